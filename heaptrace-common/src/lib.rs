@@ -1,0 +1,2 @@
+//! What the kernel program and the agent agree on: wire structs, counters and limits.
+#![no_std]

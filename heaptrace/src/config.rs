@@ -1,0 +1,57 @@
+//! What a run is asked to do, as plain validated values.
+//!
+//! No stage of the flow: `cli/` makes these, `session.rs` reads them. Nothing here parses arguments.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Whom to trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Running processes.
+    Pids(Vec<u32>),
+    /// Every process of the machine.
+    All,
+    /// A command, started by heaptrace and traced from its first allocation.
+    Command(Vec<OsString>),
+}
+
+impl Target {
+    /// The target as it is named in reports: `--pid 12`, `--all`, or the command line.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Pids(pids) => pids
+                .iter()
+                .map(|pid| format!("--pid {pid}"))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Self::All => "--all".to_owned(),
+            Self::Command(words) => words
+                .iter()
+                .map(|word| word.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(" "),
+        }
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunConfig {
+    /// Whom to trace.
+    pub target: Target,
+    /// Whether the children of the targets are traced, too.
+    pub children: bool,
+    /// End the run after this time.
+    pub duration: Option<Duration>,
+    /// Time between two updates (reports of the live view, chunks of the data file).
+    pub interval: Duration,
+    /// Most frames of a stack.
+    pub max_stack_depth: u32,
+    /// Most blocks that can be live at a time.
+    pub max_live: u32,
+    /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
+    pub ring_size: u32,
+    /// Show the kernel program's own warnings.
+    pub verbose: bool,
+}

@@ -1,0 +1,189 @@
+//! What the join stage hands on: tables that only grow, and records that changed.
+//!
+//! Stage: join. An [`Update`] is the one thing that leaves this stage: the live view folds it into a
+//! profile in memory, the recorder writes it to the data file, and a reader of that file folds it
+//! again. This file knows nothing of how addresses get names, nor of any file format.
+//!
+//! Tables (modules, locations, stacks) are append-only: an id is an index and never changes its
+//! meaning. Processes and sites are written whole whenever they changed, last one wins, so that a
+//! stream of updates cut off anywhere is still a true picture of an earlier moment.
+
+use std::collections::BTreeMap;
+
+/// Index of a [`Module`] in the run's module table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleId(pub u32);
+
+/// Index of a [`Location`] in the run's location table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationId(pub u32);
+
+/// Index of a [`Stack`] in the run's stack table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+
+/// Index of a [`Process`] in the run's process table.
+///
+/// A process here is one program image: a pid that calls `exec` begins a new record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId(pub u32);
+
+/// Index of a [`Site`] in the run's site table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteId(pub u32);
+
+/// A file (or the kernel's own vDSO) that was mapped executable into a traced process.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Module {
+    /// Path as the process saw it, `[vdso]` for the kernel's page.
+    pub path: String,
+    /// GNU build id; empty where the file has none.
+    pub build_id: Vec<u8>,
+    /// Address of the executable mapping in the first process that was seen with it.
+    pub text_start: u64,
+    /// First address behind that mapping.
+    pub text_end: u64,
+    /// Offset in the file at which that mapping begins.
+    pub text_offset: u64,
+    /// Root folder, in the agent's view, of the first process seen with it (empty: the agent's own).
+    pub root: String,
+}
+
+/// One code address, to be symbolized once however many stacks go through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The module that holds it; `None` for JIT code and for what no mapping was known.
+    pub module: Option<ModuleId>,
+    /// Offset in the module's file, or the bare address where there is no module. Points into the
+    /// calling instruction (return address minus one), so it can be looked up as it is.
+    pub address: u64,
+}
+
+/// How far a stack goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Completeness {
+    /// Ends at a recognised outermost frame.
+    Complete,
+    /// Deeper than the frame limit.
+    Truncated,
+    /// The walk ended where no outermost frame was recognised.
+    Broken,
+}
+
+/// A call stack, innermost frame (the caller of the allocator function) first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// The frames.
+    pub locations: Vec<LocationId>,
+    /// Whether the walk reached the outermost frame.
+    pub completeness: Completeness,
+}
+
+/// Counters of requested bytes and blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Successful allocations, reallocations included.
+    pub allocations: u64,
+    /// Bytes they asked for.
+    pub allocated_bytes: u64,
+    /// Frees of recorded blocks.
+    pub frees: u64,
+    /// Bytes those blocks had asked for.
+    pub freed_bytes: u64,
+    /// Blocks not freed (for an ended process: when it ended).
+    pub live_allocations: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// For the run: the highest sum of live bytes. For a process: its own highest. For a site: its
+    /// live bytes at the moment of the run's peak, so that sites add up to the run's figure.
+    pub peak_live_bytes: u64,
+    /// Blocks freed by the thread that allocated them with no allocation of that thread in between.
+    pub temporary_allocations: u64,
+}
+
+/// An allocator that was hooked in a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Allocator {
+    /// The file that holds it.
+    pub path: String,
+    /// What it is, e.g. `glibc`.
+    pub kind: String,
+    /// Names of the functions that are probed.
+    pub hooks: Vec<String>,
+}
+
+/// One program image of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Process {
+    /// Process id (thread group id) in the agent's pid namespace.
+    pub pid: u32,
+    /// When the process started, nanoseconds on the boot clock; with the pid its identity.
+    pub start_time_ns: u64,
+    /// Name (`comm`); raw, to be escaped by every output.
+    pub command: String,
+    /// Control group path, empty if unknown.
+    pub cgroup: String,
+    /// Whether it has ended, or called `exec`, before the run did.
+    pub ended: bool,
+    /// Its counters.
+    pub totals: Totals,
+    /// Frees of blocks that were not recorded, mostly allocated before tracing began.
+    pub untracked_frees: u64,
+    /// Calls of allocator functions that failed.
+    pub failed_allocations: u64,
+    /// What was hooked in it.
+    pub allocators: Vec<Allocator>,
+}
+
+/// Everything that one stack in one process allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The process.
+    pub process: ProcessId,
+    /// The stack.
+    pub stack: StackId,
+    /// Its counters.
+    pub totals: Totals,
+}
+
+/// How far the numbers can be believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quality {
+    /// Allocations that reached the agent.
+    pub samples: u64,
+    /// What was dropped, per reason; every reason there is, also where its count is zero.
+    pub lost: BTreeMap<String, u64>,
+    /// Frees of blocks that were not recorded.
+    pub untracked_frees: u64,
+    /// Allocator calls that failed.
+    pub failed_allocations: u64,
+    /// Samples whose stack is complete.
+    pub stacks_complete: u64,
+    /// Samples whose stack is deeper than the limit.
+    pub stacks_truncated: u64,
+    /// Samples whose stack ended early.
+    pub stacks_broken: u64,
+    /// Bytes of kernel memory that maps may take at most.
+    pub kernel_map_bytes: u64,
+}
+
+/// What changed since the last update. See the head of this file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Update {
+    /// Nanoseconds since the run began.
+    pub elapsed_ns: u64,
+    /// New modules; the first has the id that follows the last one of the update before.
+    pub modules: Vec<Module>,
+    /// New locations.
+    pub locations: Vec<Location>,
+    /// New stacks.
+    pub stacks: Vec<Stack>,
+    /// Changed processes, whole.
+    pub processes: Vec<(ProcessId, Process)>,
+    /// Changed sites, whole.
+    pub sites: Vec<(SiteId, Site)>,
+    /// Totals of the run.
+    pub totals: Totals,
+    /// Quality of the run.
+    pub quality: Quality,
+}

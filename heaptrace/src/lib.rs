@@ -1,0 +1,8 @@
+//! Zero-instrumentation heap tracing for Linux.
+//!
+//! One folder per stage of the flow, each importing only earlier ones (`tests/` checks it):
+//! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
+
+pub mod config;
+pub mod join;
+pub mod profile;

@@ -1,0 +1,3 @@
+//! The `heaptrace` binary: parse, run, exit code.
+
+fn main() {}

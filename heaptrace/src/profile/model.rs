@@ -1,0 +1,179 @@
+//! The profile: what a run found, with addresses not yet named.
+//!
+//! Stage: profile. Made by folding [`Update`]s, whether they come from a run that goes on or out of
+//! a data file. Knows nothing of symbols and of outputs.
+
+use thiserror::Error;
+
+use crate::join::{Location, Module, Process, Quality, Site, Stack, Totals, Update};
+
+/// How allocations were chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every allocation was recorded.
+    Exact,
+}
+
+/// What is known when a run begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunInfo {
+    /// Version of heaptrace that made the record.
+    pub version: String,
+    /// How allocations were chosen.
+    pub mode: Mode,
+    /// When the run began, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// What was traced, as the user gave it: `--pid 12`, `--all`, or the command.
+    pub target: String,
+    /// Kernel release of the machine.
+    pub kernel: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// In order: everything that was recorded is in the profile.
+    Orderly,
+    /// The record ends early (its writer was killed, or the disk was full).
+    CutOff,
+}
+
+/// A run's findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// How the run was made.
+    pub info: RunInfo,
+    /// How it ended.
+    pub end: RunEnd,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Files that were mapped executable.
+    pub modules: Vec<Module>,
+    /// Code addresses.
+    pub locations: Vec<Location>,
+    /// Call stacks.
+    pub stacks: Vec<Stack>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Allocation sites.
+    pub sites: Vec<Site>,
+    /// Totals of the run.
+    pub totals: Totals,
+    /// How far to believe them.
+    pub quality: Quality,
+}
+
+/// An update that can't follow what was folded before.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum FoldError {
+    /// A record names a table entry that does not exist.
+    #[error("a {what} refers to {table} entry {index}, but there are only {len}")]
+    Dangling {
+        /// The record.
+        what: &'static str,
+        /// The table.
+        table: &'static str,
+        /// The entry it names.
+        index: u32,
+        /// How many there are.
+        len: usize,
+    },
+    /// A process or site skips ids.
+    #[error("{table} entry {index} comes before entry {len}")]
+    Gap {
+        /// The table.
+        table: &'static str,
+        /// The id it has.
+        index: u32,
+        /// The id that was due.
+        len: usize,
+    },
+}
+
+impl Profile {
+    /// An empty profile of a run that has just begun.
+    pub fn new(info: RunInfo) -> Self {
+        Self {
+            info,
+            end: RunEnd::CutOff,
+            duration_ns: 0,
+            modules: Vec::new(),
+            locations: Vec::new(),
+            stacks: Vec::new(),
+            processes: Vec::new(),
+            sites: Vec::new(),
+            totals: Totals::default(),
+            quality: Quality::default(),
+        }
+    }
+
+    /// Takes in what changed.
+    ///
+    /// Every reference is checked, so that whoever reads a profile may index its tables.
+    pub fn fold(&mut self, update: Update) -> Result<(), FoldError> {
+        self.duration_ns = update.elapsed_ns;
+        self.modules.extend(update.modules);
+        for location in &update.locations {
+            if let Some(module) = location.module {
+                in_table("location", "module", module.0, self.modules.len())?;
+            }
+        }
+        self.locations.extend(update.locations);
+        for stack in &update.stacks {
+            for location in &stack.locations {
+                in_table("stack", "location", location.0, self.locations.len())?;
+            }
+        }
+        self.stacks.extend(update.stacks);
+        for (id, process) in update.processes {
+            upsert(&mut self.processes, "process", id.0, process)?;
+        }
+        for (id, site) in update.sites {
+            in_table("site", "process", site.process.0, self.processes.len())?;
+            in_table("site", "stack", site.stack.0, self.stacks.len())?;
+            upsert(&mut self.sites, "site", id.0, site)?;
+        }
+        self.totals = update.totals;
+        self.quality = update.quality;
+        Ok(())
+    }
+}
+
+fn in_table(
+    what: &'static str,
+    table: &'static str,
+    index: u32,
+    len: usize,
+) -> Result<(), FoldError> {
+    if (index as usize) < len {
+        Ok(())
+    } else {
+        Err(FoldError::Dangling {
+            what,
+            table,
+            index,
+            len,
+        })
+    }
+}
+
+fn upsert<T>(
+    table: &mut Vec<T>,
+    name: &'static str,
+    index: u32,
+    value: T,
+) -> Result<(), FoldError> {
+    let len = table.len();
+    match table.get_mut(index as usize) {
+        Some(slot) => *slot = value,
+        None if index as usize == len => table.push(value),
+        None => {
+            return Err(FoldError::Gap {
+                table: name,
+                index,
+                len,
+            });
+        }
+    }
+    Ok(())
+}
