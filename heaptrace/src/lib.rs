@@ -5,4 +5,6 @@
 
 pub mod config;
 pub mod join;
+pub mod output;
 pub mod profile;
+pub mod text;
