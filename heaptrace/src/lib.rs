@@ -4,7 +4,10 @@
 //! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
 
 pub mod config;
+pub mod events;
 pub mod join;
 pub mod output;
+pub mod probes;
 pub mod profile;
+pub mod sys;
 pub mod text;

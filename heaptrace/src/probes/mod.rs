@@ -1,0 +1,11 @@
+//! Stage probes: the kernel program, and where it is attached.
+
+pub mod allocator;
+pub mod attach;
+pub mod btf;
+pub mod elf;
+pub mod guardian;
+pub mod launch;
+pub mod maps;
+pub mod program;
+pub mod tracefs;
