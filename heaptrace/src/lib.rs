@@ -7,4 +7,5 @@ pub mod config;
 pub mod join;
 pub mod output;
 pub mod profile;
+pub mod symbolize;
 pub mod text;
