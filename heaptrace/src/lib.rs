@@ -7,5 +7,6 @@ pub mod cli;
 pub mod config;
 pub mod join;
 pub mod output;
+pub mod probes;
 pub mod profile;
 pub mod text;

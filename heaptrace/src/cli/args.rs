@@ -23,7 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo heaptrace --pid 1234                       watch a running process
   sudo heaptrace --all                            watch the whole machine
-  sudo heaptrace -- ./server --port 80            start a command and watch it from its first allocation
+  sudo heaptrace -- ./server --port 80            start a command, watch it from the start
   sudo heaptrace record -- ./server --port 80     record it, then look at the record:
   heaptrace report                                  as text (--format json for programs)
   heaptrace flamegraph                              as an SVG
@@ -208,7 +208,7 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
-    /// Record every allocation [default: this; there is no sampling yet]
+    /// Record every allocation [default: yes]
     #[arg(long, help_heading = "Run options")]
     exact: bool,
     /// Most frames of a stack

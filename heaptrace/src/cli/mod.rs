@@ -3,9 +3,12 @@
 //! No stage of the flow; it may use them all, and none uses it.
 
 mod args;
+mod doctor;
+mod logging;
 mod parse;
 mod values;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -95,7 +98,32 @@ pub enum Color {
     Never,
 }
 
-/// Does it.
-pub fn run(_invocation: Invocation) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not wired yet")
+impl Color {
+    /// Whether to color what goes to this stream.
+    fn for_stream(self, stream: &impl IsTerminal) -> bool {
+        let unwanted = |name: &str, value: Option<&str>| {
+            std::env::var_os(name).is_some_and(|is| match value {
+                Some(value) => is == *value,
+                None => !is.is_empty(),
+            })
+        };
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                stream.is_terminal()
+                    && !unwanted("NO_COLOR", None)
+                    && !unwanted("TERM", Some("dumb"))
+            }
+        }
+    }
+}
+
+/// Does what was asked for.
+pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
+    logging::start(invocation.verbosity, invocation.color);
+    match invocation.action {
+        Action::Doctor => doctor::run(invocation.color),
+        _ => anyhow::bail!("not wired yet"),
+    }
 }

@@ -87,7 +87,12 @@ fn hinted(mut error: clap::Error) -> clap::Error {
     if word.starts_with('-') || error.get(ContextKind::SuggestedSubcommand).is_some() {
         return error;
     }
-    let hint = format!("to trace a command, put `--` before it: `-- {word}`");
+    // Where an option came first, clap no longer looks for subcommands.
+    let hint = if Cli::command().find_subcommand(word).is_some() {
+        format!("options go behind the subcommand: `heaptrace {word} [OPTIONS]`")
+    } else {
+        format!("to trace a command, put `--` before it: `-- {word}`")
+    };
     error.insert(
         ContextKind::Suggested,
         ContextValue::StyledStrs(vec![hint.into()]),
@@ -261,6 +266,7 @@ mod tests {
         assert!(complaint("heaptrace record ls -l").contains("`-- ls`"));
         assert!(complaint("heaptrace sort").contains("`-- sort`"));
         assert!(complaint("heaptrace flamegrap").contains("flamegraph"));
+        assert!(complaint("heaptrace -v record --all").contains("behind the subcommand"));
     }
 
     /// Check that values out of bounds are refused, each with the option's name.
