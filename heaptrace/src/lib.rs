@@ -10,3 +10,4 @@ pub mod output;
 pub mod probes;
 pub mod profile;
 pub mod text;
+pub mod view;
