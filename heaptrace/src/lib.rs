@@ -9,5 +9,6 @@ pub mod join;
 pub mod output;
 pub mod probes;
 pub mod profile;
+pub mod symbolize;
 pub mod text;
 pub mod view;
