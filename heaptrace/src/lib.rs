@@ -9,6 +9,7 @@ pub mod join;
 pub mod output;
 pub mod probes;
 pub mod profile;
+pub mod session;
 pub mod symbolize;
 pub mod text;
 pub mod view;

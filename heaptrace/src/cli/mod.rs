@@ -3,14 +3,20 @@
 //! No stage of the flow; it may use them all, and none uses it.
 
 mod args;
+mod destination;
 mod doctor;
+mod input;
 mod logging;
+mod message;
+mod naming;
 mod parse;
+mod record;
 mod values;
 
 use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use crate::config::RunConfig;
 use crate::output::Metric;
@@ -123,7 +129,40 @@ impl Color {
 pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
     logging::start(invocation.verbosity, invocation.color);
     match invocation.action {
+        Action::Record { run, output } => record::run(&run, output),
         Action::Doctor => doctor::run(invocation.color),
         _ => anyhow::bail!("not wired yet"),
+    }
+}
+
+/// The exit code that passes a command's status on, as a shell would: 128 and the signal's number
+/// for a command that was killed.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(shell_code(status))
+}
+
+fn shell_code(status: ExitStatus) -> u8 {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every status of a command comes out as a shell would show it.
+    #[test]
+    fn statuses_are_passed_on() {
+        // As wait(2) gives them: the code in the second byte, the signal in the first.
+        assert_eq!(shell_code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(shell_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(shell_code(ExitStatus::from_raw(255 << 8)), 255);
+        assert_eq!(shell_code(ExitStatus::from_raw(libc::SIGKILL)), 137);
+        // With a core dump.
+        assert_eq!(shell_code(ExitStatus::from_raw(0x80 | libc::SIGSEGV)), 139);
     }
 }

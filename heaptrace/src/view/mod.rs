@@ -5,5 +5,5 @@ mod table;
 mod terminal;
 
 pub use screen::{Layout, Screen, Size};
-pub use table::{Table, ranked};
+pub use table::{FUNCTIONS, Table, ranked};
 pub use terminal::Terminal;

@@ -11,7 +11,7 @@ use crate::profile::{Profile, Symbols};
 use crate::text;
 
 /// Most functions of a stack that a line names.
-const FUNCTIONS: usize = 3;
+pub const FUNCTIONS: usize = 3;
 /// Most characters of a function's name where the width has no limit.
 const LONGEST_NAME: usize = 120;
 /// Characters of the process column: the kernel's 15 of a name, and a pid.
