@@ -1,3 +1,37 @@
 //! The `heaptrace` binary: parse, run, exit code.
 
-fn main() {}
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use heaptrace::{cli, text};
+
+fn main() -> ExitCode {
+    let invocation = match cli::parse(std::env::args_os()) {
+        Ok(invocation) => invocation,
+        Err(stop) => return stop.print(),
+    };
+    match cli::run(invocation) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough: no news for anybody.
+        Err(error) if closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not `eprintln!`, which panics where standard error is closed.
+            let mut stderr = io::stderr().lock();
+            // A message may have several lines, and may name a file whose name is hostile.
+            for (index, line) in format!("{error:#}").lines().enumerate() {
+                let head = if index == 0 { "heaptrace: " } else { "" };
+                let _ = writeln!(stderr, "{head}{}", text::escape(line));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the run ended because nobody reads what it writes.
+fn closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
