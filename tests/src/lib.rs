@@ -1,1 +1,30 @@
-//! Harness.
+//! The harness of the end-to-end tests: fixture programs with known truth, heaptrace itself, and the
+//! comparison of both.
+//!
+//! No stage of the flow: it runs the built binary as a user would and reads what it writes, and knows
+//! nothing of heaptrace's insides. Every child it starts has a time limit and dies with its handle,
+//! so that no test can hang and none leaves a process behind.
+
+mod attach;
+mod child;
+mod fixture;
+mod paths;
+mod record;
+mod report;
+mod rights;
+mod sources;
+mod tracefs;
+mod truth;
+mod valgrind;
+
+pub use attach::wait_attached;
+pub use child::{Child, Ended, run, send};
+pub use fixture::{Fixture, c, c_library, cpp, rust};
+pub use paths::{heaptrace, workspace};
+pub use record::{Heaptrace, Recording};
+pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
+pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
+pub use sources::{Source, rust_sources};
+pub use tracefs::uprobe_events;
+pub use truth::{Bounds, Truth, bounds, ready_pid, truths};
+pub use valgrind::HeapUsage;

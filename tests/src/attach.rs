@@ -1,0 +1,105 @@
+//! Knows when a tracer has attached, without asking it: by the breakpoints in the target's libc.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+
+use crate::child::Child;
+
+const HOOKS: [&str; 5] = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
+
+/// How far behind a function's start a probe may stand.
+const WINDOW: u64 = 64;
+
+/// After the last breakpoint is there a tracer may have a little left to do.
+const SETTLE: Duration = Duration::from_millis(400);
+
+/// Waits until a tracer has its breakpoints in a process, and has stopped opening further ones.
+pub fn wait_attached(tracer: &mut Child, pid: u32) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut before = usize::MAX;
+    loop {
+        if !tracer.running()? {
+            bail!("the tracer ended while attaching:\n{}", tracer.stderr());
+        }
+        // Two tracers may share a target: the breakpoints are of either, the descriptors its own.
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", tracer.pid()))?.count();
+        if probed(pid)? && descriptors == before {
+            thread::sleep(SETTLE);
+            return Ok(());
+        }
+        before = descriptors;
+        if Instant::now() > deadline {
+            bail!(
+                "no breakpoints in process {pid} after a minute; the tracer says:\n{}",
+                tracer.stderr()
+            );
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+}
+
+/// Whether every one of the hooked functions differs from what libc's file has there.
+fn probed(pid: u32) -> Result<bool> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let libc = maps
+        .lines()
+        .filter(|line| line.ends_with("/libc.so.6"))
+        .filter_map(Mapping::parse)
+        .find(|mapping| mapping.executable)
+        .context("the target has no libc")?;
+    let bytes = fs::read(Path::new(libc.path))?;
+    let file = object::File::parse(&*bytes)?;
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    for hook in HOOKS {
+        let symbol = file
+            .dynamic_symbols()
+            .find(|symbol| symbol.is_definition() && symbol.name() == Ok(hook))
+            .with_context(|| format!("libc has no {hook}"))?;
+        let segment = file
+            .segments()
+            .find(|segment| {
+                (segment.address()..segment.address() + segment.size()).contains(&symbol.address())
+            })
+            .context("a symbol outside of every segment")?;
+        let offset = symbol.address() - segment.address() + segment.file_range().0;
+        let len = WINDOW.min(symbol.size());
+        let start = usize::try_from(offset)?;
+        let original = bytes
+            .get(start..start + usize::try_from(len)?)
+            .context("a symbol beyond the end of the file")?;
+        let mut now = vec![0; original.len()];
+        memory.read_exact_at(&mut now, libc.start + offset - libc.offset)?;
+        if now == original {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+struct Mapping<'a> {
+    start: u64,
+    offset: u64,
+    executable: bool,
+    path: &'a str,
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split_whitespace();
+        let (start, _) = fields.next()?.split_once('-')?;
+        let executable = fields.next()?.contains('x');
+        let offset = fields.next()?;
+        Some(Self {
+            start: u64::from_str_radix(start, 16).ok()?,
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            executable,
+            path: line.get(line.find('/')?..)?,
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! Compiles the fixture programs of `tests/fixtures/`, each once, into the target folder.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::child::run;
+use crate::paths::{target, workspace};
+
+/// A compiled fixture.
+#[derive(Clone, Debug)]
+pub struct Fixture {
+    /// The program.
+    pub path: PathBuf,
+}
+
+impl Fixture {
+    /// A command that runs it, untraced.
+    pub fn command(&self) -> Command {
+        Command::new(&self.path)
+    }
+}
+
+impl AsRef<OsStr> for Fixture {
+    fn as_ref(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+}
+
+/// What C and C++ have in common: frames that can be walked, calls that are really made (a compiler
+/// knows malloc, and drops pairs it finds useless), and no warning.
+const FLAGS: &[&str] = &[
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fno-omit-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    "-fno-builtin",
+    "-pthread",
+];
+
+/// A fixture in C.
+pub fn c(name: &str) -> Result<Fixture> {
+    compile("c", name, "c", |command| {
+        command.arg("-std=gnu11").args(FLAGS);
+    })
+}
+
+/// A fixture in C that is linked with the shared library of `<library>.c`.
+pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
+    let file = format!("lib{library}.so");
+    compile_as("c", library, "c", &file, |command| {
+        command
+            .arg("-std=gnu11")
+            .args(FLAGS)
+            .args(["-fPIC", "-shared"]);
+    })?;
+    compile("c", name, "c", |command| {
+        command
+            .arg("-std=gnu11")
+            .args(FLAGS)
+            .arg("-Wl,-rpath,$ORIGIN")
+            .arg(folder().join(&file));
+    })
+}
+
+/// A fixture in C++.
+pub fn cpp(name: &str) -> Result<Fixture> {
+    compile("cpp", name, "cpp", |command| {
+        command.arg("-std=gnu++17").args(FLAGS);
+    })
+}
+
+/// A fixture in Rust.
+pub fn rust(name: &str) -> Result<Fixture> {
+    compile("rust", name, "rs", |command| {
+        command.args(["--edition", "2024", "-g", "-C", "opt-level=1"]);
+        command.args(["-C", "force-frame-pointers=yes"]);
+    })
+}
+
+fn folder() -> PathBuf {
+    target().join("fixtures")
+}
+
+fn compile(
+    language: &str,
+    name: &str,
+    extension: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
+    compile_as(language, name, extension, name, flags)
+}
+
+fn compile_as(
+    language: &str,
+    name: &str,
+    extension: &str,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
+    let sources = workspace().join("tests/fixtures");
+    let source = sources.join(language).join(format!("{name}.{extension}"));
+    let folder = folder();
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(output);
+
+    // Several threads of several test programs may want the same fixture at once.
+    let lock = File::create(folder.join(".lock"))?;
+    lock.lock()
+        .context("cannot lock the folder of the fixtures")?;
+    let inputs = [
+        source.clone(),
+        sources.join("c/truth.h"),
+        workspace().join("tests/src/fixture.rs"),
+    ];
+    if up_to_date(&path, &inputs)? {
+        return Ok(Fixture { path });
+    }
+    let compiler = match language {
+        "c" => "cc",
+        "cpp" => "c++",
+        _ => "rustc",
+    };
+    let unfinished = folder.join(format!(".{output}.unfinished"));
+    let mut command = Command::new(compiler);
+    command.arg(&source).arg("-o").arg(&unfinished);
+    flags(&mut command);
+    let ended = run(&mut command)?;
+    ensure!(
+        ended.status.success(),
+        "{command:?} failed:\n{}",
+        ended.stderr
+    );
+    fs::rename(&unfinished, &path)?;
+    Ok(Fixture { path })
+}
+
+fn up_to_date(path: &Path, inputs: &[PathBuf]) -> Result<bool> {
+    let Ok(built) = fs::metadata(path).and_then(|data| data.modified()) else {
+        return Ok(false);
+    };
+    let mut newest = SystemTime::UNIX_EPOCH;
+    for input in inputs {
+        let changed = fs::metadata(input)
+            .and_then(|data| data.modified())
+            .with_context(|| format!("no fixture source {}", input.display()))?;
+        newest = newest.max(changed);
+    }
+    Ok(newest < built)
+}

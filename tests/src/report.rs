@@ -1,0 +1,304 @@
+//! `report --format json`, typed, and what has to hold in every report.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+/// A whole report.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Report {
+    /// Version of the format.
+    pub schema: u32,
+    /// Version of heaptrace.
+    pub version: String,
+    /// How allocations were chosen.
+    pub mode: Mode,
+    /// Length of the run.
+    pub duration_ns: u64,
+    /// Sums over everything.
+    pub totals: Totals,
+    /// How far to believe it.
+    pub quality: Quality,
+    /// Process images.
+    pub processes: Vec<Process>,
+    /// Allocation sites.
+    pub sites: Vec<Site>,
+}
+
+/// How allocations were chosen.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Mode {
+    /// All of them.
+    Exact,
+    /// Some of them.
+    Sampled {
+        /// Mean bytes between two samples.
+        mean_bytes: u64,
+    },
+}
+
+/// Counters. That they are unsigned is a check of its own: nothing may be negative.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Totals {
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    pub freed_bytes: u64,
+    pub live_allocations: u64,
+    pub live_bytes: u64,
+    pub peak_live_bytes: u64,
+    pub temporary_allocations: u64,
+}
+
+/// Quality of the record.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Quality {
+    pub samples: u64,
+    pub lost: BTreeMap<String, u64>,
+    pub untracked_frees: u64,
+    pub failed_allocations: u64,
+    pub stacks_complete: u64,
+    pub stacks_truncated: u64,
+    pub stacks_broken: u64,
+    pub frames_unsymbolized: u64,
+}
+
+/// One process image.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Process {
+    pub pid: u32,
+    pub command: String,
+    pub cgroup: String,
+    pub ended: bool,
+    pub totals: Totals,
+    pub allocators: Vec<Allocator>,
+}
+
+/// An allocator in a process.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Allocator {
+    pub path: String,
+    pub kind: String,
+    pub hooks: Vec<String>,
+}
+
+/// One stack in one process.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Site {
+    pub pid: u32,
+    pub totals: Totals,
+    pub stack: Vec<Frame>,
+}
+
+/// One frame.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Frame {
+    pub function: Option<String>,
+    pub module: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    #[serde(default)]
+    pub inlined: bool,
+}
+
+impl std::ops::AddAssign<&Totals> for Totals {
+    fn add_assign(&mut self, other: &Self) {
+        self.allocations += other.allocations;
+        self.allocated_bytes += other.allocated_bytes;
+        self.frees += other.frees;
+        self.freed_bytes += other.freed_bytes;
+        self.live_allocations += other.live_allocations;
+        self.live_bytes += other.live_bytes;
+        self.peak_live_bytes += other.peak_live_bytes;
+        self.temporary_allocations += other.temporary_allocations;
+    }
+}
+
+impl Totals {
+    fn check(&self, whose: &str) -> Result<()> {
+        ensure!(
+            self.allocations == self.frees + self.live_allocations
+                && self.allocated_bytes == self.freed_bytes + self.live_bytes,
+            "{whose}: allocations are not frees and live blocks together: {self:?}"
+        );
+        ensure!(
+            self.temporary_allocations <= self.frees,
+            "{whose}: more temporary blocks than freed ones: {self:?}"
+        );
+        Ok(())
+    }
+
+    /// The counters in which sums over parts must agree with the whole.
+    fn without_peak(mut self) -> Self {
+        self.peak_live_bytes = 0;
+        self
+    }
+}
+
+impl Frame {
+    /// Whether one of the words of the function's name is this one: `truth_realloc` is in
+    /// `collections::truth_realloc::h0123` and not in `truth_reallocarray`.
+    pub fn is(&self, function: &str) -> bool {
+        self.words().any(|word| word == function)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.function
+            .as_deref()
+            .unwrap_or("")
+            .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+    }
+}
+
+impl Site {
+    /// Whether the function is on its stack.
+    pub fn has(&self, function: &str) -> bool {
+        self.stack.iter().any(|frame| frame.is(function))
+    }
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Totals>) -> Totals {
+    let mut sum = Totals::default();
+    for totals in all {
+        sum += totals;
+    }
+    sum
+}
+
+impl Report {
+    /// Reads a report, which must be consistent.
+    pub fn parse(json: &str) -> Result<Self> {
+        let report: Self = serde_json::from_str(json).context("the report is not as documented")?;
+        report.check()?;
+        Ok(report)
+    }
+
+    /// What has to hold for any run in exact mode.
+    fn check(&self) -> Result<()> {
+        ensure!(self.schema == 1, "schema {}", self.schema);
+        self.totals.check("the run")?;
+        for process in &self.processes {
+            process.totals.check(&format!("process {}", process.pid))?;
+        }
+        for site in &self.sites {
+            site.totals.check("a site")?;
+        }
+        let processes = sum(self.processes.iter().map(|process| &process.totals));
+        ensure!(
+            processes.without_peak() == self.totals.without_peak(),
+            "the processes' sum {processes:?} is not the run's {:?}",
+            self.totals
+        );
+        let sites = sum(self.sites.iter().map(|site| &site.totals));
+        ensure!(
+            sites == self.totals,
+            "the sites' sum {sites:?} is not the run's {:?}",
+            self.totals
+        );
+        ensure!(
+            self.totals.peak_live_bytes >= self.totals.live_bytes
+                || self.processes.iter().any(|process| process.ended),
+            "the peak is below what is live: {:?}",
+            self.totals
+        );
+        let quality = &self.quality;
+        ensure!(
+            quality.samples == self.totals.allocations,
+            "{} samples, {} allocations in exact mode",
+            quality.samples,
+            self.totals.allocations
+        );
+        ensure!(
+            quality.stacks_complete + quality.stacks_truncated + quality.stacks_broken
+                == quality.samples,
+            "not every sample has a stack of some quality: {quality:?}"
+        );
+        Ok(())
+    }
+
+    /// Sum of the sites with a function of the truth on their stack, in one process or in all.
+    pub fn truth(&self, pid: Option<u32>) -> Totals {
+        sum(self
+            .sites
+            .iter()
+            .filter(|site| pid.is_none_or(|pid| site.pid == pid))
+            .filter(|site| {
+                let mut words = site.stack.iter().flat_map(Frame::words);
+                words.any(|word| word.starts_with("truth_"))
+            })
+            .map(|site| &site.totals))
+    }
+
+    /// Sum of the sites with this function on their stack.
+    pub fn within(&self, function: &str) -> Totals {
+        sum(self
+            .sites
+            .iter()
+            .filter(|site| site.has(function))
+            .map(|site| &site.totals))
+    }
+
+    /// Everything that was lost, for whatever reason.
+    pub fn lost(&self) -> u64 {
+        self.quality.lost.values().sum()
+    }
+
+    /// Fails if anything was lost, or if the report does not say what could have been.
+    pub fn check_nothing_lost(&self) -> Result<()> {
+        ensure!(
+            !self.quality.lost.is_empty(),
+            "the report names no reason for losses"
+        );
+        ensure!(self.lost() == 0, "lost: {:?}", self.quality.lost);
+        Ok(())
+    }
+
+    /// The images of a process, in the order of their report.
+    pub fn images(&self, pid: u32) -> Vec<&Process> {
+        self.processes
+            .iter()
+            .filter(|process| process.pid == pid)
+            .collect()
+    }
+
+    /// The one image of a process.
+    pub fn process(&self, pid: u32) -> Result<&Process> {
+        match self.images(pid).as_slice() {
+            [process] => Ok(process),
+            others => anyhow::bail!(
+                "process {pid} is in the report {} times; it has {:?}",
+                others.len(),
+                self.processes
+                    .iter()
+                    .map(|process| (process.pid, &process.command))
+                    .collect::<Vec<_>>()
+            ),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a test needs of the machine. An unmet need is an error, never a skipped test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// The user id that owns nothing.
+pub const NOBODY: u32 = 65534;
+
+/// Fails unless the test runs as root.
+pub fn require_root() -> Result<()> {
+    // SAFETY: geteuid has no arguments and can't fail.
+    let user = unsafe { libc::geteuid() };
+    ensure!(
+        user == 0,
+        "this test traces, which needs root, and runs as user {user}: use `cargo xtask test`"
+    );
+    Ok(())
+}
+
+/// Fails unless a program is installed.
+pub fn require_tool(name: &str, debian_package: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").context("PATH is not set")?;
+    for folder in std::env::split_paths(&path) {
+        let candidate = folder.join(name);
+        if candidate.is_file() {
+            return Ok(candidate);
+        }
+    }
+    bail!("this test needs {name}: `apt-get install {debian_package}`, or use `cargo xtask test`")
+}
+
+/// A copy of a program where the user nobody can reach it (the workspace may be in root's home).
+pub fn open_to_nobody(folder: &Path, program: &Path) -> Result<PathBuf> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    let name = program.file_name().context("a program without a name")?;
+    let copy = folder.join(name);
+    fs::copy(program, &copy)?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
+    Ok(copy)
+}

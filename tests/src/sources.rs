@@ -1,0 +1,41 @@
+//! The project's own Rust sources, for tests about their form.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::paths::workspace;
+
+/// A source file.
+pub struct Source {
+    /// Its path from the folder that was searched.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: String,
+}
+
+/// All `.rs` files below a folder of the workspace, sorted.
+pub fn rust_sources(folder: &str) -> Result<Vec<Source>> {
+    let root = workspace().join(folder);
+    let mut sources = Vec::new();
+    collect(&root, &root, &mut sources)?;
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(root, &path, sources)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(Source {
+                text: fs::read_to_string(&path)?,
+                path: path.strip_prefix(root)?.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}

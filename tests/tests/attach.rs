@@ -1,0 +1,306 @@
+//! Targets that ran before the tracer came, and tracers that go before their targets.
+
+use std::ffi::OsStr;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use heaptrace_tests::{
+    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events, wait_attached,
+};
+
+/// Starts a fixture and waits until it says that it is ready.
+fn ready(fixture: &Fixture, arguments: &[&str]) -> Result<(Child, u32)> {
+    let mut target = Child::spawn(fixture.command().args(arguments))?;
+    let pid = ready_pid(&target.line()?)?;
+    Ok((target, pid))
+}
+
+/// Starts `record --pid` with further options, and waits until it has attached.
+fn attached(here: &Heaptrace, pid: u32, options: &[&str]) -> Result<Child> {
+    let pid_text = pid.to_string();
+    let mut arguments = vec!["--pid", &pid_text];
+    arguments.extend(options);
+    let mut tracer = here.start_record(&arguments)?;
+    wait_attached(&mut tracer, pid)?;
+    Ok(tracer)
+}
+
+fn one_truth(ended: &Ended, role: &str) -> Result<heaptrace_tests::Truth> {
+    let mut all = truths(&ended.stdout)?;
+    all.retain(|truth| truth.role == role);
+    anyhow::ensure!(
+        all.len() == 1,
+        "{} reports as {role}: {}",
+        all.len(),
+        ended.stdout
+    );
+    Ok(all.remove(0))
+}
+
+/// Check that of a process that was running before, all threads and its later children are traced,
+/// and that frees of its older blocks are untracked and make nothing negative.
+#[test]
+fn older_blocks_are_untracked() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("older")?, &[])?;
+    let tracer = attached(&here, pid, &[])?;
+    target.go()?;
+    let ended = target.wait()?.success()?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let (main, child) = (one_truth(&ended, "main")?, one_truth(&ended, "child")?);
+    main.matches(&report.process(pid)?.totals)?;
+    child.matches(&report.process(child.pid)?.totals)?;
+    assert_eq!(
+        report.quality.untracked_frees,
+        main.untracked + child.untracked
+    );
+    Ok(())
+}
+
+/// Check that with `--no-children` a child of an attached process is left alone.
+#[test]
+fn children_of_an_attached_process_can_be_left_alone() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("older")?, &[])?;
+    let tracer = attached(&here, pid, &["--no-children"])?;
+    target.go()?;
+    let main = one_truth(&target.wait()?.success()?, "main")?;
+    let recording = here.finish(tracer)?;
+    main.matches(&recording.report.totals)?;
+    assert_eq!(recording.report.quality.untracked_frees, main.untracked);
+    Ok(())
+}
+
+/// Check that a process whose first thread has ended already can be attached to.
+#[test]
+fn a_process_without_its_leader_is_traced() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("leaderless")?, &["wait"])?;
+    let tracer = attached(&here, pid, &[])?;
+    target.go()?;
+    let truth = one_truth(&target.wait()?.success()?, "main")?;
+    let recording = here.finish(tracer)?;
+    recording.report.check_nothing_lost()?;
+    truth.matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that two tracers on one target see the same, and don't disturb each other.
+#[test]
+fn two_tracers_see_the_same() -> Result<()> {
+    let (first, second) = (Heaptrace::tracing()?, Heaptrace::tracing()?);
+    let (mut target, pid) = ready(&c("older")?, &[])?;
+    let first_tracer = attached(&first, pid, &[])?;
+    let second_tracer = attached(&second, pid, &[])?;
+    target.go()?;
+    let truth = one_truth(&target.wait()?.success()?, "main")?;
+    let seen = [first.finish(first_tracer)?, second.finish(second_tracer)?];
+    for recording in &seen {
+        recording.report.check_nothing_lost()?;
+        truth.matches(&recording.report.process(pid)?.totals)?;
+    }
+    let [first, second] = seen.map(|recording| recording.report);
+    assert_eq!(first.totals, second.totals);
+    assert_eq!(
+        first.quality.untracked_frees,
+        second.quality.untracked_frees
+    );
+    Ok(())
+}
+
+/// Check that one tracer can have several targets.
+#[test]
+fn one_tracer_has_two_targets() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let fixture = c("older")?;
+    let (mut one, one_pid) = ready(&fixture, &[])?;
+    let (mut other, other_pid) = ready(&fixture, &[])?;
+    let mut tracer = attached(&here, one_pid, &["--pid", &other_pid.to_string()])?;
+    wait_attached(&mut tracer, other_pid)?;
+    one.go()?;
+    let one_truth_ = one_truth(&one.wait()?.success()?, "main")?;
+    // The run goes on until the last target has ended.
+    other.go()?;
+    let other_truth = one_truth(&other.wait()?.success()?, "main")?;
+    let report = here.finish(tracer)?.report;
+    one_truth_.matches(&report.process(one_pid)?.totals)?;
+    other_truth.matches(&report.process(other_pid)?.totals)?;
+    Ok(())
+}
+
+/// Check that a process beside the target is not in the report.
+#[test]
+fn others_are_not_traced() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("older")?, &[])?;
+    let tracer = attached(&here, pid, &[])?;
+    heaptrace_tests::run(&mut c("hooks")?.command())?.success()?;
+    target.go()?;
+    let ended = target.wait()?.success()?;
+    let child = one_truth(&ended, "child")?;
+    let mut pids: Vec<u32> = here
+        .finish(tracer)?
+        .report
+        .processes
+        .iter()
+        .map(|p| p.pid)
+        .collect();
+    pids.sort_unstable();
+    let mut expected = [pid, child.pid];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    Ok(())
+}
+
+/// The tracer ends by `end` while its target allocates: in order, with status 0, and the target
+/// neither notices nor keeps a probe.
+fn ends_in_order(end: impl FnOnce(&Child) -> Result<()>, options: &[&str]) -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("forever")?, &[])?;
+    let tracer = attached(&here, pid, options)?;
+    thread::sleep(Duration::from_millis(500));
+    end(&tracer)?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    assert!(target.running()?, "the target ended with its tracer");
+    target.go()?;
+    let truth = one_truth(&target.wait()?.success()?, "main")?;
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let seen = report.truth(Some(pid));
+    assert!(seen.allocations > 100, "{seen:?}");
+    assert!(
+        seen.allocations < truth.allocations,
+        "{seen:?} of {truth:?}"
+    );
+    assert!(
+        seen.live_allocations <= 3,
+        "more is live than there are threads: {seen:?}"
+    );
+    assert!(!report.process(pid)?.ended);
+    // A file that was ended in order is read without a warning.
+    let read = here.run(&["report", "heaptrace.data"])?.success()?;
+    assert_eq!(read.stderr, "");
+    Ok(())
+}
+
+/// Check that SIGINT ends a run in order.
+#[test]
+fn interrupt_ends_a_run_in_order() -> Result<()> {
+    ends_in_order(|tracer| tracer.signal(libc::SIGINT), &[])
+}
+
+/// Check that SIGTERM ends a run in order.
+#[test]
+fn terminate_ends_a_run_in_order() -> Result<()> {
+    ends_in_order(|tracer| tracer.signal(libc::SIGTERM), &[])
+}
+
+/// Check that a duration ends a run in order, after that time.
+#[test]
+fn a_duration_ends_a_run_in_order() -> Result<()> {
+    ends_in_order(|_| Ok(()), &["--duration", "3s"])?;
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&["--duration", "1s"], &["sleep", "30"])?;
+    let seconds = Duration::from_nanos(recording.report.duration_ns).as_secs_f64();
+    assert!((0.9..20.0).contains(&seconds), "{seconds} s");
+    Ok(())
+}
+
+/// Check that a tracer killed by SIGKILL leaves its target running, no probe behind, and a file that
+/// can be read with a warning.
+#[test]
+fn a_killed_tracer_harms_nobody() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, pid) = ready(&c("forever")?, &[])?;
+    let tracer = attached(&here, pid, &["--interval", "200ms"])?;
+    thread::sleep(Duration::from_millis(1500));
+    tracer.signal(libc::SIGKILL)?;
+    assert_eq!(tracer.wait()?.code(), 128 + libc::SIGKILL);
+    thread::sleep(Duration::from_millis(300));
+    assert!(target.running()?, "the target died with its tracer");
+    target.go()?;
+    let truth = one_truth(&target.wait()?.success()?, "main")?;
+
+    let text = here.run(&["report", "heaptrace.data"])?.success()?;
+    assert!(
+        !text.stderr.is_empty(),
+        "no warning that the file ends early"
+    );
+    assert!(text.stderr.lines().count() <= 2, "{}", text.stderr);
+    let seen = here.report()?.truth(Some(pid));
+    assert!(seen.allocations > 100, "{seen:?}");
+    assert!(
+        seen.allocations < truth.allocations,
+        "{seen:?} of {truth:?}"
+    );
+    let named = uprobe_events()?;
+    assert!(!named.contains("heaptrace"), "{named}");
+    Ok(())
+}
+
+/// Check that a command whose tracer is killed by SIGKILL runs on to its own end.
+#[test]
+fn a_command_survives_its_tracer() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let forever = c("forever")?;
+    let mut tracer = here.start_record(&[
+        OsStr::new("--interval"),
+        OsStr::new("200ms"),
+        OsStr::new("--"),
+        forever.path.as_os_str(),
+    ])?;
+    let pid = ready_pid(&tracer.line()?)?;
+    thread::sleep(Duration::from_millis(1500));
+    tracer.signal(libc::SIGKILL)?;
+    while tracer.running()? {
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_millis(300));
+    send(i32::try_from(pid)?, libc::SIGTERM)?;
+    let truth = truths(&tracer.line()?)?;
+    assert_eq!(truth.len(), 1, "the command did not live to report");
+    let seen = here.report()?.truth(Some(pid));
+    assert!(seen.allocations > 100, "{seen:?}");
+    Ok(())
+}
+
+/// Check that a pid that nobody has is refused, by its number.
+#[test]
+fn no_such_process() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut ended = Command::new("true");
+    let mut gone = Child::spawn(&mut ended)?;
+    let pid = gone.pid().to_string();
+    while gone.running()? {
+        thread::sleep(Duration::from_millis(5));
+    }
+    for pid in [pid.as_str(), "4194303"] {
+        let ended = here.run(&["record", "--pid", pid])?.fails_clearly()?;
+        assert!(ended.stderr.contains(pid), "{}", ended.stderr);
+        assert!(!here.data().exists(), "a file without a target");
+    }
+    Ok(())
+}
+
+/// Check that a process that ends while the tracer attaches gives an orderly end or a clear error.
+#[test]
+fn a_process_that_ends_while_attaching() -> Result<()> {
+    for milliseconds in [0, 10, 30, 60, 100, 150, 250, 400] {
+        let here = Heaptrace::tracing()?;
+        let seconds = format!("0.{milliseconds:03}");
+        let target = Child::spawn(Command::new("sleep").arg(seconds))?;
+        let ended = here.run(&["record", "--pid", &target.pid().to_string()])?;
+        target.wait()?;
+        if ended.code() == 0 {
+            here.report()?;
+        } else {
+            ended.fails_clearly()?;
+        }
+    }
+    Ok(())
+}

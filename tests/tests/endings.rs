@@ -1,0 +1,169 @@
+//! Ends: how a target ends, what status heaptrace passes on, and commands that never begin.
+
+use std::ffi::OsStr;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use heaptrace_tests::{Heaptrace, bounds, c, ready_pid, send};
+
+/// A child ends in the midst of the allocations of four threads: the counts must lie between what
+/// was begun and what ended, and agree with each other.
+fn ends_while_allocating(how: &str) -> Result<()> {
+    let fixture = c("endings")?;
+    let recording =
+        Heaptrace::tracing()?.record(&[], &[fixture.path.as_os_str(), OsStr::new(how)])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    let bounds = bounds(&recording.ended.stdout)?;
+    assert!(bounds.ended > 1000, "{bounds:?}");
+    let report = &recording.report;
+    let seen = report.within("truth_bounded");
+    let lost = report.lost();
+    assert!(seen.allocations <= bounds.begun, "{seen:?} of {bounds:?}");
+    assert!(
+        seen.allocations + lost >= bounds.ended,
+        "{seen:?} and {lost} lost of {bounds:?}"
+    );
+    assert!(seen.frees <= bounds.frees_begun, "{seen:?} of {bounds:?}");
+    assert!(
+        seen.frees + lost >= bounds.frees_ended,
+        "{seen:?} and {lost} lost of {bounds:?}"
+    );
+    assert!(report.images(bounds.pid).iter().all(|image| image.ended));
+    Ok(())
+}
+
+/// Check that a process that exits while its threads allocate is counted to its last block.
+#[test]
+fn exit_while_allocating() -> Result<()> {
+    ends_while_allocating("exit")
+}
+
+/// Check that a process that leaves by `_exit` while its threads allocate is counted to its last
+/// block.
+#[test]
+fn quick_exit_while_allocating() -> Result<()> {
+    ends_while_allocating("quick")
+}
+
+/// Check that a process killed by SIGKILL in mid-allocation leaves counts that agree.
+#[test]
+fn killed_while_allocating() -> Result<()> {
+    ends_while_allocating("kill")
+}
+
+/// Check that a process that aborts while its threads allocate leaves counts that agree.
+#[test]
+fn abort_while_allocating() -> Result<()> {
+    ends_while_allocating("abort")
+}
+
+/// Check that exec in the midst of the allocations of other threads leaves counts that agree.
+#[test]
+fn exec_while_allocating() -> Result<()> {
+    ends_while_allocating("exec")
+}
+
+/// Check that the command's exit status is passed on, a fatal signal as 128 and its number.
+#[test]
+fn the_status_is_passed_on() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("exit 255", 255),
+        ("kill -TERM $$", 128 + 15),
+        ("kill -KILL $$", 128 + 9),
+        ("kill -SEGV $$", 128 + 11),
+    ] {
+        let recording = here.record(&[], &["sh", "-c", script])?;
+        assert_eq!(
+            recording.ended.code(),
+            code,
+            "{script}: {}",
+            recording.ended.stderr
+        );
+    }
+    Ok(())
+}
+
+/// Check that a command that can't be started gives the status a shell would give, and its name.
+#[test]
+fn commands_that_never_begin() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let folder = here.folder().display().to_string();
+    for (command, code) in [
+        ("no-such-command-anywhere", 127),
+        ("/no/such/path", 127),
+        ("/etc/passwd", 126),
+        (folder.as_str(), 126),
+    ] {
+        let ended = here
+            .run(&["record", "--", command])?
+            .fails_clearly()?
+            .exits(code)?;
+        assert!(ended.stderr.contains(command), "{}", ended.stderr);
+    }
+    Ok(())
+}
+
+/// Check that a Ctrl-C, which the terminal sends to heaptrace and its command alike, ends both in
+/// order.
+#[test]
+fn interrupt_of_the_whole_group() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let forever = c("forever")?;
+    let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
+    let pid = ready_pid(&tracer.line()?)?;
+    thread::sleep(Duration::from_millis(500));
+    tracer.signal_group(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    let truth = recording.truth("main")?;
+    let seen = recording.report.truth(Some(pid));
+    assert!(seen.allocations > 100, "{seen:?}");
+    assert!(
+        seen.allocations <= truth.allocations,
+        "{seen:?} of {truth:?}"
+    );
+    assert!(
+        here.run(&["report", "heaptrace.data"])?
+            .success()?
+            .stderr
+            .is_empty()
+    );
+    Ok(())
+}
+
+/// Check that a command killed from outside ends the run in order, with its status passed on.
+#[test]
+fn a_command_killed_from_outside() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let forever = c("forever")?;
+    let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
+    let pid = ready_pid(&tracer.line()?)?;
+    thread::sleep(Duration::from_millis(500));
+    send(i32::try_from(pid)?, libc::SIGKILL)?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 128 + libc::SIGKILL);
+    recording.report.check_nothing_lost()?;
+    let process = recording.report.process(pid)?;
+    assert!(process.ended);
+    assert!(process.totals.allocations > 100, "{process:?}");
+    Ok(())
+}
+
+/// Check that a command's standard input reaches it.
+#[test]
+fn standard_input_reaches_the_command() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let forever = c("forever")?;
+    let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
+    let pid = ready_pid(&tracer.line()?)?;
+    tracer.go()?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    recording
+        .truth("main")?
+        .matches(&recording.report.truth(Some(pid)))
+}

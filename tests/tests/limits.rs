@@ -1,0 +1,67 @@
+//! Bounded memory: what does not fit is counted, and never makes a leak of a freed block.
+
+use anyhow::Result;
+use heaptrace_tests::{Child, Heaptrace, c, ready_pid, truths, wait_attached};
+
+/// Check that a ring that overflows, its reader stopped, loses events in the count and invents
+/// nothing: no freed block stays live.
+#[test]
+fn a_full_ring_is_counted() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(c("flood")?.command().arg("wait"))?;
+    let pid = ready_pid(&target.line()?)?;
+    let pid_text = pid.to_string();
+    let mut tracer = here.start_record(&["--pid", &pid_text, "--ring-size", "16KiB"])?;
+    wait_attached(&mut tracer, pid)?;
+    tracer.signal(libc::SIGSTOP)?;
+    target.go()?;
+    let counts = truths(&target.line()?)?;
+    tracer.signal(libc::SIGCONT)?;
+    target.wait()?.success()?;
+    let recording = here.finish(tracer)?;
+    let truth = &counts[0];
+    let seen = recording.report.truth(Some(pid));
+    let lost = recording.report.lost();
+    assert!(lost > 0, "a ring of 16 KiB held it all: {seen:?}");
+    assert!(seen.allocations < truth.allocations);
+    assert!(
+        seen.allocations + lost >= truth.allocations,
+        "{seen:?} and {lost} lost of {truth:?}"
+    );
+    assert!(
+        seen.live_allocations <= truth.live_allocations && seen.live_bytes <= truth.live_bytes,
+        "lost events made a leak: {seen:?} of {truth:?}"
+    );
+    Ok(())
+}
+
+/// Check that blocks beyond `--max-live` are counted as lost, one by one.
+#[test]
+fn too_many_live_blocks_are_counted() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&["--max-live", "100"], &[c("flood")?])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    let truth = recording.truth("main")?;
+    let seen = recording.report.truth(Some(truth.pid));
+    let lost = recording.report.lost();
+    assert!(lost > 0, "all blocks found room: {seen:?}");
+    assert_eq!(seen.allocations + lost, truth.allocations);
+    assert!(seen.live_allocations < truth.live_allocations);
+    Ok(())
+}
+
+/// Check that the limit of frames cuts stacks, not counts.
+#[test]
+fn a_limit_of_frames_cuts_stacks() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&["--max-stack-depth", "8"], &[c("deep")?])?;
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    recording.truth("main")?.matches(&report.totals)?;
+    assert!(report.quality.stacks_truncated > 0, "{:?}", report.quality);
+    for site in &report.sites {
+        let frames = site.stack.iter().filter(|frame| !frame.inlined).count();
+        assert!(frames <= 8, "{frames} frames");
+    }
+    Ok(())
+}

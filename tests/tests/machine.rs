@@ -1,0 +1,45 @@
+//! `--all`: every process of the machine, the ones that come later among them.
+//!
+//! Others run on the machine as well, this suite's other tests for instance: nothing here depends on
+//! what they do, and what is lost under their load is allowed for.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use heaptrace_tests::{Child, Heaptrace, Mode, c, ready_pid, run, truths, wait_attached};
+
+/// Check that a process that ran before and one that starts later are both traced, each with its own
+/// counts, and that the tracer does not trace itself.
+#[test]
+fn all_processes_are_traced() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut old = Child::spawn(&mut c("forever")?.command())?;
+    let old_pid = ready_pid(&old.line()?)?;
+    let mut tracer = here.start_record(&["--all"])?;
+    let tracer_pid = tracer.pid();
+    wait_attached(&mut tracer, old_pid)?;
+
+    let ended = run(&mut c("hooks")?.command())?.success()?;
+    let truth = truths(&ended.stdout)?.remove(0);
+    thread::sleep(Duration::from_millis(300));
+    tracer.signal(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+
+    assert!(report.truth(Some(old_pid)).allocations > 0);
+    let seen = report.process(truth.pid)?.totals;
+    if report.mode == Mode::Exact && report.lost() == 0 {
+        truth.matches(&seen)?;
+    } else {
+        assert!(seen.allocations > 0);
+    }
+    assert!(
+        report.images(tracer_pid).is_empty(),
+        "the tracer traces itself"
+    );
+    old.go()?;
+    old.wait()?.success()?;
+    Ok(())
+}

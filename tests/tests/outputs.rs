@@ -1,0 +1,380 @@
+//! What heaptrace writes, read by the programs that others read it with.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{Heaptrace, c, cpp, require_root, require_tool, run};
+use quick_xml::events::Event;
+
+/// A recording of `hooks.c`, made once.
+fn recorded() -> Result<Heaptrace> {
+    static DATA: OnceLock<Vec<u8>> = OnceLock::new();
+    require_root()?;
+    let here = Heaptrace::tracing()?;
+    if let Some(data) = DATA.get() {
+        fs::write(here.data(), data)?;
+        return Ok(here);
+    }
+    here.record_all(&[c("hooks")?])?;
+    let data = fs::read(here.data())?;
+    // Another thread may have been faster; either recording will do.
+    let _ = DATA.set(data);
+    Ok(here)
+}
+
+fn go_pprof(here: &Heaptrace, arguments: &[&str]) -> Result<String> {
+    let mut go = Command::new(require_tool("go", "golang-go")?);
+    go.args(["tool", "pprof", "-symbolize=none"])
+        .args(arguments)
+        .arg(here.path("heaptrace.pb.gz"))
+        .current_dir(here.folder())
+        .env("HOME", here.folder())
+        .env("GOTOOLCHAIN", "local");
+    Ok(run(&mut go)?.success()?.stdout)
+}
+
+/// Check that Go's pprof reads the profile, finds the four sample types with inuse_space as the
+/// default, and sums each up to what the JSON report says.
+#[test]
+fn go_reads_the_profile() -> Result<()> {
+    let here = recorded()?;
+    here.run(&["pprof", "heaptrace.data", "-o", "heaptrace.pb.gz"])?
+        .success()?;
+    let report = here.report()?;
+    let raw = go_pprof(&here, &["-raw"])?;
+    let types = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt]";
+    assert!(raw.contains(types), "{raw}");
+    let (_, samples) = raw.split_once(types).context("no samples")?;
+    let (samples, _) = samples.split_once("Locations").context("no locations")?;
+    let mut sums = [0_u64; 4];
+    for line in samples.lines() {
+        let Some((values, _)) = line.split_once(':') else {
+            continue;
+        };
+        let values: Vec<u64> = values
+            .split_whitespace()
+            .map(|value| value.parse().context("a value that is no number"))
+            .collect::<Result<_>>()
+            .unwrap_or_default();
+        // Labels of a sample have colons, too, and come on lines of their own.
+        if values.len() == sums.len() {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += value;
+            }
+        }
+    }
+    let totals = &report.totals;
+    assert_eq!(
+        sums,
+        [
+            totals.allocations,
+            totals.allocated_bytes,
+            totals.live_allocations,
+            totals.live_bytes
+        ]
+    );
+    let top = go_pprof(&here, &["-top", "-unit=B"])?;
+    assert!(top.contains("inuse_space"), "{top}");
+    assert!(top.contains("truth_pvalloc"), "{top}");
+    assert!(
+        top.contains(&format!("{}B total", totals.live_bytes)),
+        "{top}"
+    );
+    Ok(())
+}
+
+/// Check that the flame graph is well-formed XML whose title says metric and mode, and which shows
+/// the functions that allocated.
+#[test]
+fn the_flame_graph_is_well_formed() -> Result<()> {
+    let here = recorded()?;
+    here.run(&["flamegraph", "heaptrace.data", "-o", "out.svg"])?
+        .success()?;
+    let svg = fs::read_to_string(here.path("out.svg"))?;
+    let mut reader = quick_xml::Reader::from_str(&svg);
+    let mut depth = 0_i32;
+    let mut names = Vec::new();
+    let mut text = String::new();
+    loop {
+        match reader.read_event().context("not well-formed")? {
+            Event::Start(element) => {
+                depth += 1;
+                names.push(String::from_utf8(element.name().as_ref().to_vec())?);
+            }
+            Event::End(_) => depth -= 1,
+            Event::Text(bytes) => {
+                text.push_str(&bytes.decode()?);
+                text.push('\n');
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0, "an element is not closed");
+    assert_eq!(names.first().map(String::as_str), Some("svg"));
+    let text = text.to_lowercase();
+    assert!(text.contains("live"), "no metric in the title");
+    assert!(text.contains("exact"), "no mode in the title");
+    assert!(text.contains("truth_valloc"), "no function");
+    Ok(())
+}
+
+/// Check that a C++ name full of markup does no harm to the flame graph.
+#[test]
+fn markup_in_names_is_escaped() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    here.record_all(&[cpp("exceptions")?])?;
+    here.run(&["flamegraph", "heaptrace.data", "-o", "out.svg"])?
+        .success()?;
+    let svg = fs::read_to_string(here.path("out.svg"))?;
+    let mut reader = quick_xml::Reader::from_str(&svg);
+    while !matches!(reader.read_event().context("not well-formed")?, Event::Eof) {}
+    Ok(())
+}
+
+/// Check that the text report names the biggest sites, the totals, and every reason for losses.
+#[test]
+fn the_text_report_has_it_all() -> Result<()> {
+    let here = recorded()?;
+    let text = here.run(&["report", "heaptrace.data"])?.success()?;
+    assert_eq!(text.stderr, "");
+    assert!(text.stdout.contains("truth_pvalloc"), "{}", text.stdout);
+    assert!(text.stdout.contains("lost"), "{}", text.stdout);
+    assert!(!text.stdout.contains('\x1b'), "colours on a pipe");
+    Ok(())
+}
+
+/// Check that a data file without a name is `heaptrace.data`, in writing and in reading.
+#[test]
+fn files_have_default_names() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    here.run(&["record", "--", "/bin/true"])?.success()?;
+    for (command, file) in [
+        ("flamegraph", "heaptrace.svg"),
+        ("pprof", "heaptrace.pb.gz"),
+    ] {
+        here.run(&[command])?.success()?;
+        assert!(here.path(file).is_file(), "{command} wrote no {file}");
+    }
+    here.run(&["report"])?.success()?;
+    Ok(())
+}
+
+/// Check that nobody else can read a data file, and that under sudo it belongs to the caller.
+#[test]
+fn a_data_file_is_private() -> Result<()> {
+    let here = recorded()?;
+    let fresh = here.path("fresh.data");
+    let mut command = here.command(&["record", "-o", "fresh.data", "--", "/bin/true"])?;
+    command.env("SUDO_UID", "65534").env("SUDO_GID", "65534");
+    // What stood there before, open to all, does not make the new one open.
+    fs::write(&fresh, "old")?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o666))?;
+    run(&mut command)?.success()?;
+    let data = fs::metadata(&fresh)?;
+    assert_eq!(data.permissions().mode() & 0o7777, 0o600);
+    assert_eq!((data.uid(), data.gid()), (65534, 65534));
+    Ok(())
+}
+
+/// Check that a full disk is a clear error for every command that writes.
+#[test]
+fn a_full_disk_is_a_clear_error() -> Result<()> {
+    let here = recorded()?;
+    for arguments in [
+        &["record", "-o", "/dev/full", "--", "/bin/true"] as &[&str],
+        &["flamegraph", "heaptrace.data", "-o", "/dev/full"],
+        &["pprof", "heaptrace.data", "-o", "/dev/full"],
+    ] {
+        let ended = here.run(arguments)?.fails_clearly()?;
+        assert!(
+            ended.stderr.contains("/dev/full"),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+        assert!(
+            ended.stderr.contains("No space left"),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+    }
+    // The same on standard output.
+    let mut report = here.command(&["report", "heaptrace.data"])?;
+    let mut report = report
+        .stdout(File::options().write(true).open("/dev/full")?)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    ensure!(
+        !report.wait()?.success(),
+        "a full standard output went unnoticed"
+    );
+    Ok(())
+}
+
+/// Check that a disk that fills up while recording leaves a file that can be read.
+#[test]
+fn what_was_written_before_the_disk_was_full_is_readable() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    // A file system of its own, seen by this one process tree, too small for the run.
+    let small = here.path("small");
+    fs::create_dir(&small)?;
+    let script = "mount -t tmpfs -o size=64k,mode=700 none small || exit 90; \
+                  head -c 40000 /dev/zero > small/filler; \
+                  \"$0\" record -o small/f --interval 100ms -- \"$1\" >/dev/null; status=$?; \
+                  cp small/f copy; exit $status";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .arg(heaptrace_tests::heaptrace()?)
+        .arg(c("many_sites")?.path)
+        .current_dir(here.folder());
+    let ended = run(&mut command)?;
+    ended.no_panic()?;
+    assert_ne!(ended.code(), 90, "no small file system: {}", ended.stderr);
+    assert_ne!(ended.code(), 0, "the full disk went unnoticed");
+    assert!(ended.stderr.contains("No space left"), "{}", ended.stderr);
+    let read = here.run(&["report", "copy"])?.success()?;
+    assert!(
+        !read.stderr.is_empty(),
+        "no warning that the file ends early"
+    );
+    Ok(())
+}
+
+/// Check that a file cut off anywhere is read with a warning or refused clearly.
+#[test]
+fn a_truncated_file_is_read_or_refused() -> Result<()> {
+    let here = recorded()?;
+    let data = fs::read(here.data())?;
+    let mut read = 0;
+    for part in 1..20 {
+        fs::write(here.path("cut"), &data[..data.len() * part / 20])?;
+        let ended = here.run(&["report", "cut"])?;
+        if ended.code() == 0 {
+            ended.no_panic()?;
+            assert!(!ended.stderr.is_empty(), "{part}/20: no warning");
+            read += 1;
+        } else {
+            ended.fails_clearly()?;
+        }
+    }
+    // One byte short of whole is as good as whole but for its end.
+    fs::write(here.path("cut"), &data[..data.len() - 1])?;
+    let ended = here.run(&["report", "cut"])?.success()?;
+    assert!(!ended.stderr.is_empty(), "no warning");
+    assert!(read > 0, "no truncated file could be read at all");
+    Ok(())
+}
+
+/// Check that a damaged file is read up to the damage or refused, whatever byte was hit.
+#[test]
+fn a_damaged_file_does_no_harm() -> Result<()> {
+    let here = recorded()?;
+    let data = fs::read(here.data())?;
+    for part in 0..25 {
+        let mut damaged = data.clone();
+        damaged[data.len() * part / 25] ^= 0x55;
+        fs::write(here.path("damaged"), &damaged)?;
+        let ended = here.run(&["report", "damaged"])?;
+        ended.no_panic()?;
+        assert!(
+            !ended.stderr.is_empty(),
+            "{part}/25: the damage went unnoticed"
+        );
+    }
+    Ok(())
+}
+
+/// Check that a reader that goes away early is no error worth a word.
+#[test]
+fn a_closed_pipe_is_quiet() -> Result<()> {
+    let here = recorded()?;
+    for arguments in [
+        &["report", "heaptrace.data"] as &[&str],
+        &["report", "--format", "json", "heaptrace.data"],
+        &["doctor"],
+    ] {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let mut command = here.command(arguments)?;
+        let child = command.stdout(writer).stderr(Stdio::piped()).spawn()?;
+        let output = child.wait_with_output()?;
+        assert_ne!(output.status.code(), Some(101));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
+    Ok(())
+}
+
+/// Check that the live view off a terminal is plain text that ends with the whole report, and passes
+/// the command's status on.
+#[test]
+fn the_live_view_is_plain_off_a_terminal() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let demo = c("demo")?;
+    let script = "\"$0\" >/dev/null; exit 4";
+    let mut command = here.command(&["--interval", "300ms", "--", "sh", "-c", script])?;
+    let ended = run(command.arg(&demo.path))?;
+    ended.no_panic()?;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr);
+    assert!(!ended.stdout.contains('\x1b'), "terminal codes in a pipe");
+    for function in ["leak_session", "grow_cache"] {
+        // In an interim report and in the last one.
+        let times = ended.stdout.matches(function).count();
+        assert!(
+            times >= 2,
+            "{function} is shown {times} times:\n{}",
+            ended.stdout
+        );
+    }
+    Ok(())
+}
+
+/// Check that on a terminal the live view redraws itself, and that its last words are the report.
+#[test]
+fn the_live_view_redraws_on_a_terminal() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    // `script` gives its command a terminal and copies what is written there.
+    let line = format!(
+        "{} --interval 300ms -- {}",
+        heaptrace_tests::heaptrace()?.display(),
+        c("demo")?.path.display()
+    );
+    let mut script = Command::new(require_tool("script", "bsdutils")?);
+    script
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .current_dir(here.folder());
+    let ended = run(&mut script)?.success()?;
+    assert!(
+        ended.stdout.contains("\x1b["),
+        "never redrawn:\n{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("leak_session"), "{}", ended.stdout);
+    Ok(())
+}
+
+/// Check that a thread or process name with terminal codes is not written as it is.
+#[test]
+fn foreign_names_are_escaped() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let fixture = c("hooks")?;
+    let evil = here.path("evil\x1b[31m\u{7}");
+    fs::copy(&fixture.path, &evil)?;
+    here.record_all(&[&evil])?;
+    for arguments in [
+        &["report", "heaptrace.data"] as &[&str],
+        &["report", "--format", "json", "heaptrace.data"],
+    ] {
+        let ended = here.run(arguments)?.success()?;
+        let all = ended.stdout + &ended.stderr;
+        assert!(
+            !all.contains(['\x1b', '\u{7}']),
+            "{arguments:?} passes codes on"
+        );
+    }
+    Ok(())
+}
