@@ -75,39 +75,31 @@ pub fn compile_c(source: &str, flags: &[&str]) -> Result<PathBuf> {
 
 fn demo() -> Result<ExitCode> {
     let program = compile_c(DEMO, &["-O1"])?;
-    let here = env::current_dir().context("the working folder is gone")?;
-    let data = here.join("heaptrace.data");
-    let svg = here.join("heaptrace.svg");
-    let pprof = here.join("heaptrace.pb.gz");
+    // Short names: the command line is part of the reports.
+    let program = match env::current_dir() {
+        Ok(here) => program.strip_prefix(here).unwrap_or(&program),
+        Err(_) => &program,
+    };
+    let [data, svg, pprof] = ["heaptrace.data", "heaptrace.svg", "heaptrace.pb.gz"];
     let steps: [(&str, Vec<OsString>); 4] = [
         (
             "Recording the demo program",
             vec![
                 "record".into(),
                 "-o".into(),
-                data.clone().into(),
+                data.into(),
                 "--".into(),
                 program.into(),
             ],
         ),
-        ("Reporting", vec!["report".into(), data.clone().into()]),
+        ("Reporting", vec!["report".into(), data.into()]),
         (
             "Drawing a flame graph",
-            vec![
-                "flamegraph".into(),
-                data.clone().into(),
-                "-o".into(),
-                svg.clone().into(),
-            ],
+            vec!["flamegraph".into(), data.into(), "-o".into(), svg.into()],
         ),
         (
             "Writing a profile for pprof",
-            vec![
-                "pprof".into(),
-                data.clone().into(),
-                "-o".into(),
-                pprof.clone().into(),
-            ],
+            vec!["pprof".into(), data.into(), "-o".into(), pprof.into()],
         ),
     ];
     for (what, args) in steps {
@@ -130,12 +122,8 @@ fn demo() -> Result<ExitCode> {
         }
     }
     println!("\n==> Done");
-    for (what, path) in [
-        ("data file", &data),
-        ("flame graph, for a browser", &svg),
-        ("profile, for `go tool pprof`", &pprof),
-    ] {
-        println!("    {what}: {}", path.display());
-    }
+    println!("    {data}: the data file, for `heaptrace report` and its like");
+    println!("    {svg}: the flame graph, for a browser");
+    println!("    {pprof}: the profile, for `go tool pprof`");
     Ok(ExitCode::SUCCESS)
 }

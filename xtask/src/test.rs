@@ -33,9 +33,10 @@ const PACKAGES: [&str; 8] = [
 const END_TO_END: &str = "heaptrace-tests";
 
 /// What the end-to-end tests need of the user's environment, which sudo would drop.
-const HANDED_ON: [&str; 6] = [
+const HANDED_ON: [&str; 7] = [
     "PATH",
     "CARGO",
+    "CARGO_TARGET_DIR",
     "CARGO_HOME",
     "RUSTUP_HOME",
     "RUSTUP_TOOLCHAIN",
@@ -136,7 +137,8 @@ fn run_part(
     match part {
         Part::Unit => {
             let mut command = cargo::host("test");
-            command.args(["--workspace", "--"]).args(filters);
+            command.args(["--workspace", "--no-fail-fast", "--"]);
+            command.args(filters);
             stream(&mut command, counts)?;
         }
         Part::Digest => {
@@ -166,11 +168,17 @@ fn end_to_end(object: Option<&Path>, filters: &[String], counts: &mut Counts) ->
     let package = workspace::root().join("tests");
     variables.push(("CARGO_MANIFEST_DIR", package.clone().into()));
     // Built by the user, run by root: root's cargo would leave files that the user can't overwrite.
+    let mut failures = Vec::new();
     for executable in test_executables()? {
         println!("    running {}", executable.display());
         let mut command = process::as_root(&executable, &variables)?;
         command.arg("--test-threads=2").args(filters);
-        stream(command.current_dir(&package), counts)?;
+        if let Err(error) = stream(command.current_dir(&package), counts) {
+            failures.push(format!("{error:#}"));
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
     }
     Ok(())
 }
