@@ -1,3 +1,5 @@
-//! The `heaptrace` binary: parse, run, exit code.
-
-fn main() {}
+//! x
+fn main() {
+    println!("{:?}", std::env::args_os().collect::<Vec<_>>());
+    std::process::exit(5)
+}

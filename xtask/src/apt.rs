@@ -9,15 +9,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Make sure that the packages are installed; `purpose` completes "… needed".
+/// Make sure that the packages are installed; `purpose` says what for.
 ///
 /// Where there is no apt, the packages are named and trusted to be there in another way.
 pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
-    if process::find_program("apt-get").is_none() {
-        println!(
-            "No apt-get here. {purpose} needed, under whatever names your system has: {}",
-            packages.join(" ")
-        );
+    if !is_here(packages, purpose) {
         return Ok(());
     }
     let missing: Vec<&str> = packages
@@ -29,7 +25,7 @@ pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
         return Ok(());
     }
     println!(
-        "Installing Debian packages, {purpose} needed: {}",
+        "Installing Debian packages {purpose}: {}",
         missing.join(" ")
     );
     let mut updated = false;
@@ -46,6 +42,33 @@ pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
         result => result,
     }
     .with_context(|| format!("cannot install {}", missing.join(" ")))
+}
+
+/// Install the newest versions of the packages, whatever is there.
+///
+/// For packages that move on: lists that nobody refreshed may name one that is too old.
+pub fn ensure_newest(packages: &[&str], purpose: &str) -> Result<()> {
+    if !is_here(packages, purpose) {
+        return Ok(());
+    }
+    println!(
+        "Installing Debian packages {purpose}: {}",
+        packages.join(" ")
+    );
+    update()?;
+    install(packages).with_context(|| format!("cannot install {}", packages.join(" ")))
+}
+
+/// Whether this is a system with apt; where it isn't, say what is needed.
+fn is_here(packages: &[&str], purpose: &str) -> bool {
+    let here = process::find_program("apt-get").is_some();
+    if !here {
+        println!(
+            "No apt-get here. Needed {purpose}, under whatever names your system has: {}",
+            packages.join(" ")
+        );
+    }
+    here
 }
 
 /// Whether dpkg has the package installed.

@@ -55,12 +55,12 @@ pub fn rustup_nightly() -> Option<Toolchain> {
         })
 }
 
-/// Debian's compiler, installed where it isn't there yet.
+/// Debian's compiler, installed where it isn't there or is too old.
 pub fn debian() -> Result<Toolchain> {
     if let Ok(toolchain) = debian_as_it_is() {
         return Ok(toolchain);
     }
-    apt::ensure(&DEBIAN_PACKAGES, "for building the kernel program")?;
+    apt::ensure_newest(&DEBIAN_PACKAGES, "for building the kernel program")?;
     debian_as_it_is().context(
         "no compiler that can build for eBPF. Either of these gives one: \
          `rustup toolchain install nightly --component rust-src`, \
