@@ -5,6 +5,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use heaptrace_common::limits;
+
 /// Whom to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -70,12 +72,12 @@ pub struct RunConfig {
 impl RunConfig {
     /// Time between two updates, unless the user says otherwise.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-    /// Most frames that the kernel walks; its own limit, unless an administrator raised it.
-    pub const MAX_STACK_DEPTH: u32 = 127;
+    /// Most frames that a stack can have.
+    pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
     /// Most live blocks, unless the user says otherwise.
-    pub const DEFAULT_MAX_LIVE: u32 = 1 << 20;
+    pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
     /// Bytes of the ring, unless the user says otherwise.
-    pub const DEFAULT_RING_SIZE: u32 = 64 << 20;
+    pub const DEFAULT_RING_SIZE: u32 = limits::DEFAULT_RING_BYTES;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;
     /// The largest ring that the kernel maps reliably.

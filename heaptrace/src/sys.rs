@@ -4,11 +4,13 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use aya_obj::generated::{
     PERF_FLAG_FD_CLOEXEC, bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd, perf_event_attr,
 };
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Whose events a perf event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +121,13 @@ pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::R
     owned(libc::c_long::from(unsafe {
         libc::openat(folder.as_raw_fd(), path.as_ptr(), flags | libc::O_CLOEXEC)
     }))
+}
+
+/// Lets the event loop wait until a descriptor is readable. Must be called inside the loop.
+pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: by `AsFd`, the source keeps its one descriptor open as long as it lives.
+    let registered = unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) };
+    registered.map_err(|error| error.into_parts().1)
 }
 
 /// Raises the limit of open files to the hard one: each traced thread takes a descriptor a probe.

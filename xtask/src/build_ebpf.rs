@@ -145,10 +145,10 @@ impl Remaps {
         Self(remaps)
     }
 
-    /// rustc's flags, in the form that allows spaces in paths.
+    /// rustc's flags: the instructions of Linux 5.12 and later (fetch-and-add), in the form that allows spaces in paths.
     fn flags(&self) -> OsString {
         let mut flags = OsString::from("--cfg\u{1f}bpf_target_arch=\"x86_64\"");
-        flags.push("\u{1f}-Cdebuginfo=2\u{1f}-Clink-arg=--btf");
+        flags.push("\u{1f}-Cdebuginfo=2\u{1f}-Ctarget-cpu=v3\u{1f}-Clink-arg=--btf");
         for (path, name) in &self.0 {
             flags.push("\u{1f}--remap-path-prefix=");
             flags.push(path);

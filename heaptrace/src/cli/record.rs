@@ -10,8 +10,7 @@ use anyhow::Context as _;
 
 use super::{exit_code, message, naming};
 use crate::config::RunConfig;
-use crate::join::Update;
-
+use crate::join::{OpenFiles, Update};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer};
 use crate::text;
@@ -57,7 +56,7 @@ impl Observer for Recorder {
         Ok(())
     }
 
-    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+    fn update(&mut self, update: Update, _: &OpenFiles) -> anyhow::Result<()> {
         let recording = self
             .recording
             .as_mut()
@@ -148,7 +147,7 @@ mod tests {
             recording: None,
         };
         recorder.started(&info()).unwrap();
-        recorder.update(update()).unwrap();
+        recorder.update(update(), &OpenFiles::default()).unwrap();
         let read = read(&recorder.path).unwrap();
         assert_eq!(read.profile.end, RunEnd::CutOff);
         assert_eq!(read.profile, recorder.recording.unwrap().profile);

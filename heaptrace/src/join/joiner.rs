@@ -197,10 +197,10 @@ impl Joiner {
 
     fn allocated(&mut self, event: &Alloc) {
         let Some(process) = self.processes.id(event.process) else {
-            return self.count_lost("unjoined");
+            return self.lost_one("unjoined");
         };
         let Some(stack) = self.sent_stacks.get(&event.stack).copied() else {
-            return self.count_lost("unjoined");
+            return self.lost_one("unjoined");
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
         if event.replaced != 0 {
@@ -283,7 +283,8 @@ impl Joiner {
         }
     }
 
-    fn count_lost(&mut self, reason: &str) {
+    /// Counts something that was lost on its way here.
+    pub fn lost_one(&mut self, reason: &str) {
         *self.quality.lost.entry(reason.to_owned()).or_default() += 1;
     }
 
@@ -310,7 +311,7 @@ impl Joiner {
             .id(head.process)
             .and_then(|id| self.processes.get(id))
         else {
-            return self.count_lost("unjoined");
+            return self.lost_one("unjoined");
         };
         let pid = entry.record.pid;
         let locations = frames

@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::allocator::{Allocator, FileId};
 use super::program::Program;
 use super::tracefs::{Definitions, Tracefs};
+use crate::config::Probes as ProbeKind;
 use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.
@@ -28,15 +29,6 @@ pub enum Reach {
     Tree,
     /// The threads of processes, and new ones of theirs, but no child processes.
     Processes,
-}
-
-/// Which programs are linked to the probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// Those that record.
-    Tracing,
-    /// Those that return at once, to measure the floor of what tracing can cost.
-    Empty,
 }
 
 /// A process that can't be probed.
@@ -59,7 +51,7 @@ struct Probe {
 /// Every probe of a run.
 pub struct Probes {
     reach: Reach,
-    load: Load,
+    kind: ProbeKind,
     // Order matters: descriptors go before definitions that they keep in use.
     open: Vec<OwnedFd>,
     defined: HashMap<FileId, Vec<Probe>>,
@@ -69,10 +61,10 @@ pub struct Probes {
 
 impl Probes {
     /// None yet.
-    pub fn new(tracefs: Tracefs, reach: Reach, load: Load) -> Self {
+    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind) -> Self {
         Self {
             reach,
-            load,
+            kind,
             open: Vec::new(),
             defined: HashMap::new(),
             programs: HashMap::new(),
@@ -94,11 +86,11 @@ impl Probes {
         // Returns first: an entry whose return is not probed would leave its call pending.
         for is_return in [true, false] {
             for place in &allocator.places {
-                let name = match (is_return, self.load) {
-                    (false, Load::Tracing) => Some(place.hook.entry),
-                    (false, Load::Empty) => Some("empty_entry"),
-                    (true, Load::Tracing) => place.hook.on_return,
-                    (true, Load::Empty) => place.hook.on_return.map(|_| "empty_return"),
+                let name = match (is_return, self.kind) {
+                    (false, ProbeKind::Full) => Some(place.hook.entry),
+                    (false, ProbeKind::Empty) => Some("empty_entry"),
+                    (true, ProbeKind::Full) => place.hook.on_return,
+                    (true, ProbeKind::Empty) => place.hook.on_return.map(|_| "empty_return"),
                 };
                 let Some(name) = name else { continue };
                 let event = self

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
@@ -14,6 +14,7 @@ use heaptrace_common::wire::{Block, BlockKey, ProcessEnd, ProcessState};
 
 use super::btf::Btf;
 use crate::config::RunConfig;
+use crate::sys;
 
 /// The kernel object that this binary was built with.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/heaptrace.bpf.o"));
@@ -160,6 +161,26 @@ impl Program {
     pub fn live(&self) -> Result<HashMap<&MapData, PodBlockKey, PodBlock>> {
         let map = self.ebpf.map("LIVE").ok_or_else(|| missing("LIVE"))?;
         Ok(HashMap::try_from(map)?)
+    }
+
+    /// Takes a block out of the live map.
+    pub fn take_block(&self, key: &PodBlockKey) -> Result<Option<Block>> {
+        Ok(self.take::<_, PodBlock>("LIVE", key)?.map(|block| block.0))
+    }
+
+    /// Takes the end of a process that found no place in the ring.
+    pub fn take_end(&self, serial: u64) -> Result<Option<ProcessEnd>> {
+        Ok(self
+            .take::<_, PodProcessEnd>("ENDED", &serial)?
+            .map(|end| end.0))
+    }
+
+    /// Takes an entry out of a map whose values are of type `V`.
+    fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
+        match self.ebpf.map(name) {
+            Some(Map::HashMap(map)) => Ok(sys::map_take(map.fd().as_fd(), key)?),
+            _ => Err(missing(name)),
+        }
     }
 
     /// Removes the entries of blocks whose process is gone.

@@ -6,12 +6,20 @@
 use std::path::PathBuf;
 
 use super::elf::{ElfFacts, open_regular};
-use crate::join::{Module, ModuleId};
+use crate::join::{Module, ModuleId, OpenFiles};
 
 /// Finds the file of a module.
 pub trait ModuleFiles {
     /// A path at which that file can be opened now.
     fn path(&self, id: ModuleId, module: &Module) -> Option<PathBuf>;
+}
+
+/// The files of a run that goes on: the very ones that are mapped, and where one could not be opened
+/// in time, the disk.
+impl ModuleFiles for OpenFiles {
+    fn path(&self, id: ModuleId, module: &Module) -> Option<PathBuf> {
+        OpenFiles::path(self, id).or_else(|| OnDisk.path(id, module))
+    }
 }
 
 /// This machine's disk, for profiles that were recorded here, or on a machine with the same files.
