@@ -6,7 +6,7 @@ mod stack;
 mod style;
 mod table;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
 use super::{Metric, OutputError};
@@ -68,11 +68,13 @@ pub fn write_summary(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut report = Report::new(findings, options, out);
+    let mut out = BufWriter::new(out);
+    let mut report = Report::new(findings, options, &mut out);
     report.header()?;
     report.totals()?;
     report.lost_line()?;
     report.sites()?;
+    out.flush()?;
     Ok(())
 }
 

@@ -281,6 +281,26 @@ fn absurd_numbers() {
     }
 }
 
+/// Check that a closed pipe is recognised as one, whatever the format.
+#[test]
+fn closed_pipe() {
+    let (profile, symbols) = (profile(), symbols());
+    let findings = Findings::new(&profile, &symbols);
+    for format in [
+        Format::Text(ReportOptions::default()),
+        Format::Json,
+        Format::Flamegraph(Metric::LiveBytes),
+        Format::Pprof,
+    ] {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        match format.write(&findings, &mut writer) {
+            Err(OutputError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
+            other => panic!("{format:?}: {other:?}"),
+        }
+    }
+}
+
 /// Check that every format copes with a profile that has nothing in it, and names nothing wrong.
 #[test]
 fn empty() {
