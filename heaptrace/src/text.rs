@@ -32,10 +32,12 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn is_unsafe(c: char) -> bool {
+/// Whether a character of a foreign string must not be printed as it is.
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}')
 }
 
 /// A number of bytes as a person reads it: `17 B`, `1.5 KiB`, `23.0 MiB`.
