@@ -70,12 +70,12 @@ pub struct RunConfig {
 impl RunConfig {
     /// Time between two updates, unless the user says otherwise.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-    /// Most frames that the kernel walks; its own limit, unless an administrator raised it.
-    pub const MAX_STACK_DEPTH: u32 = 127;
+    /// Most frames of a stack that can be asked for, and what is taken unless the user says otherwise.
+    pub const MAX_STACK_DEPTH: u32 = 128;
     /// Most live blocks, unless the user says otherwise.
-    pub const DEFAULT_MAX_LIVE: u32 = 1 << 20;
+    pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;
     /// Bytes of the ring, unless the user says otherwise.
-    pub const DEFAULT_RING_SIZE: u32 = 64 << 20;
+    pub const DEFAULT_RING_SIZE: u32 = 32 << 20;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;
     /// The largest ring that the kernel maps reliably.

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use heaptrace::output::OutputError;
 use heaptrace::{cli, text};
 
 fn main() -> ExitCode {
@@ -30,8 +31,11 @@ fn main() -> ExitCode {
 /// Whether the run ended because nobody reads what it writes.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+        let io = match cause.downcast_ref() {
+            // Stands for the system's error, and so hides it from the chain.
+            Some(OutputError::Io(io)) => Some(io),
+            _ => cause.downcast_ref(),
+        };
+        io.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe)
     })
 }

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use crate::join::{ModuleId, Site, SiteId, Stack};
-use crate::output::Metric;
+use crate::output::{self, Metric};
 use crate::profile::{Profile, Symbols};
 use crate::text;
 
@@ -164,8 +164,8 @@ impl Table<'_> {
     fn unnamed(&self, module: Option<ModuleId>, address: u64) -> String {
         let path = module.and_then(|id| self.profile.modules.get(id.0 as usize));
         match path.map(|module| module.path.rsplit('/').next().unwrap_or_default()) {
-            Some(file) => format!("{}+{address:#x}", text::escape(file)),
-            None => format!("{address:#x}"),
+            Some(file) => format!("[{}+{address:#x}]", text::escape(file)),
+            None => format!("[{address:#x}]"),
         }
     }
 }
@@ -188,7 +188,7 @@ fn joined(names: &[String], room: Option<usize>) -> String {
     let parts: Vec<_> = names
         .iter()
         .zip(shares)
-        .map(|(name, share)| shortened(name, share))
+        .map(|(name, share)| output::shorten_function(name, share))
         .collect();
     parts.join(ARROW)
 }
@@ -302,14 +302,14 @@ mod tests {
         assert_eq!(
             lines[Table::HEAD_LINES],
             "    2.0 KiB            0          0 B         1,234  server[12]            \
-             parse ← lib\\x1bc.so+0x101 ← run"
+             parse ← [lib\\x1bc.so+0x101] ← run"
         );
     }
 
     /// Check that no line is wider than it may be, at any width, and that headings stand over their columns.
     #[test]
     fn width_is_respected() {
-        let long = "std::vector<std::pair<int, long>>::emplace_back".repeat(9);
+        let long = "a_name_without_anything_to_leave_out".repeat(9);
         let (mut profile, symbols) = profile(&[&long, "größe", &long], "fifteen-letters");
         site(&mut profile, u64::MAX, u64::MAX);
         for width in 0..300 {
