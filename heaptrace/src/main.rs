@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             // Not `eprintln!`, which panics where standard error is closed.
             let mut stderr = io::stderr().lock();
             // A message may have several lines, and may name a file whose name is hostile.
-            for (index, line) in format!("{error:#}").lines().enumerate() {
+            for (index, line) in told(&error).lines().enumerate() {
                 let head = if index == 0 { "heaptrace: " } else { "" };
                 let _ = writeln!(stderr, "{head}{}", text::escape(line));
             }
@@ -38,4 +38,18 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
         };
         io.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+/// An error and its causes; those that an outer one has told already are left out.
+fn told(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
+    message
 }

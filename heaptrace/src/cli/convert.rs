@@ -25,5 +25,5 @@ pub(super) fn pprof(file: &Path, output: &Path) -> anyhow::Result<ExitCode> {
 fn convert(file: &Path, output: &Path, format: &Format) -> anyhow::Result<()> {
     let loaded = input::load(file)?;
     loaded.warn();
-    destination::write_to(output, |out| Ok(format.write(&loaded.findings(), out)?))
+    destination::write_to(output, |out| format.write(&loaded.findings(), out))
 }
