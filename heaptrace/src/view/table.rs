@@ -97,14 +97,15 @@ impl Table<'_> {
             .collect();
         vec![
             format!(
-                "heaptrace {}: {}, {}, by {}",
-                text::escape(&info.target),
+                // The target last: a long command must not push out the rest.
+                "heaptrace, {}, {}, by {}: {}",
                 text::duration(self.profile.duration_ns),
                 match self.profile.processes.len() {
                     1 => "1 process".to_owned(),
                     n => format!("{} processes", text::count(n as u64)),
                 },
-                self.metric.title()
+                self.metric.title(),
+                text::escape(&info.target)
             ),
             format!(
                 "live {} in {} blocks, peak {}, total {} in {} blocks, lost {}",

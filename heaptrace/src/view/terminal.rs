@@ -149,7 +149,7 @@ mod tests {
         };
         append(&mut out, &table).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("2024-02-29 13:45:07 UTC\nheaptrace --all: 7.00 s"));
+        assert!(text.starts_with("2024-02-29 13:45:07 UTC\nheaptrace, 7.00 s"));
         assert!(text.ends_with("\n\n") && !text.contains('\x1b'));
     }
 }
