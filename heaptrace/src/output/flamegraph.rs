@@ -40,7 +40,14 @@ pub(super) fn write(
     // Not a chart, but the one way to keep the order that the stacks are in (it is turned round):
     // inferno sorts lines, and between `f;` and `f(` it would draw `f` twice.
     options.flame_chart = true;
-    flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), out)?;
+    // By way of memory, so that an error of the writer keeps its kind: a closed pipe is none.
+    let mut svg = Vec::new();
+    flamegraph::from_lines(
+        &mut options,
+        lines.iter().rev().map(String::as_str),
+        &mut svg,
+    )?;
+    out.write_all(&svg)?;
     Ok(())
 }
 

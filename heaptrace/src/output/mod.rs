@@ -14,7 +14,7 @@ mod shorten;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use thiserror::Error;
 
@@ -39,12 +39,16 @@ pub enum Format {
 impl Format {
     /// Writes findings in this format.
     pub fn write(&self, findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+        // All of them write in small pieces.
+        let mut out = BufWriter::new(out);
         match self {
-            Self::Text(options) => report::write(findings, options, out),
-            Self::Json => json::write(findings, out),
-            Self::Flamegraph(metric) => flamegraph::write(findings, *metric, out),
-            Self::Pprof => pprof::write(findings, out),
-        }
+            Self::Text(options) => report::write(findings, options, &mut out),
+            Self::Json => json::write(findings, &mut out),
+            Self::Flamegraph(metric) => flamegraph::write(findings, *metric, &mut out),
+            Self::Pprof => pprof::write(findings, &mut out),
+        }?;
+        out.flush()?;
+        Ok(())
     }
 }
 

@@ -3,6 +3,9 @@
 //! Stage: output. What tells functions apart is their path and name; parameters and template
 //! arguments go first.
 
+/// Levels of `<<<T as A>::B as C>::D as E>::f` that are looked into; a name may be made of them.
+const MAX_LEADING: u32 = 4;
+
 /// Shortens a function name to at most `width` characters, if it is longer.
 pub(crate) fn function(name: &str, width: usize) -> String {
     let fits = |name: &str| name.chars().count() <= width;
@@ -64,6 +67,18 @@ fn without_parameters(name: &str) -> String {
 
 /// Cuts template arguments deeper than `keep` levels to `<…>`.
 fn without_arguments(name: &str, keep: usize) -> String {
+    nested_without_arguments(name, keep, MAX_LEADING)
+}
+
+fn nested_without_arguments(name: &str, keep: usize, leading: u32) -> String {
+    // The `<Type as Trait>` that a Rust method begins with are no arguments.
+    if leading > 0
+        && let Some((inner, rest)) = leading_brackets(name)
+    {
+        let inner = nested_without_arguments(inner, keep, leading - 1);
+        let rest = nested_without_arguments(rest, keep, 0);
+        return format!("<{inner}>{rest}");
+    }
     let mut out = String::with_capacity(name.len());
     let mut depth = 0usize;
     for (at, c) in name.char_indices() {
@@ -89,10 +104,33 @@ fn without_arguments(name: &str, keep: usize) -> String {
     out
 }
 
+/// What is in the angle brackets that a name begins with, and what follows them.
+fn leading_brackets(name: &str) -> Option<(&str, &str)> {
+    let mut depth = 0usize;
+    for (at, c) in name.char_indices() {
+        match c {
+            '<' if !is_operator(name, at) => depth += 1,
+            '>' if !is_operator(name, at) => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > 0).then(|| (&name[1..at], &name[at + 1..]));
+        }
+    }
+    None
+}
+
 /// Whether the bracket at `at` is part of an operator's name or of an arrow.
 fn is_operator(name: &str, at: usize) -> bool {
-    let before = name[..at].trim_end_matches(['<', '>', '-', '=']);
-    before.ends_with("operator") || name[..at].ends_with('-')
+    let mut before = &name[..at];
+    if before.ends_with('-') {
+        return true;
+    }
+    // The longest ones have three signs: `operator<=>`, `operator<<=`.
+    for _ in 0..2 {
+        before = before.strip_suffix(['<', '>', '-', '=']).unwrap_or(before);
+    }
+    before.ends_with("operator")
 }
 
 #[cfg(test)]
@@ -146,10 +184,11 @@ mod tests {
                 40,
                 "main::{lambda(int)#1}::operator()(…)",
             ),
-            ("<a::b::c as d::E<f::G>>::h", 22, "<…>::h"),
+            ("<a::b::c as d::E<f::G>>::h", 24, "<a::b::c as d::E<…>>::h"),
         ] {
             assert_eq!(function(name, width), expected);
         }
+        assert!(function(&"<".repeat(1 << 14), 9).chars().count() <= 9);
         for name in ["", "((((", ">>>>", "<<<<", "f)(", "日本語の長い名前"] {
             for width in 1..12 {
                 assert!(function(name, width).chars().count() <= width, "{name}");

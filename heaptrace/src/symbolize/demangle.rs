@@ -23,6 +23,11 @@ pub(super) fn demangle(name: &str) -> String {
     cut(name.to_owned())
 }
 
+/// Whether a name is one that a C++ or Rust compiler made up.
+pub(super) fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
+
 fn cpp(name: &str) -> Option<String> {
     // Anything else that parses is a type: a C function `i` would become `int`.
     if !name.starts_with("_Z") && !name.starts_with("___Z") {

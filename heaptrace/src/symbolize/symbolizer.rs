@@ -12,7 +12,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer as Blazesym};
 
 use super::debug_file;
-use super::demangle::{MAX_NAME, demangle};
+use super::demangle::{MAX_NAME, demangle, is_mangled};
 use super::elf::{ElfFacts, open_regular};
 use super::files::ModuleFiles;
 use super::quiet::contained;
@@ -215,17 +215,33 @@ impl Symbolizer {
     /// Asks blazesym; `None` if it can't read the file.
     fn look_up(&mut self, attempt: &Attempt, addresses: &[u64]) -> Option<Vec<Option<Vec<Found>>>> {
         self.make_room(&attempt.path);
-        let source = Source::Elf(Elf {
-            debug_syms: attempt.dwarf,
-            ..Elf::new(&attempt.path)
-        });
         let input = match attempt.input {
             AddressKind::Offset => Input::FileOffset(addresses),
             AddressKind::Linked => Input::VirtOffset(addresses),
         };
+        let source = |debug_syms| {
+            Source::Elf(Elf {
+                debug_syms,
+                ..Elf::new(&attempt.path)
+            })
+        };
         let answer = contained(|| {
-            let answer = self.blazesym.symbolize(&source, input).ok()?;
-            Some(answer.iter().map(frames).collect::<Vec<_>>())
+            let answer = self
+                .blazesym
+                .symbolize(&source(attempt.dwarf), input)
+                .ok()?;
+            let linked = attempt
+                .dwarf
+                .then(|| self.blazesym.symbolize(&source(false), input).ok())
+                .flatten()
+                .unwrap_or_default();
+            let linked = linked.iter().map(Some).chain(std::iter::repeat(None));
+            let frames = answer.iter().zip(linked);
+            Some(
+                frames
+                    .map(|(found, linked)| self::frames(found, linked))
+                    .collect::<Vec<_>>(),
+            )
         });
         if answer.is_none() {
             // It panicked, and may have left its caches half made.
@@ -318,12 +334,19 @@ fn through_descriptor(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// The functions at an address, innermost first.
-fn frames(answer: &Symbolized<'_>) -> Option<Vec<Found>> {
+/// The functions at an address, innermost first. `linked` is the symbol that the linker has for it.
+fn frames(answer: &Symbolized<'_>, linked: Option<&Symbolized<'_>>) -> Option<Vec<Found>> {
     let Symbolized::Sym(sym) = answer else {
         return None;
     };
-    if sym.name.is_empty() {
+    // DWARF that was cut down to line tables calls every `a::b::new` just `new`.
+    let name = match linked {
+        Some(Symbolized::Sym(linked)) if is_mangled(&linked.name) && !is_mangled(&sym.name) => {
+            &linked.name
+        }
+        _ => &sym.name,
+    };
+    if name.is_empty() {
         return None;
     }
     // blazesym's order is outermost first, and only its first function is not inlined.
@@ -331,7 +354,7 @@ fn frames(answer: &Symbolized<'_>) -> Option<Vec<Found>> {
     let mut frames: Vec<Found> = inlined
         .map(|inlined| found(&inlined.name, inlined.code_info.as_ref(), true))
         .collect();
-    frames.push(found(&sym.name, sym.code_info.as_deref(), false));
+    frames.push(found(name, sym.code_info.as_deref(), false));
     Some(frames)
 }
 

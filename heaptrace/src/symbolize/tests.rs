@@ -292,6 +292,39 @@ fn libc() {
     assert_eq!(functions(symbolizer.symbols(), 0), ["?"]);
 }
 
+/// Check that a Rust function has its path, also where DWARF was cut down to line tables, as this
+/// very program's is.
+#[test]
+fn rust() {
+    let function: fn(&str) -> String = demangle::demangle;
+    let address = function as usize as u64 + 4;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let hex = |text| u64::from_str_radix(text, 16).unwrap();
+    let (path, offset) = maps
+        .lines()
+        .find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (start, end) = fields[0].split_once('-')?;
+            let path = *fields.get(5)?;
+            (hex(start)..hex(end))
+                .contains(&address)
+                .then(|| (path.to_owned(), address - hex(start) + hex(fields[2])))
+        })
+        .unwrap();
+    let mut profile = profile(module(Path::new(&path)), &[0]);
+    profile.locations[0].address = offset;
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&profile, &OnDisk, [LocationId(0)]);
+    let frames = plain(symbolizer.symbols(), 0);
+    let (function, file, _, inlined) = frames.last().unwrap();
+    assert_eq!(
+        function.as_deref(),
+        Some("heaptrace::symbolize::demangle::demangle")
+    );
+    assert!(file.as_ref().unwrap().ends_with("symbolize/demangle.rs"));
+    assert!(!inlined);
+}
+
 /// The address just behind a symbol's beginning.
 fn in_function(path: &Path, name: &str) -> u64 {
     let symbols = run("nm", &[path.to_str().unwrap()]);

@@ -6,7 +6,7 @@ mod stack;
 mod style;
 mod table;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
 use super::{Metric, OutputError};
@@ -53,6 +53,7 @@ pub(super) fn write(
 ) -> Result<(), OutputError> {
     let mut report = Report::new(findings, options, out);
     report.header()?;
+    report.not_ended()?;
     report.totals()?;
     report.sites()?;
     report.processes()?;
@@ -67,11 +68,13 @@ pub fn write_summary(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut report = Report::new(findings, options, out);
+    let mut out = BufWriter::new(out);
+    let mut report = Report::new(findings, options, &mut out);
     report.header()?;
     report.totals()?;
     report.lost_line()?;
     report.sites()?;
+    out.flush()?;
     Ok(())
 }
 
@@ -112,11 +115,16 @@ impl<'a, 'o> Report<'a, 'o> {
             let warning = format!("warning: {}", escape(warning));
             writeln!(self.out, "{}", self.style.warning(&warning))?;
         }
-        if profile.end == RunEnd::CutOff && self.findings.warnings.is_empty() {
-            let note = "not ended: what follows was true at the last update";
-            writeln!(self.out, "{}", self.style.dim(note))?;
-        }
         writeln!(self.out)
+    }
+
+    /// Says so where a warning doesn't.
+    fn not_ended(&mut self) -> io::Result<()> {
+        if self.findings.profile.end == RunEnd::CutOff && self.findings.warnings.is_empty() {
+            let note = "not ended: what follows was true at the last update";
+            writeln!(self.out, "{}\n", self.style.dim(note))?;
+        }
+        Ok(())
     }
 
     fn totals(&mut self) -> io::Result<()> {
