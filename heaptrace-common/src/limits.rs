@@ -19,4 +19,4 @@ pub const MAX_STACKS: u32 = 1 << 18;
 pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;
 
 /// Default size of the ring between the kernel and the agent.
-pub const DEFAULT_RING_BYTES: u32 = 64 << 20;
+pub const DEFAULT_RING_BYTES: u32 = 32 << 20;

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use heaptrace::output::OutputError;
 use heaptrace::{cli, text};
 
 fn main() -> ExitCode {
@@ -18,11 +19,11 @@ fn main() -> ExitCode {
             // Not `eprintln!`, which panics where standard error is closed.
             let mut stderr = io::stderr().lock();
             // A message may have several lines, and may name a file whose name is hostile.
-            for (index, line) in format!("{error:#}").lines().enumerate() {
+            for (index, line) in told(&error).lines().enumerate() {
                 let head = if index == 0 { "heaptrace: " } else { "" };
                 let _ = writeln!(stderr, "{head}{}", text::escape(line));
             }
-            ExitCode::FAILURE
+            cli::failure_code(&error)
         }
     }
 }
@@ -30,8 +31,25 @@ fn main() -> ExitCode {
 /// Whether the run ended because nobody reads what it writes.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+        let io = match cause.downcast_ref() {
+            // Stands for the system's error, and so hides it from the chain.
+            Some(OutputError::Io(io)) => Some(io),
+            _ => cause.downcast_ref(),
+        };
+        io.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+/// An error and its causes; those that an outer one has told already are left out.
+fn told(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
+    message
 }

@@ -180,7 +180,7 @@ struct Ranking {
     /// What to rank by
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
-    /// How many stacks to show [default: 20; all in json]
+    /// How many stacks to show [default: 10; all in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
 }
@@ -220,7 +220,7 @@ struct Run {
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     max_live: u32,
     /// Memory between the kernel and heaptrace, rounded up to a power of two
-    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "64MiB",
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
           value_parser = values::ring_size)]
     ring_size: u32,
 }

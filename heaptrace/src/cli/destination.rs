@@ -7,8 +7,7 @@ use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
+use crate::output::OutputError;
 use crate::profile::create_private;
 
 /// Hands a writer to `write`, and what it wrote to `path`; `-` is standard output.
@@ -16,42 +15,57 @@ use crate::profile::create_private;
 /// A file that was there stays as it was until the new one is whole.
 pub(super) fn write_to(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
 ) -> anyhow::Result<()> {
     if path.as_os_str() == "-" {
-        let mut out = BufWriter::new(io::stdout().lock());
-        write(&mut out)?;
-        // Dropping it would hide that the disk behind a redirection is full.
-        return out.flush().context("can't write to standard output");
+        return named("standard output", filled(io::stdout().lock(), write));
     }
-    let failed = || format!("can't write {}", path.display());
     // /dev/stdout and its like are links, and must never be replaced.
     let replaced = match path.symlink_metadata() {
         Ok(metadata) => metadata.is_file(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
-    if !replaced {
-        let file = create_private(path).with_context(failed)?;
-        return filled(file, write).with_context(failed);
-    }
+    let result = if replaced {
+        replace(path, write)
+    } else {
+        create_private(path)
+            .map_err(OutputError::from)
+            .and_then(|file| filled(file, write))
+    };
+    named(&path.display().to_string(), result)
+}
+
+/// Adds where the output went to an error that has to do with it.
+fn named(name: &str, result: Result<(), OutputError>) -> anyhow::Result<()> {
+    result.map_err(|error| match error {
+        OutputError::Io(io) => anyhow::Error::from(io).context(format!("can't write {name}")),
+        other => other.into(),
+    })
+}
+
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
+) -> Result<(), OutputError> {
     let temporary = beside(path);
     let result = create_private(&temporary)
-        .map_err(anyhow::Error::from)
+        .map_err(OutputError::from)
         .and_then(|file| filled(file, write))
         .and_then(|()| Ok(fs::rename(&temporary, path)?));
     if result.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_file(&temporary);
     }
-    result.with_context(failed)
+    result
 }
 
 fn filled(
-    file: fs::File,
-    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(file);
+    to: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
+) -> Result<(), OutputError> {
+    let mut out = BufWriter::new(to);
     write(&mut out)?;
+    // Dropping it would hide that the disk is full.
     Ok(out.flush()?)
 }
 
@@ -99,11 +113,12 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let error = write_to(&path, |out| {
             out.write_all(b"half")?;
-            anyhow::bail!("out of ideas")
+            Err(OutputError::Nothing { what: "ideas" })
         })
         .unwrap_err();
+        // Not "can't write": that is not what went wrong.
         assert!(
-            format!("{error:#}").contains("out.svg: out of ideas"),
+            format!("{error:#}").starts_with("nothing to draw"),
             "{error:#}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");

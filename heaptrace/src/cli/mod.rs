@@ -3,14 +3,17 @@
 //! No stage of the flow; it may use them all, and none uses it.
 
 mod args;
+mod convert;
 mod destination;
 mod doctor;
 mod input;
+mod live;
 mod logging;
 mod message;
 mod naming;
 mod parse;
 mod record;
+mod report;
 mod values;
 
 use std::io::IsTerminal;
@@ -20,6 +23,7 @@ use std::process::{ExitCode, ExitStatus};
 
 use crate::config::RunConfig;
 use crate::output::Metric;
+use crate::probes::launch::LaunchError;
 
 pub use parse::{Stop, parse};
 
@@ -128,11 +132,33 @@ impl Color {
 /// Does what was asked for.
 pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
     logging::start(invocation.verbosity, invocation.color);
+    let color = invocation.color;
     match invocation.action {
+        Action::Live { run, metric, top } => {
+            live::run(&run, report::Ranking { metric, top }, color)
+        }
         Action::Record { run, output } => record::run(&run, output),
-        Action::Doctor => doctor::run(invocation.color),
-        _ => anyhow::bail!("not wired yet"),
+        Action::Report {
+            input,
+            format,
+            metric,
+            top,
+        } => report::run(&input, format, report::Ranking { metric, top }, color),
+        Action::Flamegraph {
+            input,
+            output,
+            metric,
+        } => convert::flamegraph(&input, &output, metric),
+        Action::Pprof { input, output } => convert::pprof(&input, &output),
+        Action::Doctor => doctor::run(color),
     }
+}
+
+/// The exit code of a run that failed: a command that can't be started gets a shell's.
+pub fn failure_code(error: &anyhow::Error) -> ExitCode {
+    error
+        .downcast_ref::<LaunchError>()
+        .map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }
 
 /// The exit code that passes a command's status on, as a shell would: 128 and the signal's number

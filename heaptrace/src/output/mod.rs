@@ -21,6 +21,7 @@ use thiserror::Error;
 pub use findings::Findings;
 pub use metric::Metric;
 pub use report::{ReportOptions, write_summary};
+pub(crate) use shorten::function as shorten_function;
 
 /// A format, with what it can be asked for.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 const MAX_LEADING: u32 = 4;
 
 /// Shortens a function name to at most `width` characters, if it is longer.
-pub(super) fn function(name: &str, width: usize) -> String {
+pub(crate) fn function(name: &str, width: usize) -> String {
     let fits = |name: &str| name.chars().count() <= width;
     if fits(name) {
         return name.to_owned();

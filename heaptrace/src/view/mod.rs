@@ -6,4 +6,4 @@ mod terminal;
 
 pub use screen::{Layout, Screen, Size};
 pub use table::{FUNCTIONS, Table, ranked};
-pub use terminal::Terminal;
+pub use terminal::{Terminal, size_of};

@@ -41,7 +41,10 @@ impl Layout {
             Self::Panel => {
                 let rows = self.rows(size);
                 let above = size.rows - rows;
-                format!("{}\x1b[{rows}A\x1b7\x1b[1;{above}r\x1b8", "\n".repeat(rows))
+                // Not line feeds: standard output would send them ahead of the rest, and what the
+                // command writes in between would be painted over.
+                let down = "\x1bD".repeat(rows);
+                format!("{down}\x1b[{rows}A\x1b7\x1b[1;{above}r\x1b8")
             }
         }
     }
@@ -186,7 +189,11 @@ mod tests {
         let frame = Layout::Panel.frame(SIZE, &["one".into()]);
         assert!(frame.contains("\x1b[6;1Hone\x1b[K"));
         assert!(frame.contains("\x1b[9;1H") && !frame.contains("\x1b[5;1H"));
-        assert!(Layout::Panel.enter(SIZE).starts_with("\n\n\n\n\x1b[4A"));
+        assert!(
+            Layout::Panel
+                .enter(SIZE)
+                .starts_with("\x1bD\x1bD\x1bD\x1bD\x1b[4A")
+        );
     }
 
     /// Check that place is made once, and again after the size has changed.

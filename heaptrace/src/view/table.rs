@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use crate::join::{ModuleId, Site, SiteId, Stack};
-use crate::output::Metric;
+use crate::output::{self, Metric};
 use crate::profile::{Profile, Symbols};
 use crate::text;
 
@@ -14,8 +14,11 @@ use crate::text;
 pub const FUNCTIONS: usize = 3;
 /// Most characters of a function's name where the width has no limit.
 const LONGEST_NAME: usize = 120;
-/// Characters of the process column: the kernel's 15 of a name, and a pid.
+/// Most characters of the process column: the kernel's 15 of a name, and a pid.
 const PROCESS: usize = 20;
+/// Characters below which a shortened name tells nothing: then fewer are shown.
+const SHORTEST_NAME: usize = 14;
+const PROCESS_HEADING: &str = "process";
 const HEADINGS: &str = " live bytes  live blocks  total bytes  total blocks";
 const ARROW: &str = " ← ";
 
@@ -56,13 +59,21 @@ impl Table<'_> {
 
     /// The lines, none wider than `width` characters where there is one.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let sites: Vec<(&Site, String)> = self
+            .ranked
+            .iter()
+            .filter_map(|id| self.profile.sites.get(id.0 as usize))
+            .map(|site| (site, self.process(site)))
+            .collect();
+        let processes = sites.iter().map(|(_, process)| process.chars().count());
+        let column = processes.max().unwrap_or(0).max(PROCESS_HEADING.len());
         let mut lines = self.head();
-        lines.extend(
-            self.ranked
-                .iter()
-                .filter_map(|id| self.profile.sites.get(id.0 as usize))
-                .map(|site| self.row(site, width)),
-        );
+        lines.push(format!(
+            "{HEADINGS}  {PROCESS_HEADING:column$}  allocated by"
+        ));
+        for (site, process) in sites {
+            lines.push(self.row(site, &format!("{process:column$}"), width));
+        }
         if let Some(width) = width {
             for line in &mut lines {
                 *line = shortened(line, width);
@@ -86,11 +97,15 @@ impl Table<'_> {
             .collect();
         vec![
             format!(
-                "heaptrace {}: {}, {} processes, by {}",
-                text::escape(&info.target),
+                // The target last: a long command must not push out the rest.
+                "heaptrace, {}, {}, by {}: {}",
                 text::duration(self.profile.duration_ns),
-                text::count(self.profile.processes.len() as u64),
-                self.metric.title()
+                match self.profile.processes.len() {
+                    1 => "1 process".to_owned(),
+                    n => format!("{} processes", text::count(n as u64)),
+                },
+                self.metric.title(),
+                text::escape(&info.target)
             ),
             format!(
                 "live {} in {} blocks, peak {}, total {} in {} blocks, lost {}",
@@ -106,23 +121,25 @@ impl Table<'_> {
                 }
             ),
             String::new(),
-            format!("{HEADINGS}  {:PROCESS$}  allocated by", "process"),
         ]
     }
 
-    fn row(&self, site: &Site, width: Option<usize>) -> String {
-        let totals = &site.totals;
-        let process = self
-            .profile
+    /// The process of a site as its column shows it.
+    fn process(&self, site: &Site) -> String {
+        self.profile
             .processes
             .get(site.process.0 as usize)
             .map_or_else(String::new, |process| {
                 let pid = format!("[{}]", process.pid);
                 let room = PROCESS.saturating_sub(pid.len());
                 shortened(&text::escape(&process.command), room) + &pid
-            });
+            })
+    }
+
+    fn row(&self, site: &Site, process: &str, width: Option<usize>) -> String {
+        let totals = &site.totals;
         let mut line = format!(
-            "{:>11}  {:>11}  {:>11}  {:>12}  {process:PROCESS$}  ",
+            "{:>11}  {:>11}  {:>11}  {:>12}  {process}  ",
             text::bytes(totals.live_bytes),
             text::count(totals.live_allocations),
             text::bytes(totals.allocated_bytes),
@@ -164,33 +181,52 @@ impl Table<'_> {
     fn unnamed(&self, module: Option<ModuleId>, address: u64) -> String {
         let path = module.and_then(|id| self.profile.modules.get(id.0 as usize));
         match path.map(|module| module.path.rsplit('/').next().unwrap_or_default()) {
-            Some(file) => format!("{}+{address:#x}", text::escape(file)),
-            None => format!("{address:#x}"),
+            Some(file) => format!("[{}+{address:#x}]", text::escape(file)),
+            None => format!("[{address:#x}]"),
         }
     }
 }
 
-/// Names with arrows between, each shortened to its share where they don't fit.
+/// Names with arrows between, each shortened to its share where they don't fit, or the innermost ones
+/// only where the shares are too small to tell anything.
 fn joined(names: &[String], room: Option<usize>) -> String {
-    let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
-    let mut left = room.map(|room| room.saturating_sub(arrows));
-    // The shortest first: what one does not need, the longer ones may have.
-    let mut by_length: Vec<usize> = (0..names.len()).collect();
-    by_length.sort_by_key(|&index| names[index].chars().count());
-    let mut shares = vec![LONGEST_NAME; names.len()];
-    for (done, &index) in by_length.iter().enumerate() {
-        if let Some(left) = &mut left {
-            let share = (*left / (names.len() - done)).min(LONGEST_NAME);
-            shares[index] = share;
-            *left -= names[index].chars().count().min(share);
-        }
+    let mut names = names;
+    let mut shares = shares(names, room);
+    while let [but_last @ .., _] = names
+        && !but_last.is_empty()
+        && names
+            .iter()
+            .zip(&shares)
+            .any(|(name, &share)| share < name.chars().count().min(SHORTEST_NAME))
+    {
+        names = but_last;
+        shares = self::shares(names, room);
     }
     let parts: Vec<_> = names
         .iter()
         .zip(shares)
-        .map(|(name, share)| shortened(name, share))
+        .map(|(name, share)| output::shorten_function(name, share))
         .collect();
     parts.join(ARROW)
+}
+
+/// How many characters each name may have.
+fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
+    let mut shares = vec![LONGEST_NAME; names.len()];
+    let Some(room) = room else {
+        return shares;
+    };
+    let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
+    let mut left = room.saturating_sub(arrows);
+    // The shortest first: what one does not need, the longer ones may have.
+    let mut by_length: Vec<usize> = (0..names.len()).collect();
+    by_length.sort_by_key(|&index| names[index].chars().count());
+    for (done, &index) in by_length.iter().enumerate() {
+        let share = (left / (names.len() - done)).min(LONGEST_NAME);
+        shares[index] = share;
+        left -= names[index].chars().count().min(share);
+    }
+    shares
 }
 
 /// At most `width` characters of a text; an ellipsis stands for what was cut off.
@@ -292,7 +328,7 @@ mod tests {
         assert_eq!(top(Metric::LiveBytes, 0), []);
     }
 
-    /// Check a whole line: counters, process, and the innermost three functions.
+    /// Check a whole line below its headings: counters, process, and the innermost three functions.
     #[test]
     fn row() {
         let (mut profile, symbols) = profile(&["parse", "", "run", "main"], "server");
@@ -300,16 +336,19 @@ mod tests {
         let lines = lines(&profile, &symbols, None);
         assert_eq!(lines.len(), Table::HEAD_LINES + 1);
         assert_eq!(
-            lines[Table::HEAD_LINES],
-            "    2.0 KiB            0          0 B         1,234  server[12]            \
-             parse ← lib\\x1bc.so+0x101 ← run"
+            lines[Table::HEAD_LINES - 1..],
+            [
+                " live bytes  live blocks  total bytes  total blocks  process     allocated by",
+                "    2.0 KiB            0          0 B         1,234  server[12]  \
+                 parse ← [lib\\x1bc.so+0x101] ← run",
+            ]
         );
     }
 
-    /// Check that no line is wider than it may be, at any width, and that headings stand over their columns.
+    /// Check that no line is wider than it may be, at any width, and that room goes to whom it helps.
     #[test]
     fn width_is_respected() {
-        let long = "std::vector<std::pair<int, long>>::emplace_back".repeat(9);
+        let long = "a_name_without_anything_to_leave_out".repeat(9);
         let (mut profile, symbols) = profile(&[&long, "größe", &long], "fifteen-letters");
         site(&mut profile, u64::MAX, u64::MAX);
         for width in 0..300 {
@@ -323,8 +362,11 @@ mod tests {
             "a short name is kept whole"
         );
         assert_eq!(wide[Table::HEAD_LINES].matches('…').count(), 2);
-        let row = &lines(&profile, &symbols, None)[3];
-        assert_eq!(row.find("process"), Some(HEADINGS.len() + 2));
+        let narrow = lines(&profile, &symbols, Some(100));
+        assert!(
+            !narrow[Table::HEAD_LINES].contains('←'),
+            "one long name and no stubs"
+        );
     }
 
     /// Check that neither a function nor a process can send anything to the terminal.

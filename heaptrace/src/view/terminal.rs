@@ -4,6 +4,7 @@
 //! `table.rs`'s business, where on the terminal `screen.rs`'s.
 
 use std::io::{self, IsTerminal as _, Stdout};
+use std::os::fd::AsFd;
 
 use super::{Layout, Screen, Size, Table};
 /// Sites in a report that is appended, where the user did not say how many.
@@ -70,10 +71,14 @@ fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
     out.flush()
 }
 
-/// Size of the terminal that is standard output.
 fn size() -> Option<Size> {
+    size_of(&io::stdout())
+}
+
+/// Size of the terminal behind a stream; `None` where it is none.
+pub fn size_of(stream: &impl AsFd) -> Option<Size> {
     let (terminal_size::Width(columns), terminal_size::Height(rows)) =
-        terminal_size::terminal_size_of(io::stdout())?;
+        terminal_size::terminal_size_of(stream)?;
     (columns > 0 && rows > 0).then_some(Size {
         columns: usize::from(columns),
         rows: usize::from(rows),
@@ -144,7 +149,7 @@ mod tests {
         };
         append(&mut out, &table).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("2024-02-29 13:45:07 UTC\nheaptrace --all: 7.00 s"));
+        assert!(text.starts_with("2024-02-29 13:45:07 UTC\nheaptrace, 7.00 s"));
         assert!(text.ends_with("\n\n") && !text.contains('\x1b'));
     }
 }
