@@ -1,2 +1,8 @@
 //! What the kernel program and the agent agree on: wire structs, counters and limits.
+//!
+//! No stage of the flow; both sides of it import this crate. It knows neither aya nor std.
 #![no_std]
+
+pub mod counters;
+pub mod limits;
+pub mod wire;

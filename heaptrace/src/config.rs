@@ -5,6 +5,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use heaptrace_common::limits;
+
 /// Whom to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -35,6 +37,15 @@ impl Target {
     }
 }
 
+/// What a probe does when it is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probes {
+    /// Record the allocation.
+    Full,
+    /// Nothing: what a benchmark subtracts, the price of the trap itself.
+    Empty,
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
@@ -52,6 +63,23 @@ pub struct RunConfig {
     pub max_live: u32,
     /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
     pub ring_size: u32,
+    /// What the probes do.
+    pub probes: Probes,
     /// Show the kernel program's own warnings.
     pub verbose: bool,
+}
+
+impl RunConfig {
+    /// Time between two updates, unless the user says otherwise.
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+    /// Most frames that a stack can have.
+    pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
+    /// Most live blocks, unless the user says otherwise.
+    pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
+    /// Bytes of the ring, unless the user says otherwise.
+    pub const DEFAULT_RING_SIZE: u32 = limits::DEFAULT_RING_BYTES;
+    /// The smallest ring: one page.
+    pub const MIN_RING_SIZE: u32 = 4096;
+    /// The largest ring that the kernel maps reliably.
+    pub const MAX_RING_SIZE: u32 = 1 << 30;
 }

@@ -3,6 +3,15 @@
 //! One folder per stage of the flow, each importing only earlier ones (`tests/` checks it):
 //! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
 
+pub mod cli;
 pub mod config;
+pub mod events;
 pub mod join;
+pub mod output;
+pub mod probes;
 pub mod profile;
+pub mod session;
+pub mod symbolize;
+pub mod sys;
+pub mod text;
+pub mod view;

@@ -1,3 +1,55 @@
 //! The `heaptrace` binary: parse, run, exit code.
 
-fn main() {}
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use heaptrace::output::OutputError;
+use heaptrace::{cli, text};
+
+fn main() -> ExitCode {
+    let invocation = match cli::parse(std::env::args_os()) {
+        Ok(invocation) => invocation,
+        Err(stop) => return stop.print(),
+    };
+    match cli::run(invocation) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough: no news for anybody.
+        Err(error) if closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not `eprintln!`, which panics where standard error is closed.
+            let mut stderr = io::stderr().lock();
+            // A message may have several lines, and may name a file whose name is hostile.
+            for (index, line) in told(&error).lines().enumerate() {
+                let head = if index == 0 { "heaptrace: " } else { "" };
+                let _ = writeln!(stderr, "{head}{}", text::escape(line));
+            }
+            cli::failure_code(&error)
+        }
+    }
+}
+
+/// Whether the run ended because nobody reads what it writes.
+fn closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = match cause.downcast_ref() {
+            // Stands for the system's error, and so hides it from the chain.
+            Some(OutputError::Io(io)) => Some(io),
+            _ => cause.downcast_ref(),
+        };
+        io.is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// An error and its causes; those that an outer one has told already are left out.
+fn told(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
+    message
+}

@@ -1,3 +1,47 @@
-//! Tasks.
+//! The binary behind `cargo xtask`: parses the task's name, runs it and passes its exit status on.
+//!
+//! No stage of the flow. It knows the tasks' names and nothing of how they work.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::{bench, build_ebpf, check, run, test};
+
+/// What a contributor to heaptrace types.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build heaptrace and run it with the given arguments, as root; without any, record the bundled demo.
+    Run(run::Args),
+    /// Install what the tests need, then run all of them.
+    Test(test::Args),
+    /// Check formatting, lints and the kernel object's digest.
+    Check,
+    /// Build the kernel object from source into heaptrace/bpf/.
+    BuildEbpf(build_ebpf::Args),
+    /// Measure what tracing costs, and write docs/benchmarks.md.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Run(args) => run::run(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Check => check::run(),
+        Task::BuildEbpf(args) => build_ebpf::run(&args),
+        Task::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

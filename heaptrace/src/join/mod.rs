@@ -1,7 +1,15 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
+mod interner;
+mod joiner;
+mod modules;
+mod peak;
+mod processes;
+mod spaces;
 mod update;
 
+pub use joiner::Joiner;
+pub use modules::OpenFiles;
 pub use update::{
     Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
     Site, SiteId, Stack, StackId, Totals, Update,

@@ -1,7 +1,10 @@
 //! Stage profile: the model that every output reads, and the data file that keeps it.
 
+mod datafile;
 mod model;
 mod symbols;
+mod wire;
 
+pub use datafile::{DataFileError, DataFileWriter, Recording, create_private, read, read_from};
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo};
 pub use symbols::{Frame, StringId, Symbols};

@@ -1,0 +1,261 @@
+//! Structs that cross from the kernel program to the agent, and the values of its maps.
+//!
+//! Fixed-width integers only, padding explicit and zero, layout asserted at compile time.
+
+use crate::limits::{COMM_BYTES, MAX_FRAMES};
+
+/// What a ring record is; its first two bytes.
+pub mod kind {
+    /// An [`Alloc`](super::Alloc).
+    pub const ALLOC: u16 = 1;
+    /// A [`Free`](super::Free).
+    pub const FREE: u16 = 2;
+    /// A [`Stack`](super::Stack), cut off behind its last frame.
+    pub const STACK: u16 = 3;
+    /// A [`ProcessBegin`](super::ProcessBegin).
+    pub const PROCESS_BEGIN: u16 = 4;
+    /// A [`ProcessEnd`](super::ProcessEnd).
+    pub const PROCESS_END: u16 = 5;
+}
+
+/// Bits of the flags of [`Alloc`] and [`Free`].
+pub mod flag {
+    /// The freed block was the last one that this thread had allocated.
+    pub const TEMPORARY: u16 = 1;
+}
+
+/// Why a process record ended.
+pub mod end {
+    /// Its last thread exited.
+    pub const EXIT: u32 = 1;
+    /// It called exec, and goes on under another record.
+    pub const EXEC: u32 = 2;
+}
+
+/// Why a stack has the frames that it has.
+pub mod walk {
+    /// The frame-pointer walk found no further frame.
+    pub const ENDED: u32 = 0;
+    /// The frame limit was reached.
+    pub const TRUNCATED: u32 = 1;
+    /// The walk could not even begin.
+    pub const FAILED: u32 = 2;
+}
+
+/// A successful allocation or reallocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Alloc {
+    /// [`kind::ALLOC`].
+    pub kind: u16,
+    /// [`flag`] bits, of the block named by `freed`.
+    pub flags: u16,
+    /// Thread that called.
+    pub tid: u32,
+    /// When it returned, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// Serial number of the process record.
+    pub process: u64,
+    /// Id of the new block.
+    pub id: u64,
+    /// Id of the stack.
+    pub stack: u64,
+    /// Address of the block.
+    pub address: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// Id of the block that realloc took this one's bytes from, 0 if none.
+    pub freed: u64,
+    /// Id of a block that stood at this address without having been seen freed, 0 if none.
+    pub replaced: u64,
+}
+
+/// A free of a recorded block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Free {
+    /// [`kind::FREE`].
+    pub kind: u16,
+    /// [`flag`] bits.
+    pub flags: u16,
+    /// Thread that called.
+    pub tid: u32,
+    /// When, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// Serial number of the process record.
+    pub process: u64,
+    /// Id of the block.
+    pub id: u64,
+}
+
+/// Everything of a [`Stack`] before its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackHead {
+    /// [`kind::STACK`].
+    pub kind: u16,
+    /// Zero.
+    pub pad: u16,
+    /// Number of frames.
+    pub depth: u32,
+    /// When it was first seen, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// Serial number of the process record.
+    pub process: u64,
+    /// Id by which allocations name it.
+    pub id: u64,
+    /// One of [`walk`].
+    pub walk: u32,
+    /// Zero.
+    pub pad2: u32,
+}
+
+/// A stack that was not seen before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Stack {
+    /// What precedes the frames.
+    pub head: StackHead,
+    /// Return addresses, innermost first; `head.depth` of them are sent.
+    pub frames: [u64; MAX_FRAMES],
+}
+
+/// A process that calls an allocator for the first time, or for the first time since its exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessBegin {
+    /// [`kind::PROCESS_BEGIN`].
+    pub kind: u16,
+    /// Zero.
+    pub pad: u16,
+    /// Process id.
+    pub tgid: u32,
+    /// When it was first seen, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// Serial number that its events carry.
+    pub process: u64,
+    /// When the process started, nanoseconds on the boot clock.
+    pub start_time: u64,
+    /// Name.
+    pub comm: [u8; COMM_BYTES],
+}
+
+/// The end of a process record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessEnd {
+    /// [`kind::PROCESS_END`].
+    pub kind: u16,
+    /// Zero.
+    pub pad: u16,
+    /// One of [`end`].
+    pub reason: u32,
+    /// When, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// Serial number of the record.
+    pub process: u64,
+    /// Allocator calls that failed.
+    pub failed: u64,
+    /// Frees of blocks that were not recorded.
+    pub untracked: u64,
+}
+
+/// Key of the live map: an address means nothing without its address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct BlockKey {
+    /// Address of the block.
+    pub address: u64,
+    /// Serial number of the process record.
+    pub process: u64,
+}
+
+/// Value of the live map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Block {
+    /// Id of the block, never 0 and never used again.
+    pub id: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// 0 while the block lives. Else when it was freed by a call whose event found no place in the
+    /// ring; the agent sweeps such entries.
+    pub freed_at: u64,
+}
+
+/// Value of the process map, by process id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessState {
+    /// Serial number of the record.
+    pub process: u64,
+    /// Allocator calls that failed.
+    pub failed: u64,
+    /// Frees of blocks that were not recorded.
+    pub untracked: u64,
+    /// 1 for a vfork child: it runs in its parent's memory, under its parent's record.
+    pub borrowed: u64,
+}
+
+/// Value of the thread map, by process and thread id: the memory that a thread owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadState {
+    /// Stack pointer at the entry of the pending call, 0 if none is pending.
+    pub sp: u64,
+    /// Requested bytes of the pending call.
+    pub size: u64,
+    /// The pointer that was passed to realloc, or that `posix_memalign` stores its result to.
+    pub pointer: u64,
+    /// One of [`call`].
+    pub call: u32,
+    /// Zero.
+    pub pad: u32,
+    /// The block that realloc took out of the live map; its id is 0 if there was none.
+    pub taken: Block,
+    /// Serial number of the process record.
+    pub process: u64,
+    /// Id of the last block that this thread allocated.
+    pub last_id: u64,
+    /// Stack of the pending call, ready to be sent.
+    pub stack: Stack,
+}
+
+/// What the pending call of a thread is.
+pub mod call {
+    /// Returns the block.
+    pub const ALLOC: u32 = 1;
+    /// Returns zero, and stores the block's address.
+    pub const POSIX_MEMALIGN: u32 = 2;
+    /// Returns the block, and frees another.
+    pub const REALLOC: u32 = 3;
+    /// As `ALLOC`, with a product of sizes that overflows: it can only fail.
+    pub const OVERFLOW: u32 = 4;
+}
+
+/// Key of the stack map: 128 bits of a hash whose seed is drawn anew for each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct StackKey {
+    /// First half of the hash.
+    pub low: u64,
+    /// Second half.
+    pub high: u64,
+    /// Serial number of the process record.
+    pub process: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Alloc>() == 72);
+    assert!(size_of::<Free>() == 32);
+    assert!(size_of::<StackHead>() == 40);
+    assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
+    assert!(size_of::<ProcessBegin>() == 48);
+    assert!(size_of::<ProcessEnd>() == 40);
+    assert!(size_of::<BlockKey>() == 16);
+    assert!(size_of::<Block>() == 24);
+    assert!(size_of::<ProcessState>() == 32);
+    assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>());
+    assert!(size_of::<StackKey>() == 24);
+    assert!(core::mem::offset_of!(ThreadState, stack) == 72);
+};

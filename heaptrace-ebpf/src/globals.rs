@@ -1,0 +1,34 @@
+//! Constants that the agent sets before it loads the program.
+
+use aya_ebpf::Global;
+
+/// Process id of the agent, which is never traced.
+#[unsafe(no_mangle)]
+pub static AGENT_TGID: Global<u32> = Global::new(0);
+
+/// Most frames of a stack, 1 to `MAX_FRAMES`.
+#[unsafe(no_mangle)]
+pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);
+
+/// Seed of the stack hash, drawn for each run so that nobody can prepare a collision.
+#[unsafe(no_mangle)]
+pub static HASH_SEED: Global<u64> = Global::new(0x9e37_79b9_7f4a_7c15);
+
+/// Offsets of kernel struct members, read from the running kernel's BTF.
+#[unsafe(no_mangle)]
+pub static TASK_TGID: Global<u32> = Global::new(0);
+/// `task_struct.mm`.
+#[unsafe(no_mangle)]
+pub static TASK_MM: Global<u32> = Global::new(0);
+/// `task_struct.signal`.
+#[unsafe(no_mangle)]
+pub static TASK_SIGNAL: Global<u32> = Global::new(0);
+/// `task_struct.group_leader`.
+#[unsafe(no_mangle)]
+pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
+/// `task_struct.start_boottime`.
+#[unsafe(no_mangle)]
+pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
+/// `signal_struct.live`.
+#[unsafe(no_mangle)]
+pub static SIGNAL_LIVE: Global<u32> = Global::new(0);

@@ -1,0 +1,8 @@
+//! The programs, one file per hook family.
+
+mod alloc;
+mod empty;
+mod free;
+mod lifecycle;
+mod realloc;
+mod returned;

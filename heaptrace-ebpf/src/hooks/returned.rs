@@ -1,0 +1,134 @@
+//! Return of the functions that allocate: the call becomes a block, or a failure.
+
+use aya_ebpf::{
+    helpers::bpf_probe_read_user,
+    macros::uretprobe,
+    programs::RetProbeContext,
+};
+use heaptrace_common::{
+    counters::Counter,
+    wire::{Alloc, Block, BlockKey, ThreadState, call, kind},
+};
+
+use crate::{
+    counters::{count_and_warn, next_id},
+    live::{self, NO_BLOCK, free_flags, now},
+    maps::{EVENTS, LIVE},
+    process, stack,
+    thread::Caller,
+};
+
+/// Bytes that `ret` takes off the stack.
+const RETURN_ADDRESS: u64 = 8;
+
+/// Return of every function that allocates.
+#[uretprobe]
+pub fn alloc_return(ctx: RetProbeContext) -> u32 {
+    let Some(caller) = Caller::current() else {
+        return 0;
+    };
+    let Some(state) = caller.state() else {
+        return 0;
+    };
+    // SAFETY: the kernel passes valid registers.
+    let (sp, value) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
+    // A call inside the pending one returns with a lower stack pointer; one that was not seen
+    // entering has nothing pending.
+    if state.sp == 0 || sp != state.sp + RETURN_ADDRESS {
+        return 0;
+    }
+    let pending = state.call;
+    let address = match pending {
+        call::POSIX_MEMALIGN if value as u32 != 0 => 0,
+        // SAFETY: the helper checks the address.
+        call::POSIX_MEMALIGN => match unsafe { bpf_probe_read_user(state.pointer as *const u64) } {
+            Ok(address) => address,
+            Err(_) => {
+                count_and_warn!(&ctx, Counter::ResultUnreadable, "{} results of posix_memalign can't be read");
+                state.sp = 0;
+                return 0;
+            }
+        },
+        _ => value,
+    };
+    if address == 0 {
+        not_allocated(&ctx, caller, state);
+    } else {
+        if pending == call::REALLOC && state.pointer != 0 && state.taken.id == 0 {
+            process::untracked(caller.tgid());
+        }
+        allocated(&ctx, caller, state, address);
+    }
+    state.taken = NO_BLOCK;
+    state.sp = 0;
+    0
+}
+
+/// Nothing came back: a failure, or a realloc to nothing, which frees.
+#[inline(always)]
+fn not_allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState) {
+    let is_free = state.call == call::REALLOC && state.size == 0 && state.pointer != 0;
+    if !is_free {
+        process::failed(caller.tgid());
+        if state.taken.id != 0 {
+            live::put_back(state.process, state.pointer, state.taken);
+        }
+    } else if state.taken.id == 0 {
+        process::untracked(caller.tgid());
+    } else if !live::send_free(state, caller.tid(), state.taken.id) {
+        live::park(ctx, state.process, state.taken);
+    }
+}
+
+/// A block came back. Its event has a place in the ring before it enters the live map.
+#[inline(always)]
+fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, address: u64) {
+    let process = state.process;
+    let key = BlockKey { address, process };
+    // The allocator hands an address out again only after a free: one that was not seen is
+    // proven by this.
+    let stale = LIVE.get_ptr_mut(key);
+    let event = stack::id(ctx, &mut state.stack, process)
+        .and_then(|stack| EVENTS.reserve::<Alloc>(0).map(|event| (stack, event)));
+    let Some((stack, mut event)) = event else {
+        count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
+        if let Some(stale) = stale {
+            live::mark(stale);
+        }
+        if state.taken.id != 0 {
+            live::park(ctx, process, state.taken);
+        }
+        return;
+    };
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    let replaced = stale.map_or(0, |stale| unsafe { (*stale).id });
+    let id = next_id();
+    let block = Block {
+        id,
+        size: state.size,
+        freed_at: 0,
+    };
+    if LIVE.insert(key, block, 0).is_err() {
+        event.discard(0);
+        count_and_warn!(ctx, Counter::LiveMapFull, "the live map is full: {} allocations lost");
+        if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
+            live::park(ctx, process, state.taken);
+        }
+        return;
+    }
+    event.write(Alloc {
+        kind: kind::ALLOC,
+        flags: free_flags(state, state.taken.id),
+        tid: caller.tid(),
+        time: now(),
+        process,
+        id,
+        stack,
+        address,
+        size: state.size,
+        freed: state.taken.id,
+        replaced,
+    });
+    event.submit(0);
+    state.last_id = id;
+}

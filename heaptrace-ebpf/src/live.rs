@@ -1,0 +1,149 @@
+//! The live map: what is allocated and not freed.
+
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    helpers::generated::bpf_ktime_get_ns,
+    programs::ProbeContext,
+};
+use heaptrace_common::{
+    counters::Counter,
+    wire::{Block, BlockKey, Free, ThreadState, flag, kind},
+};
+
+use crate::{
+    counters::{count, count_and_warn},
+    maps::{EVENTS, LIVE},
+};
+
+/// No block.
+pub const NO_BLOCK: Block = Block {
+    id: 0,
+    size: 0,
+    freed_at: 0,
+};
+
+/// Set in the address of keys under which freed blocks wait to be swept whose own address may
+/// already belong to another block. No user address has it.
+const PARKED: u64 = 1 << 63;
+
+/// Takes the block at an address out of the map, if a live one is there.
+#[inline(always)]
+pub fn take(process: u64, address: u64) -> Option<Block> {
+    let key = BlockKey { address, process };
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    let block = *unsafe { LIVE.get(key) }?;
+    if block.freed_at != 0 {
+        return None;
+    }
+    LIVE.remove(key).ok()?;
+    Some(block)
+}
+
+/// Puts a block back that [`take`] took out.
+#[inline(always)]
+pub fn put_back(process: u64, address: u64, block: Block) {
+    let key = BlockKey { address, process };
+    if LIVE.insert(key, block, u64::from(BPF_NOEXIST)).is_err() {
+        count(Counter::FreesLost);
+    }
+}
+
+/// Flags of an event that frees a block.
+#[inline(always)]
+pub fn free_flags(state: &ThreadState, id: u64) -> u16 {
+    if state.last_id == id {
+        flag::TEMPORARY
+    } else {
+        0
+    }
+}
+
+/// Sends the free of a block. Returns false where the ring has no place.
+#[inline(always)]
+pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
+    let Some(mut event) = EVENTS.reserve::<Free>(0) else {
+        return false;
+    };
+    event.write(Free {
+        kind: kind::FREE,
+        flags: free_flags(state, id),
+        tid,
+        time: now(),
+        process: state.process,
+        id,
+    });
+    event.submit(0);
+    true
+}
+
+/// Frees the block at an address: an event and no entry, or, where the ring is full, a marked
+/// entry. Returns false where no live block is known there.
+#[inline(always)]
+pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> bool {
+    let key = BlockKey {
+        address,
+        process: state.process,
+    };
+    let Some(entry) = LIVE.get_ptr_mut(key) else {
+        return false;
+    };
+    // SAFETY: as in `take`.
+    let block = unsafe { *entry };
+    if block.freed_at != 0 {
+        return false;
+    }
+    let Some(mut event) = EVENTS.reserve::<Free>(0) else {
+        mark(entry);
+        count_and_warn!(ctx, Counter::FreesMarked, "the ring is full: {} frees kept for a sweep");
+        return true;
+    };
+    // Who removes the entry sends the event: two threads that free one block (a bug of the
+    // program) must not count twice.
+    if LIVE.remove(key).is_err() {
+        event.discard(0);
+        return false;
+    }
+    event.write(Free {
+        kind: kind::FREE,
+        flags: free_flags(state, block.id),
+        tid,
+        time: now(),
+        process: state.process,
+        id: block.id,
+    });
+    event.submit(0);
+    true
+}
+
+/// Marks an entry as freed, to be swept by the agent.
+#[inline(always)]
+pub fn mark(entry: *mut Block) {
+    // SAFETY: the pointer comes from a lookup in this program. A plain store of an aligned u64 is
+    // whole on every machine that runs BPF.
+    unsafe { (&raw mut (*entry).freed_at).write_volatile(now()) };
+}
+
+/// Keeps a block that [`take`] took out and whose free found no place in the ring.
+#[inline(always)]
+pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
+    let key = BlockKey {
+        address: PARKED | block.id,
+        process,
+    };
+    let freed = Block {
+        freed_at: now(),
+        ..block
+    };
+    if LIVE.insert(key, freed, 0).is_ok() {
+        count_and_warn!(ctx, Counter::FreesMarked, "the ring is full: {} frees kept for a sweep");
+    } else {
+        count_and_warn!(ctx, Counter::FreesLost, "the live map is full: {} frees lost");
+    }
+}
+
+/// Nanoseconds on the monotonic clock.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}

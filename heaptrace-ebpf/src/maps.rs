@@ -1,0 +1,58 @@
+//! Every map of the program. Sizes are defaults; the agent sets them when it loads the object.
+
+use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+};
+use heaptrace_common::{
+    counters::COUNTERS as COUNTER_SLOTS,
+    limits::{DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_PROCESSES, MAX_STACKS, MAX_THREADS},
+    wire::{Block, BlockKey, ProcessEnd, ProcessState, StackKey, ThreadState},
+};
+
+/// Records on their way to the agent.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(DEFAULT_RING_BYTES, 0);
+
+/// Blocks that were recorded and not freed: the truth about what is live.
+#[map]
+pub static LIVE: HashMap<BlockKey, Block> =
+    HashMap::with_max_entries(DEFAULT_MAX_LIVE, BPF_F_NO_PREALLOC);
+
+/// State per thread, under its process and thread id.
+#[map]
+pub static THREADS: HashMap<u64, ThreadState> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// State per process, under its process id.
+#[map]
+pub static PROCESSES: HashMap<u32, ProcessState> =
+    HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// Ends of processes whose event found no place in the ring, under their serial number.
+#[map]
+pub static ENDED: HashMap<u64, ProcessEnd> =
+    HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// Stacks that were sent, with the id they have.
+#[map]
+pub static STACKS: HashMap<StackKey, u64> =
+    HashMap::with_max_entries(MAX_STACKS, BPF_F_NO_PREALLOC);
+
+/// A thread state with nothing in it: too large for the program's stack.
+#[map]
+pub static BLANK: Array<ThreadState> = Array::with_max_entries(1, 0);
+
+/// Counters, per CPU.
+#[map]
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTER_SLOTS as u32, 0);
+
+/// Last sequence number of ids, per CPU.
+#[map]
+pub static SEQUENCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// 1 while calls are recorded. Opened when all probes are in place and closed before the first one
+/// goes, so that a run never sees an allocator's one function without the other.
+#[map]
+pub static GATE: Array<u32> = Array::with_max_entries(1, 0);

@@ -1,0 +1,157 @@
+//! Processes: who they are, when they begin and end.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_current_comm, bpf_probe_read_kernel, generated::bpf_get_current_task},
+};
+use heaptrace_common::{
+    counters::Counter,
+    limits::COMM_BYTES,
+    wire::{ProcessBegin, ProcessEnd, ProcessState, kind},
+};
+
+use crate::{
+    counters::{add_one, count_and_warn, next_id},
+    globals::{TASK_GROUP_LEADER, TASK_START_BOOTTIME},
+    live::now,
+    maps::{ENDED, EVENTS, PROCESSES},
+};
+
+/// Serial number of the record of a process; begins one where there is none.
+#[inline(always)]
+pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    if let Some(state) = unsafe { PROCESSES.get(tgid) } {
+        return Some(state.process);
+    }
+    begin(ctx, tgid)
+}
+
+#[inline(never)]
+fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
+    let process = next_id();
+    // The record reaches the ring before anything refers to it.
+    let Some(mut event) = EVENTS.reserve::<ProcessBegin>(0) else {
+        count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
+        return None;
+    };
+    event.write(ProcessBegin {
+        kind: kind::PROCESS_BEGIN,
+        pad: 0,
+        tgid,
+        time: now(),
+        process,
+        start_time: start_time(),
+        comm: bpf_get_current_comm().unwrap_or([0; COMM_BYTES]),
+    });
+    let state = ProcessState {
+        process,
+        failed: 0,
+        untracked: 0,
+        borrowed: 0,
+    };
+    match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
+        Ok(()) => {
+            event.submit(0);
+            Some(process)
+        }
+        Err(_) => {
+            event.discard(0);
+            // Another thread of the process may have been first.
+            // SAFETY: as above.
+            if let Some(state) = unsafe { PROCESSES.get(tgid) } {
+                return Some(state.process);
+            }
+            count_and_warn!(ctx, Counter::ProcessMapFull, "the process map is full: {} calls lost");
+            None
+        }
+    }
+}
+
+/// When the current process started, on the boot clock; 0 where that can't be read.
+#[inline(always)]
+fn start_time() -> u64 {
+    // SAFETY: reads at offsets that the kernel's own BTF gives; a wrong one yields an error.
+    unsafe {
+        let task = bpf_get_current_task();
+        let leader = read::<u64>(task, TASK_GROUP_LEADER.load());
+        read::<u64>(leader, TASK_START_BOOTTIME.load())
+    }
+}
+
+/// Reads a member of a kernel struct; 0 where that fails.
+///
+/// # Safety
+///
+/// None that matters: the helper checks the address.
+#[inline(always)]
+pub unsafe fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.unwrap_or_default()
+}
+
+/// Counts a failed call.
+#[inline(always)]
+pub fn failed(tgid: u32) {
+    if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
+        // SAFETY: the pointer comes from a lookup; the field is an aligned u64.
+        unsafe { add_one(&raw mut (*state).failed) };
+    }
+}
+
+/// Counts a free of a block that was not recorded.
+#[inline(always)]
+pub fn untracked(tgid: u32) {
+    if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
+        // SAFETY: as in `failed`.
+        unsafe { add_one(&raw mut (*state).untracked) };
+    }
+}
+
+/// Lets a vfork child run under its parent's record, in whose memory it runs.
+#[inline(always)]
+pub fn borrow(parent: u32, child: u32) {
+    // SAFETY: as in `serial`.
+    if let Some(state) = unsafe { PROCESSES.get(parent) } {
+        let borrowed = ProcessState {
+            borrowed: 1,
+            failed: 0,
+            untracked: 0,
+            ..*state
+        };
+        // A full map makes the child a process of its own: its frees of the parent's blocks
+        // would be missed, but a vfork child has no business with the allocator.
+        let _ = PROCESSES.insert(child, borrowed, 0);
+    }
+}
+
+/// Ends the record of a process.
+#[inline(always)]
+pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
+    // SAFETY: as in `serial`.
+    let Some(state) = unsafe { PROCESSES.get(tgid) }.copied() else {
+        return;
+    };
+    // Two last threads can come here at once: who removes the entry reports the end.
+    if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 {
+        return;
+    }
+    let record = ProcessEnd {
+        kind: kind::PROCESS_END,
+        pad: 0,
+        reason,
+        time: now(),
+        process: state.process,
+        failed: state.failed,
+        untracked: state.untracked,
+    };
+    if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
+        event.write(record);
+        event.submit(0);
+    } else if ENDED.insert(state.process, record, 0).is_ok() {
+        count_and_warn!(ctx, Counter::EndsMarked, "the ring is full: {} process ends kept for a sweep");
+    } else {
+        count_and_warn!(ctx, Counter::EndsLost, "{} process ends lost");
+    }
+}

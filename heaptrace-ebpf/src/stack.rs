@@ -1,0 +1,133 @@
+//! Call stacks: taken at entry into the thread's own memory, sent once.
+
+use aya_ebpf::{
+    bindings::BPF_F_USER_STACK,
+    helpers::{
+        bpf_probe_read_user,
+        generated::{bpf_get_stack, bpf_ringbuf_output},
+    },
+    programs::ProbeContext,
+};
+use heaptrace_common::{
+    counters::Counter,
+    limits::MAX_FRAMES,
+    wire::{Stack, StackHead, StackKey, kind, walk},
+};
+
+use crate::{
+    counters::{count_and_warn, next_id},
+    globals::{HASH_SEED, MAX_STACK_DEPTH},
+    live::now,
+    maps::{EVENTS, STACKS},
+};
+
+/// Frames that the kernel's walk reports before the caller's caller: the probed function itself.
+const OWN_FRAME: u64 = 1;
+
+/// Takes the stack of a call at its entry.
+///
+/// The caller's address is still on top of the stack there, and the kernel's walk, which follows
+/// the frame pointer, begins one frame further out.
+#[inline(always)]
+pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack) {
+    // SAFETY: the helper checks the address.
+    let caller = unsafe { bpf_probe_read_user(sp as *const u64) };
+    let Ok(caller) = caller else {
+        stack.head.depth = 0;
+        stack.head.walk = walk::FAILED;
+        return;
+    };
+    stack.frames[0] = caller;
+    let limit = MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32) - 1;
+    let bytes = limit * 8;
+    // SAFETY: the buffer has room for `bytes`, which is less than its length.
+    let got = unsafe {
+        bpf_get_stack(
+            ctx.regs.cast(),
+            stack.frames.as_mut_ptr().add(1).cast(),
+            bytes,
+            u64::from(BPF_F_USER_STACK) | OWN_FRAME,
+        )
+    };
+    if got < 0 {
+        stack.head.depth = 1;
+        stack.head.walk = walk::ENDED;
+        return;
+    }
+    let outer = (got as u32 / 8).min(limit);
+    stack.head.depth = 1 + outer;
+    stack.head.walk = if outer == limit && limit > 0 {
+        walk::TRUNCATED
+    } else {
+        walk::ENDED
+    };
+}
+
+/// Id of a stack; sends it where it is new. `None` where the ring has no place for it.
+#[inline(always)]
+pub fn id(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, process: u64) -> Option<u64> {
+    let key = key(stack, process);
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    if let Some(id) = unsafe { STACKS.get(key) } {
+        return Some(*id);
+    }
+    send(ctx, stack, key)
+}
+
+#[inline(always)]
+fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> Option<u64> {
+    let id = next_id();
+    let depth = stack.head.depth.min(MAX_FRAMES as u32);
+    stack.head = StackHead {
+        kind: kind::STACK,
+        pad: 0,
+        depth,
+        time: now(),
+        process: key.process,
+        id,
+        walk: stack.head.walk,
+        pad2: 0,
+    };
+    let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
+    // Sent before it is remembered: whoever finds the id in the map finds the stack in the ring
+    // before his own event. Two threads may both send a new stack; the agent knows them as one.
+    // SAFETY: the record is `bytes` long at least.
+    let sent = unsafe {
+        bpf_ringbuf_output(
+            (&raw const EVENTS).cast_mut().cast(),
+            (stack as *mut Stack).cast(),
+            bytes,
+            0,
+        )
+    };
+    if sent != 0 {
+        return None;
+    }
+    if STACKS.insert(key, id, 0).is_err() {
+        count_and_warn!(ctx, Counter::StackMapFull, "the stack map is full: {} stacks sent again");
+    }
+    Some(id)
+}
+
+/// Hashes a stack to 128 bits.
+#[inline(always)]
+fn key(stack: &Stack, process: u64) -> StackKey {
+    let mut low = HASH_SEED.load();
+    let mut high = low.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f;
+    let depth = stack.head.depth as usize;
+    for index in 0..MAX_FRAMES {
+        if index >= depth {
+            break;
+        }
+        let frame = stack.frames[index];
+        low = (low ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        low ^= low >> 32;
+        high = (high.rotate_left(27) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        high ^= high >> 29;
+    }
+    StackKey {
+        low,
+        high: high ^ depth as u64,
+        process,
+    }
+}

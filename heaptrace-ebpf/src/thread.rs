@@ -1,0 +1,135 @@
+//! Threads: the pending call of each, and which calls are inside others.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user},
+    programs::ProbeContext,
+};
+use heaptrace_common::{counters::Counter, wire::ThreadState};
+
+use crate::{
+    counters::{count, count_and_warn},
+    globals::AGENT_TGID,
+    live::{self, NO_BLOCK},
+    maps::{BLANK, GATE, THREADS},
+    process, stack,
+};
+
+/// The page that the kernel maps for returns from probed functions: it takes the highest page
+/// below the end of user space, which nothing else uses.
+const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
+
+/// The current thread.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    /// Process id in the upper half, thread id in the lower.
+    pub key: u64,
+}
+
+impl Caller {
+    /// The thread that runs this program, unless nothing is to be recorded of it.
+    #[inline(always)]
+    pub fn current() -> Option<Self> {
+        if *GATE.get(0)? == 0 {
+            return None;
+        }
+        let caller = Self {
+            key: bpf_get_current_pid_tgid(),
+        };
+        (caller.tgid() != AGENT_TGID.load()).then_some(caller)
+    }
+
+    /// Process id.
+    #[inline(always)]
+    pub fn tgid(self) -> u32 {
+        (self.key >> 32) as u32
+    }
+
+    /// Thread id.
+    #[inline(always)]
+    pub fn tid(self) -> u32 {
+        self.key as u32
+    }
+
+    /// State of the thread, if it has one.
+    #[inline(always)]
+    pub fn state(self) -> Option<&'static mut ThreadState> {
+        // SAFETY: only the thread itself touches its state, and it runs one program at a time.
+        THREADS.get_ptr_mut(self.key).map(|state| unsafe { &mut *state })
+    }
+}
+
+/// State of the thread at the entry of an allocator function; `None` where the call is inside
+/// another one, or can't be recorded.
+#[inline(always)]
+pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
+    let state = match caller.state() {
+        Some(state) => state,
+        None => begin(ctx, caller)?,
+    };
+    if state.sp != 0 {
+        if sp < state.sp && is_pending(state.sp) {
+            count(Counter::NestedCalls);
+            return None;
+        }
+        // At the same stack pointer it is a tail call, which the caller can't tell from one call.
+        if sp != state.sp {
+            count(Counter::AbandonedCalls);
+        }
+        abandon(state);
+    }
+    Some(state)
+}
+
+/// Notes the pending call of a thread.
+#[inline(always)]
+pub fn pend(ctx: &ProbeContext, state: &mut ThreadState, sp: u64, call: u32, size: u64, pointer: u64) {
+    state.sp = sp;
+    state.call = call;
+    state.size = size;
+    state.pointer = pointer;
+    state.taken = NO_BLOCK;
+    stack::take(ctx, sp, &mut state.stack);
+}
+
+/// Forgets a pending call that will not return; what realloc took out goes back.
+#[inline(always)]
+pub fn abandon(state: &mut ThreadState) {
+    if state.taken.id != 0 {
+        live::put_back(state.process, state.pointer, state.taken);
+        state.taken = NO_BLOCK;
+    }
+    state.sp = 0;
+}
+
+/// Whether the call that was entered at this stack pointer is still under way, as far as its
+/// return address tells: while it is, the kernel's trampoline stands there.
+#[inline(always)]
+fn is_pending(sp: u64) -> bool {
+    // SAFETY: the helper checks the address.
+    match unsafe { bpf_probe_read_user(sp as *const u64) } {
+        Ok(slot) => slot & !0xfff == TRAMPOLINE_PAGE,
+        Err(_) => true,
+    }
+}
+
+#[inline(always)]
+fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState> {
+    let process = process::serial(ctx, caller.tgid())?;
+    let blank = BLANK.get(0)?;
+    let inserted = THREADS.insert(caller.key, blank, u64::from(BPF_NOEXIST));
+    let Some(state) = caller.state() else {
+        let _ = inserted;
+        count_and_warn!(ctx, Counter::ThreadMapFull, "the thread map is full: {} calls lost");
+        return None;
+    };
+    state.process = process;
+    Some(state)
+}
+
+/// Forgets a thread that ends, or whose program does.
+#[inline(always)]
+pub fn end(_: &impl EbpfContext, key: u64) {
+    let _ = THREADS.remove(key);
+}

@@ -1,0 +1,340 @@
+//! The grammar of the command line, in clap's terms.
+//!
+//! Part of the command line, no stage of the flow: clap is known here and nowhere else. What leaves
+//! this file is an [`Invocation`], plain and validated.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser as _;
+use clap::{Args, Parser, Subcommand};
+
+use super::values;
+use super::{Action, Color, Format, Invocation};
+use crate::config::{Probes, RunConfig, Target};
+use crate::output::Metric;
+
+const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
+                     heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace --pid 1234                       watch a running process
+  sudo heaptrace --all                            watch the whole machine
+  sudo heaptrace -- ./server --port 80            start a command, watch it from the start
+  sudo heaptrace record -- ./server --port 80     record it, then look at the record:
+  heaptrace report                                  as text (--format json for programs)
+  heaptrace flamegraph                              as an SVG
+  heaptrace pprof                                   for `go tool pprof` and its like
+  sudo heaptrace doctor                           what to do where it does not work
+
+`heaptrace <SUBCOMMAND> --help` tells more of each.";
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace record -- ls -l                  a command, from its first allocation to its end
+  sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
+  sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
+  sudo heaptrace record -o /tmp/ls.data -- ls     to a file of your choice
+
+The exit status of a command is passed on. Then: heaptrace report, flamegraph or pprof.";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  heaptrace report                                what was not freed, largest first
+  heaptrace report --metric total-allocations     who allocates most often
+  heaptrace report --metric peak-bytes --top 5    what memory was needed for at the peak
+  heaptrace report --format json | jq .totals     for programs";
+
+const FLAMEGRAPH_EXAMPLES: &str = "\
+Examples:
+  heaptrace flamegraph                            heaptrace.data to heaptrace.svg
+  heaptrace flamegraph --metric total-bytes       everything that was allocated, freed or not
+  heaptrace flamegraph old.data -o old.svg        another file";
+
+const PPROF_EXAMPLES: &str = "\
+Examples:
+  heaptrace pprof                                 heaptrace.data to heaptrace.pb.gz
+  go tool pprof -http=: heaptrace.pb.gz           look at it
+  go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
+
+const DOCTOR_EXAMPLES: &str = "\
+Exits with 0 where tracing can work, with 1 otherwise. Run it as you would run a trace (sudo heaptrace doctor).";
+
+/// See where a running program's heap memory comes from, without changing or restarting it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "heaptrace",
+    version,
+    override_usage = USAGE,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_help_heading = "Subcommands",
+    subcommand_value_name = "SUBCOMMAND"
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    subcommand: Option<Sub>,
+    #[command(flatten)]
+    live: Live,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// Trace, and write what is found to a data file.
+    #[command(
+        override_usage = "heaptrace record [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...",
+        after_help = RECORD_EXAMPLES
+    )]
+    Record(Record),
+    /// Show what a data file holds, as text or JSON.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(Report),
+    /// Draw a data file as a flame graph (SVG).
+    #[command(after_help = FLAMEGRAPH_EXAMPLES)]
+    Flamegraph(Flamegraph),
+    /// Convert a data file to a pprof profile (gzipped profile.proto).
+    #[command(after_help = PPROF_EXAMPLES)]
+    Pprof(Pprof),
+    /// Say what this kernel and these rights allow, and what to do about what they don't.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Tell more on standard error; twice for details [default: warnings only]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Whether to use colors; auto is on a terminal only, and not where NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_parser = color())]
+    color: Color,
+}
+
+#[derive(Debug, Args)]
+struct Live {
+    #[command(flatten)]
+    run: Run,
+    #[command(flatten)]
+    ranking: Ranking,
+}
+
+#[derive(Debug, Args)]
+struct Record {
+    #[command(flatten)]
+    run: Run,
+    /// The data file to write
+    #[arg(short, long, value_name = "FILE", default_value = "heaptrace.data")]
+    output: PathBuf,
+    /// What the probes do: `full` records, `empty` does nothing (for benchmarks)
+    #[arg(long, hide = true, default_value = "full", value_parser = probes())]
+    probes: Probes,
+}
+
+#[derive(Debug, Args)]
+struct Report {
+    #[command(flatten)]
+    input: Input,
+    /// What to write: text for people, json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = format())]
+    format: Format,
+    #[command(flatten)]
+    ranking: Ranking,
+}
+
+#[derive(Debug, Args)]
+struct Flamegraph {
+    #[command(flatten)]
+    input: Input,
+    /// The SVG file to write; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
+    output: PathBuf,
+    /// What the width of a frame stands for
+    #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
+    metric: Metric,
+}
+
+#[derive(Debug, Args)]
+struct Pprof {
+    #[command(flatten)]
+    input: Input,
+    /// The profile to write; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Input {
+    /// The data file to read
+    #[arg(value_name = "FILE", default_value = "heaptrace.data")]
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Ranking {
+    /// What to rank by
+    #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
+    metric: Metric,
+    /// How many stacks to show [default: 10; all in json]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Trace this running process; may be given several times
+    #[arg(long, value_name = "PID", help_heading = "Target", conflicts_with = "all",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: Vec<u32>,
+    /// Trace every process of the machine
+    #[arg(long, help_heading = "Target")]
+    all: bool,
+    /// Start this command and trace it from its first allocation
+    #[arg(last = true, value_name = "COMMAND", help_heading = "Target",
+          conflicts_with_all = ["pid", "all"])]
+    command: Vec<OsString>,
+    /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
+    #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
+    duration: Option<Duration>,
+    /// Time between two updates of the table or the data file
+    #[arg(long, value_name = "TIME", help_heading = "Run options", default_value = "1s",
+          value_parser = values::duration)]
+    interval: Duration,
+    /// Leave the children of the target alone [default: they are traced, too]
+    #[arg(long, help_heading = "Run options")]
+    no_children: bool,
+    /// Record every allocation [default: yes]
+    #[arg(long, help_heading = "Run options")]
+    exact: bool,
+    /// Most frames of a stack
+    #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
+    max_stack_depth: u32,
+    /// Most blocks that can be live at a time; what is beyond is counted as lost
+    #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::DEFAULT_MAX_LIVE,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
+    max_live: u32,
+    /// Memory between the kernel and heaptrace, rounded up to a power of two
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
+          value_parser = values::ring_size)]
+    ring_size: u32,
+}
+
+impl Cli {
+    /// What the words mean; `None` where there is nothing to do.
+    pub(super) fn into_invocation(self) -> Option<Invocation> {
+        let verbose = self.common.verbose > 0;
+        let action = match self.subcommand {
+            None => Action::Live {
+                run: self.live.run.into_config(Probes::Full, verbose)?,
+                metric: self.live.ranking.metric,
+                top: self.live.ranking.top(),
+            },
+            Some(Sub::Record(record)) => Action::Record {
+                run: record.run.into_config(record.probes, verbose)?,
+                output: record.output,
+            },
+            Some(Sub::Report(report)) => Action::Report {
+                input: report.input.file,
+                format: report.format,
+                metric: report.ranking.metric,
+                top: report.ranking.top(),
+            },
+            Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
+                input: graph.input.file,
+                output: graph.output,
+                metric: graph.metric,
+            },
+            Some(Sub::Pprof(pprof)) => Action::Pprof {
+                input: pprof.input.file,
+                output: pprof.output,
+            },
+            Some(Sub::Doctor) => Action::Doctor,
+        };
+        Some(Invocation {
+            action,
+            verbosity: self.common.verbose,
+            color: self.common.color,
+        })
+    }
+
+    /// Whether the words begin a recording.
+    pub(super) fn is_record(&self) -> bool {
+        matches!(self.subcommand, Some(Sub::Record(_)))
+    }
+}
+
+impl Ranking {
+    fn top(&self) -> Option<usize> {
+        self.top.map(|top| top as usize)
+    }
+}
+
+impl Run {
+    /// The run; `None` where no target is named.
+    fn into_config(self, probes: Probes, verbose: bool) -> Option<RunConfig> {
+        let target = if self.all {
+            Target::All
+        } else if !self.pid.is_empty() {
+            let mut pids = self.pid;
+            pids.sort_unstable();
+            pids.dedup();
+            Target::Pids(pids)
+        } else if !self.command.is_empty() {
+            Target::Command(self.command)
+        } else {
+            return None;
+        };
+        Some(RunConfig {
+            target,
+            children: !self.no_children,
+            duration: self.duration,
+            interval: self.interval,
+            max_stack_depth: self.max_stack_depth,
+            max_live: self.max_live,
+            ring_size: self.ring_size,
+            probes,
+            verbose,
+        })
+    }
+}
+
+/// A parser of one of a few names, which clap lists in help and errors.
+fn one_of<T: Clone + Send + Sync + 'static>(
+    choices: Vec<(&'static str, T)>,
+) -> impl clap::builder::TypedValueParser<Value = T> {
+    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+    PossibleValuesParser::new(names).try_map(move |given| {
+        choices
+            .iter()
+            .find(|(name, _)| *name == given)
+            .map(|(_, value)| value.clone())
+            // Can't be: the names were checked against the same list.
+            .ok_or_else(|| format!("{given}: no such choice"))
+    })
+}
+
+fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
+    one_of(Metric::ALL.map(|metric| (metric.name(), metric)).to_vec())
+}
+
+fn format() -> impl clap::builder::TypedValueParser<Value = Format> {
+    one_of(vec![("text", Format::Text), ("json", Format::Json)])
+}
+
+fn color() -> impl clap::builder::TypedValueParser<Value = Color> {
+    one_of(vec![
+        ("auto", Color::Auto),
+        ("always", Color::Always),
+        ("never", Color::Never),
+    ])
+}
+
+fn probes() -> impl clap::builder::TypedValueParser<Value = Probes> {
+    one_of(vec![("full", Probes::Full), ("empty", Probes::Empty)])
+}

@@ -1,0 +1,102 @@
+//! `heaptrace doctor`: the machine's checks, one a line.
+//!
+//! Part of the command line, no stage of the flow. Only shows: what is checked is decided in
+//! `probes/machine.rs`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::Color;
+use crate::probes::machine::{self, Check, Verdict};
+use crate::text;
+
+pub(super) fn run(color: Color) -> anyhow::Result<ExitCode> {
+    let checks = machine::examine();
+    let mut out = io::stdout().lock();
+    write(&mut out, &checks, color.for_stream(&io::stdout()))?;
+    out.flush()?;
+    Ok(if can_trace(&checks) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn can_trace(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.verdict != Verdict::NotOk)
+}
+
+fn write(out: &mut impl Write, checks: &[Check], color: bool) -> io::Result<()> {
+    let width = checks
+        .iter()
+        .map(|check| check.name.len())
+        .max()
+        .unwrap_or(0);
+    for check in checks {
+        let (word, paint) = match check.verdict {
+            Verdict::Ok => ("ok", "\x1b[32m"),
+            Verdict::Warn => ("warn", "\x1b[33m"),
+            Verdict::NotOk => ("not ok", "\x1b[31m"),
+        };
+        let (paint, plain) = if color { (paint, "\x1b[0m") } else { ("", "") };
+        writeln!(
+            out,
+            "{paint}{word:<6}{plain}  {:width$}  {}",
+            check.name,
+            text::escape(&check.found)
+        )?;
+        // Below what was found, so that a command can be copied from a line of its own.
+        for line in check.advice.lines() {
+            writeln!(out, "{:8}{:width$}  -> {}", "", "", text::escape(line))?;
+        }
+    }
+    let end = if can_trace(checks) {
+        "heaptrace can trace on this machine, with these rights."
+    } else {
+        "heaptrace can't trace: see each line that says `not ok`."
+    };
+    writeln!(out, "\n{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(verdict: Verdict, found: &str, advice: &str) -> Check {
+        Check {
+            name: "tracefs",
+            verdict,
+            found: found.into(),
+            advice: advice.into(),
+        }
+    }
+
+    fn written(checks: &[Check], color: bool) -> String {
+        let mut out = Vec::new();
+        write(&mut out, checks, color).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Check that only `not ok` stands in the way, and that the closing line says which it is.
+    #[test]
+    fn verdicts() {
+        let warn = check(Verdict::Warn, "few", "raise it");
+        let bad = check(Verdict::NotOk, "none", "mount it\nor not");
+        assert!(can_trace(std::slice::from_ref(&warn)));
+        assert!(!can_trace(&[warn.clone(), bad.clone()]));
+        assert!(written(std::slice::from_ref(&warn), false).contains("can trace"));
+        let text = written(&[warn, bad], false);
+        assert!(text.contains("not ok  tracefs  none\n"), "{text}");
+        assert!(text.contains("-> mount it\n") && text.contains("-> or not\n"));
+        assert!(text.contains("can't trace"));
+    }
+
+    /// Check that there is no escape sequence without color, whatever was found.
+    #[test]
+    fn escapes() {
+        let hostile = [check(Verdict::Ok, "a\x1b[2Jb", "")];
+        assert!(!written(&hostile, false).contains('\x1b'));
+        assert!(written(&hostile, true).contains("\x1b[32mok"));
+        assert!(!written(&hostile, true).contains("\x1b[2J"));
+    }
+}

@@ -1,0 +1,35 @@
+//! What heaptrace says on standard error besides errors: warnings, notes and closing words.
+//!
+//! Part of the command line, no stage of the flow. Every line is escaped, and none can fail: where
+//! standard error is closed, nobody wants to hear it.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+
+use crate::text;
+
+/// Says something.
+pub(super) fn say(message: impl Display) {
+    let mut stderr = io::stderr().lock();
+    for line in message.to_string().lines() {
+        let _ = writeln!(stderr, "{}", text::escape(line));
+    }
+}
+
+/// Says something that limits what the output is worth.
+pub(super) fn warn(message: impl Display) {
+    say(format_args!("heaptrace: warning: {message}"));
+}
+
+/// Says something that is good to know.
+pub(super) fn note(message: impl Display) {
+    say(format_args!("heaptrace: note: {message}"));
+}
+
+/// Says where an output went and what it is good for; on a terminal only, as a script knows.
+pub(super) fn wrote(path: &Path, next: impl Display) {
+    if io::stderr().is_terminal() && path.as_os_str() != "-" {
+        say(format_args!("heaptrace: wrote {}; {next}", path.display()));
+    }
+}

@@ -1,0 +1,194 @@
+//! The command line: from words to a plain configuration, and from there to the stages.
+//!
+//! No stage of the flow; it may use them all, and none uses it.
+
+mod args;
+mod convert;
+mod destination;
+mod doctor;
+mod input;
+mod live;
+mod logging;
+mod message;
+mod naming;
+mod parse;
+mod record;
+mod report;
+mod values;
+
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+
+use crate::config::RunConfig;
+use crate::output::Metric;
+use crate::probes::launch::LaunchError;
+
+pub use parse::{Stop, parse};
+
+/// A command line, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// What to do.
+    pub action: Action,
+    /// How often `-v` was given.
+    pub verbosity: u8,
+    /// Whether to use colors.
+    pub color: Color,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Trace and show.
+    Live {
+        /// The run.
+        run: RunConfig,
+        /// What to rank by.
+        metric: Metric,
+        /// How many stacks to show, where the user said so.
+        top: Option<usize>,
+    },
+    /// Trace and write a data file.
+    Record {
+        /// The run.
+        run: RunConfig,
+        /// The data file.
+        output: PathBuf,
+    },
+    /// Show a data file.
+    Report {
+        /// The data file.
+        input: PathBuf,
+        /// For people or for programs.
+        format: Format,
+        /// What to rank by.
+        metric: Metric,
+        /// How many stacks to show, where the user said so.
+        top: Option<usize>,
+    },
+    /// Draw a data file.
+    Flamegraph {
+        /// The data file.
+        input: PathBuf,
+        /// The SVG file.
+        output: PathBuf,
+        /// What widths stand for.
+        metric: Metric,
+    },
+    /// Convert a data file.
+    Pprof {
+        /// The data file.
+        input: PathBuf,
+        /// The profile.
+        output: PathBuf,
+    },
+    /// Look at the machine.
+    Doctor,
+}
+
+/// Format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Whether to use colors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless the user's environment says no.
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+impl Color {
+    /// Whether to color what goes to this stream.
+    fn for_stream(self, stream: &impl IsTerminal) -> bool {
+        let unwanted = |name: &str, value: Option<&str>| {
+            std::env::var_os(name).is_some_and(|is| match value {
+                Some(value) => is == *value,
+                None => !is.is_empty(),
+            })
+        };
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                stream.is_terminal()
+                    && !unwanted("NO_COLOR", None)
+                    && !unwanted("TERM", Some("dumb"))
+            }
+        }
+    }
+}
+
+/// Does what was asked for.
+pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
+    logging::start(invocation.verbosity, invocation.color);
+    let color = invocation.color;
+    match invocation.action {
+        Action::Live { run, metric, top } => {
+            live::run(&run, report::Ranking { metric, top }, color)
+        }
+        Action::Record { run, output } => record::run(&run, output),
+        Action::Report {
+            input,
+            format,
+            metric,
+            top,
+        } => report::run(&input, format, report::Ranking { metric, top }, color),
+        Action::Flamegraph {
+            input,
+            output,
+            metric,
+        } => convert::flamegraph(&input, &output, metric),
+        Action::Pprof { input, output } => convert::pprof(&input, &output),
+        Action::Doctor => doctor::run(color),
+    }
+}
+
+/// The exit code of a run that failed: a command that can't be started gets a shell's.
+pub fn failure_code(error: &anyhow::Error) -> ExitCode {
+    error
+        .downcast_ref::<LaunchError>()
+        .map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+}
+
+/// The exit code that passes a command's status on, as a shell would: 128 and the signal's number
+/// for a command that was killed.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(shell_code(status))
+}
+
+fn shell_code(status: ExitStatus) -> u8 {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every status of a command comes out as a shell would show it.
+    #[test]
+    fn statuses_are_passed_on() {
+        // As wait(2) gives them: the code in the second byte, the signal in the first.
+        assert_eq!(shell_code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(shell_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(shell_code(ExitStatus::from_raw(255 << 8)), 255);
+        assert_eq!(shell_code(ExitStatus::from_raw(libc::SIGKILL)), 137);
+        // With a core dump.
+        assert_eq!(shell_code(ExitStatus::from_raw(0x80 | libc::SIGSEGV)), 139);
+    }
+}

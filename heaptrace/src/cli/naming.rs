@@ -1,0 +1,79 @@
+//! Names for every address of a profile, with a word on how far that is.
+//!
+//! Part of the command line, no stage of the flow. How a name is found is the symbolize stage's
+//! business.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use crate::join::{LocationId, ModuleId};
+use crate::profile::{Profile, Symbols};
+use crate::symbolize::{ModuleFiles, Symbolizer};
+use crate::text;
+
+/// What is over sooner needs no progress line.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Addresses between two looks at the clock.
+const BATCH: usize = 2048;
+
+/// Looks up every location.
+pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
+    let mut symbolizer = Symbolizer::new();
+    let mut progress = Progress::new(profile.locations.len());
+    // One file after the other, so that none has to be opened twice.
+    let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
+    for (index, location) in (0_u32..).zip(&profile.locations) {
+        modules
+            .entry(location.module)
+            .or_default()
+            .push(LocationId(index));
+    }
+    for batch in modules.values().flat_map(|ids| ids.chunks(BATCH)) {
+        symbolizer.symbolize(profile, files, batch.iter().copied());
+        progress.add(batch.len());
+    }
+    symbolizer.into_symbols()
+}
+
+/// A line on a terminal's standard error that counts up; nothing elsewhere.
+struct Progress {
+    begun: Instant,
+    done: usize,
+    total: usize,
+    terminal: bool,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(total: usize) -> Self {
+        Self {
+            begun: Instant::now(),
+            done: 0,
+            total,
+            terminal: io::stderr().is_terminal(),
+            shown: false,
+        }
+    }
+
+    fn add(&mut self, count: usize) {
+        self.done += count;
+        if self.terminal && self.begun.elapsed() > PATIENCE {
+            self.shown = true;
+            let _ = write!(
+                io::stderr(),
+                "\rlooking up names: {} of {} addresses\x1b[K",
+                text::count(self.done as u64),
+                text::count(self.total as u64)
+            );
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! From the words of the command line to what is to be done.
+//!
+//! Part of the command line, no stage of the flow. Never exits the process: what ends here is
+//! returned as a [`Stop`].
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser as _};
+
+use super::Invocation;
+use super::args::Cli;
+
+const SHORT_HELP: &str = "\
+heaptrace shows where a program's heap memory comes from. Say what to trace:
+
+  sudo heaptrace --pid PID                    watch a running process
+  sudo heaptrace record -- COMMAND [ARGS]     record a command, then: heaptrace report
+
+`heaptrace --help` tells the rest.
+";
+
+/// A command line that leads to no action: help was asked for, or it is wrong.
+#[derive(Debug)]
+pub enum Stop {
+    /// Nothing was said.
+    Bare,
+    /// Help, the version, or what is wrong.
+    Clap(Box<clap::Error>),
+}
+
+impl Stop {
+    /// Prints it where it belongs; the exit code is 0 for what was asked for, 2 for a mistake.
+    pub fn print(&self) -> ExitCode {
+        match self {
+            Self::Bare => {
+                // Nowhere to say that standard error is closed.
+                let _ = io::stderr().write_all(SHORT_HELP.as_bytes());
+                ExitCode::from(2)
+            }
+            Self::Clap(error) => {
+                let _ = error.print();
+                ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+            }
+        }
+    }
+}
+
+/// Reads the command line.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, Stop> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let bare = words.len() <= 1;
+    let cli = Cli::try_parse_from(words).map_err(|error| Stop::Clap(Box::new(hinted(error))))?;
+    let record = cli.is_record();
+    cli.into_invocation().ok_or_else(|| {
+        if bare {
+            return Stop::Bare;
+        }
+        let example = if record {
+            "heaptrace record"
+        } else {
+            "heaptrace"
+        };
+        Stop::Clap(Box::new(Cli::command().error(
+            ErrorKind::MissingRequiredArgument,
+            format!(
+                "no target: say what to trace with --pid PID, --all, or -- COMMAND [ARGS], \
+                 e.g. `{example} -- ls -l`"
+            ),
+        )))
+    })
+}
+
+/// Adds what clap can't know: that a stray word is most likely a command without its `--`.
+fn hinted(mut error: clap::Error) -> clap::Error {
+    let word = match error.kind() {
+        ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
+        ErrorKind::InvalidSubcommand => error.get(ContextKind::InvalidSubcommand),
+        _ => None,
+    };
+    let Some(ContextValue::String(word)) = word else {
+        return error;
+    };
+    // An option, or a word that clap has a better idea for.
+    if word.starts_with('-') || error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    // Where an option came first, clap no longer looks for subcommands.
+    let hint = if Cli::command().find_subcommand(word).is_some() {
+        format!("options go behind the subcommand: `heaptrace {word} [OPTIONS]`")
+    } else {
+        format!("to trace a command, put `--` before it: `-- {word}`")
+    };
+    error.insert(
+        ContextKind::Suggested,
+        ContextValue::StyledStrs(vec![hint.into()]),
+    );
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::{Action, Color, Format};
+    use crate::config::{Probes, RunConfig, Target};
+    use crate::output::Metric;
+
+    fn parsed(line: &str) -> Result<Invocation, Stop> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn run(line: &str) -> RunConfig {
+        match parsed(line).unwrap().action {
+            Action::Live { run, .. } | Action::Record { run, .. } => run,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn complaint(line: &str) -> String {
+        match parsed(line) {
+            Err(Stop::Clap(error)) => {
+                assert_eq!(error.exit_code(), 2, "{line}");
+                error.to_string()
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// Check the grammar against clap's own rules.
+    #[test]
+    fn grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Check that the defaults which help texts name are those of the configuration.
+    #[test]
+    fn defaults() {
+        assert_eq!(
+            run("heaptrace --all"),
+            RunConfig {
+                target: Target::All,
+                children: true,
+                duration: None,
+                interval: RunConfig::DEFAULT_INTERVAL,
+                max_stack_depth: RunConfig::MAX_STACK_DEPTH,
+                max_live: RunConfig::DEFAULT_MAX_LIVE,
+                ring_size: RunConfig::DEFAULT_RING_SIZE,
+                probes: Probes::Full,
+                verbose: false,
+            }
+        );
+    }
+
+    /// Check that the three kinds of target reach live mode and `record` alike.
+    #[test]
+    fn targets() {
+        for mode in ["heaptrace", "heaptrace record"] {
+            let pids = run(&format!("{mode} --pid 34 --pid 12 --pid 34"));
+            assert_eq!(pids.target, Target::Pids(vec![12, 34]));
+            assert_eq!(run(&format!("{mode} --all")).target, Target::All);
+            // What follows `--` is the command's, also where it looks like ours.
+            let command = run(&format!("{mode} --no-children -- record --pid 1 -- -v"));
+            assert_eq!(
+                command.target,
+                Target::Command(
+                    ["record", "--pid", "1", "--", "-v"]
+                        .map(OsString::from)
+                        .into()
+                )
+            );
+            assert!(!command.children && !command.verbose);
+        }
+    }
+
+    /// Check that options arrive in the configuration.
+    #[test]
+    fn run_options() {
+        let config = run(
+            "heaptrace record --exact --duration 1h30m --interval 500ms --max-stack-depth 16 \
+                          --max-live 1000 --ring-size 512K --probes empty -v --all",
+        );
+        assert_eq!(config.duration, Some(Duration::from_secs(5400)));
+        assert_eq!(config.interval, Duration::from_millis(500));
+        assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
+        assert_eq!(config.ring_size, 512 << 10);
+        assert_eq!(config.probes, Probes::Empty);
+        assert!(config.verbose);
+    }
+
+    /// Check the commands that read a data file, and the names of the files they use by default.
+    #[test]
+    fn offline_commands() {
+        let action = |line: &str| parsed(line).unwrap().action;
+        let data = PathBuf::from("heaptrace.data");
+        assert_eq!(
+            action("heaptrace report"),
+            Action::Report {
+                input: data.clone(),
+                format: Format::Text,
+                metric: Metric::LiveBytes,
+                top: None,
+            }
+        );
+        assert_eq!(
+            action("heaptrace report x.data --format json --metric temporary --top 3"),
+            Action::Report {
+                input: "x.data".into(),
+                format: Format::Json,
+                metric: Metric::Temporary,
+                top: Some(3),
+            }
+        );
+        assert_eq!(
+            action("heaptrace flamegraph --metric peak-bytes"),
+            Action::Flamegraph {
+                input: data.clone(),
+                output: "heaptrace.svg".into(),
+                metric: Metric::PeakBytes,
+            }
+        );
+        assert_eq!(
+            action("heaptrace pprof -o -"),
+            Action::Pprof {
+                input: data,
+                output: "-".into(),
+            }
+        );
+        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+    }
+
+    /// Check that `-v` and `--color` are taken behind a subcommand.
+    #[test]
+    fn common_options() {
+        let invocation = parsed("heaptrace report -vv --color never").unwrap();
+        assert_eq!((invocation.verbosity, invocation.color), (2, Color::Never));
+    }
+
+    /// Check that two targets are refused, and that the message names both.
+    #[test]
+    fn conflicting_targets() {
+        let both = complaint("heaptrace record --all --pid 3");
+        assert!(both.contains("--all") && both.contains("--pid"), "{both}");
+        let both = complaint("heaptrace --pid 3 -- ls");
+        assert!(both.contains("COMMAND") && both.contains("--pid"), "{both}");
+        let both = complaint("heaptrace --all -- ls");
+        assert!(both.contains("COMMAND") && both.contains("--all"), "{both}");
+    }
+
+    /// Check that a missing target is explained, and no word at all gives the short help.
+    #[test]
+    fn no_target() {
+        assert!(complaint("heaptrace record").contains("heaptrace record -- ls -l"));
+        assert!(complaint("heaptrace --duration 3s").contains("no target"));
+        assert!(complaint("heaptrace record --").contains("no target"));
+        assert!(matches!(parsed("heaptrace"), Err(Stop::Bare)));
+    }
+
+    /// Check that a command without its `--` gets the hint, and a mistyped subcommand the right one.
+    #[test]
+    fn stray_words() {
+        assert!(complaint("heaptrace record ls -l").contains("`-- ls`"));
+        assert!(complaint("heaptrace sort").contains("`-- sort`"));
+        assert!(complaint("heaptrace flamegrap").contains("flamegraph"));
+        assert!(complaint("heaptrace -v record --all").contains("behind the subcommand"));
+    }
+
+    /// Check that values out of bounds are refused, each with the option's name.
+    #[test]
+    fn bad_values() {
+        for (line, option) in [
+            ("heaptrace --pid 0", "--pid"),
+            ("heaptrace --pid -4", "--pid"),
+            ("heaptrace --pid 99999999999", "--pid"),
+            ("heaptrace --all --duration 0", "--duration"),
+            ("heaptrace --all --interval soon", "--interval"),
+            ("heaptrace --all --max-stack-depth 0", "--max-stack-depth"),
+            (
+                "heaptrace --all --max-stack-depth 4000",
+                "--max-stack-depth",
+            ),
+            ("heaptrace --all --ring-size 3", "--ring-size"),
+            ("heaptrace --all --max-live 0", "--max-live"),
+            ("heaptrace report --top 0", "--top"),
+            ("heaptrace report --metric bytes", "--metric"),
+            ("heaptrace report --format xml", "--format"),
+        ] {
+            let message = complaint(line);
+            assert!(message.contains(option), "{line}: {message}");
+        }
+    }
+
+    /// Check that help and version are no mistakes.
+    #[test]
+    fn help_is_success() {
+        for line in [
+            "heaptrace --help",
+            "heaptrace -V",
+            "heaptrace record --help",
+        ] {
+            match parsed(line) {
+                Err(Stop::Clap(error)) => assert_eq!(error.exit_code(), 0, "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    /// Check that what does not exist yet is not offered.
+    #[test]
+    fn only_what_works_is_offered() {
+        for option in ["--sample", "--cgroup", "--comm", "--min-size", "--probes"] {
+            let mut command = Cli::command();
+            assert!(!command.render_long_help().to_string().contains(option));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `heaptrace record`: a run whose updates go to a data file.
+//!
+//! Part of the command line, no stage of the flow. How a file is written is the profile stage's
+//! business, how a run is made the session's.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::{exit_code, message, naming};
+use crate::config::RunConfig;
+use crate::join::{OpenFiles, Update};
+use crate::profile::{DataFileWriter, Profile, RunInfo};
+use crate::session::{self, Observer};
+use crate::text;
+
+pub(super) fn run(config: &RunConfig, output: PathBuf) -> anyhow::Result<ExitCode> {
+    let mut recorder = Recorder {
+        path: output,
+        recording: None,
+    };
+    let finished = session::run(config, &mut recorder)?;
+    let Recorder { path, recording } = recorder;
+    let Recording {
+        mut writer,
+        profile,
+    } = recording.context("the run ended before it began; nothing was recorded")?;
+    // Now, while the files are at hand: tomorrow they may have been replaced.
+    writer.symbols(&naming::all(&profile, &finished.files))?;
+    writer.finish(finished.duration_ns)?;
+    for note in &finished.notes {
+        message::note(note);
+    }
+    message::say(summary(&profile, finished.duration_ns, &path));
+    Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// Writes every update as it comes, and keeps what they add up to.
+struct Recorder {
+    path: PathBuf,
+    recording: Option<Recording>,
+}
+
+struct Recording {
+    writer: DataFileWriter,
+    profile: Profile,
+}
+
+impl Observer for Recorder {
+    fn started(&mut self, info: &RunInfo) -> anyhow::Result<()> {
+        self.recording = Some(Recording {
+            writer: DataFileWriter::create(&self.path, info)?,
+            profile: Profile::new(info.clone()),
+        });
+        Ok(())
+    }
+
+    fn update(&mut self, update: Update, _: &OpenFiles) -> anyhow::Result<()> {
+        let recording = self
+            .recording
+            .as_mut()
+            .context("an update came before the run began")?;
+        recording.writer.update(&update)?;
+        Ok(recording.profile.fold(update)?)
+    }
+}
+
+/// The closing words: what was recorded, how far to believe it, and what to do with it.
+fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
+    let totals = &profile.totals;
+    let shown = path.display();
+    let mut lines = vec![
+        format!(
+            "heaptrace: recorded {} in {shown}: {} allocations, {}",
+            text::duration(duration_ns),
+            text::count(totals.allocations),
+            text::bytes(totals.allocated_bytes),
+        ),
+        format!(
+            "  live at the end {} in {} blocks, peak {}",
+            text::bytes(totals.live_bytes),
+            text::count(totals.live_allocations),
+            text::bytes(totals.peak_live_bytes),
+        ),
+    ];
+    lines.extend(
+        profile
+            .quality
+            .lost
+            .iter()
+            .filter(|&(_, &count)| count > 0)
+            .map(|(reason, &count)| format!("  lost {} ({reason})", text::count(count))),
+    );
+    if totals.allocations == 0 {
+        lines.push("  no allocation was seen: did the target allocate while it was traced?".into());
+    }
+    let argument = if path == Path::new("heaptrace.data") {
+        String::new()
+    } else {
+        format!(" {shown}")
+    };
+    lines.push(format!(
+        "  next: heaptrace report{argument}, heaptrace flamegraph{argument}, or heaptrace pprof{argument}"
+    ));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{Location, Totals};
+    use crate::profile::{Mode, RunEnd, read};
+
+    fn info() -> RunInfo {
+        RunInfo {
+            version: "0".into(),
+            mode: Mode::Exact,
+            started_unix_ns: 1,
+            target: "ls".into(),
+            kernel: "6.1".into(),
+        }
+    }
+
+    fn update() -> Update {
+        Update {
+            elapsed_ns: 5,
+            locations: vec![Location {
+                module: None,
+                address: 7,
+            }],
+            totals: Totals {
+                allocations: 3,
+                allocated_bytes: 4096,
+                ..Totals::default()
+            },
+            ..Update::default()
+        }
+    }
+
+    /// Check that what is in the file after each update is what was folded, though the run goes on.
+    #[test]
+    fn file_keeps_pace() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder {
+            path: dir.path().join("x.data"),
+            recording: None,
+        };
+        recorder.started(&info()).unwrap();
+        recorder.update(update(), &OpenFiles::default()).unwrap();
+        let read = read(&recorder.path).unwrap();
+        assert_eq!(read.profile.end, RunEnd::CutOff);
+        assert_eq!(read.profile, recorder.recording.unwrap().profile);
+    }
+
+    /// Check that a full disk ends the run with an error that names the file and the reason.
+    #[test]
+    fn full_disk() {
+        let mut recorder = Recorder {
+            path: "/dev/full".into(),
+            recording: None,
+        };
+        let error = recorder.started(&info()).unwrap_err();
+        let message = format!("{error:#}");
+        assert!(
+            message.contains("/dev/full") && message.contains("No space left"),
+            "{message}"
+        );
+    }
+
+    /// Check that the closing words name the file where it is not the default one, and losses.
+    #[test]
+    fn closing_words() {
+        let mut profile = Profile::new(info());
+        profile.fold(update()).unwrap();
+        let text = summary(&profile, 2_000_000_000, Path::new("heaptrace.data"));
+        assert!(
+            text.contains("recorded 2.00 s in heaptrace.data: 3 allocations, 4.0 KiB"),
+            "{text}"
+        );
+        assert!(text.contains("heaptrace report, "), "{text}");
+        assert!(
+            !text.contains("lost") && !text.contains("no allocation"),
+            "{text}"
+        );
+        profile.quality.lost.insert("ring full".into(), 1000);
+        profile.totals = Totals::default();
+        let text = summary(&profile, 2_000_000_000, Path::new("other"));
+        assert!(text.contains("lost 1,000 (ring full)"), "{text}");
+        assert!(text.contains("heaptrace report other, "), "{text}");
+        assert!(text.contains("no allocation was seen"), "{text}");
+    }
+}

@@ -1,0 +1,74 @@
+//! `heaptrace report`: what a data file holds, on standard output.
+//!
+//! Part of the command line, no stage of the flow. How it reads is the output stage's business.
+
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::{Color, Format, input};
+use crate::output::{self, Findings, Metric, ReportOptions};
+use crate::profile::Profile;
+use crate::view;
+
+/// What to put first, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ranking {
+    pub(super) metric: Metric,
+    pub(super) top: Option<usize>,
+}
+
+pub(super) fn run(
+    file: &Path,
+    format: Format,
+    ranking: Ranking,
+    color: Color,
+) -> anyhow::Result<ExitCode> {
+    let mut loaded = input::load(file)?;
+    match format {
+        Format::Text => {
+            // They head the report: a reader at a terminal need not see them twice.
+            if !io::stdout().is_terminal() {
+                loaded.warn();
+            }
+            print(&loaded.findings(), &text(ranking, color))?;
+        }
+        Format::Json => {
+            loaded.warn();
+            if let Some(top) = ranking.top {
+                keep(&mut loaded.profile, ranking.metric, top);
+            }
+            print(&loaded.findings(), &output::Format::Json)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The report for people, as wide and as colorful as standard output can show it.
+pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
+    let stdout = io::stdout();
+    let defaults = ReportOptions::default();
+    output::Format::Text(ReportOptions {
+        metric: ranking.metric,
+        top: ranking.top.unwrap_or(defaults.top),
+        color: color.for_stream(&stdout),
+        width: view::size_of(&stdout).map(|size| size.columns),
+    })
+}
+
+/// Writes findings to standard output.
+pub(super) fn print(findings: &Findings<'_>, format: &output::Format) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    format.write(findings, &mut out)?;
+    // Dropping it would hide that the disk behind a redirection is full.
+    Ok(out.flush()?)
+}
+
+/// Leaves only the sites with most of a metric; totals stay those of the run.
+fn keep(profile: &mut Profile, metric: Metric, top: usize) {
+    let kept = view::ranked(profile, metric, top)
+        .into_iter()
+        .filter_map(|id| profile.sites.get(id.0 as usize).copied())
+        .collect();
+    profile.sites = kept;
+}

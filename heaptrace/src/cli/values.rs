@@ -1,0 +1,169 @@
+//! Values of options: text to numbers.
+//!
+//! Part of the command line, no stage of the flow. Pure functions whose errors are for people; knows
+//! neither clap nor what the values are for.
+
+use std::time::Duration;
+
+use crate::config::RunConfig;
+
+/// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    const HINT: &str = "write it as 30s, 5m, 1h30m or 500ms";
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(format!("no time given; {HINT}"));
+    }
+    let mut total = Duration::ZERO;
+    // Units run from the largest to the smallest, each at most once: `30s1h` is a slip of the hand.
+    let mut below = f64::INFINITY;
+    while !rest.is_empty() {
+        let (number, unit, behind) = number_and_unit(rest);
+        let seconds = match unit {
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" | "min" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            // Only where nothing stood before it: the 30 of `1h30` may be meant as anything.
+            "" if total.is_zero() => 1.0,
+            "" => return Err(format!("`{number}` has no unit; {HINT}")),
+            other => return Err(format!("`{other}` is no unit of time; {HINT}")),
+        };
+        if seconds >= below {
+            return Err(format!("units are out of order; {HINT}"));
+        }
+        below = seconds;
+        let value: f64 = number
+            .parse()
+            .map_err(|_| format!("`{number}` is not a number; {HINT}"))?;
+        total = Duration::try_from_secs_f64(value * seconds)
+            .ok()
+            .and_then(|part| total.checked_add(part))
+            .ok_or_else(|| "that time is too long".to_owned())?;
+        rest = behind;
+    }
+    if total.is_zero() {
+        return Err("it must be more than zero".to_owned());
+    }
+    Ok(total)
+}
+
+/// Reads the size of the ring, and rounds it up to the power of two that the kernel asks for.
+pub(super) fn ring_size(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    let smallest = u64::from(RunConfig::MIN_RING_SIZE);
+    let largest = u64::from(RunConfig::MAX_RING_SIZE);
+    if !(smallest..=largest).contains(&bytes) {
+        return Err("it must be between 4KiB and 1GiB".to_owned());
+    }
+    u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
+}
+
+/// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
+fn size(text: &str) -> Result<u64, String> {
+    const HINT: &str = "write it as 512K, 64MiB or 1GiB";
+    let (number, unit, behind) = number_and_unit(text.trim());
+    if number.is_empty() {
+        return Err(format!("`{text}` does not begin with a number; {HINT}"));
+    }
+    if !behind.is_empty() {
+        return Err(format!("`{behind}` is left over; {HINT}"));
+    }
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return Err(format!("`{unit}` is no unit of size; {HINT}")),
+    };
+    let count: u64 = number
+        .parse()
+        .map_err(|_| format!("`{number}` is not a whole number; {HINT}"))?;
+    count
+        .checked_mul(scale)
+        .ok_or_else(|| "that size is too large".to_owned())
+}
+
+/// Splits off a number and the unit behind it.
+fn number_and_unit(text: &str) -> (&str, &str, &str) {
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let number_end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
+    let (number, rest) = text.split_at(number_end);
+    let unit_end = rest.find(is_digit).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(unit_end);
+    (number, unit.trim(), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check every way to write a time.
+    #[test]
+    fn durations() {
+        let ms = Duration::from_millis;
+        assert_eq!(duration("30s"), Ok(ms(30_000)));
+        assert_eq!(duration("5m"), Ok(ms(300_000)));
+        assert_eq!(duration("1h30m"), Ok(ms(5_400_000)));
+        assert_eq!(duration("500ms"), Ok(ms(500)));
+        assert_eq!(duration("1.5s"), Ok(ms(1_500)));
+        assert_eq!(duration("90"), Ok(ms(90_000)));
+        assert_eq!(duration("1s500ms"), Ok(ms(1_500)));
+    }
+
+    /// Check that what can be misread is refused with a reason, and that nothing overflows.
+    #[test]
+    fn bad_durations() {
+        for (text, reason) in [
+            ("", "no time"),
+            ("abc", "no unit of time"),
+            ("s", "not a number"),
+            ("-5s", "no unit of time"),
+            ("1h30", "no unit"),
+            ("30s1h", "out of order"),
+            ("1h1h", "out of order"),
+            ("1.2.3s", "not a number"),
+            ("0", "more than zero"),
+            ("0ms", "more than zero"),
+            ("99999999999999999999d", "too long"),
+            ("5 parsecs", "no unit of time"),
+        ] {
+            let error = duration(text).unwrap_err();
+            assert!(error.contains(reason), "{text:?}: {error}");
+        }
+    }
+
+    /// Check sizes, and that a ring becomes a power of two that is not smaller.
+    #[test]
+    fn ring_sizes() {
+        assert_eq!(ring_size("64MiB"), Ok(64 << 20));
+        assert_eq!(ring_size("512K"), Ok(512 << 10));
+        assert_eq!(ring_size("4096"), Ok(4096));
+        assert_eq!(ring_size("1g"), Ok(1 << 30));
+        assert_eq!(ring_size("64MB"), Ok(64 << 20));
+        assert_eq!(ring_size("5 KiB"), Ok(8192));
+    }
+
+    /// Check that sizes out of bounds, overflows and foreign units are refused.
+    #[test]
+    fn bad_ring_sizes() {
+        for (text, reason) in [
+            ("", "does not begin"),
+            ("MiB", "does not begin"),
+            ("1024", "between"),
+            ("2GiB", "between"),
+            ("64MiB3", "left over"),
+            ("1.5M", "not a whole number"),
+            ("64 potatoes", "no unit of size"),
+            ("99999999999999999999", "not a whole number"),
+            ("18446744073709551615G", "too large"),
+        ] {
+            let error = ring_size(text).unwrap_err();
+            assert!(error.contains(reason), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Records of the ring, decoded.
+//!
+//! Stage: events. From bytes to one type per record; nothing is joined here.
+
+use heaptrace_common::limits::MAX_FRAMES;
+use heaptrace_common::wire::{Alloc, Free, ProcessBegin, ProcessEnd, StackHead, kind};
+use thiserror::Error;
+
+/// A record of the kernel program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A block was allocated.
+    Alloc(Alloc),
+    /// A recorded block was freed.
+    Free(Free),
+    /// A stack that allocations will name.
+    Stack(StackHead, Vec<u64>),
+    /// A process that events will name.
+    ProcessBegin(ProcessBegin),
+    /// A process ended, or became another program.
+    ProcessEnd(ProcessEnd),
+}
+
+/// Bytes that are no record.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Not even a kind, or not all of the record that the kind promises.
+    #[error("a record of {got} bytes, where {want} are due")]
+    Size {
+        /// Bytes there are.
+        got: usize,
+        /// Bytes there should be.
+        want: usize,
+    },
+    /// No such kind of record.
+    #[error("a record of the unknown kind {0}")]
+    Kind(u16),
+    /// A stack that says it has more frames than a stack can have.
+    #[error("a stack of {0} frames")]
+    Depth(u32),
+}
+
+/// Structs that may be read out of any bytes.
+///
+/// # Safety
+///
+/// `repr(C)`, integers only: every bit pattern is a value.
+unsafe trait Wire: Copy {}
+// SAFETY: integers only.
+unsafe impl Wire for Alloc {}
+// SAFETY: integers only.
+unsafe impl Wire for Free {}
+// SAFETY: integers only.
+unsafe impl Wire for StackHead {}
+// SAFETY: integers only.
+unsafe impl Wire for ProcessBegin {}
+// SAFETY: integers only.
+unsafe impl Wire for ProcessEnd {}
+
+/// Decodes a record.
+pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let kind = bytes
+        .first_chunk::<2>()
+        .map(|bytes| u16::from_ne_bytes(*bytes))
+        .ok_or(DecodeError::Size {
+            got: bytes.len(),
+            want: 2,
+        })?;
+    match kind {
+        kind::ALLOC => exact(bytes).map(Event::Alloc),
+        kind::FREE => exact(bytes).map(Event::Free),
+        kind::STACK => stack(bytes),
+        kind::PROCESS_BEGIN => exact(bytes).map(Event::ProcessBegin),
+        kind::PROCESS_END => exact(bytes).map(Event::ProcessEnd),
+        _ => Err(DecodeError::Kind(kind)),
+    }
+}
+
+fn stack(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let (head, frames) =
+        bytes
+            .split_at_checked(size_of::<StackHead>())
+            .ok_or(DecodeError::Size {
+                got: bytes.len(),
+                want: size_of::<StackHead>(),
+            })?;
+    let head: StackHead = exact(head)?;
+    if head.depth as usize > MAX_FRAMES {
+        return Err(DecodeError::Depth(head.depth));
+    }
+    let want = head.depth as usize * 8;
+    if frames.len() != want {
+        return Err(DecodeError::Size {
+            got: bytes.len(),
+            want: size_of::<StackHead>() + want,
+        });
+    }
+    let frames = frames
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|frame| u64::from_ne_bytes(*frame))
+        .collect();
+    Ok(Event::Stack(head, frames))
+}
+
+fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
+    if bytes.len() != size_of::<T>() {
+        return Err(DecodeError::Size {
+            got: bytes.len(),
+            want: size_of::<T>(),
+        });
+    }
+    // SAFETY: as many bytes as the struct has, and every bit pattern is a value of it.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of<T: Wire>(value: &T) -> Vec<u8> {
+        // SAFETY: integers without padding between them.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+            .to_vec()
+    }
+
+    fn free() -> Free {
+        Free {
+            kind: kind::FREE,
+            flags: 1,
+            tid: 2,
+            time: 3,
+            process: 4,
+            id: 5,
+        }
+    }
+
+    /// Check that a record survives the way through bytes.
+    #[test]
+    fn decodes_what_was_sent() {
+        assert_eq!(decode(&bytes_of(&free())), Ok(Event::Free(free())));
+    }
+
+    /// Check that short, long and unknown records are told apart.
+    #[test]
+    fn refuses_other_bytes() {
+        let bytes = bytes_of(&free());
+        let longer = [&bytes[..], &[0]].concat();
+        for wrong in [&bytes[..31], &longer[..], &bytes[..1], &[]] {
+            assert!(matches!(decode(wrong), Err(DecodeError::Size { .. })));
+        }
+        assert_eq!(decode(&[99, 0]), Err(DecodeError::Kind(99)));
+    }
+
+    /// Check that a stack has as many frames as it says, and not more than a stack can have.
+    #[test]
+    fn checks_the_depth_of_stacks() {
+        let head = |depth| StackHead {
+            kind: kind::STACK,
+            pad: 0,
+            depth,
+            time: 0,
+            process: 0,
+            id: 0,
+            walk: 0,
+            pad2: 0,
+        };
+        let mut bytes = bytes_of(&head(2));
+        bytes.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(decode(&bytes), Ok(Event::Stack(head(2), vec![7, 8])));
+        bytes.pop();
+        assert!(matches!(decode(&bytes), Err(DecodeError::Size { .. })));
+        assert_eq!(decode(&bytes_of(&head(129))), Err(DecodeError::Depth(129)));
+    }
+}

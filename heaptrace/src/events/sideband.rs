@@ -1,0 +1,371 @@
+//! Mappings and births of processes, as perf records them.
+//!
+//! Stage: events. One ring per CPU for the whole machine: the kernel writes a record when a file is
+//! mapped executable, when a process forks, and when it takes a new name by `exec`. Nobody traps
+//! for it. Who is of interest is decided later.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aya_obj::generated::{
+    perf_event_attr, perf_event_mmap_page, perf_event_sample_format::PERF_SAMPLE_TIME,
+    perf_sw_ids::PERF_COUNT_SW_DUMMY, perf_type_id::PERF_TYPE_SOFTWARE,
+};
+
+use crate::sys::{self, PerfTarget};
+
+/// Data pages of a ring; a power of two. A record is about a hundred bytes.
+const RING_PAGES: usize = 64;
+
+/// Longest build id that the kernel gives.
+const BUILD_ID_BYTES: usize = 20;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
+const RECORD_FORK: u32 = 7;
+const RECORD_MMAP2: u32 = 10;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+
+/// A file was mapped executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Path as the process sees it, or a name in brackets.
+    pub path: String,
+    /// Build id, where the kernel could read it.
+    pub build_id: Vec<u8>,
+}
+
+/// What happened to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A child process began.
+    Forked {
+        /// Its parent.
+        parent: u32,
+    },
+    /// It became another program.
+    Exec {
+        /// Its new name.
+        command: String,
+    },
+    /// It mapped a file executable.
+    Mapped(Mapped),
+    /// Its first thread ended.
+    Exited,
+}
+
+/// A record of the sideband.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideEvent {
+    /// When, nanoseconds on the monotonic clock.
+    pub time: u64,
+    /// To whom.
+    pub pid: u32,
+    /// What.
+    pub change: Change,
+}
+
+/// The rings of all CPUs.
+pub struct Sideband {
+    rings: Vec<Ring>,
+    lost: u64,
+}
+
+impl Sideband {
+    /// Opens a ring per CPU.
+    pub fn open() -> io::Result<Self> {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let rings = sys::parse_cpu_list(&online)
+            .into_iter()
+            .map(Ring::open)
+            .collect::<io::Result<_>>()?;
+        Ok(Self { rings, lost: 0 })
+    }
+
+    /// Everything since the last call, in the order of time.
+    pub fn drain(&mut self) -> Vec<SideEvent> {
+        let mut events = Vec::new();
+        for ring in &mut self.rings {
+            ring.drain(|record| match parse(record) {
+                Parsed::Event(event) => events.push(event),
+                Parsed::Lost(count) => self.lost += count,
+                Parsed::Other => {}
+            });
+        }
+        events.sort_by_key(|event| event.time);
+        events
+    }
+
+    /// Records that found no place.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+struct Ring {
+    _event: OwnedFd,
+    page: NonNull<perf_event_mmap_page>,
+    page_size: usize,
+    /// A record that wraps around the end of the ring is put together here.
+    whole: Vec<u8>,
+}
+
+impl Ring {
+    fn open(cpu: u32) -> io::Result<Self> {
+        // SAFETY: the struct is plain integers, for which zero is "nothing asked".
+        let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
+        attr.type_ = PERF_TYPE_SOFTWARE as u32;
+        attr.config = PERF_COUNT_SW_DUMMY as u64;
+        attr.sample_type = PERF_SAMPLE_TIME as u64;
+        attr.clockid = libc::CLOCK_MONOTONIC;
+        attr.set_use_clockid(1);
+        attr.set_sample_id_all(1);
+        attr.set_mmap2(1);
+        attr.set_build_id(1);
+        attr.set_comm_exec(1);
+        attr.set_comm(1);
+        attr.set_task(1);
+        let event = sys::perf_event_open(&mut attr, PerfTarget::Cpu(cpu))?;
+        // SAFETY: asks for a constant of the system.
+        let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        // SAFETY: a new mapping of the event's own ring, at no particular address.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                (1 + RING_PAGES) * page_size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            _event: event,
+            page: NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            page_size,
+            whole: Vec::new(),
+        })
+    }
+
+    fn drain(&mut self, mut take: impl FnMut(&[u8])) {
+        let page = self.page.as_ptr();
+        // SAFETY: the mapping is as long as this; its data begin at the second page.
+        let data = unsafe {
+            std::slice::from_raw_parts(
+                page.cast::<u8>().add(self.page_size),
+                RING_PAGES * self.page_size,
+            )
+        };
+        // SAFETY: both stand in the mapped page, aligned; the kernel writes the one and reads the
+        // other, in pairs of acquire and release.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*page).data_head),
+                AtomicU64::from_ptr(&raw mut (*page).data_tail),
+            )
+        };
+        let end = head.load(Ordering::Acquire);
+        let mut at = tail.load(Ordering::Relaxed);
+        while at < end {
+            let start = (at % data.len() as u64) as usize;
+            // Records are multiples of eight bytes, so a header never wraps.
+            let Some(size) = u16_at(data, start + 6).filter(|size| *size >= 8) else {
+                at = end;
+                break;
+            };
+            let size = usize::from(size);
+            match data.get(start..start + size) {
+                Some(record) => take(record),
+                None => {
+                    let first = data.get(start..).unwrap_or_default();
+                    let rest = data.get(..size - first.len()).unwrap_or_default();
+                    self.whole.clear();
+                    self.whole.extend_from_slice(first);
+                    self.whole.extend_from_slice(rest);
+                    take(&self.whole);
+                }
+            }
+            at += size as u64;
+        }
+        tail.store(at, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `open` made, of which no reference is left.
+        unsafe {
+            libc::munmap(self.page.as_ptr().cast(), (1 + RING_PAGES) * self.page_size);
+        }
+    }
+}
+
+enum Parsed {
+    Event(SideEvent),
+    Lost(u64),
+    Other,
+}
+
+/// Parses a record; one that is not understood is nothing.
+fn parse(record: &[u8]) -> Parsed {
+    parse_checked(record).unwrap_or(Parsed::Other)
+}
+
+fn parse_checked(record: &[u8]) -> Option<Parsed> {
+    let (kind, misc) = (u32_at(record, 0)?, u16_at(record, 4)?);
+    // The time is the last member of every record.
+    let (body, time) = record.split_last_chunk::<8>()?;
+    let time = u64::from_ne_bytes(*time);
+    let pid = u32_at(body, 8)?;
+    let change = match kind {
+        RECORD_MMAP2 => Change::Mapped(mapped(body, misc)?),
+        RECORD_FORK => {
+            let parent = u32_at(body, 12)?;
+            if parent == pid {
+                return None; // a thread
+            }
+            Change::Forked { parent }
+        }
+        RECORD_EXIT if u32_at(body, 16)? == pid => Change::Exited,
+        RECORD_COMM if misc & MISC_COMM_EXEC != 0 => Change::Exec {
+            command: text(body.get(16..)?),
+        },
+        RECORD_LOST => return Some(Parsed::Lost(u64_at(body, 16)?)),
+        _ => return None,
+    };
+    Some(Parsed::Event(SideEvent { time, pid, change }))
+}
+
+fn mapped(body: &[u8], misc: u16) -> Option<Mapped> {
+    let (start, len) = (u64_at(body, 16)?, u64_at(body, 24)?);
+    let build_id = if misc & MISC_MMAP_BUILD_ID == 0 {
+        Vec::new()
+    } else {
+        let len = usize::from(*body.get(40)?).min(BUILD_ID_BYTES);
+        body.get(44..44 + len)?.to_vec()
+    };
+    Some(Mapped {
+        start,
+        end: start.checked_add(len)?,
+        offset: u64_at(body, 32)?,
+        path: text(body.get(72..)?),
+        build_id,
+    })
+}
+
+/// Text up to the first zero byte.
+fn text(bytes: &[u8]) -> String {
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(misc.to_ne_bytes());
+        bytes.extend((16 + body.len() as u16).to_ne_bytes());
+        bytes.extend(body);
+        bytes.extend(77_u64.to_ne_bytes());
+        bytes
+    }
+
+    fn mmap2() -> Vec<u8> {
+        let mut body = Vec::new();
+        for word in [5_u32, 6] {
+            body.extend(word.to_ne_bytes());
+        }
+        for word in [0x1000_u64, 0x200, 0x3000] {
+            body.extend(word.to_ne_bytes());
+        }
+        body.extend([2, 0, 0, 0, 0xab, 0xcd]);
+        body.resize(64, 0);
+        body.extend(b"/lib/a b.so\0\0\0\0\0");
+        record(RECORD_MMAP2, MISC_MMAP_BUILD_ID, &body)
+    }
+
+    /// Check that a mapping has its build id, path and time.
+    #[test]
+    fn parses_mappings() {
+        let Parsed::Event(event) = parse(&mmap2()) else {
+            panic!("no event");
+        };
+        assert_eq!((event.time, event.pid), (77, 5));
+        assert_eq!(
+            event.change,
+            Change::Mapped(Mapped {
+                start: 0x1000,
+                end: 0x1200,
+                offset: 0x3000,
+                path: "/lib/a b.so".to_owned(),
+                build_id: vec![0xab, 0xcd],
+            })
+        );
+    }
+
+    /// Check that a new thread is no new process, and that only `exec` renames.
+    #[test]
+    fn tells_threads_from_processes() {
+        let fork = |pid: u32, parent: u32| {
+            let body: Vec<u8> = [pid, parent, 8, 9]
+                .iter()
+                .flat_map(|w| w.to_ne_bytes())
+                .collect();
+            parse(&record(RECORD_FORK, 0, &body))
+        };
+        assert!(matches!(fork(5, 5), Parsed::Other));
+        assert!(matches!(
+            fork(5, 4),
+            Parsed::Event(SideEvent {
+                pid: 5,
+                change: Change::Forked { parent: 4 },
+                ..
+            })
+        ));
+        let comm = [&[5, 0, 0, 0, 5, 0, 0, 0][..], b"name\0\0\0\0"].concat();
+        assert!(matches!(
+            parse(&record(RECORD_COMM, 0, &comm)),
+            Parsed::Other
+        ));
+        assert!(matches!(
+            parse(&record(RECORD_COMM, MISC_COMM_EXEC, &comm)),
+            Parsed::Event(_)
+        ));
+    }
+
+    /// Check that no cut of a record is read beyond its end.
+    #[test]
+    fn survives_every_cut() {
+        let whole = mmap2();
+        for len in 0..whole.len() {
+            let _ = parse(&whole[..len]);
+        }
+    }
+}

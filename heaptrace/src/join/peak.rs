@@ -1,0 +1,124 @@
+//! The exact peak: each site's bytes at the moment when the sum of all was highest.
+//!
+//! Stage: join. A growing program reaches a new peak with every allocation, so nothing may be
+//! copied then but the sites that changed since the last one: usually one.
+
+/// Bytes of a site, now and at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Level {
+    now: u64,
+    at_peak: u64,
+    /// Whether `now` changed since the peak; if so the site is in `changed`.
+    is_changed: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Peak {
+    levels: Vec<Level>,
+    changed: Vec<u32>,
+    now: u64,
+    highest: u64,
+}
+
+impl Peak {
+    /// Bytes of all sites at the peak.
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Bytes of a site at the peak.
+    pub(super) fn at_peak(&self, site: u32) -> u64 {
+        self.levels
+            .get(site as usize)
+            .map_or(0, |level| level.at_peak)
+    }
+
+    /// A site has more bytes.
+    pub(super) fn grow(&mut self, site: u32, bytes: u64) {
+        self.set(site, |now| now + bytes);
+        self.now += bytes;
+        if self.now > self.highest {
+            self.highest = self.now;
+            for site in self.changed.drain(..) {
+                if let Some(level) = self.levels.get_mut(site as usize) {
+                    level.at_peak = level.now;
+                    level.is_changed = false;
+                }
+            }
+        }
+    }
+
+    /// A site has fewer bytes.
+    pub(super) fn shrink(&mut self, site: u32, bytes: u64) {
+        self.set(site, |now| now.saturating_sub(bytes));
+        self.now = self.now.saturating_sub(bytes);
+    }
+
+    /// A site has none any more: its process ended.
+    pub(super) fn clear(&mut self, site: u32) {
+        let bytes = self.levels.get(site as usize).map_or(0, |level| level.now);
+        self.shrink(site, bytes);
+    }
+
+    fn set(&mut self, site: u32, change: impl FnOnce(u64) -> u64) {
+        let index = site as usize;
+        if index >= self.levels.len() {
+            self.levels.resize(index + 1, Level::default());
+        }
+        let Some(level) = self.levels.get_mut(index) else {
+            return;
+        };
+        level.now = change(level.now);
+        if !level.is_changed {
+            level.is_changed = true;
+            self.changed.push(site);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check against the plain way, a copy of the world at each new peak, over random runs.
+    #[test]
+    fn equals_a_copy_at_each_peak() {
+        let mut seed = 1_u64;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut peak = Peak::default();
+            let (mut now, mut copy, mut highest) = ([0_u64; 5], [0_u64; 5], 0);
+            for _ in 0..100 {
+                let site = random(5);
+                let slot = site as usize;
+                match random(8) {
+                    0..=3 => {
+                        let bytes = random(100);
+                        now[slot] += bytes;
+                        peak.grow(site as u32, bytes);
+                    }
+                    4..=6 => {
+                        let bytes = random(now[slot] + 1);
+                        now[slot] -= bytes;
+                        peak.shrink(site as u32, bytes);
+                    }
+                    _ => {
+                        now[slot] = 0;
+                        peak.clear(site as u32);
+                    }
+                }
+                if now.iter().sum::<u64>() > highest {
+                    highest = now.iter().sum();
+                    copy = now;
+                }
+            }
+            assert_eq!(peak.highest(), highest);
+            let kept: Vec<_> = (0..5).map(|site| peak.at_peak(site)).collect();
+            assert_eq!(kept, copy);
+        }
+    }
+}

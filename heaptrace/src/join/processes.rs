@@ -1,0 +1,148 @@
+//! Processes of a run: their records, their blocks and their sites.
+//!
+//! Stage: join.
+
+use std::collections::HashMap;
+
+use heaptrace_common::wire::{BlockKey, ProcessBegin};
+
+use super::update::{Process, ProcessId, SiteId, StackId};
+
+/// A block that was allocated and not freed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub(super) site: SiteId,
+    pub(super) address: u64,
+    pub(super) size: u64,
+}
+
+/// A process and what belongs to it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) serial: u64,
+    pub(super) record: Process,
+    pub(super) blocks: HashMap<u64, Block>,
+    pub(super) sites: HashMap<StackId, SiteId>,
+    pub(super) is_changed: bool,
+}
+
+impl Entry {
+    /// Keys of its blocks in the kernel's live map.
+    pub(super) fn block_keys(&self) -> impl Iterator<Item = BlockKey> + '_ {
+        self.blocks.values().map(|block| BlockKey {
+            address: block.address,
+            process: self.serial,
+        })
+    }
+}
+
+/// All processes, by the serial number that events carry.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    pub(super) entries: Vec<Entry>,
+    by_serial: HashMap<u64, ProcessId>,
+    /// Records that go on, by pid.
+    running: HashMap<u32, ProcessId>,
+    changed: Vec<ProcessId>,
+}
+
+impl Processes {
+    pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) -> ProcessId {
+        let id = ProcessId(self.entries.len() as u32);
+        self.entries.push(Entry {
+            serial: event.process,
+            record,
+            blocks: HashMap::new(),
+            sites: HashMap::new(),
+            is_changed: true,
+        });
+        self.by_serial.insert(event.process, id);
+        self.running.insert(event.tgid, id);
+        self.changed.push(id);
+        id
+    }
+
+    /// A record has ended.
+    pub(super) fn ended(&mut self, pid: u32, id: ProcessId) {
+        if self.running.get(&pid) == Some(&id) {
+            self.running.remove(&pid);
+        }
+    }
+
+    /// Whether a process has a record that goes on.
+    pub(super) fn is_running(&self, pid: u32) -> bool {
+        self.running.contains_key(&pid)
+    }
+
+    pub(super) fn id(&self, serial: u64) -> Option<ProcessId> {
+        self.by_serial.get(&serial).copied()
+    }
+
+    pub(super) fn get(&self, id: ProcessId) -> Option<&Entry> {
+        self.entries.get(id.0 as usize)
+    }
+
+    /// An entry that is going to change.
+    pub(super) fn change(&mut self, id: ProcessId) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(id.0 as usize)?;
+        if !entry.is_changed {
+            entry.is_changed = true;
+            self.changed.push(id);
+        }
+        Some(entry)
+    }
+
+    /// The records that changed since the last call, in the order of their ids.
+    pub(super) fn take_changed(&mut self) -> Vec<(ProcessId, Process)> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        changed
+            .into_iter()
+            .filter_map(|id| {
+                let entry = self.entries.get_mut(id.0 as usize)?;
+                entry.is_changed = false;
+                Some((id, entry.record.clone()))
+            })
+            .collect()
+    }
+}
+
+/// Name out of the bytes that the kernel keeps.
+pub(super) fn name(comm: &[u8]) -> String {
+    let bytes = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Control group of a process that is still there: of the unified hierarchy, where it has one.
+pub(super) fn cgroup(pid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    parse_cgroup(&text).to_owned()
+}
+
+fn parse_cgroup(text: &str) -> &str {
+    let unified = text.lines().find(|line| line.starts_with("0::"));
+    unified
+        .or_else(|| text.lines().next())
+        .and_then(|line| line.splitn(3, ':').nth(2))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the unified hierarchy comes first, and that paths may hold colons.
+    #[test]
+    fn parses_cgroups() {
+        assert_eq!(parse_cgroup("4:cpu:/a\n0::/b:c\n"), "/b:c");
+        assert_eq!(parse_cgroup("4:cpu:/a\n"), "/a");
+        assert_eq!(parse_cgroup(""), "");
+    }
+
+    /// Check that a name ends at its first zero byte.
+    #[test]
+    fn names_end_at_zero() {
+        assert_eq!(name(b"ab\0cd"), "ab");
+        assert_eq!(name(b"abcd"), "abcd");
+    }
+}

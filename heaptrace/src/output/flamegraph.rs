@@ -1,0 +1,91 @@
+//! A flame graph, as SVG; inferno draws it.
+//!
+//! Stage: output.
+
+use std::io::Write;
+
+use inferno::flamegraph::{self, Options};
+
+use super::{Findings, Metric, OutputError, folded};
+use crate::profile::Mode;
+use crate::text;
+
+/// Draws the stacks of a metric, the innermost frames at the top.
+pub(super) fn write(
+    findings: &Findings<'_>,
+    metric: Metric,
+    out: &mut dyn Write,
+) -> Result<(), OutputError> {
+    let stacks = folded::stacks(findings, metric)?;
+    if stacks.is_empty() {
+        return Err(OutputError::Nothing {
+            what: metric.title(),
+        });
+    }
+    let lines: Vec<String> = stacks
+        .iter()
+        .map(|(frames, value)| folded::line(frames, *value))
+        .collect();
+    let mut options = Options::default();
+    options.title = title(findings, metric);
+    options.subtitle = Some(subtitle(findings));
+    options.count_name = if metric.is_bytes() {
+        "bytes"
+    } else {
+        "allocations"
+    }
+    .to_owned();
+    // The same function has the same colour in every graph, so that two can be compared.
+    options.deterministic = true;
+    // Not a chart, but the one way to keep the order that the stacks are in (it is turned round):
+    // inferno sorts lines, and between `f;` and `f(` it would draw `f` twice.
+    options.flame_chart = true;
+    // By way of memory, so that an error of the writer keeps its kind: a closed pipe is none.
+    let mut svg = Vec::new();
+    flamegraph::from_lines(
+        &mut options,
+        lines.iter().rev().map(String::as_str),
+        &mut svg,
+    )?;
+    out.write_all(&svg)?;
+    Ok(())
+}
+
+fn title(findings: &Findings<'_>, metric: Metric) -> String {
+    let mut target = text::escape(&findings.profile.info.target).into_owned();
+    const LONGEST: usize = 60;
+    if target.chars().count() > LONGEST {
+        target = target.chars().take(LONGEST).collect();
+        target.push('…');
+    }
+    format!("heaptrace: {} of {target}", metric.title())
+}
+
+fn subtitle(findings: &Findings<'_>) -> String {
+    let totals = &findings.profile.totals;
+    let mode = match findings.profile.info.mode {
+        Mode::Exact => "exact",
+    };
+    let mut subtitle = format!(
+        "{mode} · live {} in {} · total {} in {} · peak {} · {}",
+        text::bytes(totals.live_bytes),
+        text::count(totals.live_allocations),
+        text::bytes(totals.allocated_bytes),
+        text::count(totals.allocations),
+        text::bytes(totals.peak_live_bytes),
+        text::duration(findings.profile.duration_ns),
+    );
+    let lost: u64 = findings
+        .profile
+        .quality
+        .lost
+        .values()
+        .fold(0, |sum, n| sum.saturating_add(*n));
+    if lost > 0 {
+        subtitle.push_str(&format!(" · LOST {}", text::count(lost)));
+    }
+    if !findings.warnings.is_empty() {
+        subtitle.push_str(" · INCOMPLETE");
+    }
+    subtitle
+}

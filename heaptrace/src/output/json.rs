@@ -1,0 +1,248 @@
+//! The report for programs: JSON, schema 1.
+//!
+//! Stage: output. Field names and their order are a promise; fields may be added, never changed.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter};
+
+use super::{Findings, Metric, OutputError};
+use crate::join::{self, Totals};
+use crate::profile::{self, RunEnd};
+use crate::text;
+
+/// Writes the report, all sites in it, as one line.
+pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    let profile = findings.profile;
+    let report = Report {
+        schema: 1,
+        version: &profile.info.version,
+        mode: match profile.info.mode {
+            profile::Mode::Exact => Mode::Exact,
+        },
+        duration_ns: profile.duration_ns,
+        target: &profile.info.target,
+        kernel: &profile.info.kernel,
+        started_unix_ns: profile.info.started_unix_ns,
+        end: match profile.end {
+            RunEnd::Orderly => "orderly",
+            RunEnd::CutOff => "cut-off",
+        },
+        warnings: findings.warnings,
+        totals: (&profile.totals).into(),
+        quality: Quality::new(findings),
+        processes: profile.processes.iter().map(Process::new).collect(),
+        sites: sites(findings),
+    };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
+    report.serialize(&mut serializer).map_err(io::Error::from)?;
+    out.write_all(b"\n")?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    version: &'a str,
+    mode: Mode,
+    duration_ns: u64,
+    target: &'a str,
+    kernel: &'a str,
+    started_unix_ns: u64,
+    end: &'static str,
+    warnings: &'a [String],
+    totals: Counters,
+    quality: Quality<'a>,
+    processes: Vec<Process<'a>>,
+    sites: Vec<Site<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Mode {
+    Exact,
+}
+
+#[derive(Serialize)]
+struct Counters {
+    allocations: u64,
+    allocated_bytes: u64,
+    frees: u64,
+    freed_bytes: u64,
+    live_allocations: u64,
+    live_bytes: u64,
+    peak_live_bytes: u64,
+    temporary_allocations: u64,
+}
+
+#[derive(Serialize)]
+struct Quality<'a> {
+    samples: u64,
+    lost: &'a BTreeMap<String, u64>,
+    untracked_frees: u64,
+    failed_allocations: u64,
+    stacks_complete: u64,
+    stacks_truncated: u64,
+    stacks_broken: u64,
+    frames_unsymbolized: u64,
+    kernel_map_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    pid: u32,
+    command: &'a str,
+    cgroup: &'a str,
+    ended: bool,
+    totals: Counters,
+    allocators: Vec<Allocator<'a>>,
+    start_time_ns: u64,
+    untracked_frees: u64,
+    failed_allocations: u64,
+}
+
+#[derive(Serialize)]
+struct Allocator<'a> {
+    path: &'a str,
+    kind: &'a str,
+    hooks: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Site<'a> {
+    pid: u32,
+    totals: SiteTotals,
+    stack: Vec<Frame<'a>>,
+    stack_end: &'static str,
+}
+
+#[derive(Serialize)]
+struct SiteTotals {
+    #[serde(flatten)]
+    counters: Counters,
+    live_bytes_error: u64,
+}
+
+#[derive(Serialize)]
+struct Frame<'a> {
+    function: &'a str,
+    module: &'a str,
+    file: &'a str,
+    line: u32,
+    inlined: bool,
+    /// Offset in the module's file, or the bare address; hexadecimal, since a number of 64 bits is
+    /// more than many JSON readers keep.
+    address: String,
+}
+
+impl From<&Totals> for Counters {
+    fn from(totals: &Totals) -> Self {
+        Self {
+            allocations: totals.allocations,
+            allocated_bytes: totals.allocated_bytes,
+            frees: totals.frees,
+            freed_bytes: totals.freed_bytes,
+            live_allocations: totals.live_allocations,
+            live_bytes: totals.live_bytes,
+            peak_live_bytes: totals.peak_live_bytes,
+            temporary_allocations: totals.temporary_allocations,
+        }
+    }
+}
+
+impl<'a> Quality<'a> {
+    fn new(findings: &Findings<'a>) -> Self {
+        let quality = &findings.profile.quality;
+        Self {
+            samples: quality.samples,
+            lost: &quality.lost,
+            untracked_frees: quality.untracked_frees,
+            failed_allocations: quality.failed_allocations,
+            stacks_complete: quality.stacks_complete,
+            stacks_truncated: quality.stacks_truncated,
+            stacks_broken: quality.stacks_broken,
+            frames_unsymbolized: findings.unsymbolized(),
+            kernel_map_bytes: quality.kernel_map_bytes,
+        }
+    }
+}
+
+impl<'a> Process<'a> {
+    fn new(process: &'a join::Process) -> Self {
+        Self {
+            pid: process.pid,
+            command: &process.command,
+            cgroup: &process.cgroup,
+            ended: process.ended,
+            totals: (&process.totals).into(),
+            allocators: process
+                .allocators
+                .iter()
+                .map(|allocator| Allocator {
+                    path: &allocator.path,
+                    kind: &allocator.kind,
+                    hooks: &allocator.hooks,
+                })
+                .collect(),
+            start_time_ns: process.start_time_ns,
+            untracked_frees: process.untracked_frees,
+            failed_allocations: process.failed_allocations,
+        }
+    }
+}
+
+/// Every site, those with most live bytes first.
+fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
+    let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
+    sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
+    sites
+        .into_iter()
+        .map(|site| Site {
+            pid: findings.process(site).map_or(0, |process| process.pid),
+            totals: SiteTotals {
+                counters: (&site.totals).into(),
+                // Exact mode estimates nothing.
+                live_bytes_error: 0,
+            },
+            stack: findings
+                .stack(site.stack)
+                .into_iter()
+                .map(|frame| Frame {
+                    function: frame.function.unwrap_or_default(),
+                    module: frame.module.map_or("", |module| module.path.as_str()),
+                    file: frame.file.unwrap_or_default(),
+                    line: frame.line,
+                    inlined: frame.inlined,
+                    address: format!("{:#x}", frame.address),
+                })
+                .collect(),
+            stack_end: findings.completeness(site.stack).1,
+        })
+        .collect()
+}
+
+/// Escapes also what JSON allows and a terminal acts on, so that the text stays the same to every
+/// reader of JSON and harmless to a person who looks at it.
+struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(text::is_unsafe) {
+            let (safe, tail) = rest.split_at(at);
+            CompactFormatter.write_string_fragment(writer, safe)?;
+            let Some(c) = tail.chars().next() else { break };
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &tail[c.len_utf8()..];
+        }
+        CompactFormatter.write_string_fragment(writer, rest)
+    }
+}

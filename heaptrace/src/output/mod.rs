@@ -1,0 +1,70 @@
+//! Stage output: a profile and its symbols, written in the formats that people and programs read.
+//!
+//! Each format is a pure function from [`Findings`] to a writer, in a file of its own.
+
+mod findings;
+mod flamegraph;
+mod folded;
+mod json;
+mod metric;
+mod pprof;
+mod proto;
+mod report;
+mod shorten;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, BufWriter, Write};
+
+use thiserror::Error;
+
+pub use findings::Findings;
+pub use metric::Metric;
+pub use report::{ReportOptions, write_summary};
+pub(crate) use shorten::function as shorten_function;
+
+/// A format, with what it can be asked for.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// The report for people.
+    Text(ReportOptions),
+    /// The report for programs.
+    Json,
+    /// A flame graph, as SVG.
+    Flamegraph(Metric),
+    /// A gzipped profile.proto.
+    Pprof,
+}
+
+impl Format {
+    /// Writes findings in this format.
+    pub fn write(&self, findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+        // All of them write in small pieces.
+        let mut out = BufWriter::new(out);
+        match self {
+            Self::Text(options) => report::write(findings, options, &mut out),
+            Self::Json => json::write(findings, &mut out),
+            Self::Flamegraph(metric) => flamegraph::write(findings, *metric, &mut out),
+            Self::Pprof => pprof::write(findings, &mut out),
+        }?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// Why findings can't be written.
+#[derive(Debug, Error)]
+pub enum OutputError {
+    /// The writer failed, by a closed pipe or a full disk.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// There is nothing of that.
+    #[error("nothing to draw: this profile has no {what}; choose another --metric")]
+    Nothing {
+        /// What there is nothing of.
+        what: &'static str,
+    },
+    /// The sum of what is to be drawn is beyond 64 bits.
+    #[error("can't draw this: its numbers are too large to be true, so the file is damaged")]
+    TooLarge,
+}

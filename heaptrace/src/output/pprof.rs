@@ -1,0 +1,291 @@
+//! The profile for pprof: gzipped `profile.proto`.
+//!
+//! Stage: output. Names are written as they are; `go tool pprof` quotes what it shows.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message as _;
+
+use super::findings::{StackFrame, file_name};
+use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use super::{Findings, OutputError};
+use crate::join::{LocationId, ModuleId};
+use crate::profile::Mode;
+use crate::text;
+
+/// Writes all sites, each with allocated and live blocks and bytes.
+pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    let profile = build(findings);
+    let mut encoder = GzEncoder::new(out, Compression::default());
+    encoder.write_all(&profile.encode_to_vec())?;
+    encoder.finish()?.flush()?;
+    Ok(())
+}
+
+/// The message, before it is encoded.
+pub(super) fn build(findings: &Findings<'_>) -> Profile {
+    let mut builder = Builder {
+        findings,
+        profile: Profile::default(),
+        strings: HashMap::new(),
+        ranges: ranges(findings),
+        mappings: HashMap::new(),
+        locations: HashMap::new(),
+        functions: HashMap::new(),
+    };
+    // The format wants the empty string first.
+    builder.string("");
+    builder.head();
+    for id in module_order(findings) {
+        builder.mapping(id);
+    }
+    for site in &findings.profile.sites {
+        builder.sample(site);
+    }
+    builder.profile
+}
+
+struct Builder<'a> {
+    findings: &'a Findings<'a>,
+    profile: Profile,
+    strings: HashMap<String, i64>,
+    /// Lowest and highest offset of each module's locations.
+    ranges: HashMap<ModuleId, (u64, u64)>,
+    /// Where each module's mapping is in the list.
+    mappings: HashMap<ModuleId, usize>,
+    locations: HashMap<LocationId, u64>,
+    functions: HashMap<(i64, i64), u64>,
+}
+
+impl Builder<'_> {
+    fn head(&mut self) {
+        let source = self.findings.profile;
+        for (name, unit) in [
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes"),
+        ] {
+            let value_type = self.value_type(name, unit);
+            self.profile.sample_type.push(value_type);
+        }
+        self.profile.default_sample_type = self.string("inuse_space");
+        self.profile.period_type = Some(self.value_type("space", "bytes"));
+        self.profile.period = match source.info.mode {
+            Mode::Exact => 1,
+        };
+        self.profile.time_nanos = signed(source.info.started_unix_ns);
+        self.profile.duration_nanos = signed(source.duration_ns);
+        let mode = match source.info.mode {
+            Mode::Exact => "exact: every allocation was recorded",
+        };
+        let mut comments = vec![
+            format!("heaptrace {}, {mode}", source.info.version),
+            format!("target: {}", source.info.target),
+            format!("kernel: {}", source.info.kernel),
+        ];
+        comments.extend(
+            source
+                .quality
+                .lost
+                .iter()
+                .map(|(reason, count)| format!("lost ({reason}): {count}")),
+        );
+        comments.extend(self.findings.warnings.iter().cloned());
+        for comment in comments {
+            // pprof prints comments as they are.
+            let comment = self.string(&text::escape(&comment));
+            self.profile.comment.push(comment);
+        }
+    }
+
+    fn sample(&mut self, site: &crate::join::Site) {
+        let totals = &site.totals;
+        let value = [
+            totals.allocations,
+            totals.allocated_bytes,
+            totals.live_allocations,
+            totals.live_bytes,
+        ]
+        .map(signed)
+        .to_vec();
+        if value.iter().all(|value| *value == 0) {
+            return;
+        }
+        let mut label = Vec::new();
+        if let Some(process) = self.findings.process(site) {
+            label.push(Label {
+                key: self.string("pid"),
+                str: 0,
+                num: process.pid.into(),
+            });
+            label.push(Label {
+                key: self.string("process"),
+                str: self.string(&text::escape(&process.command)),
+                num: 0,
+            });
+        }
+        let location_id = self
+            .findings
+            .locations(site.stack)
+            .iter()
+            .map(|location| self.location(*location))
+            .collect();
+        self.profile.sample.push(Sample {
+            location_id,
+            value,
+            label,
+        });
+    }
+
+    fn location(&mut self, id: LocationId) -> u64 {
+        if let Some(known) = self.locations.get(&id) {
+            return *known;
+        }
+        let source = self.findings.profile.locations.get(id.0 as usize);
+        let offset = source.map_or(0, |location| location.address);
+        let mapping = source
+            .and_then(|location| location.module)
+            .and_then(|module| self.mappings.get(&module).copied());
+        let frames = self.findings.frames(id);
+        let number = self.profile.location.len() as u64 + 1;
+        let mut location = Location {
+            id: number,
+            mapping_id: 0,
+            address: offset,
+            line: Vec::new(),
+        };
+        if let Some(mapping) = mapping.and_then(|index| self.profile.mapping.get_mut(index)) {
+            location.mapping_id = mapping.id;
+            location.address = mapping
+                .memory_start
+                .saturating_add(offset.saturating_sub(mapping.file_offset));
+            for frame in &frames {
+                mapping.has_functions |= frame.function.is_some();
+                mapping.has_filenames |= frame.file.is_some();
+                mapping.has_line_numbers |= frame.line > 0;
+                mapping.has_inline_frames |= frame.inlined;
+            }
+        }
+        location.line = frames.iter().filter_map(|frame| self.line(frame)).collect();
+        self.profile.location.push(location);
+        self.locations.insert(id, number);
+        number
+    }
+
+    fn line(&mut self, frame: &StackFrame<'_>) -> Option<Line> {
+        let name = self.string(frame.function?);
+        let filename = self.string(frame.file.unwrap_or_default());
+        let next = self.profile.function.len() as u64 + 1;
+        let function_id = *self.functions.entry((name, filename)).or_insert(next);
+        if function_id == next {
+            self.profile.function.push(Function {
+                id: next,
+                name,
+                system_name: name,
+                filename,
+            });
+        }
+        Some(Line {
+            function_id,
+            line: frame.line.into(),
+        })
+    }
+
+    /// Adds the mapping of a module, stretched so that it holds all of its locations: a file can
+    /// have several executable mappings, and a crafted data file anything.
+    fn mapping(&mut self, id: ModuleId) {
+        let Some(module) = self.findings.profile.modules.get(id.0 as usize) else {
+            return;
+        };
+        let unused = (module.text_offset, module.text_offset);
+        let (lowest, highest) = self.ranges.get(&id).copied().unwrap_or(unused);
+        let (mut start, mut file_offset) = (module.text_start, module.text_offset);
+        if lowest < file_offset {
+            const PAGE: u64 = 4096;
+            let first = lowest - lowest % PAGE;
+            start = start.saturating_sub(file_offset - first);
+            file_offset = first;
+        }
+        let end = start
+            .saturating_add(highest.saturating_sub(file_offset))
+            .saturating_add(1);
+        self.mappings.insert(id, self.profile.mapping.len());
+        let build_id: String = module
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let mapping = Mapping {
+            id: self.profile.mapping.len() as u64 + 1,
+            memory_start: start,
+            memory_limit: module.text_end.max(end),
+            file_offset,
+            filename: self.string(&text::escape(&module.path)),
+            build_id: self.string(&build_id),
+            ..Mapping::default()
+        };
+        self.profile.mapping.push(mapping);
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> ValueType {
+        ValueType {
+            r#type: self.string(name),
+            unit: self.string(unit),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(index) = self.strings.get(text) {
+            return *index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), index);
+        index
+    }
+}
+
+/// Lowest and highest offset of each module's locations.
+fn ranges(findings: &Findings<'_>) -> HashMap<ModuleId, (u64, u64)> {
+    let mut ranges = HashMap::new();
+    for location in &findings.profile.locations {
+        if let Some(module) = location.module {
+            let at = location.address;
+            let range = ranges.entry(module).or_insert((at, at));
+            *range = (range.0.min(at), range.1.max(at));
+        }
+    }
+    ranges
+}
+
+/// Modules with the program first: pprof takes the first mapping for the main binary.
+fn module_order(findings: &Findings<'_>) -> Vec<ModuleId> {
+    let mut order: Vec<ModuleId> = (0..findings.profile.modules.len())
+        .filter_map(|index| u32::try_from(index).ok())
+        .map(ModuleId)
+        .collect();
+    // A process is called after its program, cut to 15 bytes.
+    let is_program = |id: &ModuleId| {
+        let name = findings.profile.modules.get(id.0 as usize);
+        let name = name.map_or("", |module| file_name(&module.path));
+        let command = findings.profile.processes.first();
+        command.is_some_and(|process| {
+            !process.command.is_empty()
+                && (name == process.command
+                    || process.command.len() == 15 && name.starts_with(&process.command))
+        })
+    };
+    if let Some(program) = order.iter().position(is_program) {
+        order[..=program].rotate_right(1);
+    }
+    order
+}
+
+/// pprof's numbers have a sign; what is beyond is cut.
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

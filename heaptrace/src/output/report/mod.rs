@@ -1,0 +1,384 @@
+//! The report for people: what leaks, how much, from where, and how far to believe it.
+//!
+//! Stage: output. Every string of a traced process is escaped before it is printed.
+
+mod stack;
+mod style;
+mod table;
+
+use std::io::{self, BufWriter, Write};
+
+use super::findings::{Findings, process_label};
+use super::{Metric, OutputError};
+use crate::join::{Site, Totals};
+use crate::profile::{Mode, RunEnd};
+use crate::text::{bytes, count, duration, escape, share};
+use style::Style;
+
+/// Columns where the width is not known.
+const DEFAULT_WIDTH: usize = 100;
+
+/// Processes that the table shows at most.
+const MAX_PROCESSES: usize = 20;
+
+/// What a report is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportOptions {
+    /// What sites are ranked by.
+    pub metric: Metric,
+    /// How many sites are shown.
+    pub top: usize,
+    /// Whether colours are used.
+    pub color: bool,
+    /// Columns of the terminal, if it is one.
+    pub width: Option<usize>,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            metric: Metric::default(),
+            top: 10,
+            color: false,
+            width: None,
+        }
+    }
+}
+
+/// Writes the whole report.
+pub(super) fn write(
+    findings: &Findings<'_>,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), OutputError> {
+    let mut report = Report::new(findings, options, out);
+    report.header()?;
+    report.not_ended()?;
+    report.totals()?;
+    report.sites()?;
+    report.processes()?;
+    report.allocators()?;
+    report.quality()?;
+    Ok(())
+}
+
+/// Writes what changes while a run goes on: totals, the top sites, and what was lost, if anything.
+pub fn write_summary(
+    findings: &Findings<'_>,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), OutputError> {
+    let mut out = BufWriter::new(out);
+    let mut report = Report::new(findings, options, &mut out);
+    report.header()?;
+    report.totals()?;
+    report.lost_line()?;
+    report.sites()?;
+    out.flush()?;
+    Ok(())
+}
+
+struct Report<'a, 'o> {
+    findings: &'a Findings<'a>,
+    options: &'a ReportOptions,
+    style: Style,
+    width: usize,
+    out: &'o mut dyn Write,
+}
+
+impl<'a, 'o> Report<'a, 'o> {
+    fn new(findings: &'a Findings<'a>, options: &'a ReportOptions, out: &'o mut dyn Write) -> Self {
+        Self {
+            findings,
+            options,
+            style: Style::new(options.color),
+            width: options.width.unwrap_or(DEFAULT_WIDTH).clamp(40, 400),
+            out,
+        }
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        let profile = self.findings.profile;
+        let mode = match profile.info.mode {
+            Mode::Exact => "exact",
+        };
+        let kernel = escape(&profile.info.kernel);
+        let target = format!("heaptrace: {}", escape(&profile.info.target));
+        writeln!(
+            self.out,
+            "{} ({mode}, {}{}{kernel})",
+            self.style.bold(&target),
+            duration(profile.duration_ns),
+            if kernel.is_empty() { "" } else { ", Linux " },
+        )?;
+        for warning in self.findings.warnings {
+            let warning = format!("warning: {}", escape(warning));
+            writeln!(self.out, "{}", self.style.warning(&warning))?;
+        }
+        writeln!(self.out)
+    }
+
+    /// Says so where a warning doesn't.
+    fn not_ended(&mut self) -> io::Result<()> {
+        if self.findings.profile.end == RunEnd::CutOff && self.findings.warnings.is_empty() {
+            let note = "not ended: what follows was true at the last update";
+            writeln!(self.out, "{}\n", self.style.dim(note))?;
+        }
+        Ok(())
+    }
+
+    fn totals(&mut self) -> io::Result<()> {
+        let totals = self.findings.profile.totals;
+        let lines = [
+            ("live", totals.live_bytes, Some(totals.live_allocations)),
+            ("peak", totals.peak_live_bytes, None),
+            (
+                "allocated",
+                totals.allocated_bytes,
+                Some(totals.allocations),
+            ),
+            ("freed", totals.freed_bytes, Some(totals.frees)),
+        ];
+        for (name, size, blocks) in lines {
+            // The unit is enough below 1 KiB, where it is exact.
+            let exact = if size < 1024 {
+                String::new()
+            } else {
+                format!("  {} bytes", count(size))
+            };
+            let blocks = match blocks {
+                Some(1) => "  in 1 allocation".to_owned(),
+                Some(n) => format!("  in {} allocations", count(n)),
+                None => String::new(),
+            };
+            let size = self.style.bold(&format!("{:>10}", bytes(size)));
+            writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
+        }
+        writeln!(
+            self.out,
+            "  {:<10}{:>10}  of all allocations, {}, were freed at once",
+            "temporary",
+            share(totals.temporary_allocations, totals.allocations),
+            count(totals.temporary_allocations),
+        )?;
+        writeln!(self.out)
+    }
+
+    fn sites(&mut self) -> io::Result<()> {
+        let metric = self.options.metric;
+        let sites = self.findings.sites_by(metric);
+        if sites.is_empty() {
+            let heading = format!("No site has any {}", metric.title());
+            writeln!(self.out, "{}\n", self.style.bold(&heading))?;
+            return Ok(());
+        }
+        let shown = sites.len().min(self.options.top);
+        let heading = format!(
+            "Top {} of {} by {}",
+            count(shown as u64),
+            match sites.len() {
+                1 => "1 site".to_owned(),
+                n => format!("{} sites", count(n as u64)),
+            },
+            metric.title()
+        );
+        writeln!(self.out, "{}\n", self.style.bold(&heading))?;
+        for (rank, (site, value)) in sites.into_iter().take(shown).enumerate() {
+            self.site(rank + 1, site, value)?;
+        }
+        Ok(())
+    }
+
+    fn site(&mut self, rank: usize, site: &Site, value: u64) -> io::Result<()> {
+        let metric = self.options.metric;
+        let part = share(value, metric.of(&self.findings.profile.totals));
+        let value = format!("{} ({part})", metric.format(value));
+        let process = match self.findings.process(site) {
+            Some(process) if self.findings.profile.processes.len() > 1 => {
+                format!("  in {}", process_label(process))
+            }
+            _ => String::new(),
+        };
+        writeln!(
+            self.out,
+            "{rank:>3}. {}  {}{process}",
+            self.style.number(&value),
+            site_totals(&site.totals)
+        )?;
+        for line in stack::lines(self.findings, site.stack, self.width, self.style) {
+            writeln!(self.out, "     {line}")?;
+        }
+        writeln!(self.out)
+    }
+
+    fn processes(&mut self) -> io::Result<()> {
+        let metric = self.options.metric;
+        let mut processes: Vec<_> = self.findings.profile.processes.iter().collect();
+        processes.sort_by_key(|process| std::cmp::Reverse(metric.of(&process.totals)));
+        let mut rows = vec![table::row([
+            "PID",
+            "COMMAND",
+            "LIVE",
+            "BLOCKS",
+            "PEAK",
+            "ALLOCATED",
+            "ALLOCATIONS",
+            "UNTRACKED FREES",
+            "FAILED",
+            "",
+        ])];
+        for process in processes.iter().take(MAX_PROCESSES) {
+            let totals = &process.totals;
+            rows.push(table::row([
+                process.pid.to_string(),
+                escape(&process.command).into_owned(),
+                bytes(totals.live_bytes),
+                count(totals.live_allocations),
+                bytes(totals.peak_live_bytes),
+                bytes(totals.allocated_bytes),
+                count(totals.allocations),
+                count(process.untracked_frees),
+                count(process.failed_allocations),
+                if process.ended { "ended" } else { "" }.to_owned(),
+            ]));
+        }
+        writeln!(self.out, "{}\n", self.style.bold("Processes"))?;
+        table::write(self.out, &rows, &[1, 9], self.style)?;
+        if processes.len() > MAX_PROCESSES {
+            let rest = count((processes.len() - MAX_PROCESSES) as u64);
+            writeln!(self.out, "  and {rest} more")?;
+        }
+        writeln!(self.out)
+    }
+
+    /// The allocators, each once with the processes that it is hooked in.
+    fn allocators(&mut self) -> io::Result<()> {
+        let mut hooked = std::collections::BTreeMap::<_, Vec<u32>>::new();
+        let mut without = Vec::new();
+        for process in &self.findings.profile.processes {
+            if process.allocators.is_empty() {
+                without.push(process.pid);
+            }
+            for allocator in &process.allocators {
+                hooked.entry(allocator).or_default().push(process.pid);
+            }
+        }
+        writeln!(self.out, "{}\n", self.style.bold("Allocators"))?;
+        for (allocator, pids) in hooked {
+            writeln!(
+                self.out,
+                "  {} {} {}",
+                escape(&allocator.kind),
+                self.style.dim(&escape(&allocator.path)),
+                self.style.dim(&format!("in {}", pid_list(&pids))),
+            )?;
+            let hooks = allocator.hooks.join(", ");
+            writeln!(self.out, "    {}", escape(&hooks))?;
+        }
+        if !without.is_empty() {
+            writeln!(self.out, "  none found in {}", pid_list(&without))?;
+        }
+        writeln!(self.out)
+    }
+
+    fn quality(&mut self) -> io::Result<()> {
+        let quality = &self.findings.profile.quality;
+        let nothing_lost = quality.lost.values().all(|count| *count == 0);
+        writeln!(self.out, "{}\n", self.style.bold("Quality"))?;
+        writeln!(
+            self.out,
+            "  {:<20}{} seen, {}",
+            "allocations",
+            count(quality.samples),
+            if nothing_lost {
+                "nothing lost"
+            } else {
+                "SOME LOST: the numbers above are incomplete"
+            }
+        )?;
+        for (reason, lost) in &quality.lost {
+            let line = format!("  lost, {:<14}{}", escape(reason), count(*lost));
+            let line = if *lost > 0 {
+                self.style.warning(&line)
+            } else {
+                line
+            };
+            writeln!(self.out, "{line}")?;
+        }
+        let all = quality
+            .stacks_complete
+            .saturating_add(quality.stacks_truncated)
+            .saturating_add(quality.stacks_broken);
+        let lines = [
+            (
+                "untracked frees",
+                format!(
+                    "{} (of blocks from before tracing, mostly)",
+                    count(quality.untracked_frees)
+                ),
+            ),
+            ("failed allocations", count(quality.failed_allocations)),
+            (
+                "stacks",
+                format!(
+                    "{} complete ({}), {} deeper than the limit, {} broken off",
+                    count(quality.stacks_complete),
+                    share(quality.stacks_complete, all),
+                    count(quality.stacks_truncated),
+                    count(quality.stacks_broken)
+                ),
+            ),
+            (
+                "addresses",
+                format!("{} without a name", count(self.findings.unsymbolized())),
+            ),
+            (
+                "kernel memory",
+                format!("{} at most", bytes(quality.kernel_map_bytes)),
+            ),
+        ];
+        for (name, value) in lines {
+            writeln!(self.out, "  {name:<20}{value}")?;
+        }
+        Ok(())
+    }
+
+    fn lost_line(&mut self) -> io::Result<()> {
+        let quality = &self.findings.profile.quality;
+        let lost: Vec<String> = quality
+            .lost
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(reason, lost)| format!("{} {}", count(*lost), escape(reason)))
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let line = format!("lost: {}", lost.join(", "));
+        writeln!(self.out, "{}\n", self.style.warning(&line))
+    }
+}
+
+fn site_totals(totals: &Totals) -> String {
+    format!(
+        "live {} in {}, allocated {} in {}",
+        bytes(totals.live_bytes),
+        count(totals.live_allocations),
+        bytes(totals.allocated_bytes),
+        count(totals.allocations),
+    )
+}
+
+fn pid_list(pids: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let mut list = pids
+        .iter()
+        .take(SHOWN)
+        .map(u32::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if pids.len() > SHOWN {
+        list.push_str(&format!(" and {} more", pids.len() - SHOWN));
+    }
+    list
+}

@@ -1,0 +1,409 @@
+//! Tests of the formats, on a small profile whose names do their worst.
+//!
+//! The text formats are compared with files in `snapshots/`; set `HEAPTRACE_BLESS=1` to write them
+//! anew, and read the difference.
+
+mod sample;
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use prost::Message as _;
+
+use super::findings::Findings;
+use super::{Format, Metric, OutputError, ReportOptions, folded, proto, write_summary};
+use crate::join::{LocationId, ProcessId};
+use crate::profile::{Profile, RunEnd, Symbols};
+
+use sample::{EVIL, profile, symbols};
+
+fn written(format: &Format, findings: &Findings<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    format.write(findings, &mut out).unwrap();
+    out
+}
+
+fn text(format: &Format, findings: &Findings<'_>) -> String {
+    String::from_utf8(written(format, findings)).unwrap()
+}
+
+/// Compares with a file of `snapshots/`.
+fn snapshot(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/output/snapshots")
+        .join(name);
+    if std::env::var_os("HEAPTRACE_BLESS").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "{name} differs. Expected:\n{expected}\nFound:\n{found}"
+    );
+}
+
+/// Nothing in it that a terminal acts on, but line ends.
+fn assert_printable(text: &str) {
+    let bad = text
+        .chars()
+        .find(|c| *c != '\n' && crate::text::is_unsafe(*c));
+    assert_eq!(bad, None, "in {text}");
+}
+
+/// Check the whole text report, at a width, with its warnings, and that hostile names are harmless.
+#[test]
+fn report() {
+    let (profile, symbols) = (profile(), symbols());
+    let warnings = [format!("{EVIL} is incomplete")];
+    let findings = Findings {
+        warnings: &warnings,
+        ..Findings::new(&profile, &symbols)
+    };
+    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    assert_printable(&found);
+    snapshot("report.txt", &found);
+}
+
+/// Check that a narrow report keeps its width where names are long, ranks by another metric, and
+/// shows as many sites as asked.
+#[test]
+fn narrow_report() {
+    let (profile, symbols) = (profile(), symbols());
+    let options = ReportOptions {
+        metric: Metric::TotalAllocations,
+        top: 5,
+        width: Some(60),
+        color: false,
+    };
+    let mut out = Vec::new();
+    write_summary(&Findings::new(&profile, &symbols), &options, &mut out).unwrap();
+    let found = String::from_utf8(out).unwrap();
+    for line in found.lines().filter(|line| line.starts_with("     ")) {
+        assert!(line.chars().count() <= 60, "{line}");
+    }
+    snapshot("summary.txt", &found);
+}
+
+/// Check that colours are there when asked for, and that without them the text is the same.
+#[test]
+fn colors() {
+    let (profile, symbols) = (profile(), symbols());
+    let findings = Findings::new(&profile, &symbols);
+    let plain = text(&Format::Text(ReportOptions::default()), &findings);
+    let options = ReportOptions {
+        color: true,
+        ..ReportOptions::default()
+    };
+    let mut colored = text(&Format::Text(options), &findings);
+    assert_ne!(colored, plain);
+    for code in ["\x1b[1m", "\x1b[2m", "\x1b[1;36m", "\x1b[1;33m", "\x1b[0m"] {
+        assert!(colored.contains(code), "{code:?}");
+        colored = colored.replace(code, "");
+    }
+    assert_eq!(colored, plain);
+}
+
+/// Check the JSON report: its text, that a terminal can show it, and that a reader gets hostile names
+/// back as they were.
+#[test]
+fn json() {
+    let (profile, symbols) = (profile(), symbols());
+    let found = text(&Format::Json, &Findings::new(&profile, &symbols));
+    assert_printable(&found);
+    let value: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(value["processes"][1]["command"], EVIL);
+    assert_eq!(value["sites"][2]["stack"][0]["function"], EVIL);
+    assert_eq!(value["sites"][2]["totals"]["live_bytes"], 640);
+    // A snapshot by lines, in the order of the fields.
+    let lines = found.replace(",\"", ",\n\"").replace("},{", "},\n{");
+    snapshot("report.json", &lines);
+}
+
+/// Check that every field that is promised is there, in its place.
+#[test]
+fn json_promise() {
+    let (profile, symbols) = (profile(), symbols());
+    let found = text(&Format::Json, &Findings::new(&profile, &symbols));
+    let mut at = 0;
+    for field in [
+        "schema",
+        "version",
+        "mode",
+        "kind",
+        "duration_ns",
+        "totals",
+        "allocations",
+        "allocated_bytes",
+        "frees",
+        "freed_bytes",
+        "live_allocations",
+        "live_bytes",
+        "peak_live_bytes",
+        "temporary_allocations",
+        "quality",
+        "samples",
+        "lost",
+        "untracked_frees",
+        "failed_allocations",
+        "stacks_complete",
+        "stacks_truncated",
+        "stacks_broken",
+        "frames_unsymbolized",
+        "processes",
+        "pid",
+        "command",
+        "cgroup",
+        "ended",
+        "totals",
+        "allocators",
+        "path",
+        "kind",
+        "hooks",
+        "sites",
+        "pid",
+        "totals",
+        "live_bytes_error",
+        "stack",
+        "function",
+        "module",
+        "file",
+        "line",
+        "inlined",
+    ] {
+        let key = format!("\"{field}\":");
+        at += found[at..]
+            .find(&key)
+            .unwrap_or_else(|| panic!("{field} is not behind {}", &found[..at]));
+    }
+}
+
+fn folded(findings: &Findings<'_>, metric: Metric) -> String {
+    folded::stacks(findings, metric)
+        .unwrap()
+        .iter()
+        .map(|(frames, value)| folded::line(frames, *value) + "\n")
+        .collect()
+}
+
+/// Check folded stacks: outermost first, processes as roots, separators only where they separate.
+#[test]
+fn folded_stacks() {
+    let (profile, symbols) = (profile(), symbols());
+    let found = folded(&Findings::new(&profile, &symbols), Metric::TotalBytes);
+    assert_printable(&found);
+    snapshot("folded.txt", &found);
+}
+
+/// Check that a name which ends like a value is not taken for one, and that a single process is no
+/// root.
+#[test]
+fn folded_values() {
+    let (mut profile, mut symbols) = (profile(), symbols());
+    profile.processes.truncate(1);
+    profile.sites.retain(|site| site.process == ProcessId(0));
+    profile.sites.truncate(1);
+    symbols.strings[0] = "f 12".to_owned();
+    let found = folded(&Findings::new(&profile, &symbols), Metric::LiveBytes);
+    assert_eq!(
+        found,
+        "__libc_start_call_main;handle_request;handle_request;f\u{a0}12 100000\n"
+    );
+}
+
+/// Check the flame graph: its texts say what is drawn, hostile names stay text, and functions whose
+/// names begin alike are drawn once.
+#[test]
+fn flamegraph() {
+    let (mut profile, mut symbols) = (profile(), symbols());
+    let findings = Findings::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &findings);
+    assert!(svg.contains("heaptrace: live bytes of --pid 41 --pid 42"));
+    assert!(svg.contains("exact · live 127.0 KiB in 130 · total 1.3 MiB in 1,313"));
+    assert!(svg.contains("LOST 7"));
+    assert!(svg.contains("grab (100,000 bytes, "));
+    assert!(svg.contains("server (41) ("));
+    assert!(!svg.contains("<script>alert") && svg.contains("&lt;script&gt;alert"));
+    assert_printable(&svg);
+    // The innermost at the top: a smaller y.
+    let y = |name: &str| -> f64 {
+        let rest = &svg[svg.find(&format!("<title>{name} (")).unwrap()..];
+        let rest = &rest[rest.find(" y=\"").unwrap() + 4..];
+        rest[..rest.find('"').unwrap()].parse().unwrap()
+    };
+    assert!(y("grab") < y("__libc_start_call_main"));
+
+    // By their bytes, `f 1`, `f(int) 1` and `f;grab 1` stand in this order, and `f` would be drawn
+    // twice.
+    profile.processes.truncate(1);
+    profile.sites.retain(|site| site.process == ProcessId(0));
+    symbols.strings[5] = "handle_request(int)".to_owned();
+    profile.stacks[0].locations = vec![LocationId(0), LocationId(4)];
+    profile.stacks[2].locations = vec![LocationId(3), LocationId(4)];
+    profile.stacks[3].locations = vec![LocationId(2), LocationId(4)];
+    let findings = Findings::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &findings);
+    assert_eq!(
+        svg.matches("<title>handle_request(int) (200,000").count(),
+        1
+    );
+    assert_eq!(svg.matches("<title>handle_request (1,100,000").count(), 1);
+}
+
+/// Check that there is an error, and no drawing, where there is nothing to draw.
+#[test]
+fn nothing_to_draw() {
+    let (mut profile, symbols) = (profile(), symbols());
+    profile.sites.clear();
+    let mut out = Vec::new();
+    let error = Format::Flamegraph(Metric::LiveBytes)
+        .write(&Findings::new(&profile, &symbols), &mut out)
+        .unwrap_err();
+    assert!(error.to_string().contains("no live bytes"));
+    assert!(out.is_empty());
+}
+
+/// Check that sums beyond what a drawing can hold are refused.
+#[test]
+fn absurd_numbers() {
+    let (mut profile, symbols) = (profile(), symbols());
+    for site in &mut profile.sites {
+        site.totals.live_bytes = u64::MAX / 2;
+    }
+    let findings = Findings::new(&profile, &symbols);
+    let result = Format::Flamegraph(Metric::LiveBytes).write(&findings, &mut io::sink());
+    assert!(matches!(result, Err(OutputError::TooLarge)));
+    for format in [
+        Format::Text(ReportOptions::default()),
+        Format::Json,
+        Format::Pprof,
+    ] {
+        format.write(&findings, &mut io::sink()).unwrap();
+    }
+}
+
+/// Check that a closed pipe is recognised as one, whatever the format.
+#[test]
+fn closed_pipe() {
+    let (profile, symbols) = (profile(), symbols());
+    let findings = Findings::new(&profile, &symbols);
+    for format in [
+        Format::Text(ReportOptions::default()),
+        Format::Json,
+        Format::Flamegraph(Metric::LiveBytes),
+        Format::Pprof,
+    ] {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        match format.write(&findings, &mut writer) {
+            Err(OutputError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
+            other => panic!("{format:?}: {other:?}"),
+        }
+    }
+}
+
+/// Check that every format copes with a profile that has nothing in it, and names nothing wrong.
+#[test]
+fn empty() {
+    let mut profile = Profile::new(profile().info);
+    let symbols = Symbols::default();
+    let findings = Findings::new(&profile, &symbols);
+    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    assert!(found.contains("No site has any live bytes"));
+    assert!(found.contains("not ended"));
+    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    assert_eq!(json["end"], "cut-off");
+    assert_eq!(decoded(&findings).sample, []);
+    profile.end = RunEnd::Orderly;
+    let found = text(
+        &Format::Text(ReportOptions::default()),
+        &Findings::new(&profile, &symbols),
+    );
+    assert!(!found.contains("not ended"));
+}
+
+/// The pprof file as its reader sees it.
+fn decoded(findings: &Findings<'_>) -> proto::Profile {
+    let bytes = written(&Format::Pprof, findings);
+    let mut raw = Vec::new();
+    flate2::read::GzDecoder::new(bytes.as_slice())
+        .read_to_end(&mut raw)
+        .unwrap();
+    proto::Profile::decode(raw.as_slice()).unwrap()
+}
+
+/// Check the pprof file: types, sums, mappings that hold their addresses, and inlined lines.
+#[test]
+fn pprof() {
+    let (profile, symbols) = (profile(), symbols());
+    let found = decoded(&Findings::new(&profile, &symbols));
+    let string = |index: i64| found.string_table[index as usize].as_str();
+    let types: Vec<_> = found
+        .sample_type
+        .iter()
+        .map(|t| (string(t.r#type), string(t.unit)))
+        .collect();
+    assert_eq!(
+        types,
+        [
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes")
+        ]
+    );
+    assert_eq!(string(0), "");
+    assert_eq!(string(found.default_sample_type), "inuse_space");
+    assert_eq!(found.time_nanos, 1_700_000_000_123_456_789);
+    assert_eq!(found.duration_nanos, 12_500_000_000);
+    let comments: Vec<_> = found.comment.iter().map(|c| string(*c)).collect();
+    assert!(comments[0].contains("exact") && comments.contains(&"lost (ring full): 7"));
+
+    let sum = |value: usize| found.sample.iter().map(|s| s.value[value]).sum::<i64>();
+    assert_eq!(sum(0), 1_000 + 10 + 200 + 100 + 3);
+    assert_eq!(sum(3), 100_000 + 640 + 20_000 + 5);
+    let labels: Vec<_> = found.sample[1]
+        .label
+        .iter()
+        .map(|l| (string(l.key), string(l.str), l.num))
+        .collect();
+    let evil = crate::text::escape(EVIL);
+    assert_eq!(labels, [("pid", "", 42), ("process", &*evil, 0)]);
+
+    // The program first, with its build id.
+    assert_eq!(string(found.mapping[0].filename), "/usr/bin/server");
+    assert_eq!(string(found.mapping[0].build_id), "efefefef");
+    assert!(found.mapping[0].has_functions && found.mapping[0].has_inline_frames);
+    let libc = &found.mapping[1];
+    assert_eq!(string(libc.filename), "/usr/lib/x86_64-linux-gnu/libc.so.6");
+    assert!(libc.has_functions && !libc.has_filenames && !libc.has_inline_frames);
+    for location in found.location.iter().filter(|l| l.mapping_id > 0) {
+        let mapping = &found.mapping[location.mapping_id as usize - 1];
+        assert_eq!(mapping.id, location.mapping_id);
+        assert!(
+            (mapping.memory_start..mapping.memory_limit).contains(&location.address),
+            "{location:?} {mapping:?}"
+        );
+    }
+    // The offset in the file that pprof computes is the one that was recorded.
+    let first = &found.location[0];
+    let mapping = &found.mapping[first.mapping_id as usize - 1];
+    assert_eq!(
+        first.address - mapping.memory_start + mapping.file_offset,
+        0x1100
+    );
+    let lines: Vec<_> = first
+        .line
+        .iter()
+        .map(|line| {
+            let function = &found.function[line.function_id as usize - 1];
+            (string(function.name), string(function.filename), line.line)
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ("grab", "/home/user/src/server/alloc/pool.c", 31),
+            ("handle_request", "/home/user/src/server/main.c", 120)
+        ]
+    );
+}

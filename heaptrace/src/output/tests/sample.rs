@@ -1,0 +1,166 @@
+//! A small profile whose names do their worst.
+
+use crate::join::{
+    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
+    Site, Stack, StackId, Totals,
+};
+use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, StringId, Symbols};
+
+pub(super) const EVIL: &str = "evil\x1b[2J;\"<script>alert(1)</script>\n\u{9b}31m\u{202e} 12";
+
+fn totals(blocks: u64, size: u64, live: u64) -> Totals {
+    Totals {
+        allocations: blocks,
+        allocated_bytes: blocks * size,
+        frees: blocks - live,
+        freed_bytes: (blocks - live) * size,
+        live_allocations: live,
+        live_bytes: live * size,
+        peak_live_bytes: live * size + size,
+        temporary_allocations: (blocks - live) / 2,
+    }
+}
+
+/// Two processes; five stacks: an inlined function, hostile names, recursion, code without a
+/// module, and a long C++ name.
+pub(super) fn profile() -> Profile {
+    let module = |path: &str, byte: u8, start| Module {
+        path: path.to_owned(),
+        build_id: vec![byte; 4],
+        text_start: start,
+        text_end: start + 0x10_0000,
+        text_offset: 0x1000,
+        root: String::new(),
+    };
+    let location = |module, address| Location {
+        module: Some(ModuleId(module)),
+        address,
+    };
+    let stack = |locations: &[u32], completeness| Stack {
+        locations: locations.iter().copied().map(LocationId).collect(),
+        completeness,
+    };
+    let process = |pid, command: &str, totals, ended| Process {
+        pid,
+        start_time_ns: 5_000,
+        command: command.to_owned(),
+        cgroup: "/user.slice/app\x1b.scope".to_owned(),
+        ended,
+        totals,
+        untracked_frees: 3,
+        failed_allocations: 1,
+        allocators: vec![Allocator {
+            path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
+            kind: "glibc".to_owned(),
+            hooks: vec!["malloc".to_owned(), "free".to_owned()],
+        }],
+    };
+    let site = |process, stack, totals| Site {
+        process: ProcessId(process),
+        stack: StackId(stack),
+        totals,
+    };
+    let mut recursion = vec![2];
+    recursion.extend([3; 60]);
+    recursion.push(4);
+    Profile {
+        info: RunInfo {
+            version: "0.1.0".to_owned(),
+            mode: Mode::Exact,
+            started_unix_ns: 1_700_000_000_123_456_789,
+            target: "--pid 41 --pid 42".to_owned(),
+            kernel: "6.18.0".to_owned(),
+        },
+        end: RunEnd::Orderly,
+        duration_ns: 12_500_000_000,
+        modules: vec![
+            module(
+                "/usr/lib/x86_64-linux-gnu/libc.so.6",
+                0xab,
+                0x7f00_0000_1000,
+            ),
+            module(&format!("/opt/{EVIL}"), 0xcd, 0x55_0000_1000),
+            module("/usr/bin/server", 0xef, 0x56_0000_1000),
+        ],
+        locations: vec![
+            location(2, 0x1100),
+            location(1, 0x1200),
+            location(2, 0x1300),
+            location(2, 0x1400),
+            location(0, 0x2_7249),
+            Location {
+                module: None,
+                address: 0x7ffd_1234,
+            },
+            location(2, 0x1500),
+            // Not in the mapping that was seen, and not looked up.
+            location(2, 0x10),
+        ],
+        stacks: vec![
+            stack(&[0, 2, 4], Completeness::Complete),
+            stack(&[1, 4], Completeness::Complete),
+            stack(&recursion, Completeness::Truncated),
+            stack(&[5], Completeness::Broken),
+            stack(&[6, 7], Completeness::Complete),
+        ],
+        processes: vec![
+            process(41, "server", totals(1_300, 1_000, 120), false),
+            process(42, EVIL, totals(10, 64, 10), true),
+        ],
+        sites: vec![
+            site(0, 0, totals(1_000, 1_000, 100)),
+            site(1, 1, totals(10, 64, 10)),
+            site(0, 2, totals(200, 1_000, 20)),
+            site(0, 3, totals(100, 1_000, 0)),
+            site(0, 4, totals(3, 5, 1)),
+        ],
+        totals: totals(1_313, 1_000, 130),
+        quality: Quality {
+            samples: 1_313,
+            lost: [("ring full".to_owned(), 7), ("table full".to_owned(), 0)].into(),
+            untracked_frees: 6,
+            failed_allocations: 2,
+            stacks_complete: 1_013,
+            stacks_truncated: 200,
+            stacks_broken: 100,
+            kernel_map_bytes: 256 << 20,
+        },
+    }
+}
+
+pub(super) fn symbols() -> Symbols {
+    let strings = [
+        "grab",
+        "/home/user/src/server/alloc/pool.c",
+        "handle_request",
+        "/home/user/src/server/main.c",
+        EVIL,
+        "recurse",
+        "__libc_start_call_main",
+        "shop::Shelf<std::vector<std::basic_string<char, std::char_traits<char>, std::allocator<char> >, std::allocator<int> > >::put(std::map<int, int> const&, unsigned long)",
+    ];
+    let frame = |function: u32, file: Option<u32>, line, inlined| Frame {
+        function: Some(StringId(function)),
+        file: file.map(StringId),
+        line,
+        inlined,
+    };
+    let unknown = Frame {
+        function: None,
+        file: None,
+        line: 0,
+        inlined: false,
+    };
+    Symbols {
+        strings: strings.map(str::to_owned).to_vec(),
+        frames: vec![
+            vec![frame(0, Some(1), 31, true), frame(2, Some(3), 120, false)],
+            vec![frame(4, Some(4), 7, false)],
+            vec![frame(2, Some(3), 99, false)],
+            vec![frame(5, Some(3), 50, false)],
+            vec![frame(6, None, 0, false)],
+            vec![unknown],
+            vec![frame(7, Some(3), 5, false)],
+        ],
+    }
+}

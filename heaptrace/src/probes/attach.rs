@@ -1,0 +1,238 @@
+//! Probes in place: perf events of defined uprobes, with the programs linked to them.
+//!
+//! Stage: probes. A traced process and its children pay for a probe, nobody else: events belong to
+//! threads and are inherited by what those start. Knows nothing of what the programs send.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result};
+use aya_obj::generated::{perf_event_attr, perf_type_id};
+use thiserror::Error;
+
+use super::allocator::{Allocator, FileId};
+use super::program::Program;
+use super::tracefs::{Definitions, Tracefs};
+use crate::config::Probes as ProbeKind;
+use crate::sys::{self, PerfTarget};
+
+/// Threads that close probes side by side: each close waits for the kernel's grace periods.
+const CLOSERS: usize = 32;
+
+/// Whom probes reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Everybody.
+    All,
+    /// The threads of processes, and what those start.
+    Tree,
+    /// The threads of processes, and new ones of theirs, but no child processes.
+    Processes,
+}
+
+/// A process that can't be probed.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// It is not there.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// It went away.
+    #[error("process {0} ended while heaptrace was attaching to it")]
+    Ended(u32),
+}
+
+struct Probe {
+    /// Id of the event's definition.
+    event: u64,
+    program: OwnedFd,
+}
+
+/// Every probe of a run.
+pub struct Probes {
+    reach: Reach,
+    kind: ProbeKind,
+    // Order matters: descriptors go before definitions that they keep in use.
+    open: Vec<OwnedFd>,
+    defined: HashMap<FileId, Vec<Probe>>,
+    programs: HashMap<String, OwnedFd>,
+    definitions: Definitions,
+}
+
+impl Probes {
+    /// None yet.
+    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind) -> Self {
+        Self {
+            reach,
+            kind,
+            open: Vec::new(),
+            defined: HashMap::new(),
+            programs: HashMap::new(),
+            definitions: Definitions::new(tracefs),
+        }
+    }
+
+    /// Whether a file is probed already.
+    pub fn has(&self, file: FileId) -> bool {
+        self.defined.contains_key(&file)
+    }
+
+    /// Defines the probes of an allocator; they reach nobody yet, unless the run is for all.
+    pub fn add_allocator(&mut self, program: &Program, allocator: &Allocator) -> Result<()> {
+        if self.has(allocator.id) {
+            return Ok(());
+        }
+        let mut probes = Vec::new();
+        // Returns first: an entry whose return is not probed would leave its call pending.
+        for is_return in [true, false] {
+            for place in &allocator.places {
+                let name = match (is_return, self.kind) {
+                    (false, ProbeKind::Full) => Some(place.hook.entry),
+                    (false, ProbeKind::Empty) => Some("empty_entry"),
+                    (true, ProbeKind::Full) => place.hook.on_return,
+                    (true, ProbeKind::Empty) => place.hook.on_return.map(|_| "empty_return"),
+                };
+                let Some(name) = name else { continue };
+                let event = self
+                    .definitions
+                    .define(&allocator.file, place.offset, is_return)
+                    .with_context(|| {
+                        format!(
+                            "can't define a probe on {} in {}",
+                            place.names.join("/"),
+                            allocator.path
+                        )
+                    })?;
+                let program = self.program(program, name)?;
+                probes.push(Probe { event, program });
+            }
+        }
+        if self.reach == Reach::All {
+            for probe in &probes {
+                open(&mut self.open, probe, PerfTarget::Cpu(0), self.reach)
+                    .with_context(|| format!("can't probe {}", allocator.path))?;
+            }
+        }
+        self.defined.insert(allocator.id, probes);
+        Ok(())
+    }
+
+    fn program(&mut self, program: &Program, name: &str) -> Result<OwnedFd> {
+        if !self.programs.contains_key(name) {
+            self.programs.insert(name.to_owned(), program.probe(name)?);
+        }
+        let fd = self.programs.get(name).context("just inserted")?;
+        Ok(fd.try_clone()?)
+    }
+
+    /// Lets the probes defined so far reach every thread of a process.
+    pub fn add_process(&mut self, pid: u32) -> Result<()> {
+        let mut done = HashSet::new();
+        // A thread that starts meanwhile inherits from a done one, or is found in the next round.
+        loop {
+            let threads = threads(pid).map_err(|_| self.gone(pid, &done))?;
+            let new: Vec<u32> = threads
+                .into_iter()
+                .filter(|tid| !done.contains(tid))
+                .collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for tid in new {
+                let is_first = done.is_empty();
+                for probe in self.defined.values().flatten() {
+                    match open(&mut self.open, probe, PerfTarget::Thread(tid), self.reach) {
+                        Ok(()) => {}
+                        // A thread of many may end at any time.
+                        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                            if is_first && threads_left(pid) == 0 {
+                                return Err(AttachError::Ended(pid).into());
+                            }
+                            break;
+                        }
+                        Err(error) => {
+                            return Err(error)
+                                .with_context(|| format!("can't probe process {pid}"));
+                        }
+                    }
+                }
+                done.insert(tid);
+            }
+        }
+    }
+
+    fn gone(&self, pid: u32, done: &HashSet<u32>) -> anyhow::Error {
+        if done.is_empty() {
+            AttachError::NoProcess(pid).into()
+        } else {
+            AttachError::Ended(pid).into()
+        }
+    }
+
+    /// How many probes are open.
+    pub fn count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes all probes out, side by side, and the definitions after them.
+    pub fn close(mut self) {
+        close_all(std::mem::take(&mut self.open));
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        close_all(std::mem::take(&mut self.open));
+    }
+}
+
+fn close_all(mut open: Vec<OwnedFd>) {
+    std::thread::scope(|scope| {
+        while !open.is_empty() {
+            let share = open.len().div_ceil(CLOSERS).max(1);
+            for _ in 0..CLOSERS {
+                let part = open.split_off(open.len().saturating_sub(share));
+                scope.spawn(move || drop(part));
+            }
+        }
+    });
+}
+
+fn open(fds: &mut Vec<OwnedFd>, probe: &Probe, target: PerfTarget, reach: Reach) -> io::Result<()> {
+    // SAFETY: the struct is plain integers, for which zero is "nothing asked".
+    let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
+    attr.type_ = perf_type_id::PERF_TYPE_TRACEPOINT as u32;
+    attr.config = probe.event;
+    // Nothing is to be counted: a disabled event is not scheduled with its thread, and its program
+    // runs all the same.
+    attr.set_disabled(1);
+    if reach != Reach::All {
+        attr.set_inherit(1);
+    }
+    if reach == Reach::Processes {
+        attr.set_inherit_thread(1);
+    }
+    let event = sys::perf_event_open(&mut attr, target)?;
+    let link = sys::link_perf_event(probe.program.as_fd(), event.as_fd(), 0)?;
+    fds.push(link);
+    fds.push(event);
+    Ok(())
+}
+
+fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        if let Some(tid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            threads.push(tid);
+        }
+    }
+    Ok(threads)
+}
+
+fn threads_left(pid: u32) -> usize {
+    threads(pid).map_or(0, |threads| threads.len())
+}

@@ -1,0 +1,125 @@
+//! A command that is held before its first instruction until it is probed.
+//!
+//! Stage: probes. Starts it; knows nothing of what is attached to it meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, anyhow};
+use thiserror::Error;
+
+/// A command that can't be started. The exit status is the one that shells use.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// It is not there.
+    #[error("{0}: command not found")]
+    NotFound(String),
+    /// It is there and can't be run.
+    #[error("{0}: {1}")]
+    NotExecutable(String, io::Error),
+}
+
+impl LaunchError {
+    /// What a shell would exit with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotExecutable(..) => 126,
+        }
+    }
+}
+
+/// A process that waits for its `exec`.
+pub struct Held {
+    /// Its process id.
+    pub pid: u32,
+    name: String,
+    go: File,
+    spawned: JoinHandle<io::Result<Child>>,
+}
+
+impl Held {
+    /// Forks a process for the command.
+    pub fn new(words: &[OsString]) -> Result<Self> {
+        let (program, arguments) = words.split_first().context("no command given")?;
+        let (mut pid_read, pid_write) = pipe()?;
+        let (go_read, go) = pipe()?;
+        let agents_end = go.as_raw_fd();
+        let mut command = Command::new(program);
+        command.args(arguments);
+        // SAFETY: between fork and exec only getpid, close, read and write are called. The process waits
+        // until the agent has attached, or has gone and closed its end.
+        unsafe {
+            command.pre_exec(move || {
+                // This process has a copy of the agent's end; closed, so that its death shows.
+                libc::close(agents_end);
+                let pid = libc::getpid().to_ne_bytes();
+                if libc::write(pid_write.as_raw_fd(), pid.as_ptr().cast(), pid.len()) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                let mut byte = 0_u8;
+                if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
+                    return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+                }
+                Ok(())
+            });
+        }
+        // `spawn` returns only when the command runs, so it gets a thread to wait in.
+        let spawned = std::thread::spawn(move || command.spawn());
+        let mut pid = [0; 4];
+        pid_read
+            .read_exact(&mut pid)
+            .context("can't start a process for the command")?;
+        Ok(Self {
+            pid: u32::from_ne_bytes(pid),
+            name: program.to_string_lossy().into_owned(),
+            go,
+            spawned,
+        })
+    }
+
+    /// Lets the command run.
+    pub fn release(mut self) -> Result<Child> {
+        self.go
+            .write_all(&[1])
+            .context("the command's process is gone")?;
+        let spawned = self
+            .spawned
+            .join()
+            .map_err(|_| anyhow!("the thread that starts the command failed"))?;
+        spawned.map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::NotFound => LaunchError::NotFound(self.name),
+                _ => LaunchError::NotExecutable(self.name, error),
+            }
+            .into()
+        })
+    }
+}
+
+/// The file that a command's first word names, looked up as `execvp` does.
+pub fn look_up(word: &OsStr) -> Option<PathBuf> {
+    if Path::new(word).components().count() > 1 || word.as_encoded_bytes().contains(&b'/') {
+        return Some(word.into());
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(word))
+        .find(|path| path.is_file())
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: both are new and ours alone.
+    let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    Ok((read.into(), write.into()))
+}

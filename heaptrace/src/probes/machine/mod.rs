@@ -1,0 +1,120 @@
+//! What this machine's kernel and these rights allow: the checks of `heaptrace doctor`.
+//!
+//! Stage: probes. Each check is a pure function of what the kernel says of itself; [`examine`] asks
+//! the kernel. Changes nothing that outlasts the process, and knows nothing of how checks are shown.
+
+mod kernel;
+mod rights;
+
+use std::fs;
+
+pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL};
+
+use super::capabilities::Capabilities;
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Tracing works, with a limit.
+    Warn,
+    /// Tracing can't work.
+    NotOk,
+}
+
+/// One line of the doctor's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it went.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do; empty where there is nothing to do.
+    pub advice: String,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Ok, found, "")
+    }
+
+    fn warn(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Warn, found, advice)
+    }
+
+    fn not_ok(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(name, Verdict::NotOk, found, advice)
+    }
+
+    fn new(
+        name: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            verdict,
+            found: found.into(),
+            advice: advice.into(),
+        }
+    }
+}
+
+/// Looks at this machine.
+pub fn examine() -> Vec<Check> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let status = read("/proc/self/status").unwrap_or_default();
+    let granted = Capabilities::parse(&status).unwrap_or_default();
+    let limits = read("/proc/self/limits").unwrap_or_default();
+    let mut checks = vec![
+        kernel::architecture(std::env::consts::ARCH),
+        kernel::kernel(&read("/proc/sys/kernel/osrelease").unwrap_or_default()),
+        rights::capabilities_required(granted),
+        rights::capabilities_useful(granted),
+        rights::user_namespace(read("/proc/self/uid_map").as_deref()),
+        rights::pid_namespace(
+            fs::read_link("/proc/self/ns/pid")
+                .ok()
+                .and_then(|link| link.into_os_string().into_string().ok())
+                .as_deref(),
+        ),
+        kernel::lockdown(read("/sys/kernel/security/lockdown").as_deref()),
+        kernel::btf(fs::metadata("/sys/kernel/btf/vmlinux").is_ok()),
+    ];
+    checks.extend(kernel::bpf());
+    checks.extend([
+        kernel::uprobes(read("/sys/bus/event_source/devices/uprobe/type").is_some()),
+        kernel::tracefs(&kernel::find_uprobe_events()),
+        rights::paranoid(
+            read("/proc/sys/kernel/perf_event_paranoid").as_deref(),
+            granted,
+        ),
+        rights::locked_memory(&limits),
+        rights::open_files(&limits),
+    ]);
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a whole examination comes to an end on whatever machine this is, and that whoever
+    /// is told "not ok" is told what to do.
+    #[test]
+    fn every_problem_has_advice() {
+        let checks = examine();
+        assert!(checks.len() > 12);
+        for check in checks {
+            assert_eq!(
+                check.verdict == Verdict::Ok,
+                check.advice.is_empty(),
+                "{check:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Stage probes: what may be traced, the kernel program, and where it is attached.
+
+pub mod allocator;
+pub mod attach;
+pub mod btf;
+pub mod capabilities;
+pub mod elf;
+pub mod guardian;
+pub mod launch;
+pub mod machine;
+pub mod maps;
+pub mod program;
+pub mod tracefs;

@@ -1,0 +1,225 @@
+//! The kernel program: loaded, with this machine's constants and this run's sizes.
+//!
+//! Stage: probes. Knows the object's names of programs, maps and globals, but not where the programs
+//! go.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result, anyhow};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::{ProgramError, RawTracePoint, UProbe};
+use aya::{Ebpf, EbpfLoader};
+use heaptrace_common::counters::{COUNTERS, Counter};
+use heaptrace_common::wire::{Block, BlockKey, ProcessEnd, ProcessState};
+
+use super::btf::Btf;
+use crate::config::RunConfig;
+use crate::sys;
+
+/// The kernel object that this binary was built with.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/heaptrace.bpf.o"));
+
+/// Tracepoints that tell of births and deaths, with the programs for them.
+const LIFECYCLE: [(&str, &str); 3] = [
+    ("process_fork", "sched_process_fork"),
+    ("process_exec", "sched_process_exec"),
+    ("process_exit", "sched_process_exit"),
+];
+
+macro_rules! wire_pod {
+    ($($wrapper:ident($inner:ty)),+) => {$(
+        /// A wire struct that can cross to and from a map.
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub struct $wrapper(pub $inner);
+        // SAFETY: integers only, without padding bytes (asserted where the struct is defined).
+        unsafe impl aya::Pod for $wrapper {}
+    )+};
+}
+wire_pod!(
+    PodBlockKey(BlockKey),
+    PodBlock(Block),
+    PodProcessEnd(ProcessEnd),
+    PodProcessState(ProcessState)
+);
+
+/// The loaded program.
+pub struct Program {
+    ebpf: Ebpf,
+}
+
+impl Program {
+    /// Loads the object into the kernel and attaches what follows processes; probes come later.
+    pub fn load(config: &RunConfig) -> Result<Self> {
+        let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
+            .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
+        let btf = Btf::parse(&kernel)?;
+        let offset = |structure, member| btf.member_offset(structure, member);
+        let constants = [
+            ("AGENT_TGID", std::process::id()),
+            ("MAX_STACK_DEPTH", config.max_stack_depth),
+            ("TASK_TGID", offset("task_struct", "tgid")?),
+            ("TASK_MM", offset("task_struct", "mm")?),
+            ("TASK_SIGNAL", offset("task_struct", "signal")?),
+            ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
+            (
+                "TASK_START_BOOTTIME",
+                offset("task_struct", "start_boottime")?,
+            ),
+            ("SIGNAL_LIVE", offset("signal_struct", "live")?),
+        ];
+        let seed = random_seed()?;
+        let log_level: u8 = if config.verbose {
+            aya_log::Level::Warn as u8
+        } else {
+            0
+        };
+        let mut loader = EbpfLoader::new();
+        for (name, value) in &constants {
+            loader.override_global(name, value, true);
+        }
+        loader
+            .override_global("HASH_SEED", &seed, true)
+            .override_global(aya_log::LEVEL, &log_level, false)
+            .map_max_entries("EVENTS", config.ring_size)
+            .map_max_entries("LIVE", config.max_live);
+        let mut ebpf = loader.load(OBJECT).context(
+            "the kernel refused heaptrace's maps; `heaptrace doctor` says what is missing",
+        )?;
+        for (_, program) in ebpf.programs_mut() {
+            let loaded = match program {
+                aya::programs::Program::UProbe(program) => program.load(),
+                aya::programs::Program::RawTracePoint(program) => program.load(),
+                _ => continue,
+            };
+            loaded.map_err(|error| {
+                // The verifier's words are long, and for us.
+                if let ProgramError::LoadError { verifier_log, .. } = &error {
+                    tracing::debug!("{verifier_log}");
+                }
+                anyhow!(error).context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
+            })?;
+        }
+        for (name, tracepoint) in LIFECYCLE {
+            let program: &mut RawTracePoint = ebpf
+                .program_mut(name)
+                .ok_or_else(|| missing(name))?
+                .try_into()?;
+            program
+                .attach(tracepoint)
+                .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
+        }
+        Ok(Self { ebpf })
+    }
+
+    /// A descriptor of a program for probes.
+    pub fn probe(&self, name: &str) -> Result<OwnedFd> {
+        let program: &UProbe = self
+            .ebpf
+            .program(name)
+            .ok_or_else(|| missing(name))?
+            .try_into()?;
+        Ok(program.fd()?.as_fd().try_clone_to_owned()?)
+    }
+
+    /// The ring, once.
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>> {
+        let map = self
+            .ebpf
+            .take_map("EVENTS")
+            .ok_or_else(|| missing("EVENTS"))?;
+        Ok(RingBuf::try_from(map)?)
+    }
+
+    /// What the program writes to the log; once, and only where the run is verbose.
+    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>> {
+        Ok(aya_log::EbpfLogger::init(&mut self.ebpf)?)
+    }
+
+    /// Begins or ends recording, for all probes at once.
+    pub fn set_gate(&mut self, open: bool) -> Result<()> {
+        let map = self.ebpf.map_mut("GATE").ok_or_else(|| missing("GATE"))?;
+        Ok(Array::<_, u32>::try_from(map)?.set(0, u32::from(open), 0)?)
+    }
+
+    /// The counters, added up over the CPUs.
+    pub fn counters(&self) -> Result<[u64; COUNTERS]> {
+        let map = self
+            .ebpf
+            .map("COUNTERS")
+            .ok_or_else(|| missing("COUNTERS"))?;
+        let array = PerCpuArray::<_, u64>::try_from(map)?;
+        let mut sums = [0; COUNTERS];
+        for counter in Counter::ALL {
+            let slot = *counter as u32;
+            sums[slot as usize] = array.get(&slot, 0)?.iter().sum();
+        }
+        Ok(sums)
+    }
+
+    /// The live map.
+    pub fn live(&self) -> Result<HashMap<&MapData, PodBlockKey, PodBlock>> {
+        let map = self.ebpf.map("LIVE").ok_or_else(|| missing("LIVE"))?;
+        Ok(HashMap::try_from(map)?)
+    }
+
+    /// Takes a block out of the live map.
+    pub fn take_block(&self, key: &PodBlockKey) -> Result<Option<Block>> {
+        Ok(self.take::<_, PodBlock>("LIVE", key)?.map(|block| block.0))
+    }
+
+    /// Takes the end of a process that found no place in the ring.
+    pub fn take_end(&self, serial: u64) -> Result<Option<ProcessEnd>> {
+        Ok(self
+            .take::<_, PodProcessEnd>("ENDED", &serial)?
+            .map(|end| end.0))
+    }
+
+    /// Takes an entry out of a map whose values are of type `V`.
+    fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
+        match self.ebpf.map(name) {
+            Some(Map::HashMap(map)) => Ok(sys::map_take(map.fd().as_fd(), key)?),
+            _ => Err(missing(name)),
+        }
+    }
+
+    /// Removes the entries of blocks whose process is gone.
+    pub fn forget_blocks(&mut self, keys: impl IntoIterator<Item = BlockKey>) -> Result<()> {
+        let map = self.ebpf.map_mut("LIVE").ok_or_else(|| missing("LIVE"))?;
+        let mut live = HashMap::<_, PodBlockKey, PodBlock>::try_from(map)?;
+        for key in keys {
+            // One that is not there was marked and swept.
+            let _ = live.remove(&PodBlockKey(key));
+        }
+        Ok(())
+    }
+
+    /// The process map.
+    pub fn processes(&self) -> Result<HashMap<&MapData, u32, PodProcessState>> {
+        let map = self
+            .ebpf
+            .map("PROCESSES")
+            .ok_or_else(|| missing("PROCESSES"))?;
+        Ok(HashMap::try_from(map)?)
+    }
+
+    /// Ends of processes that found no place in the ring.
+    pub fn ended(&self) -> Result<HashMap<&MapData, u64, PodProcessEnd>> {
+        let map = self.ebpf.map("ENDED").ok_or_else(|| missing("ENDED"))?;
+        Ok(HashMap::try_from(map)?)
+    }
+}
+
+fn missing(name: &str) -> anyhow::Error {
+    anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
+}
+
+fn random_seed() -> Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is as long as said.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err(std::io::Error::last_os_error()).context("getrandom");
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,128 @@
+//! One chunk of the data file: kind, lengths, checksum, compressed payload.
+//!
+//! Stage: profile. Takes bytes and hands out bytes; knows nothing of what they mean. What it reads
+//! is not to be trusted: every length has a bound, and nothing is allocated on a length's word.
+
+use std::io::{self, Read};
+
+use thiserror::Error;
+
+/// Most bytes of a payload, so that a crafted file can't make its reader take all memory.
+pub(super) const MAX_RAW: usize = 16 << 20;
+
+/// Most bytes of a compressed payload; zstd adds little to what it can't compress.
+const MAX_COMPRESSED: usize = MAX_RAW + MAX_RAW / 128 + 512;
+
+const HEADER: usize = 16;
+
+/// Level 3 is zstd's own default: about as fast as a disk writes.
+const LEVEL: i32 = 3;
+
+/// What is in a chunk. Numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// How the run was made; the first chunk, once.
+    Start = 1,
+    /// What changed.
+    Update = 2,
+    /// Names of locations.
+    Symbols = 3,
+    /// The orderly end; the last chunk.
+    End = 4,
+}
+
+impl Kind {
+    fn from_number(number: u32) -> Option<Self> {
+        [Self::Start, Self::Update, Self::Symbols, Self::End]
+            .into_iter()
+            .find(|kind| *kind as u32 == number)
+    }
+}
+
+/// Why there is no further chunk.
+#[derive(Debug, Error)]
+pub(super) enum ChunkError {
+    /// The file ends within a chunk.
+    #[error("it ends within a chunk")]
+    Cut,
+    /// The chunk is not what was written.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// The system can't read.
+    #[error("it can't be read further: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Builds a chunk.
+pub(super) fn encode(kind: Kind, payload: &[u8]) -> io::Result<Vec<u8>> {
+    if payload.len() > MAX_RAW {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "one record is larger than a chunk can be",
+        ));
+    }
+    let compressed = zstd::bulk::compress(payload, LEVEL)?;
+    let mut out = Vec::with_capacity(HEADER + compressed.len());
+    out.extend((kind as u32).to_le_bytes());
+    // Both lengths are below 2^32: the first bound is checked above, the second follows from it.
+    out.extend((compressed.len() as u32).to_le_bytes());
+    out.extend((payload.len() as u32).to_le_bytes());
+    out.extend(checksum(&out, &compressed).to_le_bytes());
+    out.extend(compressed);
+    Ok(out)
+}
+
+/// Reads the next chunk; `None` at the end of the file.
+pub(super) fn decode(reader: &mut impl Read) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
+    let header = read_up_to(reader, HEADER)?;
+    if header.is_empty() {
+        return Ok(None);
+    }
+    if header.len() < HEADER {
+        return Err(ChunkError::Cut);
+    }
+    let number = u32_at(&header, 0);
+    let compressed_len = u32_at(&header, 4) as usize;
+    let raw_len = u32_at(&header, 8) as usize;
+    let expected = u32_at(&header, 12);
+    if compressed_len > MAX_COMPRESSED || raw_len > MAX_RAW {
+        return Err(ChunkError::Damaged("a chunk is larger than allowed"));
+    }
+    let compressed = read_up_to(reader, compressed_len)?;
+    if compressed.len() < compressed_len {
+        return Err(ChunkError::Cut);
+    }
+    if checksum(&header[..12], &compressed) != expected {
+        return Err(ChunkError::Damaged("a checksum does not match"));
+    }
+    let kind = Kind::from_number(number).ok_or(ChunkError::Damaged("a chunk of unknown kind"))?;
+    let raw = zstd::bulk::decompress(&compressed, raw_len)
+        .map_err(|_| ChunkError::Damaged("a chunk can't be decompressed"))?;
+    if raw.len() != raw_len {
+        return Err(ChunkError::Damaged("a chunk has the wrong length"));
+    }
+    Ok(Some((kind, raw)))
+}
+
+/// Covers the head, too: a flipped kind would make one message of another.
+fn checksum(head: &[u8], compressed: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    hasher.update(compressed);
+    hasher.finalize()
+}
+
+/// Reads `len` bytes, fewer only at the end of the file.
+pub(super) fn read_up_to(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    reader.by_ref().take(len as u64).read_to_end(&mut out)?;
+    Ok(out)
+}
+
+/// The little-endian number at an offset; 0 beyond the end.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |four| u32::from_le_bytes(*four))
+}

@@ -1,0 +1,102 @@
+//! The data file: what `record` writes as a run goes, and every offline command reads.
+//!
+//! Stage: profile. A magic and a version, then chunks, each with its lengths and a checksum, each a
+//! zstd-compressed message. Updates hold absolute records, so a file cut anywhere is a true picture
+//! of an earlier moment. Knows nothing of where updates come from.
+
+mod chunk;
+mod create;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+pub use create::create_private;
+pub use read::{Recording, read, read_from};
+pub use write::DataFileWriter;
+
+/// First bytes of every data file. The first is no text, and the last two are what a transfer in
+/// text mode would spoil.
+const MAGIC: [u8; 8] = *b"\x89HTRACE\n";
+
+/// The version of the format that this file writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// Why a data file can't be written or read.
+#[derive(Debug, Error)]
+pub enum DataFileError {
+    /// The file can't be made.
+    #[error("can't create {path}: {source}; name another file with -o", path = path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A write failed; the writer is dead.
+    #[error(
+        "can't write to {path}: {source}; recording stopped there, what was written until then stays readable",
+        path = path.display()
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An earlier write failed.
+    #[error("nothing more is written to {path}: an earlier write failed", path = path.display())]
+    Stopped {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such file.
+    #[error("{name} does not exist: make it with `heaptrace record`, or name another file")]
+    Missing {
+        /// The file.
+        name: String,
+    },
+    /// The file can't be opened or read.
+    #[error("can't read {name}: {source}")]
+    Read {
+        /// The file.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file has no bytes.
+    #[error("{name} is empty: its recording never began; make a new one with `heaptrace record`")]
+    Empty {
+        /// The file.
+        name: String,
+    },
+    /// The file is something else.
+    #[error("{name} is not a heaptrace data file: name one that `heaptrace record` wrote")]
+    NotADataFile {
+        /// The file.
+        name: String,
+    },
+    /// The file was written by a later heaptrace.
+    #[error(
+        "{name} has format version {version}, and this heaptrace reads up to {VERSION}: read it with a newer heaptrace"
+    )]
+    Newer {
+        /// The file.
+        name: String,
+        /// Its version.
+        version: u32,
+    },
+    /// The file ends, or is damaged, before anything was recorded.
+    #[error("{name} holds no recording ({why}): make a new one with `heaptrace record`")]
+    NoStart {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+}

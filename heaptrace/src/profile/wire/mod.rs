@@ -1,0 +1,150 @@
+//! The messages inside the data file's chunks, and their conversion from and to plain types.
+//!
+//! Stage: profile. Fields may be added under new tags; a tag never changes its meaning. Knows
+//! nothing of chunks, files and checksums.
+
+mod symbols;
+mod update;
+
+use prost::Message;
+use thiserror::Error;
+
+use super::{Mode, RunInfo};
+
+pub(super) use symbols::SymbolsMessage;
+pub(super) use update::UpdateMessage;
+
+/// A message that decodes, but says something that this version can't know.
+#[derive(Debug, Error)]
+pub(in crate::profile) enum WireError {
+    /// Not a message at all.
+    #[error("undecodable: {0}")]
+    Decode(#[from] prost::DecodeError),
+    /// A value of an enumeration that this version does not have.
+    #[error("unknown {what} {value}")]
+    Unknown {
+        /// The enumeration.
+        what: &'static str,
+        /// The value.
+        value: u32,
+    },
+}
+
+const MODE_EXACT: u32 = 1;
+
+/// [`RunInfo`].
+#[derive(Clone, PartialEq, Message)]
+pub(in crate::profile) struct Start {
+    #[prost(string, tag = "1")]
+    version: String,
+    #[prost(uint32, tag = "2")]
+    mode: u32,
+    #[prost(fixed64, tag = "3")]
+    started_unix_ns: u64,
+    #[prost(string, tag = "4")]
+    target: String,
+    #[prost(string, tag = "5")]
+    kernel: String,
+}
+
+impl From<&RunInfo> for Start {
+    fn from(info: &RunInfo) -> Self {
+        Self {
+            version: info.version.clone(),
+            mode: match info.mode {
+                Mode::Exact => MODE_EXACT,
+            },
+            started_unix_ns: info.started_unix_ns,
+            target: info.target.clone(),
+            kernel: info.kernel.clone(),
+        }
+    }
+}
+
+impl TryFrom<Start> for RunInfo {
+    type Error = WireError;
+
+    fn try_from(start: Start) -> Result<Self, WireError> {
+        Ok(Self {
+            version: start.version,
+            mode: match start.mode {
+                MODE_EXACT => Mode::Exact,
+                value => {
+                    return Err(WireError::Unknown {
+                        what: "recording mode",
+                        value,
+                    });
+                }
+            },
+            started_unix_ns: start.started_unix_ns,
+            target: start.target,
+            kernel: start.kernel,
+        })
+    }
+}
+
+/// The orderly end.
+#[derive(Clone, PartialEq, Message)]
+pub(in crate::profile) struct End {
+    #[prost(uint64, tag = "1")]
+    pub(in crate::profile) duration_ns: u64,
+}
+
+/// Something that goes out in several messages.
+trait Part: Message + Default {
+    /// Says that another part follows.
+    fn set_more(&mut self);
+}
+
+impl Part for UpdateMessage {
+    fn set_more(&mut self) {
+        self.more = true;
+    }
+}
+
+impl Part for SymbolsMessage {
+    fn set_more(&mut self) {
+        self.more = true;
+    }
+}
+
+/// Records, dealt out to messages of bounded size.
+struct Parts<P> {
+    done: Vec<P>,
+    open: P,
+    size: usize,
+    budget: usize,
+}
+
+impl<P: Part> Parts<P> {
+    fn new(budget: usize) -> Self {
+        Self {
+            done: Vec::new(),
+            open: P::default(),
+            size: 0,
+            budget,
+        }
+    }
+
+    /// Adds a record to the list that `list` picks, in a new message where this one is full.
+    fn add<T: Message>(&mut self, record: T, list: impl FnOnce(&mut P) -> &mut Vec<T>) {
+        let size = record.encoded_len() + 6;
+        self.reserve(size);
+        list(&mut self.open).push(record);
+    }
+
+    fn reserve(&mut self, size: usize) {
+        if self.size > 0 && self.size + size > self.budget {
+            let mut full = std::mem::take(&mut self.open);
+            full.set_more();
+            self.done.push(full);
+            self.size = 0;
+        }
+        self.size += size;
+    }
+
+    fn all(mut self) -> Vec<P> {
+        self.done.push(self.open);
+        self.done
+    }
+}

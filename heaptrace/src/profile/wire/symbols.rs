@@ -1,0 +1,89 @@
+//! The messages of a symbol table.
+//!
+//! Stage: profile.
+
+use prost::Message;
+
+use super::Parts;
+use crate::profile::{Frame, StringId, Symbols};
+
+/// [`Symbols`], or a part of them.
+#[derive(Clone, PartialEq, Message)]
+pub(in crate::profile) struct SymbolsMessage {
+    /// Whether the next chunk goes on with these symbols.
+    #[prost(bool, tag = "1")]
+    pub(in crate::profile) more: bool,
+    #[prost(string, repeated, tag = "2")]
+    strings: Vec<String>,
+    #[prost(message, repeated, tag = "3")]
+    locations: Vec<Frames>,
+}
+
+/// The frames of one location.
+#[derive(Clone, PartialEq, Message)]
+struct Frames {
+    #[prost(message, repeated, tag = "1")]
+    frames: Vec<FrameMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FrameMessage {
+    #[prost(uint32, optional, tag = "1")]
+    function: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    file: Option<u32>,
+    #[prost(uint32, tag = "3")]
+    line: u32,
+    #[prost(bool, tag = "4")]
+    inlined: bool,
+}
+
+impl SymbolsMessage {
+    /// Symbols in messages of about `budget` bytes, so that no chunk is too large to be read.
+    pub(in crate::profile) fn parts(symbols: &Symbols, budget: usize) -> Vec<Self> {
+        let mut parts = Parts::<Self>::new(budget);
+        for string in &symbols.strings {
+            parts.reserve(string.len() + 6);
+            parts.open.strings.push(string.clone());
+        }
+        for frames in &symbols.frames {
+            let frames = Frames {
+                frames: frames.iter().map(FrameMessage::from).collect(),
+            };
+            parts.add(frames, |part| &mut part.locations);
+        }
+        parts.all()
+    }
+
+    /// Adds what this part holds to the symbols that it is a part of.
+    pub(in crate::profile) fn merge_into(self, symbols: &mut Symbols) {
+        symbols.strings.extend(self.strings);
+        symbols.frames.extend(
+            self.locations
+                .into_iter()
+                .map(|location| location.frames.into_iter().map(Frame::from).collect()),
+        );
+    }
+}
+
+impl From<&Frame> for FrameMessage {
+    fn from(frame: &Frame) -> Self {
+        Self {
+            function: frame.function.map(|id| id.0),
+            file: frame.file.map(|id| id.0),
+            line: frame.line,
+            inlined: frame.inlined,
+        }
+    }
+}
+
+impl From<FrameMessage> for Frame {
+    fn from(frame: FrameMessage) -> Self {
+        Self {
+            function: frame.function.map(StringId),
+            file: frame.file.map(StringId),
+            line: frame.line,
+            inlined: frame.inlined,
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The messages of an update, and of the tables and records in it.
+//!
+//! Stage: profile.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::{Parts, WireError};
+use crate::join::{
+    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, Totals,
+};
+
+/// [`join::Update`], or a part of one.
+#[derive(Clone, PartialEq, Message)]
+pub(in crate::profile) struct UpdateMessage {
+    /// Whether the next chunk goes on with this update.
+    #[prost(bool, tag = "1")]
+    pub(in crate::profile) more: bool,
+    #[prost(uint64, tag = "2")]
+    elapsed_ns: u64,
+    #[prost(message, repeated, tag = "3")]
+    modules: Vec<Module>,
+    #[prost(message, repeated, tag = "4")]
+    locations: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    stacks: Vec<Stack>,
+    #[prost(message, repeated, tag = "6")]
+    processes: Vec<Process>,
+    #[prost(message, repeated, tag = "7")]
+    sites: Vec<Site>,
+    #[prost(message, optional, tag = "8")]
+    totals: Option<Counters>,
+    #[prost(message, optional, tag = "9")]
+    quality: Option<QualityMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Module {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(bytes = "vec", tag = "2")]
+    build_id: Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    text_start: u64,
+    #[prost(uint64, tag = "4")]
+    text_end: u64,
+    #[prost(uint64, tag = "5")]
+    text_offset: u64,
+    #[prost(string, tag = "6")]
+    root: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint32, optional, tag = "1")]
+    module: Option<u32>,
+    #[prost(uint64, tag = "2")]
+    address: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Stack {
+    #[prost(uint32, repeated, tag = "1")]
+    locations: Vec<u32>,
+    #[prost(uint32, tag = "2")]
+    completeness: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Counters {
+    #[prost(uint64, tag = "1")]
+    allocations: u64,
+    #[prost(uint64, tag = "2")]
+    allocated_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    frees: u64,
+    #[prost(uint64, tag = "4")]
+    freed_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    live_allocations: u64,
+    #[prost(uint64, tag = "6")]
+    live_bytes: u64,
+    #[prost(uint64, tag = "7")]
+    peak_live_bytes: u64,
+    #[prost(uint64, tag = "8")]
+    temporary_allocations: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Allocator {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(string, tag = "2")]
+    kind: String,
+    #[prost(string, repeated, tag = "3")]
+    hooks: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Process {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(uint32, tag = "2")]
+    pid: u32,
+    #[prost(uint64, tag = "3")]
+    start_time_ns: u64,
+    #[prost(string, tag = "4")]
+    command: String,
+    #[prost(string, tag = "5")]
+    cgroup: String,
+    #[prost(bool, tag = "6")]
+    ended: bool,
+    #[prost(message, optional, tag = "7")]
+    totals: Option<Counters>,
+    #[prost(uint64, tag = "8")]
+    untracked_frees: u64,
+    #[prost(uint64, tag = "9")]
+    failed_allocations: u64,
+    #[prost(message, repeated, tag = "10")]
+    allocators: Vec<Allocator>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Site {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(uint32, tag = "2")]
+    process: u32,
+    #[prost(uint32, tag = "3")]
+    stack: u32,
+    #[prost(message, optional, tag = "4")]
+    totals: Option<Counters>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct QualityMessage {
+    #[prost(uint64, tag = "1")]
+    samples: u64,
+    #[prost(btree_map = "string, uint64", tag = "2")]
+    lost: BTreeMap<String, u64>,
+    #[prost(uint64, tag = "3")]
+    untracked_frees: u64,
+    #[prost(uint64, tag = "4")]
+    failed_allocations: u64,
+    #[prost(uint64, tag = "5")]
+    stacks_complete: u64,
+    #[prost(uint64, tag = "6")]
+    stacks_truncated: u64,
+    #[prost(uint64, tag = "7")]
+    stacks_broken: u64,
+    #[prost(uint64, tag = "8")]
+    kernel_map_bytes: u64,
+}
+
+impl UpdateMessage {
+    /// An update in messages of about `budget` bytes, so that no chunk is too large to be read.
+    pub(in crate::profile) fn parts(update: &join::Update, budget: usize) -> Vec<Self> {
+        let mut parts = Parts::<Self>::new(budget);
+        for module in &update.modules {
+            parts.add(Module::from(module), |part| &mut part.modules);
+        }
+        for location in &update.locations {
+            parts.add(Location::from(location), |part| &mut part.locations);
+        }
+        for stack in &update.stacks {
+            parts.add(Stack::from(stack), |part| &mut part.stacks);
+        }
+        for (id, process) in &update.processes {
+            parts.add(Process::new(*id, process), |part| &mut part.processes);
+        }
+        for (id, site) in &update.sites {
+            parts.add(Site::new(*id, site), |part| &mut part.sites);
+        }
+        let mut parts = parts.all();
+        if let Some(last) = parts.last_mut() {
+            last.more = false;
+            last.elapsed_ns = update.elapsed_ns;
+            last.totals = Some(update.totals.into());
+            last.quality = Some((&update.quality).into());
+        }
+        parts
+    }
+
+    /// Adds what this part holds to the update that it is a part of.
+    pub(in crate::profile) fn merge_into(self, update: &mut join::Update) -> Result<(), WireError> {
+        update.elapsed_ns = self.elapsed_ns;
+        update
+            .modules
+            .extend(self.modules.into_iter().map(Into::into));
+        update
+            .locations
+            .extend(self.locations.into_iter().map(join::Location::from));
+        for stack in self.stacks {
+            update.stacks.push(stack.try_into()?);
+        }
+        update
+            .processes
+            .extend(self.processes.into_iter().map(Process::into_plain));
+        update
+            .sites
+            .extend(self.sites.into_iter().map(Site::into_plain));
+        update.totals = self.totals.unwrap_or_default().into();
+        update.quality = self.quality.unwrap_or_default().into();
+        Ok(())
+    }
+}
+
+impl From<&join::Module> for Module {
+    fn from(module: &join::Module) -> Self {
+        Self {
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            text_start: module.text_start,
+            text_end: module.text_end,
+            text_offset: module.text_offset,
+            root: module.root.clone(),
+        }
+    }
+}
+
+impl From<Module> for join::Module {
+    fn from(module: Module) -> Self {
+        Self {
+            path: module.path,
+            build_id: module.build_id,
+            text_start: module.text_start,
+            text_end: module.text_end,
+            text_offset: module.text_offset,
+            root: module.root,
+        }
+    }
+}
+
+impl From<&join::Location> for Location {
+    fn from(location: &join::Location) -> Self {
+        Self {
+            module: location.module.map(|id| id.0),
+            address: location.address,
+        }
+    }
+}
+
+impl From<Location> for join::Location {
+    fn from(location: Location) -> Self {
+        Self {
+            module: location.module.map(ModuleId),
+            address: location.address,
+        }
+    }
+}
+
+impl From<&join::Stack> for Stack {
+    fn from(stack: &join::Stack) -> Self {
+        Self {
+            locations: stack.locations.iter().map(|id| id.0).collect(),
+            completeness: match stack.completeness {
+                Completeness::Complete => 1,
+                Completeness::Truncated => 2,
+                Completeness::Broken => 3,
+            },
+        }
+    }
+}
+
+impl TryFrom<Stack> for join::Stack {
+    type Error = WireError;
+
+    fn try_from(stack: Stack) -> Result<Self, WireError> {
+        Ok(Self {
+            locations: stack.locations.into_iter().map(LocationId).collect(),
+            completeness: match stack.completeness {
+                1 => Completeness::Complete,
+                2 => Completeness::Truncated,
+                3 => Completeness::Broken,
+                value => {
+                    return Err(WireError::Unknown {
+                        what: "stack completeness",
+                        value,
+                    });
+                }
+            },
+        })
+    }
+}
+
+impl From<Totals> for Counters {
+    fn from(totals: Totals) -> Self {
+        Self {
+            allocations: totals.allocations,
+            allocated_bytes: totals.allocated_bytes,
+            frees: totals.frees,
+            freed_bytes: totals.freed_bytes,
+            live_allocations: totals.live_allocations,
+            live_bytes: totals.live_bytes,
+            peak_live_bytes: totals.peak_live_bytes,
+            temporary_allocations: totals.temporary_allocations,
+        }
+    }
+}
+
+impl From<Counters> for Totals {
+    fn from(counters: Counters) -> Self {
+        Self {
+            allocations: counters.allocations,
+            allocated_bytes: counters.allocated_bytes,
+            frees: counters.frees,
+            freed_bytes: counters.freed_bytes,
+            live_allocations: counters.live_allocations,
+            live_bytes: counters.live_bytes,
+            peak_live_bytes: counters.peak_live_bytes,
+            temporary_allocations: counters.temporary_allocations,
+        }
+    }
+}
+
+impl Process {
+    fn new(id: ProcessId, process: &join::Process) -> Self {
+        Self {
+            id: id.0,
+            pid: process.pid,
+            start_time_ns: process.start_time_ns,
+            command: process.command.clone(),
+            cgroup: process.cgroup.clone(),
+            ended: process.ended,
+            totals: Some(process.totals.into()),
+            untracked_frees: process.untracked_frees,
+            failed_allocations: process.failed_allocations,
+            allocators: process
+                .allocators
+                .iter()
+                .map(|allocator| Allocator {
+                    path: allocator.path.clone(),
+                    kind: allocator.kind.clone(),
+                    hooks: allocator.hooks.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    fn into_plain(self) -> (ProcessId, join::Process) {
+        let process = join::Process {
+            pid: self.pid,
+            start_time_ns: self.start_time_ns,
+            command: self.command,
+            cgroup: self.cgroup,
+            ended: self.ended,
+            totals: self.totals.unwrap_or_default().into(),
+            untracked_frees: self.untracked_frees,
+            failed_allocations: self.failed_allocations,
+            allocators: self
+                .allocators
+                .into_iter()
+                .map(|allocator| join::Allocator {
+                    path: allocator.path,
+                    kind: allocator.kind,
+                    hooks: allocator.hooks,
+                })
+                .collect(),
+        };
+        (ProcessId(self.id), process)
+    }
+}
+
+impl Site {
+    fn new(id: SiteId, site: &join::Site) -> Self {
+        Self {
+            id: id.0,
+            process: site.process.0,
+            stack: site.stack.0,
+            totals: Some(site.totals.into()),
+        }
+    }
+
+    fn into_plain(self) -> (SiteId, join::Site) {
+        let site = join::Site {
+            process: ProcessId(self.process),
+            stack: StackId(self.stack),
+            totals: self.totals.unwrap_or_default().into(),
+        };
+        (SiteId(self.id), site)
+    }
+}
+
+impl From<&Quality> for QualityMessage {
+    fn from(quality: &Quality) -> Self {
+        Self {
+            samples: quality.samples,
+            lost: quality.lost.clone(),
+            untracked_frees: quality.untracked_frees,
+            failed_allocations: quality.failed_allocations,
+            stacks_complete: quality.stacks_complete,
+            stacks_truncated: quality.stacks_truncated,
+            stacks_broken: quality.stacks_broken,
+            kernel_map_bytes: quality.kernel_map_bytes,
+        }
+    }
+}
+
+impl From<QualityMessage> for Quality {
+    fn from(quality: QualityMessage) -> Self {
+        Self {
+            samples: quality.samples,
+            lost: quality.lost,
+            untracked_frees: quality.untracked_frees,
+            failed_allocations: quality.failed_allocations,
+            stacks_complete: quality.stacks_complete,
+            stacks_truncated: quality.stacks_truncated,
+            stacks_broken: quality.stacks_broken,
+            kernel_map_bytes: quality.kernel_map_bytes,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A run, from attaching to its last update: the only place that wires the stages.
+//!
+//! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
+
+mod drain;
+mod stop;
+mod targets;
+
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use tokio::time::MissedTickBehavior;
+
+use crate::config::RunConfig;
+use crate::join::{Joiner, OpenFiles, Update};
+use crate::probes::attach::Probes;
+use crate::probes::capabilities;
+use crate::probes::guardian::Guardian;
+use crate::probes::launch::Held;
+use crate::probes::program::Program;
+use crate::probes::tracefs::Tracefs;
+use crate::profile::{Mode, RunInfo};
+use crate::sys;
+use drain::Drain;
+use stop::{Stop, Stopper};
+
+/// How often the sideband is read where the ring gives no occasion to.
+const SIDEBAND_TICK: Duration = Duration::from_millis(100);
+
+/// Whoever wants to know what a run finds. An error ends the run, in order.
+pub trait Observer {
+    /// The run begins.
+    fn started(&mut self, info: &RunInfo) -> Result<()>;
+    /// What changed since the last call; also called once at the end. The files are those that
+    /// names can be looked up in.
+    fn update(&mut self, update: Update, files: &OpenFiles) -> Result<()>;
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it was made.
+    pub info: RunInfo,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Exit status of a launched command that has ended.
+    pub exit: Option<ExitStatus>,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+    /// The files in which names can be looked up.
+    pub files: OpenFiles,
+    /// What the user should know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Traces as asked, until the targets end, the time is over or a signal comes.
+pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
+    capabilities::require()?;
+    targets::check(&config.target)?;
+    sys::raise_open_files();
+    let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
+    // Forks, so it comes before anything that starts a thread.
+    let _guardian = Guardian::start(&tracefs).context("can't start the guardian process")?;
+    let held = targets::launch(&config.target)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("can't start the event loop")?;
+    runtime.block_on(trace(config, observer, tracefs, held))
+}
+
+async fn trace(
+    config: &RunConfig,
+    observer: &mut dyn Observer,
+    tracefs: Tracefs,
+    held: Option<Held>,
+) -> Result<Finished> {
+    // Before anything is attached: Ctrl-C must never leave a target half probed.
+    let mut stopper = Stopper::new(config.duration)?;
+    let mut program = Program::load(config)?;
+    if config.verbose {
+        drain::log(&mut program)?;
+    }
+    let mut joiner = Joiner::new(targets::follows_all(&config.target));
+    let mut drain = Drain::new(&mut program)?;
+    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes);
+    targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
+    tracing::info!("{} descriptors of probes are open", probes.count());
+
+    let info = run_info(config)?;
+    observer.started(&info)?;
+    let begin = Instant::now();
+    program.set_gate(true)?;
+    let mut child: Option<Child> = held.map(Held::release).transpose()?;
+    stopper.watch(&config.target, child.as_ref())?;
+
+    let mut updates = tokio::time::interval(config.interval);
+    updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(SIDEBAND_TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failure = None;
+    let stop = loop {
+        tokio::select! {
+            stop = stopper.wait() => break stop,
+            _ = updates.tick() => {
+                drain.refresh(&mut program, &mut joiner)?;
+                let update = joiner.take_update(elapsed(begin));
+                if let Err(error) = observer.update(update, joiner.files()) {
+                    failure = Some(error);
+                    break Stop::Failed;
+                }
+            }
+            _ = ticks.tick() => drain.pass(&mut joiner),
+            ready = drain.ready() => {
+                ready?;
+                drain.pass(&mut joiner);
+                // What only waits for its turn gets it, also where events never pause.
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+
+    // From here on nothing more is recorded, whatever is still attached.
+    program.set_gate(false)?;
+    let closing = std::thread::spawn(move || probes.close());
+    let duration_ns = elapsed(begin);
+    let mut notes = Vec::new();
+    let exit = stop::reap(child.as_mut(), stop, &mut notes);
+    drain.finish(&mut program, &mut joiner)?;
+    let update = joiner.take_update(duration_ns);
+    if closing.join().is_err() {
+        notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    observer.update(update, joiner.files())?;
+    stop::restore_interrupt();
+    Ok(Finished {
+        info,
+        duration_ns,
+        exit,
+        interrupted: stop == Stop::Signal,
+        files: joiner.into_files(),
+        notes,
+    })
+}
+
+fn run_info(config: &RunConfig) -> Result<RunInfo> {
+    let started = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .context("/proc/sys/kernel/osrelease")?;
+    Ok(RunInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        mode: Mode::Exact,
+        started_unix_ns: started,
+        target: config.target.describe(),
+        kernel: kernel.trim().to_owned(),
+    })
+}
+
+fn elapsed(begin: Instant) -> u64 {
+    begin.elapsed().as_nanos() as u64
+}

@@ -1,0 +1,185 @@
+//! The two streams of events, read in step.
+//!
+//! Part of the session. The order is what matters: a batch of the ring is taken first, then all of
+//! the sideband, and only then is either joined. So every mapping that a stack of the batch can go
+//! through is known before the stack.
+
+use anyhow::{Context as _, Result};
+use aya::maps::{MapData, RingBuf};
+use heaptrace_common::counters::Counter;
+use tokio::io::unix::AsyncFd;
+
+use crate::events::record::{self, Event};
+use crate::events::sideband::Sideband;
+use crate::join::Joiner;
+use crate::probes::program::{PodBlockKey, Program};
+use crate::sys;
+
+/// Most events of a batch; a batch is a few megabytes at most.
+const BATCH: usize = 1 << 16;
+
+/// Reads the streams of a run.
+pub(super) struct Drain {
+    ring: AsyncFd<RingBuf<MapData>>,
+    sideband: Sideband,
+    batch: Vec<Event>,
+    undecoded: u64,
+    /// Marks that were found so far, of frees and of process ends.
+    swept: [u64; 2],
+}
+
+impl Drain {
+    pub(super) fn new(program: &mut Program) -> Result<Self> {
+        Ok(Self {
+            ring: sys::when_readable(program.take_ring()?)?,
+            sideband: Sideband::open().context("can't follow the mappings of processes (perf)")?,
+            batch: Vec::new(),
+            undecoded: 0,
+            swept: [0; 2],
+        })
+    }
+
+    /// Waits until the ring has something.
+    pub(super) async fn ready(&self) -> Result<()> {
+        self.ring.readable().await?.clear_ready();
+        Ok(())
+    }
+
+    /// Joins what there is, a batch at a time; returns once the ring was found empty, or when a
+    /// few batches are done.
+    pub(super) fn pass(&mut self, joiner: &mut Joiner) {
+        const BATCHES: usize = 8;
+        for _ in 0..BATCHES {
+            if self.batch(joiner) {
+                return;
+            }
+        }
+    }
+
+    /// Joins one batch; true if the ring was found empty.
+    fn batch(&mut self, joiner: &mut Joiner) -> bool {
+        let before = monotonic_now();
+        let ring = self.ring.get_mut();
+        while self.batch.len() < BATCH {
+            let Some(bytes) = ring.next() else { break };
+            match record::decode(&bytes) {
+                Ok(event) => self.batch.push(event),
+                Err(error) => {
+                    self.undecoded += 1;
+                    tracing::warn!("{error}");
+                }
+            }
+        }
+        let was_emptied = self.batch.len() < BATCH;
+        for event in self.sideband.drain() {
+            joiner.sideband(event);
+        }
+        for event in self.batch.drain(..) {
+            joiner.event(event);
+        }
+        if was_emptied {
+            joiner.settle(before);
+        }
+        was_emptied
+    }
+
+    /// Brings in what is not in the streams: the kernel's counters and marks.
+    pub(super) fn refresh(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
+        let counters = program.counters()?;
+        for counter in Counter::ALL.iter().filter(|counter| counter.is_loss()) {
+            joiner.set_lost(counter.name(), counters[*counter as usize]);
+        }
+        joiner.set_lost("undecoded", self.undecoded);
+        joiner.set_lost("sideband", self.sideband.lost());
+        let count = |counter: Counter| counters[counter as usize];
+        // An allocation that is lost proves the block freed that stood at its address, and marks it.
+        let marked = [
+            count(Counter::FreesMarked) + count(Counter::RingFull),
+            count(Counter::EndsMarked),
+        ];
+        if marked[0] > self.swept[0] {
+            self.sweep_blocks(program, joiner)?;
+            self.swept[0] = marked[0];
+        }
+        if marked[1] > self.swept[1] {
+            sweep_ends(program, joiner)?;
+            self.swept[1] = marked[1];
+        }
+        for entry in program.processes()?.iter() {
+            // A process may end while its entry is read.
+            if let Ok((_, state)) = entry {
+                joiner.set_process_counters(state.0.process, state.0.failed, state.0.untracked);
+            }
+        }
+        program.forget_blocks(joiner.take_orphans())
+    }
+
+    /// Joins the frees whose events found no place in the ring.
+    fn sweep_blocks(&mut self, program: &Program, joiner: &mut Joiner) -> Result<()> {
+        // The allocations of these blocks stand in the ring before their frees were marked.
+        while !self.batch(joiner) {}
+        let marked: Vec<PodBlockKey> = program
+            .live()?
+            .iter()
+            .filter_map(Result::ok)
+            .filter(|(_, block)| block.0.freed_at != 0)
+            .map(|(key, _)| key)
+            .collect();
+        for key in marked {
+            // The block may meanwhile have been replaced by a new one at its address: then that is
+            // what is taken out here. Its free will be missed, so it is joined as freed now: a
+            // live block less, which is counted, but never a leak that is none.
+            if let Some(block) = program.take_block(&key)? {
+                if block.freed_at == 0 {
+                    while !self.batch(joiner) {}
+                    joiner.lost_one("swept_live");
+                }
+                joiner.swept(key.0.process, block.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins everything that is left. The gate must be closed.
+    pub(super) fn finish(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
+        // A program that had passed the gate before it closed may still be writing.
+        const GRACE: std::time::Duration = std::time::Duration::from_millis(5);
+        while !self.batch(joiner) {}
+        std::thread::sleep(GRACE);
+        while !self.batch(joiner) {}
+        self.refresh(program, joiner)
+    }
+}
+
+/// Joins the ends of processes whose events found no place in the ring.
+fn sweep_ends(program: &Program, joiner: &mut Joiner) -> Result<()> {
+    let ended: Vec<u64> = program.ended()?.keys().filter_map(Result::ok).collect();
+    for serial in ended {
+        if let Some(end) = program.take_end(serial)? {
+            joiner.event(Event::ProcessEnd(end));
+        }
+    }
+    Ok(())
+}
+
+/// Shows what the kernel program says of itself.
+pub(super) fn log(program: &mut Program) -> Result<()> {
+    let mut logger = sys::when_readable(program.logger()?)?;
+    tokio::spawn(async move {
+        while let Ok(mut guard) = logger.readable_mut().await {
+            guard.get_inner_mut().flush();
+            guard.clear_ready();
+        }
+    });
+    Ok(())
+}
+
+fn monotonic_now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,118 @@
+//! Turns mangled C++ and Rust names into readable ones, with a bound.
+//!
+//! Stage: symbolize. A mangled name is a program: a few hundred bytes of back references can ask for
+//! more text than there is memory, so what is written is cut at a limit.
+
+use std::fmt;
+
+/// Longest name, in bytes; the longest real ones, of expression templates, are near it.
+pub(super) const MAX_NAME: usize = 16 << 10;
+
+/// The readable form of a name, or the name itself.
+pub(super) fn demangle(name: &str) -> String {
+    if name.len() <= MAX_NAME {
+        if let Ok(symbol) = rustc_demangle::try_demangle(name) {
+            // `#` leaves out the hash, which says nothing to a reader.
+            return Limited::collect(|out| fmt::Write::write_fmt(out, format_args!("{symbol:#}")))
+                .unwrap_or_else(|| name.to_owned());
+        }
+        if let Some(text) = cpp(name) {
+            return text;
+        }
+    }
+    cut(name.to_owned())
+}
+
+/// Whether a name is one that a C++ or Rust compiler made up.
+pub(super) fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
+
+fn cpp(name: &str) -> Option<String> {
+    // Anything else that parses is a type: a C function `i` would become `int`.
+    if !name.starts_with("_Z") && !name.starts_with("___Z") {
+        return None;
+    }
+    let symbol = cpp_demangle::Symbol::new(name).ok()?;
+    let options = cpp_demangle::DemangleOptions::new();
+    Limited::collect(|out| symbol.structured_demangle(out, &options))
+}
+
+fn cut(mut name: String) -> String {
+    if name.len() > MAX_NAME {
+        name.truncate(name.floor_char_boundary(MAX_NAME));
+        name.push('…');
+    }
+    name
+}
+
+/// Text up to the limit; more is an error, which makes the writer stop.
+struct Limited {
+    text: String,
+    full: bool,
+}
+
+impl Limited {
+    /// What was written, cut if it was too much; `None` if the writer failed by itself.
+    fn collect(write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<String> {
+        let mut out = Self {
+            text: String::new(),
+            full: false,
+        };
+        let result = write(&mut out);
+        (out.full || result.is_ok() && !out.text.is_empty()).then(|| cut(out.text))
+    }
+}
+
+impl fmt::Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len() > MAX_NAME {
+            self.full = true;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check names of each language, and that C names stay as they are.
+    #[test]
+    fn languages() {
+        for (mangled, readable) in [
+            ("_Znwm", "operator new(unsigned long)"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backEOi",
+                "std::vector<int, std::allocator<int> >::push_back(int&&)",
+            ),
+            (
+                "_ZN5alloc5alloc15exchange_malloc17h0123456789abcdefE",
+                "alloc::alloc::exchange_malloc",
+            ),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("i", "i"),
+            ("main", "main"),
+            ("_Zbroken", "_Zbroken"),
+            ("", ""),
+        ] {
+            assert_eq!(demangle(mangled), readable);
+        }
+    }
+
+    /// Check that a name whose substitutions double it at each step ends at the limit.
+    #[test]
+    fn bomb() {
+        // f(pair<int,int>, pair<that,that>, pair<those,those>, …): each parameter is two of the last.
+        let mut name = "_Z1f4pairIiiE".to_owned();
+        for last in "0123456789ABCDEFGHIJKLMNOPQRS".chars() {
+            name.push_str(&format!("S_IS{last}_S{last}_E"));
+        }
+        let text = demangle(&name);
+        assert!(text.starts_with("f(pair<int, int>, pair<pair<int, int>"));
+        assert!(text.len() <= MAX_NAME + 4 && text.len() > MAX_NAME / 2);
+        assert_eq!(demangle(&"x".repeat(1 << 20)).len(), MAX_NAME + 3);
+    }
+}

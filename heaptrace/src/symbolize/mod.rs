@@ -1,0 +1,15 @@
+//! Stage symbolize: code addresses get the names of their functions, files and lines.
+//!
+//! Knows the profile's tables of modules and locations, and nothing of what is done with names.
+
+mod debug_file;
+mod demangle;
+mod elf;
+mod files;
+mod quiet;
+mod symbolizer;
+#[cfg(test)]
+mod tests;
+
+pub use files::{ModuleFiles, OnDisk};
+pub use symbolizer::Symbolizer;

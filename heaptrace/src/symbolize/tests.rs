@@ -1,0 +1,450 @@
+//! Tests of the symbolizer with files that a compiler made, against binutils.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::elf::{ElfFacts, open_regular};
+use super::*;
+use crate::join::{Location, LocationId, Module, ModuleId};
+use crate::profile::{Mode, Profile, RunInfo, Symbols};
+
+const C: &str = r#"
+#include <stdlib.h>
+void *volatile sink;
+static inline __attribute__((always_inline)) void *innermost(size_t n) {
+    return malloc(n + 1);
+}
+static inline __attribute__((always_inline)) void *middle(size_t n) {
+    void *p = innermost(n * 2);
+    sink = p;
+    return p;
+}
+__attribute__((noinline)) static void *hidden(size_t n) {
+    void *p = malloc(n * 3);
+    sink = p;
+    return p;
+}
+__attribute__((noinline)) void *outer(size_t n) {
+    void *p = middle(n);
+    sink = hidden(n);
+    return p;
+}
+int main(int argc, char **argv) { return outer(argc) == 0; }
+"#;
+
+const CPP: &str = r#"
+#include <memory>
+#include <string>
+#include <vector>
+namespace shop {
+template <typename T> struct Shelf {
+    std::vector<T> items;
+    __attribute__((noinline)) void put(const T &item) { items.push_back(item); }
+};
+}
+int main(int argc, char **) {
+    shop::Shelf<std::string> shelf;
+    for (int i = 0; i < argc; i++) shelf.put(std::string(100, 'x'));
+    auto p = std::make_unique<std::vector<int>>(argc);
+    return shelf.items.size() + p->size();
+}
+"#;
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn compile(dir: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let extension = if compiler == "g++" { "cc" } else { "c" };
+    let input = dir.join(format!("fixture.{extension}"));
+    std::fs::write(&input, source).unwrap();
+    let output = dir.join("fixture");
+    let mut args = vec!["-O2", "-Wl,--build-id", "-no-pie", "-o"];
+    args.extend([output.to_str().unwrap(), input.to_str().unwrap()]);
+    args.extend(flags);
+    run(compiler, &args);
+    output
+}
+
+/// Link-time addresses within each call instruction of a file's own code.
+fn calls(path: &Path) -> Vec<u64> {
+    let listing = run(
+        "objdump",
+        &["-d", "--no-show-raw-insn", path.to_str().unwrap()],
+    );
+    let mut calls = Vec::new();
+    let mut after_call = false;
+    for line in listing.lines() {
+        let Some((address, text)) = line.trim_start().split_once(":\t") else {
+            after_call = false;
+            continue;
+        };
+        let address = u64::from_str_radix(address, 16).unwrap();
+        if after_call {
+            calls.push(address - 1);
+        }
+        after_call = text.starts_with("call") && text.contains('<');
+    }
+    calls
+}
+
+fn module(path: &Path) -> Module {
+    let facts = open_regular(path).and_then(|file| ElfFacts::read(&file));
+    Module {
+        path: path.to_str().unwrap().to_owned(),
+        build_id: facts.unwrap_or_default().build_id,
+        ..Module::default()
+    }
+}
+
+/// A profile of one module with these link-time addresses, which become file offsets.
+fn profile(module: Module, addresses: &[u64]) -> Profile {
+    let mut profile = Profile::new(RunInfo {
+        version: String::new(),
+        mode: Mode::Exact,
+        started_unix_ns: 0,
+        target: String::new(),
+        kernel: String::new(),
+    });
+    let facts = open_regular(Path::new(&module.path))
+        .and_then(|file| ElfFacts::read(&file))
+        .unwrap_or_default();
+    profile.locations = addresses
+        .iter()
+        .map(|address| Location {
+            module: Some(ModuleId(0)),
+            address: facts.offset(*address).unwrap_or(*address),
+        })
+        .collect();
+    profile.modules.push(module);
+    profile
+}
+
+fn all(profile: &Profile) -> impl Iterator<Item = LocationId> + use<> {
+    (0..profile.locations.len() as u32).map(LocationId)
+}
+
+/// A frame with its texts: function, file, line, whether it is inlined.
+type Plain = (Option<String>, Option<String>, u32, bool);
+
+fn plain(symbols: &Symbols, location: u32) -> Vec<Plain> {
+    symbols
+        .frames(LocationId(location))
+        .iter()
+        .map(|frame| {
+            (
+                frame.function.map(|id| symbols.text(id).to_owned()),
+                frame.file.map(|id| symbols.text(id).to_owned()),
+                frame.line,
+                frame.inlined,
+            )
+        })
+        .collect()
+}
+
+fn functions(symbols: &Symbols, location: u32) -> Vec<String> {
+    plain(symbols, location)
+        .into_iter()
+        .map(|frame| frame.0.unwrap_or_else(|| "?".to_owned()))
+        .collect()
+}
+
+/// What addr2line says, in the same form.
+fn addr2line(path: &Path, address: u64) -> Vec<Plain> {
+    let text = run(
+        "addr2line",
+        &[
+            "-ifC",
+            "-e",
+            path.to_str().unwrap(),
+            &format!("{address:#x}"),
+        ],
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    let count = lines.len() / 2;
+    lines
+        .chunks(2)
+        .enumerate()
+        .map(|(i, pair)| {
+            let place = pair[1].split(" (discriminator").next().unwrap();
+            let (file, line) = place.rsplit_once(':').unwrap();
+            (
+                (pair[0] != "??").then(|| pair[0].to_owned()),
+                (file != "??").then(|| file.to_owned()),
+                line.parse().unwrap_or(0),
+                i + 1 < count,
+            )
+        })
+        .collect()
+}
+
+/// Check that at every call of a C program, functions, files, lines and inlining are those that
+/// addr2line gives, with three functions at the inlined malloc.
+#[test]
+fn c_against_addr2line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "gcc", C, &["-g"]);
+    let calls = calls(&path);
+    let profile = profile(module(&path), &calls);
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    let symbols = symbolizer.into_symbols();
+    let mut deepest = Vec::new();
+    let mut compared = 0;
+    for (i, address) in calls.iter().enumerate() {
+        let expected = addr2line(&path, *address);
+        // The C runtime's own start code has no DWARF.
+        if expected[0].2 == 0 {
+            continue;
+        }
+        compared += 1;
+        assert_eq!(plain(&symbols, i as u32), expected, "at {address:#x}");
+        if expected.len() > deepest.len() {
+            deepest = functions(&symbols, i as u32);
+        }
+    }
+    assert!(compared >= 4, "{compared} calls compared");
+    assert_eq!(deepest, ["innermost", "middle", "outer"]);
+}
+
+/// Check the same of a C++ program: places and inlining everywhere, and the names that users know.
+#[test]
+fn cpp_against_addr2line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "g++", CPP, &["-g"]);
+    let calls = calls(&path);
+    let profile = profile(module(&path), &calls);
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    let symbols = symbolizer.into_symbols();
+    let mut names = Vec::new();
+    let mut inlined = 0;
+    for (i, address) in calls.iter().enumerate() {
+        let expected = addr2line(&path, *address);
+        if expected[0].2 == 0 {
+            continue;
+        }
+        let places = |frames: Vec<Plain>| -> Vec<_> {
+            frames
+                .into_iter()
+                .map(|(_, file, line, inlined)| {
+                    // addr2line leaves `..` in paths as blazesym does, but not `.`.
+                    (
+                        file.map(|file| PathBuf::from(file).components().collect::<PathBuf>()),
+                        line,
+                        inlined,
+                    )
+                })
+                .collect()
+        };
+        inlined += expected.len() - 1;
+        assert_eq!(
+            places(plain(&symbols, i as u32)),
+            places(expected),
+            "at {address:#x}"
+        );
+        names.extend(functions(&symbols, i as u32));
+    }
+    assert!(inlined > 10, "{inlined} inlined frames compared");
+    assert!(
+        names
+            .iter()
+            .any(|name| name.starts_with("shop::Shelf<std::") && name.contains("::put(")),
+        "{names:?}"
+    );
+}
+
+/// Check that an exported function of a stripped library gets its name, and that a file whose build
+/// id is not the recorded one gives no names.
+#[test]
+fn libc() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let path = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| &line[at..]))
+        .find(|path| path.ends_with("/libc.so.6"))
+        .unwrap();
+    let symbols = run("nm", &["-D", path]);
+    let malloc = symbols
+        .lines()
+        .find(|line| line.ends_with(" malloc") || line.contains(" malloc@@"))
+        .unwrap();
+    let malloc = u64::from_str_radix(malloc.split(' ').next().unwrap(), 16).unwrap();
+    let mut libc = module(Path::new(path));
+    let known = profile(libc.clone(), &[malloc + 9]);
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&known, &OnDisk, [LocationId(0)]);
+    let names = functions(symbolizer.symbols(), 0);
+    assert!(
+        matches!(
+            names.last().map(String::as_str),
+            Some("malloc" | "__libc_malloc" | "__GI___libc_malloc")
+        ),
+        "{names:?}"
+    );
+
+    libc.build_id[0] ^= 1;
+    let replaced = profile(libc, &[malloc + 9]);
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&replaced, &OnDisk, [LocationId(0)]);
+    assert_eq!(functions(symbolizer.symbols(), 0), ["?"]);
+}
+
+/// Check that a Rust function has its path, also where DWARF was cut down to line tables, as this
+/// very program's is.
+#[test]
+fn rust() {
+    let function: fn(&str) -> String = demangle::demangle;
+    let address = function as usize as u64 + 4;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let hex = |text| u64::from_str_radix(text, 16).unwrap();
+    let (path, offset) = maps
+        .lines()
+        .find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (start, end) = fields[0].split_once('-')?;
+            let path = *fields.get(5)?;
+            (hex(start)..hex(end))
+                .contains(&address)
+                .then(|| (path.to_owned(), address - hex(start) + hex(fields[2])))
+        })
+        .unwrap();
+    let mut profile = profile(module(Path::new(&path)), &[0]);
+    profile.locations[0].address = offset;
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&profile, &OnDisk, [LocationId(0)]);
+    let frames = plain(symbolizer.symbols(), 0);
+    let (function, file, _, inlined) = frames.last().unwrap();
+    assert_eq!(
+        function.as_deref(),
+        Some("heaptrace::symbolize::demangle::demangle")
+    );
+    assert!(file.as_ref().unwrap().ends_with("symbolize/demangle.rs"));
+    assert!(!inlined);
+}
+
+/// The address just behind a symbol's beginning.
+fn in_function(path: &Path, name: &str) -> u64 {
+    let symbols = run("nm", &[path.to_str().unwrap()]);
+    let line = symbols
+        .lines()
+        .find(|line| line.ends_with(&format!(" {name}")))
+        .unwrap();
+    u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap() + 1
+}
+
+/// Check that a stripped file gives no name rather than a wrong one, and the right ones once its
+/// debug file is beside it or in a debug folder; a debug file of another build is not believed.
+#[test]
+fn stripped_and_debug_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "gcc", C, &["-g", "-rdynamic"]);
+    let addresses = [in_function(&path, "hidden"), in_function(&path, "outer")];
+    let whole = dir.path().join("whole");
+    std::fs::copy(&path, &whole).unwrap();
+    run("strip", &[path.to_str().unwrap()]);
+    let names = |debug_dirs: Vec<PathBuf>| {
+        let profile = profile(module(&path), &addresses);
+        let mut symbolizer = Symbolizer::with_debug_dirs(debug_dirs);
+        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+        let symbols = symbolizer.into_symbols();
+        (functions(&symbols, 0), plain(&symbols, 1)[0].clone())
+    };
+    let (hidden, outer) = names(vec![]);
+    assert_eq!(hidden, ["?"]);
+    assert_eq!(outer, (Some("outer".to_owned()), None, 0, false));
+
+    // By build id, in a debug folder.
+    let id: String = module(&path)
+        .build_id
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let debug_dir = dir.path().join("debug");
+    let by_id = debug_dir.join(".build-id").join(&id[..2]);
+    std::fs::create_dir_all(&by_id).unwrap();
+    let debug_file = by_id.join(format!("{}.debug", &id[2..]));
+    let [whole_arg, debug_arg] = [&whole, &debug_file].map(|path| path.to_str().unwrap());
+    run("objcopy", &["--only-keep-debug", whole_arg, debug_arg]);
+    let (hidden, outer) = names(vec![debug_dir]);
+    assert_eq!(hidden, ["hidden"]);
+    assert!(outer.1.unwrap().ends_with("/fixture.c"));
+    assert!((16..20).contains(&outer.2), "{}", outer.2);
+
+    // By name, beside it.
+    let beside = dir.path().join("fixture.debug");
+    std::fs::copy(&debug_file, &beside).unwrap();
+    let link = format!("--add-gnu-debuglink={}", beside.to_str().unwrap());
+    run("objcopy", &[&link, path.to_str().unwrap()]);
+    assert_eq!(names(vec![]).0, ["hidden"]);
+
+    // Of another build.
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let built = compile(&other, "gcc", &C.replace("n * 3", "n * 5"), &["-g"]);
+    std::fs::copy(built, &beside).unwrap();
+    assert_eq!(names(vec![]).0, ["?"]);
+}
+
+/// Check that what was looked up once is not looked up again, even where nothing was found.
+#[test]
+fn incremental() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "gcc", C, &["-g"]);
+    let address = in_function(&path, "outer");
+    let profile = profile(module(&path), &[address, 1, address]);
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.symbolize(&profile, &OnDisk, [LocationId(0), LocationId(1)]);
+    assert_eq!(symbolizer.symbols().frames.len(), 2);
+    let before = symbolizer.symbols().clone();
+    std::fs::remove_file(&path).unwrap();
+    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    assert_eq!(symbolizer.symbols().frames[..2], before.frames);
+    assert_eq!(functions(symbolizer.symbols(), 2), ["?"]);
+    symbolizer.symbolize(&profile, &OnDisk, [LocationId(99)]);
+}
+
+/// Check that spoiled files end in answers: not in panics, aborts or endless waits.
+#[test]
+fn spoiled_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "gcc", C, &["-g", "-gz"]);
+    let addresses = calls(&path);
+    let good = std::fs::read(&path).unwrap();
+    let spoiled = dir.path().join("spoiled");
+    let mut seed = 1u64;
+    let mut random = |below: usize| {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below
+    };
+    let sound = profile(module(&path), &addresses);
+    for round in 0..400 {
+        let mut bytes = good.clone();
+        match round % 4 {
+            0 => bytes.truncate(random(good.len())),
+            // The tables at both ends decide most.
+            1 => bytes[random(64)] = random(256) as u8,
+            2 => {
+                let at = bytes.len() - 1 - random(2500);
+                bytes[at] ^= 1 << random(8);
+            }
+            _ => {
+                for _ in 0..50 {
+                    let at = random(bytes.len());
+                    bytes[at] = random(256) as u8;
+                }
+            }
+        }
+        std::fs::write(&spoiled, bytes).unwrap();
+        let mut profile = sound.clone();
+        profile.modules[0].path = spoiled.to_str().unwrap().to_owned();
+        profile.modules[0].build_id.clear();
+        let mut symbolizer = Symbolizer::new();
+        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+        assert_eq!(symbolizer.symbols().frames.len(), addresses.len());
+    }
+}

@@ -1,0 +1,196 @@
+//! System calls that no library at hand wraps.
+//!
+//! No stage of the flow; imports none.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use aya_obj::generated::{
+    PERF_FLAG_FD_CLOEXEC, bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd, perf_event_attr,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Whose events a perf event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerfTarget {
+    /// One thread, on every CPU.
+    Thread(u32),
+    /// Every thread, on one CPU.
+    Cpu(u32),
+}
+
+/// Opens a perf event.
+pub fn perf_event_open(attr: &mut perf_event_attr, target: PerfTarget) -> io::Result<OwnedFd> {
+    attr.size = size_of::<perf_event_attr>() as u32;
+    let (pid, cpu) = match target {
+        PerfTarget::Thread(tid) => (tid as libc::pid_t, -1),
+        PerfTarget::Cpu(cpu) => (-1, cpu as libc::c_int),
+    };
+    // SAFETY: the attribute block is valid and its size is set.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(attr),
+            pid,
+            cpu,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    owned(fd)
+}
+
+/// Links a program to a perf event, with a cookie that the program can read.
+pub fn link_perf_event(
+    program: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
+    let mut attr = zeroed_attr();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
+    attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd() as u32;
+    attr.link_create.attach_type = BPF_PERF_EVENT as u32;
+    attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+    owned(bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr))
+}
+
+/// Takes an entry out of a hash map and returns its value; `None` where there is none.
+///
+/// `V` must be the map's value type; the kernel checks neither.
+pub fn map_take<K: aya::Pod, V: aya::Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
+    let mut value = std::mem::MaybeUninit::<V>::uninit();
+    let mut attr = zeroed_attr();
+    // SAFETY: the union member that this command reads.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd() as u32;
+    element.key = std::ptr::from_ref(key) as u64;
+    element.__bindgen_anon_1.value = value.as_mut_ptr() as u64;
+    if bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, &mut attr) < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(None),
+            _ => Err(error),
+        };
+    }
+    // SAFETY: the call has filled the value.
+    Ok(Some(unsafe { value.assume_init() }))
+}
+
+/// Mounts a file system that nobody else sees: a descriptor of its root folder, no mount point.
+pub fn mount_detached(kind: &CStr) -> io::Result<OwnedFd> {
+    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+    // SAFETY: the name is a C string; flags as documented.
+    let context = owned(unsafe {
+        libc::syscall(
+            libc::SYS_fsopen,
+            kind.as_ptr(),
+            1_u32, /* FSOPEN_CLOEXEC */
+        )
+    })?;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: this command takes no key and no value.
+    let created = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0,
+        )
+    };
+    if created < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the context is a valid descriptor.
+    owned(unsafe {
+        libc::syscall(
+            libc::SYS_fsmount,
+            context.as_raw_fd(),
+            1_u32, /* FSMOUNT_CLOEXEC */
+            0_u32,
+        )
+    })
+}
+
+/// Opens a path below an open folder.
+pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the path is a C string.
+    owned(libc::c_long::from(unsafe {
+        libc::openat(folder.as_raw_fd(), path.as_ptr(), flags | libc::O_CLOEXEC)
+    }))
+}
+
+/// Lets the event loop wait until a descriptor is readable. Must be called inside the loop.
+pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: by `AsFd`, the source keeps its one descriptor open as long as it lives.
+    let registered = unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) };
+    registered.map_err(|error| error.into_parts().1)
+}
+
+/// Raises the limit of open files to the hard one: each traced thread takes a descriptor a probe.
+/// Best effort.
+pub fn raise_open_files() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the struct is valid for both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// CPUs that the kernel may bring up, by `/sys/devices/system/cpu/online`-like lists.
+pub fn parse_cpu_list(list: &str) -> Vec<u32> {
+    list.trim()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> libc::c_long {
+    // SAFETY: the attribute block is valid and zeroed but for what the command reads.
+    unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<bpf_attr>(),
+        )
+    }
+}
+
+fn zeroed_attr() -> bpf_attr {
+    // SAFETY: every member of this union is plain integers.
+    unsafe { std::mem::zeroed() }
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just given to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that ranges and single numbers mix.
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(parse_cpu_list(""), [] as [u32; 0]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Numbers and foreign strings, made readable for people.
+//!
+//! No stage of the flow: any stage may use it, and it knows none of them.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Makes a string from a traced process safe to print.
+///
+/// Control characters would let a process that chose its own name drive the reader's terminal, and
+/// the marks that reorder text would let it show one name for another; both are written as escapes.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if is_unsafe(c) && c.is_ascii() => {
+                // Writing to a String can't fail.
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c if is_unsafe(c) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a character of a foreign string must not be printed as it is.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}')
+}
+
+/// A number of bytes as a person reads it: `17 B`, `1.5 KiB`, `23.0 MiB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        // What rounds to 1024.0 is one of the next unit.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A number with its thousands set apart: `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time as a person reads it: `0.25 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    if seconds < 9.995 {
+        return format!("{seconds:.2} s");
+    }
+    if seconds < 59.95 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = (ns.saturating_add(500_000_000)) / 1_000_000_000;
+    if whole < 3600 {
+        format!("{} min {} s", whole / 60, whole % 60)
+    } else {
+        format!("{} h {} min", whole / 3600, whole % 3600 / 60)
+    }
+}
+
+/// The share that `part` is of `whole`: `12.3 %`; `-` where there is no whole.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1} %", part as f64 * 100.0 / whole as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that escape sequences, line ends and reordering marks can't reach a terminal.
+    #[test]
+    fn hostile_strings() {
+        assert_eq!(escape("a\x1b[2Jb\nc\td\re"), "a\\x1b[2Jb\\nc\\td\\re");
+        assert_eq!(escape("x\u{9b}31m"), "x\\u{9b}31m");
+        assert_eq!(escape("evil\u{202e}gpj"), "evil\\u{202e}gpj");
+        assert_eq!(escape("\x7f\0"), "\\x7f\\x00");
+    }
+
+    /// Check that an ordinary name, in any alphabet, is left alone and not copied.
+    #[test]
+    fn ordinary_strings() {
+        for text in ["operator new(unsigned long)", "Größe::größer<日本>"] {
+            assert!(matches!(escape(text), Cow::Borrowed(t) if t == text));
+        }
+    }
+
+    /// Check the units, above all where rounding would show 1024 of one.
+    #[test]
+    fn byte_units() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(1024 * 1024 - 1), "1.0 MiB");
+        assert_eq!(bytes(5 << 30), "5.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    /// Check the separators at every length where one appears.
+    #[test]
+    fn thousands() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1000), "1,000");
+        assert_eq!(count(1234567), "1,234,567");
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    /// Check times around the points where the unit changes.
+    #[test]
+    fn durations() {
+        assert_eq!(duration(0), "0.00 s");
+        assert_eq!(duration(250_000_000), "0.25 s");
+        assert_eq!(duration(12_500_000_000), "12.5 s");
+        assert_eq!(duration(59_990_000_000), "1 min 0 s");
+        assert_eq!(duration(200_000_000_000), "3 min 20 s");
+        assert_eq!(duration(7_500_000_000_000), "2 h 5 min");
+        assert_eq!(duration(u64::MAX), "5124095 h 34 min");
+    }
+
+    /// Check that a share of nothing is no number.
+    #[test]
+    fn shares() {
+        assert_eq!(share(1, 3), "33.3 %");
+        assert_eq!(share(0, 0), "-");
+    }
+}

@@ -1,0 +1,216 @@
+//! A part of the terminal that is drawn again and again in place.
+//!
+//! Stage: view. Takes lines that fit and hold no control characters, and sends them with the escape
+//! sequences that put them where they belong. Knows nothing of what they say.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Width.
+    pub columns: usize,
+    /// Height.
+    pub rows: usize,
+}
+
+/// Which part of the terminal is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// All of it, on the alternate screen: what stood there comes back at the end.
+    Full,
+    /// The lower half, below whatever a traced command writes to the same terminal, which scrolls
+    /// above and is not lost.
+    Panel,
+}
+
+impl Layout {
+    /// How many lines can be drawn.
+    pub fn rows(self, size: Size) -> usize {
+        match self {
+            Self::Full => size.rows,
+            Self::Panel => size.rows / 2,
+        }
+    }
+
+    /// Makes place. A panel moves up what stands there, and keeps the cursor above itself.
+    fn enter(self, size: Size) -> String {
+        match self {
+            Self::Full => "\x1b[?1049h\x1b[?25l".to_owned(),
+            Self::Panel => {
+                let rows = self.rows(size);
+                let above = size.rows - rows;
+                // Not line feeds: standard output would send them ahead of the rest, and what the
+                // command writes in between would be painted over.
+                let down = "\x1bD".repeat(rows);
+                format!("{down}\x1b[{rows}A\x1b7\x1b[1;{above}r\x1b8")
+            }
+        }
+    }
+
+    /// Draws the lines over those drawn before. One string, so that it goes out in one piece; lines
+    /// are cleared behind their text and not before it, so that nothing flickers.
+    fn frame(self, size: Size, lines: &[String]) -> String {
+        let rows = self.rows(size);
+        let first = size.rows - rows + 1;
+        // Without wrapping, a character wider than it counts can't push a line into the next one.
+        let mut out = String::from("\x1b7\x1b[?7l");
+        for row in 0..rows {
+            let line = lines.get(row).map_or("", String::as_str);
+            // Writing to a String can't fail.
+            let _ = write!(out, "\x1b[{};1H{line}\x1b[K", first + row);
+        }
+        out.push_str("\x1b[?7h\x1b8");
+        out
+    }
+
+    /// Puts the terminal back into its usual state.
+    fn leave(self, size: Size) -> String {
+        match self {
+            Self::Full => "\x1b[?25h\x1b[?1049l".to_owned(),
+            Self::Panel => {
+                let cleared = self.frame(size, &[]);
+                format!("\x1b7\x1b[r\x1b8{cleared}")
+            }
+        }
+    }
+}
+
+/// The drawn part of a terminal; gives it back when it is dropped.
+#[derive(Debug)]
+pub struct Screen<W: Write> {
+    out: W,
+    layout: Layout,
+    /// The size that place was made for.
+    entered: Option<Size>,
+}
+
+impl<W: Write> Screen<W> {
+    /// A screen that has not touched the terminal yet.
+    pub fn new(out: W, layout: Layout) -> Self {
+        Self {
+            out,
+            layout,
+            entered: None,
+        }
+    }
+
+    /// How many lines fit.
+    pub fn rows(&self, size: Size) -> usize {
+        self.layout.rows(size)
+    }
+
+    /// Draws the lines in place; those that don't fit are left out.
+    pub fn draw(&mut self, size: Size, lines: &[String]) -> io::Result<()> {
+        if self.rows(size) == 0 {
+            return Ok(());
+        }
+        let mut bytes = String::new();
+        if self.entered != Some(size) {
+            if let Some(before) = self.entered {
+                bytes.push_str(&self.layout.leave(before));
+            }
+            bytes.push_str(&self.layout.enter(size));
+            self.entered = Some(size);
+        }
+        bytes.push_str(&self.layout.frame(size, lines));
+        self.out.write_all(bytes.as_bytes())?;
+        self.out.flush()
+    }
+
+    /// Gives the terminal back; can be drawn on again.
+    pub fn close(&mut self) -> io::Result<()> {
+        if let Some(size) = self.entered.take() {
+            self.out.write_all(self.layout.leave(size).as_bytes())?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Drop for Screen<W> {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size {
+        columns: 80,
+        rows: 9,
+    };
+
+    fn drawn(layout: Layout, sizes: &[Size]) -> String {
+        let mut bytes = Vec::new();
+        let mut screen = Screen::new(&mut bytes, layout);
+        for &size in sizes {
+            screen.draw(size, &["one".into(), "two".into()]).unwrap();
+        }
+        drop(screen);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Check that what is switched on is switched off again, whatever the layout.
+    #[test]
+    fn terminal_is_given_back() {
+        let full = drawn(Layout::Full, &[SIZE]);
+        assert!(full.starts_with("\x1b[?1049h\x1b[?25l"));
+        assert!(full.ends_with("\x1b[?25h\x1b[?1049l"));
+        let panel = drawn(Layout::Panel, &[SIZE]);
+        assert!(panel.contains("\x1b[1;5r"));
+        let reset = panel.rfind("\x1b[r").unwrap();
+        assert!(reset > panel.rfind("\x1b[1;5r").unwrap());
+        for text in [full, panel] {
+            assert_eq!(text.matches("\x1b7").count(), text.matches("\x1b8").count());
+            assert_eq!(
+                text.matches("\x1b[?7l").count(),
+                text.matches("\x1b[?7h").count()
+            );
+        }
+    }
+
+    /// Check that drawing in place never scrolls, and that old text behind a shorter line goes.
+    #[test]
+    fn frames_stay_in_place() {
+        let frame = Layout::Full.frame(SIZE, &["one".into()]);
+        assert!(!frame.contains('\n'));
+        assert!(frame.contains("\x1b[1;1Hone\x1b[K"));
+        assert_eq!(frame.matches("\x1b[K").count(), SIZE.rows);
+    }
+
+    /// Check that a panel draws in the lower half only, and scrolls exactly its own height into place.
+    #[test]
+    fn panel_keeps_to_the_lower_half() {
+        let frame = Layout::Panel.frame(SIZE, &["one".into()]);
+        assert!(frame.contains("\x1b[6;1Hone\x1b[K"));
+        assert!(frame.contains("\x1b[9;1H") && !frame.contains("\x1b[5;1H"));
+        assert!(
+            Layout::Panel
+                .enter(SIZE)
+                .starts_with("\x1bD\x1bD\x1bD\x1bD\x1b[4A")
+        );
+    }
+
+    /// Check that place is made once, and again after the size has changed.
+    #[test]
+    fn resizing() {
+        let larger = Size {
+            columns: 80,
+            rows: 21,
+        };
+        let text = drawn(Layout::Panel, &[SIZE, SIZE, larger]);
+        assert_eq!(text.matches("\x1b[1;5r").count(), 1);
+        assert_eq!(text.matches("\x1b[1;11r").count(), 1);
+    }
+
+    /// Check that a screen that was never drawn on sends nothing.
+    #[test]
+    fn untouched() {
+        assert_eq!(drawn(Layout::Full, &[]), "");
+    }
+}

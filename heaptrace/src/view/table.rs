@@ -1,0 +1,396 @@
+//! The table of the largest allocation sites, as lines of text.
+//!
+//! Stage: view. Pure: a profile and its names to strings of a given width, which hold no control
+//! character whatever a traced process called its functions. Knows nothing of terminals.
+
+use std::cmp::Reverse;
+
+use crate::join::{ModuleId, Site, SiteId, Stack};
+use crate::output::{self, Metric};
+use crate::profile::{Profile, Symbols};
+use crate::text;
+
+/// Most functions of a stack that a line names.
+pub const FUNCTIONS: usize = 3;
+/// Most characters of a function's name where the width has no limit.
+const LONGEST_NAME: usize = 120;
+/// Most characters of the process column: the kernel's 15 of a name, and a pid.
+const PROCESS: usize = 20;
+/// Characters below which a shortened name tells nothing: then fewer are shown.
+const SHORTEST_NAME: usize = 14;
+const PROCESS_HEADING: &str = "process";
+const HEADINGS: &str = " live bytes  live blocks  total bytes  total blocks";
+const ARROW: &str = " ← ";
+
+/// What a table is made of.
+#[derive(Debug)]
+pub struct Table<'a> {
+    /// What was found so far.
+    pub profile: &'a Profile,
+    /// Names, at least those of the ranked sites.
+    pub symbols: &'a Symbols,
+    /// The sites to show, in order.
+    pub ranked: &'a [SiteId],
+    /// What they are ranked by.
+    pub metric: Metric,
+}
+
+/// The sites with most of a metric, largest first; those that have none of it are left out.
+pub fn ranked(profile: &Profile, metric: Metric, most: usize) -> Vec<SiteId> {
+    let mut sites: Vec<(u64, u32)> = (0_u32..)
+        .zip(&profile.sites)
+        .map(|(index, site)| (metric.of(&site.totals), index))
+        .filter(|&(value, _)| value > 0)
+        .collect();
+    // Equal ones keep their places, or the table would flicker.
+    let order = |&(value, index): &(u64, u32)| (Reverse(value), index);
+    if most < sites.len() {
+        // Only the few that are shown need to be in order.
+        sites.select_nth_unstable_by_key(most, order);
+        sites.truncate(most);
+    }
+    sites.sort_unstable_by_key(order);
+    sites.into_iter().map(|(_, index)| SiteId(index)).collect()
+}
+
+impl Table<'_> {
+    /// How many lines there are besides those of the sites.
+    pub const HEAD_LINES: usize = 4;
+
+    /// The lines, none wider than `width` characters where there is one.
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let sites: Vec<(&Site, String)> = self
+            .ranked
+            .iter()
+            .filter_map(|id| self.profile.sites.get(id.0 as usize))
+            .map(|site| (site, self.process(site)))
+            .collect();
+        let processes = sites.iter().map(|(_, process)| process.chars().count());
+        let column = processes.max().unwrap_or(0).max(PROCESS_HEADING.len());
+        let mut lines = self.head();
+        lines.push(format!(
+            "{HEADINGS}  {PROCESS_HEADING:column$}  allocated by"
+        ));
+        for (site, process) in sites {
+            lines.push(self.row(site, &format!("{process:column$}"), width));
+        }
+        if let Some(width) = width {
+            for line in &mut lines {
+                *line = shortened(line, width);
+            }
+        }
+        lines
+    }
+
+    fn head(&self) -> Vec<String> {
+        let Profile {
+            info,
+            totals,
+            quality,
+            ..
+        } = self.profile;
+        let lost: Vec<_> = quality
+            .lost
+            .iter()
+            .filter(|&(_, &count)| count > 0)
+            .map(|(reason, &count)| format!("{} {}", text::count(count), text::escape(reason)))
+            .collect();
+        vec![
+            format!(
+                // The target last: a long command must not push out the rest.
+                "heaptrace, {}, {}, by {}: {}",
+                text::duration(self.profile.duration_ns),
+                match self.profile.processes.len() {
+                    1 => "1 process".to_owned(),
+                    n => format!("{} processes", text::count(n as u64)),
+                },
+                self.metric.title(),
+                text::escape(&info.target)
+            ),
+            format!(
+                "live {} in {} blocks, peak {}, total {} in {} blocks, lost {}",
+                text::bytes(totals.live_bytes),
+                text::count(totals.live_allocations),
+                text::bytes(totals.peak_live_bytes),
+                text::bytes(totals.allocated_bytes),
+                text::count(totals.allocations),
+                if lost.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    lost.join(", ")
+                }
+            ),
+            String::new(),
+        ]
+    }
+
+    /// The process of a site as its column shows it.
+    fn process(&self, site: &Site) -> String {
+        self.profile
+            .processes
+            .get(site.process.0 as usize)
+            .map_or_else(String::new, |process| {
+                let pid = format!("[{}]", process.pid);
+                let room = PROCESS.saturating_sub(pid.len());
+                shortened(&text::escape(&process.command), room) + &pid
+            })
+    }
+
+    fn row(&self, site: &Site, process: &str, width: Option<usize>) -> String {
+        let totals = &site.totals;
+        let mut line = format!(
+            "{:>11}  {:>11}  {:>11}  {:>12}  {process}  ",
+            text::bytes(totals.live_bytes),
+            text::count(totals.live_allocations),
+            text::bytes(totals.allocated_bytes),
+            text::count(totals.allocations),
+        );
+        let room = width.map(|width| width.saturating_sub(line.chars().count()));
+        let names = self
+            .profile
+            .stacks
+            .get(site.stack.0 as usize)
+            .map_or_else(Vec::new, |stack| self.functions(stack));
+        line.push_str(&joined(&names, room));
+        line
+    }
+
+    /// Names of the innermost functions of a stack, inlined ones included.
+    fn functions(&self, stack: &Stack) -> Vec<String> {
+        let mut names = Vec::with_capacity(FUNCTIONS);
+        for &id in &stack.locations {
+            let frames = self.symbols.frames(id);
+            let named = frames.iter().filter_map(|frame| frame.function);
+            for function in named {
+                names.push(text::escape(self.symbols.text(function)).into_owned());
+            }
+            if frames.iter().all(|frame| frame.function.is_none())
+                && let Some(location) = self.profile.locations.get(id.0 as usize)
+            {
+                names.push(self.unnamed(location.module, location.address));
+            }
+            if names.len() >= FUNCTIONS {
+                names.truncate(FUNCTIONS);
+                break;
+            }
+        }
+        names
+    }
+
+    /// An address without a name, as its file and the place in it.
+    fn unnamed(&self, module: Option<ModuleId>, address: u64) -> String {
+        let path = module.and_then(|id| self.profile.modules.get(id.0 as usize));
+        match path.map(|module| module.path.rsplit('/').next().unwrap_or_default()) {
+            Some(file) => format!("[{}+{address:#x}]", text::escape(file)),
+            None => format!("[{address:#x}]"),
+        }
+    }
+}
+
+/// Names with arrows between, each shortened to its share where they don't fit, or the innermost ones
+/// only where the shares are too small to tell anything.
+fn joined(names: &[String], room: Option<usize>) -> String {
+    let mut names = names;
+    let mut shares = shares(names, room);
+    while let [but_last @ .., _] = names
+        && !but_last.is_empty()
+        && names
+            .iter()
+            .zip(&shares)
+            .any(|(name, &share)| share < name.chars().count().min(SHORTEST_NAME))
+    {
+        names = but_last;
+        shares = self::shares(names, room);
+    }
+    let parts: Vec<_> = names
+        .iter()
+        .zip(shares)
+        .map(|(name, share)| output::shorten_function(name, share))
+        .collect();
+    parts.join(ARROW)
+}
+
+/// How many characters each name may have.
+fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
+    let mut shares = vec![LONGEST_NAME; names.len()];
+    let Some(room) = room else {
+        return shares;
+    };
+    let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
+    let mut left = room.saturating_sub(arrows);
+    // The shortest first: what one does not need, the longer ones may have.
+    let mut by_length: Vec<usize> = (0..names.len()).collect();
+    by_length.sort_by_key(|&index| names[index].chars().count());
+    for (done, &index) in by_length.iter().enumerate() {
+        let share = (left / (names.len() - done)).min(LONGEST_NAME);
+        shares[index] = share;
+        left -= names[index].chars().count().min(share);
+    }
+    shares
+}
+
+/// At most `width` characters of a text; an ellipsis stands for what was cut off.
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width > 0 {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{
+        Completeness, Location, LocationId, Module, Process, ProcessId, StackId, Totals,
+    };
+    use crate::profile::{Frame, Mode, RunInfo, StringId};
+
+    fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
+        let mut profile = Profile::new(RunInfo {
+            version: "0".into(),
+            mode: Mode::Exact,
+            started_unix_ns: 0,
+            target: "--pid 12".into(),
+            kernel: "6.1".into(),
+        });
+        profile.modules.push(Module {
+            path: "/usr/lib/lib\x1bc.so".into(),
+            ..Module::default()
+        });
+        profile.processes.push(Process {
+            pid: 12,
+            command: command.into(),
+            ..Process::default()
+        });
+        let mut symbols = Symbols::default();
+        for (index, name) in (0..).zip(names) {
+            profile.locations.push(Location {
+                module: Some(ModuleId(0)),
+                address: 0x100 + u64::from(index),
+            });
+            symbols.strings.push((*name).to_owned());
+            symbols.frames.push(if name.is_empty() {
+                Vec::new()
+            } else {
+                vec![Frame {
+                    function: Some(StringId(index)),
+                    file: None,
+                    line: 0,
+                    inlined: false,
+                }]
+            });
+        }
+        profile.stacks.push(Stack {
+            locations: (0..names.len() as u32).map(LocationId).collect(),
+            completeness: Completeness::Complete,
+        });
+        (profile, symbols)
+    }
+
+    fn site(profile: &mut Profile, live_bytes: u64, allocations: u64) {
+        profile.sites.push(Site {
+            process: ProcessId(0),
+            stack: StackId(0),
+            totals: Totals {
+                live_bytes,
+                allocations,
+                ..Totals::default()
+            },
+        });
+    }
+
+    fn lines(profile: &Profile, symbols: &Symbols, width: Option<usize>) -> Vec<String> {
+        Table {
+            profile,
+            symbols,
+            ranked: &ranked(profile, Metric::LiveBytes, 10),
+            metric: Metric::LiveBytes,
+        }
+        .lines(width)
+    }
+
+    /// Check that the ranking takes the largest, orders them, keeps ties apart by age, and drops zeros.
+    #[test]
+    fn ranking() {
+        let (mut profile, _) = profile(&["a"], "x");
+        for (live, allocations) in [(5, 1), (9, 1), (0, 7), (9, 1), (7, 1)] {
+            site(&mut profile, live, allocations);
+        }
+        let top = |metric, most| ranked(&profile, metric, most);
+        assert_eq!(top(Metric::LiveBytes, 3), [1, 3, 4].map(SiteId));
+        assert_eq!(top(Metric::LiveBytes, 10), [1, 3, 4, 0].map(SiteId));
+        assert_eq!(top(Metric::TotalAllocations, 1), [SiteId(2)]);
+        assert_eq!(top(Metric::PeakBytes, 10), []);
+        assert_eq!(top(Metric::LiveBytes, 0), []);
+    }
+
+    /// Check a whole line below its headings: counters, process, and the innermost three functions.
+    #[test]
+    fn row() {
+        let (mut profile, symbols) = profile(&["parse", "", "run", "main"], "server");
+        site(&mut profile, 2048, 1234);
+        let lines = lines(&profile, &symbols, None);
+        assert_eq!(lines.len(), Table::HEAD_LINES + 1);
+        assert_eq!(
+            lines[Table::HEAD_LINES - 1..],
+            [
+                " live bytes  live blocks  total bytes  total blocks  process     allocated by",
+                "    2.0 KiB            0          0 B         1,234  server[12]  \
+                 parse ← [lib\\x1bc.so+0x101] ← run",
+            ]
+        );
+    }
+
+    /// Check that no line is wider than it may be, at any width, and that room goes to whom it helps.
+    #[test]
+    fn width_is_respected() {
+        let long = "a_name_without_anything_to_leave_out".repeat(9);
+        let (mut profile, symbols) = profile(&[&long, "größe", &long], "fifteen-letters");
+        site(&mut profile, u64::MAX, u64::MAX);
+        for width in 0..300 {
+            for line in lines(&profile, &symbols, Some(width)) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+        let wide = lines(&profile, &symbols, Some(160));
+        assert!(
+            wide[Table::HEAD_LINES].contains("größe"),
+            "a short name is kept whole"
+        );
+        assert_eq!(wide[Table::HEAD_LINES].matches('…').count(), 2);
+        let narrow = lines(&profile, &symbols, Some(100));
+        assert!(
+            !narrow[Table::HEAD_LINES].contains('←'),
+            "one long name and no stubs"
+        );
+    }
+
+    /// Check that neither a function nor a process can send anything to the terminal.
+    #[test]
+    fn hostile_names() {
+        let (mut profile, symbols) = profile(&["a\x1b[2J\nb", "c\u{202e}d"], "x\x1b]0;hi\x07");
+        profile.info.target = "\x1b[31m".into();
+        profile.quality.lost.insert("\x1b[5m".into(), 3);
+        site(&mut profile, 1, 1);
+        for line in lines(&profile, &symbols, None) {
+            assert!(
+                !line.contains(|c: char| c.is_control() || c == '\u{202e}'),
+                "{line:?}"
+            );
+        }
+    }
+
+    /// Check that losses are named with their counts, and only those that happened.
+    #[test]
+    fn losses() {
+        let (mut profile, symbols) = profile(&["a"], "x");
+        assert!(lines(&profile, &symbols, None)[1].ends_with("lost nothing"));
+        profile.quality.lost.insert("ring full".into(), 1200);
+        profile.quality.lost.insert("map full".into(), 0);
+        assert!(lines(&profile, &symbols, None)[1].ends_with("lost 1,200 ring full"));
+    }
+}

@@ -1,0 +1,164 @@
+//! Debian packages: which are there, and installing those that are not, by name and never silently.
+//!
+//! Shared by the tasks that need more than Rust. It must not know what a package is for; callers say.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// Make sure that the packages are installed; `purpose` says what for.
+///
+/// Where there is no apt, the packages are named and trusted to be there in another way.
+pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
+    if !is_here(packages, purpose) {
+        return Ok(());
+    }
+    let missing: Vec<&str> = packages
+        .iter()
+        .copied()
+        .filter(|package| !is_installed(package))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!(
+        "Installing Debian packages {purpose}: {}",
+        missing.join(" ")
+    );
+    let mut updated = false;
+    if !missing.iter().all(|package| is_known(package)) {
+        update()?;
+        updated = true;
+    }
+    match install(&missing) {
+        // Lists that are older than the archive name files that are gone from it.
+        Err(_) if !updated => {
+            update()?;
+            install(&missing)
+        }
+        result => result,
+    }
+    .with_context(|| format!("cannot install {}", missing.join(" ")))
+}
+
+/// Install the newest versions of the packages, whatever is there.
+///
+/// For packages that move on: lists that nobody refreshed may name one that is too old.
+pub fn ensure_newest(packages: &[&str], purpose: &str) -> Result<()> {
+    if !is_here(packages, purpose) {
+        return Ok(());
+    }
+    println!(
+        "Installing Debian packages {purpose}: {}",
+        packages.join(" ")
+    );
+    update()?;
+    install(packages).with_context(|| format!("cannot install {}", packages.join(" ")))
+}
+
+/// Whether this is a system with apt; where it isn't, say what is needed.
+fn is_here(packages: &[&str], purpose: &str) -> bool {
+    let here = process::find_program("apt-get").is_some();
+    if !here {
+        println!(
+            "No apt-get here. Needed {purpose}, under whatever names your system has: {}",
+            packages.join(" ")
+        );
+    }
+    here
+}
+
+/// Whether dpkg has the package installed.
+pub fn is_installed(package: &str) -> bool {
+    query(
+        "dpkg-query",
+        &["-W", "-f", "${db:Status-Status}\n", package],
+    )
+    .is_some_and(|text| text.lines().any(|line| line == "installed"))
+}
+
+/// Whether apt's lists have a version of the package to install.
+pub fn is_known(package: &str) -> bool {
+    query("apt-cache", &["policy", package]).is_some_and(|text| has_candidate(&text))
+}
+
+fn has_candidate(policy: &str) -> bool {
+    policy
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Candidate:"))
+        .any(|version| version.trim() != "(none)")
+}
+
+fn update() -> Result<()> {
+    process::run(apt_get()?.arg("update").arg("-qq"))
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    // --no-remove: a package that is in the way is the user's own, and theirs to remove.
+    let mut command = apt_get()?;
+    command.args([
+        "install",
+        "-y",
+        "-qq",
+        "--no-remove",
+        "--no-install-recommends",
+    ]);
+    process::run(command.args(packages))
+}
+
+fn apt_get() -> Result<Command> {
+    let mut command = process::as_root(
+        "apt-get",
+        &[("DEBIAN_FRONTEND", OsString::from("noninteractive"))],
+    )?;
+    command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// What the command prints, or nothing where it fails: "not known" is an answer here.
+fn query(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(args)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    String::from_utf8(output.stdout).ok()
+}
+
+/// Make sure that a C compiler is there.
+pub fn ensure_cc(purpose: &str) -> Result<()> {
+    if process::find_program("cc").is_some() {
+        return Ok(());
+    }
+    ensure(&["gcc", "libc6-dev"], purpose)?;
+    if process::find_program("cc").is_none() {
+        bail!("no C compiler: `cc` is not in PATH");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that apt's three answers are told apart: a version, none to install, and a name that it doesn't know.
+    #[test]
+    fn candidates_are_read() {
+        assert!(has_candidate(
+            "jq:\n  Installed: (none)\n  Candidate: 1.6-2.1\n  Version table:\n"
+        ));
+        assert!(!has_candidate(
+            "rustc-web:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
+        ));
+        assert!(!has_candidate(""));
+    }
+}

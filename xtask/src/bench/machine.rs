@@ -1,0 +1,100 @@
+//! What was measured on: kernel, processor, versions, date.
+//!
+//! Part of bench. It must not measure anything itself.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::{process, workspace};
+
+/// A machine and the programs on it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's name, as it gives it.
+    pub cpu: String,
+    /// Whether it is a virtual machine; traps cost several times as much there.
+    pub virtual_machine: bool,
+    /// How many processors there are to run on.
+    pub cpus: usize,
+    /// The C library.
+    pub libc: String,
+    /// heaptrace, with the commit it was built from.
+    pub heaptrace: String,
+    /// The compiler it was built with.
+    pub rustc: String,
+    /// The day, in UTC.
+    pub date: String,
+}
+
+impl Machine {
+    /// Look at this machine.
+    pub fn look() -> Result<Self> {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
+            .context("cannot read the kernel's release")?;
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+        let version =
+            process::output(Command::new(workspace::heaptrace_binary()).arg("--version"))?;
+        let commit = ask("git", &["rev-parse", "--short=12", "HEAD"]);
+        Ok(Self {
+            kernel: kernel.trim().to_owned(),
+            cpu: cpu_name(&cpuinfo).to_owned(),
+            virtual_machine: is_virtual(&cpuinfo),
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            libc: ask("getconf", &["GNU_LIBC_VERSION"]),
+            heaptrace: format!("{} ({commit})", version.trim()),
+            rustc: ask("rustc", &["--version"]),
+            date: ask("date", &["-u", "+%Y-%m-%d"]),
+        })
+    }
+}
+
+fn cpu_name(cpuinfo: &str) -> &str {
+    cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+        .map_or("unknown", |(_, name)| name.trim())
+}
+
+fn is_virtual(cpuinfo: &str) -> bool {
+    cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("flags")?.split_once(':'))
+        .is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+/// What the program prints, or "unknown": not worth failing a measurement for.
+fn ask(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(workspace::root())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the processor's name and the hypervisor's mark are read from the kernel's format.
+    #[test]
+    fn cpuinfo_is_read() {
+        let guest =
+            "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nflags\t\t: fpu hypervisor sse\n";
+        assert_eq!(cpu_name(guest), "Some CPU @ 3 GHz");
+        assert!(is_virtual(guest));
+        assert!(!is_virtual("flags\t\t: fpu sse\n"));
+        assert_eq!(cpu_name(""), "unknown");
+    }
+}

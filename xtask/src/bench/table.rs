@@ -1,0 +1,154 @@
+//! The results as a page of Markdown.
+//!
+//! Part of bench. It must not measure anything itself.
+
+use std::fmt::Write;
+
+use super::MODES;
+use super::machine::Machine;
+use super::stats::Spread;
+use super::workload::WORKLOADS;
+
+/// What was measured in one mode.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    /// Nanoseconds per operation, a value per round.
+    pub nanoseconds: Vec<f64>,
+    /// Events lost, in all rounds.
+    pub lost: u64,
+}
+
+/// A workload on a number of threads.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The workload's name.
+    pub workload: &'static str,
+    /// The number of its threads.
+    pub threads: usize,
+    /// What was measured, in the order of the modes.
+    pub modes: Vec<Runs>,
+}
+
+/// The whole page.
+pub fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
+    let mut page = String::new();
+    // Writing to a String doesn't fail.
+    let _ = write_page(&mut page, machine, rounds, seconds, rows);
+    page
+}
+
+fn write_page(
+    page: &mut String,
+    machine: &Machine,
+    rounds: u32,
+    seconds: f64,
+    rows: &[Row],
+) -> std::fmt::Result {
+    writeln!(page, "# Benchmarks\n")?;
+    writeln!(
+        page,
+        "Written by `cargo xtask bench`; run it for your own machine.\n"
+    )?;
+    writeln!(page, "- Date: {}", machine.date)?;
+    writeln!(
+        page,
+        "- heaptrace: {}, {}",
+        machine.heaptrace, machine.rustc
+    )?;
+    writeln!(page, "- Kernel: Linux {}", machine.kernel)?;
+    let guest = if machine.virtual_machine {
+        ", in a virtual machine"
+    } else {
+        ""
+    };
+    writeln!(
+        page,
+        "- Processor: {} × {}{guest}",
+        machine.cpus, machine.cpu
+    )?;
+    writeln!(page, "- C library: {}\n", machine.libc)?;
+    writeln!(
+        page,
+        "The modes are measured in turns, {rounds} rounds of {seconds} s each. A time is the median of the rounds, a ratio the \
+         median of the rounds' own ratios to the untraced run; smallest and largest in parentheses. The programs take their \
+         times themselves, so starting heaptrace and attaching it is not in them.\n"
+    )?;
+    for mode in MODES {
+        writeln!(page, "- **{}**: {}", mode.name, mode.meaning)?;
+    }
+    for workload in WORKLOADS {
+        if rows.iter().all(|row| row.workload != workload.name) {
+            continue;
+        }
+        writeln!(page, "\n## {}\n", workload.name)?;
+        writeln!(page, "An operation is {}.\n", workload.operation)?;
+        writeln!(
+            page,
+            "| threads | mode | ns per operation | ratio | events lost |"
+        )?;
+        writeln!(page, "|--:|--|--:|--:|--:|")?;
+        for row in rows.iter().filter(|row| row.workload == workload.name) {
+            write_row(page, row)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_row(page: &mut String, row: &Row) -> std::fmt::Result {
+    let bases = row.modes.first().map_or(&[][..], |runs| &runs.nanoseconds);
+    for (mode, runs) in MODES.iter().zip(&row.modes) {
+        writeln!(
+            page,
+            "| {} | {} | {} | {} | {} |",
+            row.threads,
+            mode.name,
+            cell(Spread::of(&runs.nanoseconds), 1),
+            cell(Spread::of_ratios(&runs.nanoseconds, bases), 2),
+            runs.lost
+        )?;
+    }
+    Ok(())
+}
+
+fn cell(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(String::new, |spread| {
+        format!(
+            "{:.digits$} ({:.digits$}–{:.digits$})",
+            spread.median, spread.min, spread.max
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a row shows the median, the range, the ratio to the first mode and what was lost.
+    #[test]
+    fn rows_show_times_ratios_and_losses() {
+        let runs = |nanoseconds: &[f64], lost| Runs {
+            nanoseconds: nanoseconds.to_vec(),
+            lost,
+        };
+        let row = Row {
+            workload: WORKLOADS[0].name,
+            threads: 2,
+            modes: vec![
+                runs(&[10.0, 20.0, 10.0], 0),
+                runs(&[100.0, 100.0, 120.0], 0),
+                runs(&[300.0, 400.0, 200.0], 7),
+            ],
+        };
+        let mut text = String::new();
+        write_row(&mut text, &row).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "| 2 | untraced | 10.0 (10.0–20.0) | 1.00 (1.00–1.00) | 0 |",
+                "| 2 | empty probes | 100.0 (100.0–120.0) | 10.00 (5.00–12.00) | 0 |",
+                "| 2 | exact | 300.0 (200.0–400.0) | 20.00 (20.00–30.00) | 7 |",
+            ]
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! `cargo xtask build-ebpf`: from the sources of the kernel program to the object that is committed.
+//!
+//! It must not know what the program does, only how it is compiled and which digest it has to carry.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::toolchain::{self, Toolchain};
+use crate::{bpf_linker, cargo, digest, process, workspace};
+
+/// The target: little-endian eBPF.
+const TARGET: &str = "bpfel-unknown-none";
+
+/// The variable that hands the digest of the sources to the kernel program.
+pub const DIGEST_VARIABLE: &str = "HEAPTRACE_SOURCES_SHA256";
+
+/// Build the kernel object from source.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Write the object here instead of heaptrace/bpf/heaptrace.bpf.o.
+    #[arg(long, value_name = "PATH")]
+    out: Option<PathBuf>,
+    /// Build nothing: check that the committed object was built from these sources.
+    #[arg(long, conflicts_with = "out")]
+    check: bool,
+}
+
+/// Run the task.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.check {
+        let digest = digest::check(&workspace::root(), &workspace::committed_object())?;
+        println!("The kernel object was built from these sources: {digest}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let out = args.out.clone().unwrap_or_else(workspace::committed_object);
+    build(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Build the object and put it to `out`.
+fn build(out: &Path) -> Result<()> {
+    let root = workspace::root();
+    let toolchain = choose()?;
+    println!(
+        "Toolchain: {} ({})",
+        toolchain.name,
+        toolchain.rustc.display()
+    );
+    let linker = bpf_linker::ensure(&toolchain)?;
+    println!("Linker: {}", linker.display());
+
+    let manifest = workspace::ebpf_dir().join("Cargo.toml");
+    if !workspace::ebpf_dir().join("Cargo.lock").exists() {
+        let mut lock = cargo::shielded(&toolchain.cargo, &toolchain.rustc);
+        lock.args(["generate-lockfile", "--manifest-path"]);
+        process::run(lock.arg(&manifest))?;
+    }
+    let sources = digest::of_sources(&root)?;
+    println!("Sources: {sources}");
+
+    let remaps = Remaps::of(&root, &toolchain);
+    let target_dir = workspace::target_dir().join("bpf");
+    let mut command = cargo::shielded(&toolchain.cargo, &toolchain.rustc);
+    command
+        .args(["build", "--release", "--locked", "--target", TARGET])
+        .args(["-Z", "build-std=core", "--manifest-path"])
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &linker)
+        .env("CARGO_ENCODED_RUSTFLAGS", remaps.flags())
+        .env(DIGEST_VARIABLE, &sources)
+        .current_dir(&root);
+    if toolchain.stable {
+        command.env("RUSTC_BOOTSTRAP", "1");
+    }
+    process::run(&mut command).context("the kernel program did not build")?;
+
+    let built = target_dir.join(TARGET).join("release/heaptrace");
+    let finished = target_dir.join("heaptrace.bpf.o");
+    strip(&toolchain, &built, &finished)?;
+    let carried = digest::of_object(&finished)?;
+    if carried != sources {
+        bail!(
+            "{} carries the digest {carried}, and was given {sources}",
+            finished.display()
+        );
+    }
+    remaps.verify(&finished)?;
+    if let Some(folder) = out.parent() {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
+    let size =
+        fs::copy(&finished, out).with_context(|| format!("cannot write {}", out.display()))?;
+    println!("Built {}, {size} bytes", out.display());
+    Ok(())
+}
+
+/// rustup's nightly where it can do the whole job, else Debian's compiler.
+fn choose() -> Result<Toolchain> {
+    match toolchain::rustup_nightly() {
+        Some(toolchain) if bpf_linker::is_available(&toolchain) => Ok(toolchain),
+        _ => toolchain::debian(),
+    }
+}
+
+/// Take the DWARF out, which no loader reads, and leave the BTF, which the kernel does.
+fn strip(toolchain: &Toolchain, built: &Path, finished: &Path) -> Result<()> {
+    let tool = bpf_linker::llvm_prefix(toolchain).join("bin/llvm-strip");
+    if !tool.exists() {
+        fs::copy(built, finished)
+            .with_context(|| format!("cannot write {}", finished.display()))?;
+        return Ok(());
+    }
+    let mut command = Command::new(tool);
+    command
+        .arg("--strip-debug")
+        .arg("-o")
+        .arg(finished)
+        .arg(built);
+    process::run(&mut command)
+}
+
+/// Folders of the building machine, and the names they get in the object.
+struct Remaps(Vec<(PathBuf, &'static str)>);
+
+impl Remaps {
+    fn of(root: &Path, toolchain: &Toolchain) -> Self {
+        let library = toolchain.library();
+        let mut remaps = vec![(root.to_owned(), "heaptrace"), (library.clone(), "rust")];
+        // Debian's sources stand behind a link, and either name may get in.
+        if let Ok(path) = library.canonicalize() {
+            remaps.push((path, "rust"));
+        }
+        let home = env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+        remaps.extend(home.map(|home| (home, "cargo")));
+        Self(remaps)
+    }
+
+    /// rustc's flags: the instructions of Linux 5.12 and later (fetch-and-add), in the form that allows spaces in paths.
+    fn flags(&self) -> OsString {
+        let mut flags = OsString::from("--cfg\u{1f}bpf_target_arch=\"x86_64\"");
+        flags.push("\u{1f}-Cdebuginfo=2\u{1f}-Ctarget-cpu=v3\u{1f}-Clink-arg=--btf");
+        for (path, name) in &self.0 {
+            flags.push("\u{1f}--remap-path-prefix=");
+            flags.push(path);
+            flags.push("=");
+            flags.push(name);
+        }
+        flags
+    }
+
+    /// Check that none of the folders is named in the object, which is published.
+    fn verify(&self, object: &Path) -> Result<()> {
+        let content =
+            fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
+        for (path, _) in &self.0 {
+            if contains(&content, path.as_os_str().as_encoded_bytes()) {
+                bail!(
+                    "{} names a folder of this machine: {}",
+                    object.display(),
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn contains(content: &[u8], part: &[u8]) -> bool {
+    content.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every folder is remapped, in a form that keeps a path with a space in one piece.
+    #[test]
+    fn folders_are_remapped_whole() {
+        let remaps = Remaps(vec![(PathBuf::from("/my home/x"), "heaptrace")]);
+        let flags = remaps.flags().into_string().unwrap();
+        let words: Vec<&str> = flags.split('\u{1f}').collect();
+        assert_eq!(
+            words.last(),
+            Some(&"--remap-path-prefix=/my home/x=heaptrace")
+        );
+        assert!(words.contains(&"-Clink-arg=--btf"));
+    }
+
+    /// Check that an object that names a folder of the building machine is refused, and a clean one is not.
+    #[test]
+    fn leaked_folders_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = folder.path().join("object");
+        let remaps = Remaps(vec![(PathBuf::from("/home/builder"), "x")]);
+        fs::write(&object, b"\0x/src/main.rs\0").unwrap();
+        remaps.verify(&object).unwrap();
+        fs::write(&object, b"\0/home/builder/src/main.rs\0").unwrap();
+        assert!(remaps.verify(&object).is_err());
+    }
+}

@@ -1,0 +1,18 @@
+//! heaptrace's own tooling: everything that a contributor types as `cargo xtask TASK`.
+//!
+//! No stage of the flow: it builds, runs, tests and measures heaptrace from outside, and links none of it.
+//! One file a task, and one for each thing that tasks share.
+
+pub mod apt;
+pub mod bench;
+pub mod bpf_linker;
+pub mod build_ebpf;
+pub mod cargo;
+pub mod check;
+pub mod digest;
+pub mod process;
+pub mod run;
+pub mod test;
+pub mod test_result;
+pub mod toolchain;
+pub mod workspace;

@@ -1,0 +1,272 @@
+//! `cargo xtask test`: installs what the tests need, then runs all of them, those that take root's rights included.
+//!
+//! It must not know what a test checks. A requirement that isn't met fails; nothing is skipped.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::test_result::Counts;
+use crate::{apt, cargo, digest, process, run, workspace};
+
+/// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
+const PACKAGES: [&str; 8] = [
+    "gcc",
+    "g++",
+    "libc6-dev",
+    // valgrind can't run without the loader's symbols.
+    "libc6-dbg",
+    "valgrind",
+    "golang-go",
+    "jq",
+    "sqlite3",
+];
+
+/// The package of the end-to-end tests.
+const END_TO_END: &str = "heaptrace-tests";
+
+/// What the end-to-end tests need of the user's environment, which sudo would drop.
+const HANDED_ON: [&str; 7] = [
+    "PATH",
+    "CARGO",
+    "CARGO_TARGET_DIR",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "RUST_BACKTRACE",
+];
+
+/// Run the tests.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Run the end-to-end tests with this kernel object instead of the committed one.
+    #[arg(long, value_name = "PATH")]
+    object: Option<PathBuf>,
+    /// Run this part alone.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Run only tests whose names contain one of these.
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+}
+
+/// A part of the tests.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `cargo test --workspace`: all that takes no rights.
+    Unit,
+    /// The kernel object was built from these sources.
+    Digest,
+    /// The tests that trace, as root.
+    E2e,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Unit, Self::Digest, Self::E2e];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Unit => "unit tests",
+            Self::Digest => "object digest",
+            Self::E2e => "end-to-end tests",
+        }
+    }
+}
+
+/// Run the task.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let started = Instant::now();
+    let object = args.object.as_deref().map(absolute).transpose()?;
+    let parts: Vec<Part> = Part::ALL
+        .into_iter()
+        .filter(|part| args.only.is_none_or(|only| only == *part))
+        .collect();
+    apt::ensure(&PACKAGES, "for the tests")?;
+
+    let mut summary = Vec::new();
+    let mut total = Counts::default();
+    let mut failure = None;
+    for part in &parts {
+        println!("==> {}", part.title());
+        let began = Instant::now();
+        let mut counts = Counts::default();
+        let result = run_part(*part, object.as_deref(), &args.filters, &mut counts);
+        let seconds = began.elapsed().as_secs_f64();
+        let word = if result.is_ok() { "ok" } else { "FAILED" };
+        println!("==> {}: {word} in {seconds:.1} s", part.title());
+        let line = format!("{:<17} {word:<7} {seconds:>7.1} s  {counts}", part.title());
+        summary.push(line);
+        total.add(counts);
+        if let Err(error) = result {
+            eprintln!("xtask: {}: {error:#}", part.title());
+            failure = Some(error);
+            break;
+        }
+    }
+    println!("\n==> summary");
+    for line in &summary {
+        println!("    {line}");
+    }
+    for part in parts.iter().skip(summary.len()) {
+        println!("    {:<17} not run", part.title());
+    }
+    // In cargo's own words, for whoever reads the last line only.
+    println!(
+        "\n{}",
+        total.as_cargo_says_it(failure.is_none(), started.elapsed())
+    );
+    Ok(match failure {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+fn run_part(
+    part: Part,
+    object: Option<&Path>,
+    filters: &[String],
+    counts: &mut Counts,
+) -> Result<()> {
+    match part {
+        Part::Unit => {
+            let mut command = cargo::host("test");
+            command.args(["--workspace", "--no-fail-fast", "--"]);
+            command.args(filters);
+            stream(&mut command, counts)?;
+        }
+        Part::Digest => {
+            let committed = workspace::committed_object();
+            let digest = digest::check(&workspace::root(), object.unwrap_or(&committed))?;
+            println!("    {digest}");
+        }
+        Part::E2e => end_to_end(object, filters, counts)?,
+    }
+    if part != Part::Digest && filters.is_empty() && counts.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+fn end_to_end(object: Option<&Path>, filters: &[String], counts: &mut Counts) -> Result<()> {
+    run::build_release(object)?;
+    let mut variables = vec![(
+        "HEAPTRACE_BIN",
+        OsString::from(workspace::heaptrace_binary()),
+    )];
+    for name in HANDED_ON {
+        if let Some(value) = env::var_os(name) {
+            variables.push((name, value));
+        }
+    }
+    let package = workspace::root().join("tests");
+    variables.push(("CARGO_MANIFEST_DIR", package.clone().into()));
+    // Built by the user, run by root: root's cargo would leave files that the user can't overwrite.
+    let mut failures = Vec::new();
+    for executable in test_executables()? {
+        println!("    running {}", executable.display());
+        let mut command = process::as_root(&executable, &variables)?;
+        command.arg("--test-threads=2").args(filters);
+        if let Err(error) = stream(command.current_dir(&package), counts) {
+            failures.push(format!("{error:#}"));
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(())
+}
+
+/// Build the end-to-end tests and list their programs.
+fn test_executables() -> Result<Vec<PathBuf>> {
+    let mut command = cargo::host("test");
+    command.args(["--package", END_TO_END, "--features", "root", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    executables(&process::output(&mut command)?)
+}
+
+/// The programs that cargo's messages name.
+fn executables(messages: &str) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for line in messages.lines() {
+        let message: Value =
+            serde_json::from_str(line).with_context(|| format!("cargo said: {line}"))?;
+        let is_test = message["profile"]["test"].as_bool().unwrap_or(false);
+        if let Some(path) = message["executable"].as_str()
+            && is_test
+        {
+            paths.push(PathBuf::from(path));
+        }
+    }
+    Ok(paths)
+}
+
+/// Run the command, pass on what it prints, and count the results in it.
+fn stream(command: &mut Command, counts: &mut Counts) -> Result<()> {
+    let name = process::describe(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run `{name}`"))?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            // A test may print anything.
+            let text = String::from_utf8_lossy(&line);
+            print!("{text}");
+            counts.read(&text);
+            line.clear();
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{name}` failed: {status}");
+    }
+    Ok(())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that test programs are taken from cargo's messages, and plain programs and libraries are not.
+    #[test]
+    fn test_programs_are_listed() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/t/fixture"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":"/t/deps/e2e-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":null}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+            "\n"
+        );
+        assert_eq!(
+            executables(messages).unwrap(),
+            [PathBuf::from("/t/deps/e2e-1")]
+        );
+    }
+
+    /// Check that a failing command is an error even where its results were counted.
+    #[test]
+    fn failures_are_errors_and_counted() {
+        let mut counts = Counts::default();
+        let script = "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'; exit 101";
+        let result = stream(Command::new("sh").args(["-c", script]), &mut counts);
+        assert!(result.is_err());
+        assert_eq!((counts.passed, counts.failed), (2, 1));
+    }
+}

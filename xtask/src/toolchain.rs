@@ -1,0 +1,153 @@
+//! The compiler for the kernel program: one that comes with the sources of `core`, which no release has built for eBPF.
+//!
+//! Part of build-ebpf. It must not know what is built.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{apt, process};
+
+/// LLVM's majors that the pinned bpf-linker can be built with.
+pub const LLVM_MAJORS: std::ops::RangeInclusive<u32> = 21..=23;
+
+/// Debian's packages of a recent Rust compiler with its sources.
+const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+
+/// A compiler that can build `core`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toolchain {
+    /// What it is, for people.
+    pub name: String,
+    /// The full path of its cargo.
+    pub cargo: PathBuf,
+    /// The full path of its rustc.
+    pub rustc: PathBuf,
+    /// Where it is installed.
+    pub sysroot: PathBuf,
+    /// The major of the LLVM that it is built on; the linker's must not be older.
+    pub llvm_major: u32,
+    /// Whether it has to be told that unstable options are meant.
+    pub stable: bool,
+}
+
+impl Toolchain {
+    /// The folder of the standard library's sources.
+    pub fn library(&self) -> PathBuf {
+        self.sysroot.join("lib/rustlib/src/rust/library")
+    }
+}
+
+/// rustup's nightly, where one has the sources.
+pub fn rustup_nightly() -> Option<Toolchain> {
+    let rustup = process::find_program("rustup")?;
+    let list = query(Command::new(&rustup).args(["toolchain", "list"]))?;
+    list.lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| name.starts_with("nightly"))
+        .find_map(|name| {
+            let mut command = Command::new(&rustup);
+            command.args(["run", name, "rustc", "--print", "sysroot"]);
+            let bin = PathBuf::from(query(&mut command)?.trim()).join("bin");
+            let title = format!("rustup's {name}");
+            inspect(&title, &bin.join("cargo"), &bin.join("rustc"), false).ok()
+        })
+}
+
+/// Debian's compiler, installed where it isn't there or is too old.
+pub fn debian() -> Result<Toolchain> {
+    if let Ok(toolchain) = debian_as_it_is() {
+        return Ok(toolchain);
+    }
+    apt::ensure_newest(&DEBIAN_PACKAGES, "for building the kernel program")?;
+    debian_as_it_is().context(
+        "no compiler that can build for eBPF. Either of these gives one: \
+         `rustup toolchain install nightly --component rust-src`, \
+         or Debian's packages rustc-web, cargo-web and rust-web-src",
+    )
+}
+
+fn debian_as_it_is() -> Result<Toolchain> {
+    let toolchain = inspect(
+        "Debian's",
+        Path::new("/usr/bin/cargo"),
+        Path::new("/usr/bin/rustc"),
+        true,
+    )?;
+    if !LLVM_MAJORS.contains(&toolchain.llvm_major) {
+        bail!(
+            "{} is built on LLVM {}, and bpf-linker needs one of {LLVM_MAJORS:?}",
+            toolchain.name,
+            toolchain.llvm_major
+        );
+    }
+    Ok(toolchain)
+}
+
+fn inspect(title: &str, cargo: &Path, rustc: &Path, stable: bool) -> Result<Toolchain> {
+    for program in [cargo, rustc] {
+        if !process::is_executable(program) {
+            bail!("{} is not there", program.display());
+        }
+    }
+    let version = query(Command::new(rustc).arg("-vV"))
+        .with_context(|| format!("{} does not run", rustc.display()))?;
+    let sysroot = query(Command::new(rustc).args(["--print", "sysroot"]))
+        .with_context(|| format!("{} names no sysroot", rustc.display()))?;
+    let toolchain = Toolchain {
+        name: format!("{title} {}", version.lines().next().unwrap_or("rustc")),
+        cargo: cargo.to_owned(),
+        rustc: rustc.to_owned(),
+        sysroot: PathBuf::from(sysroot.trim()),
+        llvm_major: llvm_major(&version)
+            .with_context(|| format!("{} names no LLVM version", rustc.display()))?,
+        stable,
+    };
+    if !toolchain.library().join("core").is_dir() {
+        bail!("{} comes without rust-src", toolchain.name);
+    }
+    Ok(toolchain)
+}
+
+fn llvm_major(version: &str) -> Option<u32> {
+    let line = version
+        .lines()
+        .find_map(|line| line.strip_prefix("LLVM version:"))?;
+    line.trim().split('.').next()?.parse().ok()
+}
+
+/// What the command prints, or nothing where it fails. Which rustc answers must not depend on who called us.
+fn query(command: &mut Command) -> Option<String> {
+    let output = command
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    String::from_utf8(output.stdout).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that LLVM's major is read from rustc's own words, and that a compiler without LLVM gives none.
+    #[test]
+    fn llvm_major_is_read() {
+        let version = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nLLVM version: 22.1.8\n";
+        assert_eq!(llvm_major(version), Some(22));
+        assert_eq!(llvm_major("rustc 1.96.0\nbinary: rustc\n"), None);
+    }
+
+    /// Check that a compiler which is not there is named in the error.
+    #[test]
+    fn missing_compilers_are_named() {
+        let nowhere = Path::new("/nowhere/rustc");
+        let error = inspect("x", nowhere, nowhere, true).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/rustc"), "{error}");
+    }
+}
