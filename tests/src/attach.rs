@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub fn wait_attached(tracer: &mut Child, pid: u32) -> Result<()> {
 
 /// Whether every one of the hooked functions differs from what libc's file has there.
 fn probed(pid: u32) -> Result<bool> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let (task, maps) = memory_of(pid)?;
     let libc = maps
         .lines()
         .filter(|line| line.ends_with("/libc.so.6"))
@@ -55,7 +55,7 @@ fn probed(pid: u32) -> Result<bool> {
         .context("the target has no libc")?;
     let bytes = fs::read(Path::new(libc.path))?;
     let file = object::File::parse(&*bytes)?;
-    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let memory = File::open(task.join("mem"))?;
     for hook in HOOKS {
         let symbol = file
             .dynamic_symbols()
@@ -80,6 +80,20 @@ fn probed(pid: u32) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// A thread that still has the process's memory, and its mappings: the first thread may have ended
+/// before the others, and has none then.
+fn memory_of(pid: u32) -> Result<(PathBuf, String)> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        if let Ok(maps) = fs::read_to_string(task.join("maps"))
+            && !maps.is_empty()
+        {
+            return Ok((task, maps));
+        }
+    }
+    bail!("process {pid} has no memory any more")
 }
 
 struct Mapping<'a> {

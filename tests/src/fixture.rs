@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
@@ -108,7 +109,7 @@ fn compile_as(
     let sources = workspace().join("tests/fixtures");
     let source = sources.join(language).join(format!("{name}.{extension}"));
     let folder = folder();
-    fs::create_dir_all(&folder)?;
+    create(&folder)?;
     let path = folder.join(output);
 
     // Several threads of several test programs may want the same fixture at once.
@@ -140,6 +141,15 @@ fn compile_as(
     );
     fs::rename(&unfinished, &path)?;
     Ok(Fixture { path })
+}
+
+/// Makes the folder, as a folder of whoever built the tests: root, who runs them, must leave nothing
+/// that `cargo clean` can't remove.
+fn create(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let owner = fs::metadata(target())?;
+    chown(folder, Some(owner.uid()), Some(owner.gid()))
+        .with_context(|| format!("cannot hand over {}", folder.display()))
 }
 
 fn up_to_date(path: &Path, inputs: &[PathBuf]) -> Result<bool> {
