@@ -175,18 +175,18 @@ impl Remaps {
     }
 }
 
-/// Whether the content holds the folder's path as the beginning of a longer one.
+/// Whether the content holds the folder's path, or a longer one that begins with it.
 fn names(content: &[u8], folder: &[u8]) -> bool {
+    let goes_on = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+    };
     (0..content.len()).any(|at| {
         let (before, rest) = content.split_at(at);
         // `/src` stands in many paths that only go through a folder of that name.
-        let begins = !before
-            .last()
-            .is_some_and(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte));
-        begins
+        !goes_on(before.last())
             && rest
                 .strip_prefix(folder)
-                .is_some_and(|tail| tail.first() == Some(&b'/'))
+                .is_some_and(|tail| !goes_on(tail.first()))
     })
 }
 
@@ -214,6 +214,8 @@ mod tests {
         let object = folder.path().join("object");
         let remaps = Remaps(vec![(PathBuf::from("/home/builder"), "x")]);
         fs::write(&object, b"\0x/home/builder/main.rs\0").unwrap();
+        remaps.verify(&object).unwrap();
+        fs::write(&object, b"\0/home/builder2/main.rs\0").unwrap();
         remaps.verify(&object).unwrap();
         fs::write(&object, b"\0/home/builder/src/main.rs\0").unwrap();
         assert!(remaps.verify(&object).is_err());
