@@ -46,7 +46,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Check the median of odd and even numbers of unsorted values, and that of none.
+    /// Check that the median is the middle of unsorted values, odd and even in number, and that none have none.
     #[test]
     fn medians_are_the_middle() {
         let odd = Spread::of(&[5.0, 1.0, 3.0]);
