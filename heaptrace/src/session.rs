@@ -30,7 +30,7 @@ const SIDEBAND_TICK: Duration = Duration::from_millis(100);
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
-    /// The run begins.
+    /// The run has begun: from here on every call is recorded.
     fn started(&mut self, info: &RunInfo) -> Result<()>;
     /// What changed since the last call; also called once at the end. The files are those that
     /// names can be looked up in.
@@ -90,9 +90,9 @@ async fn trace(
     tracing::info!("{} descriptors of probes are open", probes.count());
 
     let info = run_info(config)?;
-    observer.started(&info)?;
-    let begin = Instant::now();
     program.set_gate(true)?;
+    let begin = Instant::now();
+    observer.started(&info)?;
     let mut child: Option<Child> = held.map(Held::release).transpose()?;
     stopper.watch(&config.target, child.as_ref())?;
 

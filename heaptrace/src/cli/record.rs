@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::{exit_code, message, naming};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, Target};
 use crate::join::{OpenFiles, Update};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer};
@@ -18,10 +18,13 @@ use crate::text;
 pub(super) fn run(config: &RunConfig, output: PathBuf) -> anyhow::Result<ExitCode> {
     let mut recorder = Recorder {
         path: output,
+        greeting: greeting(config),
         recording: None,
     };
     let finished = session::run(config, &mut recorder)?;
-    let Recorder { path, recording } = recorder;
+    let Recorder {
+        path, recording, ..
+    } = recorder;
     let Recording {
         mut writer,
         profile,
@@ -39,6 +42,8 @@ pub(super) fn run(config: &RunConfig, output: PathBuf) -> anyhow::Result<ExitCod
 /// Writes every update as it comes, and keeps what they add up to.
 struct Recorder {
     path: PathBuf,
+    /// What to say when the run begins.
+    greeting: Option<String>,
     recording: Option<Recording>,
 }
 
@@ -53,6 +58,9 @@ impl Observer for Recorder {
             writer: DataFileWriter::create(&self.path, info)?,
             profile: Profile::new(info.clone()),
         });
+        if let Some(words) = &self.greeting {
+            message::say(words);
+        }
         Ok(())
     }
 
@@ -64,6 +72,20 @@ impl Observer for Recorder {
         recording.writer.update(&update)?;
         Ok(recording.profile.fold(update)?)
     }
+}
+
+/// Attaching takes a while, and what is not a command goes on until somebody ends it: both are good
+/// to know. A command's own output is left alone.
+fn greeting(config: &RunConfig) -> Option<String> {
+    let end = match (&config.target, config.duration) {
+        (Target::Command(_), _) => return None,
+        (_, Some(duration)) => format!("for {duration:?}"),
+        (_, None) => "until Ctrl-C".to_owned(),
+    };
+    Some(format!(
+        "heaptrace: tracing {} {end}",
+        config.target.describe()
+    ))
 }
 
 /// The closing words: what was recorded, how far to believe it, and what to do with it.
@@ -144,6 +166,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut recorder = Recorder {
             path: dir.path().join("x.data"),
+            greeting: None,
             recording: None,
         };
         recorder.started(&info()).unwrap();
@@ -158,6 +181,7 @@ mod tests {
     fn full_disk() {
         let mut recorder = Recorder {
             path: "/dev/full".into(),
+            greeting: None,
             recording: None,
         };
         let error = recorder.started(&info()).unwrap_err();

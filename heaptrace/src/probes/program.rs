@@ -57,7 +57,10 @@ impl Program {
         let offset = |structure, member| btf.member_offset(structure, member);
         let constants = [
             ("AGENT_TGID", std::process::id()),
-            ("MAX_STACK_DEPTH", config.max_stack_depth),
+            (
+                "MAX_STACK_DEPTH",
+                config.max_stack_depth.min(kernel_max_depth()),
+            ),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
@@ -229,6 +232,14 @@ pub fn map_bytes() -> u64 {
 
 fn missing(name: &str) -> anyhow::Error {
     anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
+}
+
+/// Most frames that the kernel's own walk gives; an administrator can change it.
+fn kernel_max_depth() -> u32 {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(u32::MAX)
 }
 
 fn random_seed() -> Result<u64> {
