@@ -27,9 +27,9 @@ pub fn wait_attached(tracer: &mut Child, pid: u32) -> Result<()> {
         if !tracer.running()? {
             bail!("the tracer ended while attaching:\n{}", tracer.stderr());
         }
-        // Two tracers may share a target: the breakpoints are of either, the descriptors its own.
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", tracer.pid()))?.count();
-        if probed(pid)? && descriptors == before {
+        // Two tracers may share a target: the breakpoints are of either, the perf events its own.
+        let descriptors = perf_events(tracer.pid())?;
+        if descriptors > 0 && descriptors == before && probed(pid)? {
             thread::sleep(SETTLE);
             return Ok(());
         }
@@ -42,6 +42,16 @@ pub fn wait_attached(tracer: &mut Child, pid: u32) -> Result<()> {
         }
         thread::sleep(Duration::from_millis(250));
     }
+}
+
+/// How many perf events a process has open.
+fn perf_events(pid: u32) -> Result<usize> {
+    let mut count = 0;
+    for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let target = fs::read_link(descriptor?.path()).unwrap_or_default();
+        count += usize::from(target.to_string_lossy().contains("[perf_event]"));
+    }
+    Ok(count)
 }
 
 /// Whether every one of the hooked functions differs from what libc's file has there.
