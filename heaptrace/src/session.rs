@@ -61,19 +61,20 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     sys::raise_open_files();
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
-    let _guardian = Guardian::start(&tracefs).context("can't start the guardian process")?;
+    let guardian = Guardian::start(&tracefs).context("can't start the guardian process")?;
     let held = targets::launch(&config.target)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("can't start the event loop")?;
-    runtime.block_on(trace(config, observer, tracefs, held))
+    runtime.block_on(trace(config, observer, tracefs, &guardian, held))
 }
 
 async fn trace(
     config: &RunConfig,
     observer: &mut dyn Observer,
     tracefs: Tracefs,
+    guardian: &Guardian,
     held: Option<Held>,
 ) -> Result<Finished> {
     // Before anything is attached: Ctrl-C must never leave a target half probed.
@@ -84,7 +85,7 @@ async fn trace(
     }
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
     let mut drain = Drain::new(&mut program)?;
-    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes);
+    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
     tracing::info!("{} descriptors of probes are open", probes.count());
 

@@ -158,6 +158,16 @@ pub fn parse_cpu_list(list: &str) -> Vec<u32> {
         .collect()
 }
 
+/// A pipe: the reading end and the writing end.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((owned(ends[0].into())?, owned(ends[1].into())?))
+}
+
 fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> libc::c_long {
     // SAFETY: the attribute block is valid and zeroed but for what the command reads.
     unsafe {

@@ -163,7 +163,7 @@ impl Remaps {
         let content =
             fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
         for (path, _) in &self.0 {
-            if contains(&content, path.as_os_str().as_encoded_bytes()) {
+            if names(&content, path.as_os_str().as_encoded_bytes()) {
                 bail!(
                     "{} names a folder of this machine: {}",
                     object.display(),
@@ -175,8 +175,19 @@ impl Remaps {
     }
 }
 
-fn contains(content: &[u8], part: &[u8]) -> bool {
-    content.windows(part.len()).any(|window| window == part)
+/// Whether the content holds the folder's path, or a longer one that begins with it.
+fn names(content: &[u8], folder: &[u8]) -> bool {
+    let goes_on = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+    };
+    (0..content.len()).any(|at| {
+        let (before, rest) = content.split_at(at);
+        // `/src` stands in many paths that only go through a folder of that name.
+        !goes_on(before.last())
+            && rest
+                .strip_prefix(folder)
+                .is_some_and(|tail| !goes_on(tail.first()))
+    })
 }
 
 #[cfg(test)]
@@ -202,7 +213,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let object = folder.path().join("object");
         let remaps = Remaps(vec![(PathBuf::from("/home/builder"), "x")]);
-        fs::write(&object, b"\0x/src/main.rs\0").unwrap();
+        fs::write(&object, b"\0x/home/builder/main.rs\0").unwrap();
+        remaps.verify(&object).unwrap();
+        fs::write(&object, b"\0/home/builder2/main.rs\0").unwrap();
         remaps.verify(&object).unwrap();
         fs::write(&object, b"\0/home/builder/src/main.rs\0").unwrap();
         assert!(remaps.verify(&object).is_err());

@@ -130,6 +130,8 @@ impl Ring {
         attr.clockid = libc::CLOCK_MONOTONIC;
         attr.set_use_clockid(1);
         attr.set_sample_id_all(1);
+        // Without the older kind the kernel does not even look for listeners.
+        attr.set_mmap(1);
         attr.set_mmap2(1);
         attr.set_build_id(1);
         attr.set_comm_exec(1);

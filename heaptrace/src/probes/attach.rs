@@ -8,7 +8,11 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
-use aya_obj::generated::{perf_event_attr, perf_type_id};
+use aya_obj::generated::{
+    perf_event_attr,
+    perf_event_sample_format::{PERF_SAMPLE_READ, PERF_SAMPLE_TID},
+    perf_type_id,
+};
 use thiserror::Error;
 
 use super::allocator::{Allocator, FileId};
@@ -19,6 +23,11 @@ use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.
 const CLOSERS: usize = 32;
+
+/// Kernels swap the perf contexts of parent and child when one is scheduled after the other, because
+/// as counters they are worth the same. As probes they are not: a child that exits then takes its
+/// parent's away. Events whose samples read their own value are exempt.
+const STAYS_WITH_ITS_TASK: u64 = PERF_SAMPLE_READ as u64 | PERF_SAMPLE_TID as u64;
 
 /// Whom probes reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,27 +51,30 @@ pub enum AttachError {
     Ended(u32),
 }
 
-struct Probe {
-    /// Id of the event's definition.
-    event: u64,
-    program: OwnedFd,
-}
-
 /// Every probe of a run.
 pub struct Probes {
     reach: Reach,
     kind: ProbeKind,
     // Order matters: descriptors go before definitions that they keep in use.
     open: Vec<OwnedFd>,
-    defined: HashMap<FileId, Vec<Probe>>,
+    /// Whether the kernel (since 6.12) lets events stay with the process that they were made for.
+    keeps_contexts: bool,
+    /// The process that holds the links.
+    holder: u32,
+    /// Ids of the events that are defined in each file.
+    defined: HashMap<FileId, Vec<u64>>,
     programs: HashMap<String, OwnedFd>,
     definitions: Definitions,
 }
 
 impl Probes {
     /// None yet.
-    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind) -> Self {
+    ///
+    /// The holder is a process that allocates nothing while it lives; see [`Probes::link`].
+    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind, holder: u32) -> Self {
         Self {
+            keeps_contexts: true,
+            holder,
             reach,
             kind,
             open: Vec::new(),
@@ -82,7 +94,7 @@ impl Probes {
         if self.has(allocator.id) {
             return Ok(());
         }
-        let mut probes = Vec::new();
+        let mut events = Vec::new();
         // Returns first: an entry whose return is not probed would leave its call pending.
         for is_return in [true, false] {
             for place in &allocator.places {
@@ -104,17 +116,50 @@ impl Probes {
                         )
                     })?;
                 let program = self.program(program, name)?;
-                probes.push(Probe { event, program });
-            }
-        }
-        if self.reach == Reach::All {
-            for probe in &probes {
-                open(&mut self.open, probe, PerfTarget::Cpu(0), self.reach)
+                self.link(event, &program)
                     .with_context(|| format!("can't probe {}", allocator.path))?;
+                events.push(event);
             }
         }
-        self.defined.insert(allocator.id, probes);
+        self.defined.insert(allocator.id, events);
         Ok(())
+    }
+
+    /// Links a program to a defined event.
+    ///
+    /// A program runs for everybody whom any perf event of the same definition reaches, so one link
+    /// is enough. It must not stand on an event that is inherited: with the first heir that exits,
+    /// the kernel takes the program away from all. So it stands on one of its own, which for a tree
+    /// of processes belongs to the holder, and reaches nobody else.
+    fn link(&mut self, event: u64, program: &OwnedFd) -> io::Result<()> {
+        let target = match self.reach {
+            Reach::All => PerfTarget::Cpu(0),
+            Reach::Tree | Reach::Processes => PerfTarget::Thread(self.holder),
+        };
+        let event = sys::perf_event_open(&mut attributes(event), target)?;
+        let link = sys::link_perf_event(program.as_fd(), event.as_fd(), 0)?;
+        self.open.extend([link, event]);
+        Ok(())
+    }
+
+    /// Lets a defined event reach a thread and what it starts.
+    fn reach(&mut self, event: u64, tid: u32) -> io::Result<()> {
+        let mut attr = attributes(event);
+        attr.set_inherit(1);
+        attr.set_inherit_thread(u64::from(self.reach == Reach::Processes));
+        if self.keeps_contexts {
+            attr.sample_type = STAYS_WITH_ITS_TASK;
+        }
+        match sys::perf_event_open(&mut attr, PerfTarget::Thread(tid)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.keeps_contexts => {
+                self.keeps_contexts = false;
+                self.reach(event, tid)
+            }
+            opened => {
+                self.open.push(opened?);
+                Ok(())
+            }
+        }
     }
 
     fn program(&mut self, program: &Program, name: &str) -> Result<OwnedFd> {
@@ -140,8 +185,9 @@ impl Probes {
             }
             for tid in new {
                 let is_first = done.is_empty();
-                for probe in self.defined.values().flatten() {
-                    match open(&mut self.open, probe, PerfTarget::Thread(tid), self.reach) {
+                let events: Vec<u64> = self.defined.values().flatten().copied().collect();
+                for event in events {
+                    match self.reach(event, tid) {
                         Ok(()) => {}
                         // A thread of many may end at any time.
                         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
@@ -198,25 +244,15 @@ fn close_all(mut open: Vec<OwnedFd>) {
     });
 }
 
-fn open(fds: &mut Vec<OwnedFd>, probe: &Probe, target: PerfTarget, reach: Reach) -> io::Result<()> {
+fn attributes(event: u64) -> perf_event_attr {
     // SAFETY: the struct is plain integers, for which zero is "nothing asked".
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
     attr.type_ = perf_type_id::PERF_TYPE_TRACEPOINT as u32;
-    attr.config = probe.event;
+    attr.config = event;
     // Nothing is to be counted: a disabled event is not scheduled with its thread, and its program
     // runs all the same.
     attr.set_disabled(1);
-    if reach != Reach::All {
-        attr.set_inherit(1);
-    }
-    if reach == Reach::Processes {
-        attr.set_inherit_thread(1);
-    }
-    let event = sys::perf_event_open(&mut attr, target)?;
-    let link = sys::link_perf_event(probe.program.as_fd(), event.as_fd(), 0)?;
-    fds.push(link);
-    fds.push(event);
-    Ok(())
+    attr
 }
 
 fn threads(pid: u32) -> io::Result<Vec<u32>> {

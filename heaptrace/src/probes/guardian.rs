@@ -2,19 +2,24 @@
 //!
 //! Stage: probes. Programs, links and perf events go with their last descriptor, but definitions of
 //! uprobe events stay. The guardian holds the reading end of a pipe whose writing end only the
-//! agent has; when that closes, whatever the reason, it removes the agent's definitions.
+//! agent has; when that closes, whatever the reason, it removes the agent's definitions. It also
+//! lends its process to perf events that must belong to one that allocates nothing.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::tracefs::Tracefs;
+use crate::sys;
 
 /// How long the guardian waits for the kernel to let go of the agent's probes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The agent's end: while it is open, the guardian sleeps.
 pub struct Guardian {
+    /// Its process id.
+    pub pid: u32,
     _alive: OwnedFd,
 }
 
@@ -23,14 +28,8 @@ impl Guardian {
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of it.
     pub fn start(tracefs: &Tracefs) -> io::Result<Self> {
-        let mut ends = [0; 2];
-        // SAFETY: the array has room for both descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: both are new and ours alone.
-        let (read, write) =
-            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (read, write) = sys::pipe()?;
+        let (pid_read, pid_write) = sys::pipe()?;
         let agent = std::process::id();
         // SAFETY: this process has one thread; the child never returns from this function.
         match unsafe { libc::fork() } {
@@ -39,8 +38,11 @@ impl Guardian {
                 drop(write);
                 // SAFETY: a second fork makes the guardian a child of init, so that nobody has to
                 // wait for it.
-                if unsafe { libc::fork() } == 0 {
-                    guard(&read, tracefs, agent);
+                match unsafe { libc::fork() } {
+                    0 => guard(&read, tracefs, agent),
+                    guardian => {
+                        let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
+                    }
                 }
                 // SAFETY: ends this child without running the agent's exit handlers.
                 unsafe { libc::_exit(0) };
@@ -51,7 +53,16 @@ impl Guardian {
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
             }
         }
-        Ok(Self { _alive: write })
+        drop(pid_write);
+        let mut pid = [0; 4];
+        File::from(pid_read).read_exact(&mut pid)?;
+        match i32::from_ne_bytes(pid) {
+            1.. => Ok(Self {
+                pid: u32::from_ne_bytes(pid),
+                _alive: write,
+            }),
+            _ => Err(io::Error::other("no process could be forked")),
+        }
     }
 }
 

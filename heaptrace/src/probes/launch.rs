@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -13,6 +13,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
 use thiserror::Error;
+
+use crate::sys;
 
 /// A command that can't be started. The exit status is the one that shells use.
 #[derive(Debug, Error)]
@@ -48,8 +50,8 @@ impl Held {
     /// Forks a process for the command.
     pub fn new(words: &[OsString]) -> Result<Self> {
         let (program, arguments) = words.split_first().context("no command given")?;
-        let (mut pid_read, pid_write) = pipe()?;
-        let (go_read, go) = pipe()?;
+        let (pid_read, pid_write) = sys::pipe()?;
+        let (go_read, go) = sys::pipe()?;
         let agents_end = go.as_raw_fd();
         let mut command = Command::new(program);
         command.args(arguments);
@@ -73,13 +75,13 @@ impl Held {
         // `spawn` returns only when the command runs, so it gets a thread to wait in.
         let spawned = std::thread::spawn(move || command.spawn());
         let mut pid = [0; 4];
-        pid_read
+        File::from(pid_read)
             .read_exact(&mut pid)
             .context("can't start a process for the command")?;
         Ok(Self {
             pid: u32::from_ne_bytes(pid),
             name: program.to_string_lossy().into_owned(),
-            go,
+            go: go.into(),
             spawned,
         })
     }
@@ -111,15 +113,4 @@ pub fn look_up(word: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(word))
         .find(|path| path.is_file())
-}
-
-fn pipe() -> io::Result<(File, File)> {
-    let mut ends = [0; 2];
-    // SAFETY: the array has room for both descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both are new and ours alone.
-    let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    Ok((read.into(), write.into()))
 }

@@ -147,7 +147,11 @@ impl Drain {
         while !self.batch(joiner) {}
         std::thread::sleep(GRACE);
         while !self.batch(joiner) {}
-        self.refresh(program, joiner)
+        self.refresh(program, joiner)?;
+        for (counter, count) in Counter::ALL.iter().zip(program.counters()?) {
+            tracing::info!("{}: {count}", counter.name());
+        }
+        Ok(())
     }
 }
 
