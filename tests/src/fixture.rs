@@ -22,9 +22,7 @@ pub struct Fixture {
 impl Fixture {
     /// A command that runs it, untraced.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.path);
-        command.env(NO_CACHE.0, NO_CACHE.1);
-        command
+        Command::new(&self.path)
     }
 }
 
@@ -33,13 +31,6 @@ impl AsRef<OsStr> for Fixture {
         self.path.as_os_str()
     }
 }
-
-/// Makes glibc's allocator work without its cache per thread.
-///
-/// A thread that ends passes what is in its cache through `free` once more, blocks that the program
-/// has long freed. Whoever watches `free` sees frees of blocks that he does not know, as many as
-/// happen to be in the cache; a test that counts such frees exactly must do without.
-pub const NO_CACHE: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
 
 /// What C and C++ have in common: frames that can be walked, calls that are really made (a compiler
 /// knows malloc, and drops pairs it finds useless), and no warning.

@@ -17,9 +17,8 @@ mod tracefs;
 mod truth;
 mod valgrind;
 
-pub use attach::wait_attached;
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, NO_CACHE, c, c_library, cpp, rust};
+pub use fixture::{Fixture, c, c_library, cpp, rust};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};

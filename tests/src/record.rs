@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::child::{Child, Ended, run};
-use crate::fixture::NO_CACHE;
 use crate::paths::heaptrace;
 use crate::report::Report;
 use crate::rights::require_root;
@@ -88,10 +87,7 @@ impl Heaptrace {
     /// Starts `record -o FILE` with further arguments.
     pub fn start_record<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = self.command(&["record", "-o"])?;
-        command
-            .arg(self.data())
-            .args(arguments)
-            .env(NO_CACHE.0, NO_CACHE.1);
+        command.arg(self.data()).args(arguments);
         Child::spawn(&mut command)
     }
 
