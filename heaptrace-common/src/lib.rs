@@ -3,6 +3,7 @@
 //! No stage of the flow; both sides of it import this crate. It knows neither aya nor std.
 #![no_std]
 
+pub mod cookie;
 pub mod counters;
 pub mod limits;
 pub mod wire;

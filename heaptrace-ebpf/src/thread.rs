@@ -60,8 +60,8 @@ impl Caller {
     }
 }
 
-/// State of the thread at the entry of an allocator function; `None` where the call is inside
-/// another one, or can't be recorded.
+/// State of the thread at the entry of an allocator function, its stack pointer set; `None` where
+/// the call is inside another one, or can't be recorded.
 #[inline(always)]
 pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
     let state = match caller.state() {
@@ -73,11 +73,14 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
             count(Counter::NestedCalls);
             return None;
         }
-        // At the same stack pointer it is a tail call, which the caller can't tell from one call.
         if sp != state.sp {
             count(Counter::AbandonedCalls);
+            abandon(state);
+        } else {
+            // A tail call, which its caller can't tell from one call: the stack stays as it was
+            // taken, before the kernel put its trampoline in the place of the return address.
+            give_back(state);
         }
-        abandon(state);
     }
     Some(state)
 }
@@ -85,22 +88,30 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
 /// Notes the pending call of a thread.
 #[inline(always)]
 pub fn pend(ctx: &ProbeContext, state: &mut ThreadState, sp: u64, call: u32, size: u64, pointer: u64) {
-    state.sp = sp;
+    if state.sp != sp {
+        state.sp = sp;
+        stack::take(ctx, sp, &mut state.stack);
+    }
     state.call = call;
     state.size = size;
     state.pointer = pointer;
     state.taken = NO_BLOCK;
-    stack::take(ctx, sp, &mut state.stack);
 }
 
-/// Forgets a pending call that will not return; what realloc took out goes back.
+/// Forgets a pending call that will not return.
 #[inline(always)]
 pub fn abandon(state: &mut ThreadState) {
+    give_back(state);
+    state.sp = 0;
+}
+
+/// Puts back what realloc took out.
+#[inline(always)]
+fn give_back(state: &mut ThreadState) {
     if state.taken.id != 0 {
         live::put_back(state.process, state.pointer, state.taken);
         state.taken = NO_BLOCK;
     }
-    state.sp = 0;
 }
 
 /// Whether the call that was entered at this stack pointer is still under way, as far as its

@@ -412,7 +412,7 @@ impl Joiner {
         self.quality.lost.insert(reason.to_owned(), count);
     }
 
-    /// Takes in what the kernel's maps take at most.
+    /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
     }

@@ -163,7 +163,7 @@ pub struct Quality {
     pub stacks_truncated: u64,
     /// Samples whose stack ended early.
     pub stacks_broken: u64,
-    /// Bytes of kernel memory that maps may take at most.
+    /// Bytes of kernel memory that the maps of the kernel program take.
     pub kernel_map_bytes: u64,
 }
 

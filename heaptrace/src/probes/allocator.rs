@@ -77,6 +77,8 @@ pub const MALLOC_FAMILY: &[Hook] = &[
 pub struct Place {
     /// Offset in the file.
     pub offset: u64,
+    /// How far the file's code reaches before and behind it.
+    pub reach: (u64, u64),
     /// The programs.
     pub hook: Hook,
     /// Names of the functions there.
@@ -174,14 +176,15 @@ fn places<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Vec<Place> {
             .dynamic_symbols()
             .chain(image.symbols())
             .filter(|symbol| symbol.is_definition() && symbol.name() == Ok(hook.function))
-            .find_map(|symbol| file_offset(image, symbol.address()));
-        let Some(offset) = found else {
+            .find_map(|symbol| locate(image, symbol.address()));
+        let Some((offset, reach)) = found else {
             continue;
         };
         match places.iter_mut().find(|place| place.offset == offset) {
             Some(place) => place.names.push(hook.function),
             None => places.push(Place {
                 offset,
+                reach,
                 hook: *hook,
                 names: vec![hook.function],
             }),
@@ -190,11 +193,16 @@ fn places<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Vec<Place> {
     places
 }
 
-fn file_offset<'a, R: ReadRef<'a>>(image: &object::File<'a, R>, address: u64) -> Option<u64> {
+/// Offset in the file of an address, and how far its segment reaches before and behind it.
+fn locate<'a, R: ReadRef<'a>>(
+    image: &object::File<'a, R>,
+    address: u64,
+) -> Option<(u64, (u64, u64))> {
     image.segments().find_map(|segment| {
         let within = address.checked_sub(segment.address())?;
         let (start, size) = segment.file_range();
-        (within < size).then(|| start.checked_add(within)).flatten()
+        let behind = size.checked_sub(within)?;
+        (behind > 0).then_some((start.checked_add(within)?, (within, behind)))
     })
 }
 

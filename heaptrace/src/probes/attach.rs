@@ -13,6 +13,7 @@ use aya_obj::generated::{
     perf_event_sample_format::{PERF_SAMPLE_READ, PERF_SAMPLE_TID},
     perf_type_id,
 };
+use heaptrace_common::cookie;
 use thiserror::Error;
 
 use super::allocator::{Allocator, FileId};
@@ -116,7 +117,7 @@ impl Probes {
                         )
                     })?;
                 let program = self.program(program, name)?;
-                self.link(event, &program)
+                self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
                     .with_context(|| format!("can't probe {}", allocator.path))?;
                 events.push(event);
             }
@@ -131,13 +132,13 @@ impl Probes {
     /// is enough. It must not stand on an event that is inherited: with the first heir that exits,
     /// the kernel takes the program away from all. So it stands on one of its own, which for a tree
     /// of processes belongs to the holder, and reaches nobody else.
-    fn link(&mut self, event: u64, program: &OwnedFd) -> io::Result<()> {
+    fn link(&mut self, event: u64, program: &OwnedFd, cookie: u64) -> io::Result<()> {
         let target = match self.reach {
             Reach::All => PerfTarget::Cpu(0),
             Reach::Tree | Reach::Processes => PerfTarget::Thread(self.holder),
         };
         let event = sys::perf_event_open(&mut attributes(event), target)?;
-        let link = sys::link_perf_event(program.as_fd(), event.as_fd(), 0)?;
+        let link = sys::link_perf_event(program.as_fd(), event.as_fd(), cookie)?;
         self.open.extend([link, event]);
         Ok(())
     }

@@ -210,6 +210,21 @@ impl Program {
     }
 }
 
+/// Bytes of kernel memory that the maps of this process take now, by the kernel's own reckoning.
+pub fn map_bytes() -> u64 {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fdinfo") else {
+        return 0;
+    };
+    entries
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+        .filter(|info| info.contains("map_type:"))
+        .filter_map(|info| {
+            let line = info.lines().find_map(|line| line.strip_prefix("memlock:"))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
+}
+
 fn missing(name: &str) -> anyhow::Error {
     anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
 }

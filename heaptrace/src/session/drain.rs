@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use crate::events::record::{self, Event};
 use crate::events::sideband::Sideband;
 use crate::join::Joiner;
-use crate::probes::program::{PodBlockKey, Program};
+use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
 
 /// Most events of a batch; a batch is a few megabytes at most.
@@ -105,6 +105,7 @@ impl Drain {
             sweep_ends(program, joiner)?;
             self.swept[1] = marked[1];
         }
+        joiner.set_kernel_map_bytes(program::map_bytes());
         for entry in program.processes()?.iter() {
             // A process may end while its entry is read.
             if let Ok((_, state)) = entry {
