@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use heaptrace_tests::{
-    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events, wait_attached,
+    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events,
 };
 
 /// Starts a fixture and waits until it says that it is ready.
