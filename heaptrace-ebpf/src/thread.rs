@@ -3,10 +3,12 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::BPF_NOEXIST,
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user},
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie,
+    },
     programs::ProbeContext,
 };
-use heaptrace_common::{counters::Counter, wire::ThreadState};
+use heaptrace_common::{cookie, counters::Counter, wire::ThreadState};
 
 use crate::{
     counters::{count, count_and_warn},
@@ -69,7 +71,7 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
         None => begin(ctx, caller)?,
     };
     if state.sp != 0 {
-        if sp < state.sp && is_pending(state.sp) {
+        if sp < state.sp && is_internal(ctx, sp) && is_pending(state.sp) {
             count(Counter::NestedCalls);
             return None;
         }
@@ -112,6 +114,22 @@ fn give_back(state: &mut ThreadState) {
         live::put_back(state.process, state.pointer, state.taken);
         state.taken = NO_BLOCK;
     }
+}
+
+/// Whether a call comes from the allocator's own file. Only such a call can be inside another one:
+/// what lies deeper in the stack is no proof, where the other was left by longjmp.
+#[inline(always)]
+pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
+    // SAFETY: the helpers check what they are given; the kernel passes valid registers.
+    let (reach, here, caller) = unsafe {
+        (
+            bpf_get_attach_cookie(ctx.regs.cast()),
+            (*ctx.regs).rip,
+            bpf_probe_read_user(sp as *const u64).unwrap_or(0),
+        )
+    };
+    let (before, behind) = cookie::reach(reach);
+    caller >= here.wrapping_sub(before) && caller < here.wrapping_add(behind)
 }
 
 /// Whether the call that was entered at this stack pointer is still under way, as far as its

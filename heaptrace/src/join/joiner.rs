@@ -84,11 +84,12 @@ impl Joiner {
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.spaces.begin(pid, 0);
-        let Ok(text) = maps::read(pid) else {
+        let thread = maps::living_thread(pid);
+        let Ok(text) = maps::read(thread) else {
             return;
         };
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let open = || crate::probes::allocator::open_mapped(pid, &mapping).ok();
+            let open = || crate::probes::allocator::open_mapped(thread, &mapping).ok();
             let file = if mapping.inode == 0 { None } else { open() };
             let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
@@ -434,7 +435,9 @@ impl Joiner {
         self.quality.untracked_frees = entries().map(|record| record.untracked_frees).sum();
         self.quality.failed_allocations = entries().map(|record| record.failed_allocations).sum();
         let mut changed = std::mem::take(&mut self.changed_sites);
+        changed.extend(self.peak.take_moved().into_iter().map(SiteId));
         changed.sort_unstable();
+        changed.dedup();
         let sites = changed
             .into_iter()
             .filter_map(|id| {

@@ -17,6 +17,8 @@ struct Level {
 pub(super) struct Peak {
     levels: Vec<Level>,
     changed: Vec<u32>,
+    /// Sites whose bytes at the peak are not what they were when this list was last taken.
+    moved: Vec<u32>,
     now: u64,
     highest: u64,
 }
@@ -34,6 +36,11 @@ impl Peak {
             .map_or(0, |level| level.at_peak)
     }
 
+    /// Sites whose bytes at the peak changed since the last call; some more than once.
+    pub(super) fn take_moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
     /// A site has more bytes.
     pub(super) fn grow(&mut self, site: u32, bytes: u64) {
         self.set(site, |now| now + bytes);
@@ -42,8 +49,11 @@ impl Peak {
             self.highest = self.now;
             for site in self.changed.drain(..) {
                 if let Some(level) = self.levels.get_mut(site as usize) {
-                    level.at_peak = level.now;
                     level.is_changed = false;
+                    if level.at_peak != level.now {
+                        level.at_peak = level.now;
+                        self.moved.push(site);
+                    }
                 }
             }
         }
@@ -91,6 +101,7 @@ mod tests {
         };
         for _ in 0..200 {
             let mut peak = Peak::default();
+            let mut known = [0_u64; 5];
             let (mut now, mut copy, mut highest) = ([0_u64; 5], [0_u64; 5], 0);
             for _ in 0..100 {
                 let site = random(5);
@@ -110,6 +121,13 @@ mod tests {
                         now[slot] = 0;
                         peak.clear(site as u32);
                     }
+                }
+                // What is asked for again only where it moved is what it is.
+                if random(10) == 0 {
+                    for site in peak.take_moved() {
+                        known[site as usize] = peak.at_peak(site);
+                    }
+                    assert_eq!(known, [0, 1, 2, 3, 4].map(|site| peak.at_peak(site)));
                 }
                 if now.iter().sum::<u64>() > highest {
                     highest = now.iter().sum();

@@ -214,13 +214,14 @@ pub fn may_be_glibc(path: &str) -> bool {
 
 /// The glibcs that a process has mapped.
 pub fn of_process(pid: u32) -> std::io::Result<Vec<Allocator>> {
-    let text = maps::read(pid)?;
+    let thread = maps::living_thread(pid);
+    let text = maps::read(thread)?;
     let mut seen = HashSet::new();
     let candidates = maps::parse(&text)
         .filter(|mapping| mapping.executable && may_be_glibc(&mapping.path))
         .filter(|mapping| seen.insert((mapping.device, mapping.inode)));
     Ok(candidates
-        .filter_map(|mapping| match open_mapped(pid, &mapping) {
+        .filter_map(|mapping| match open_mapped(thread, &mapping) {
             Ok(file) => match read_glibc(file, mapping.path) {
                 Ok(allocator) => Some(allocator),
                 Err(error) => {

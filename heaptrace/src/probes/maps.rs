@@ -24,6 +24,22 @@ pub struct Mapping {
     pub path: String,
 }
 
+/// A thread of a process through which its memory can be seen: the first one, unless that has ended
+/// while others go on.
+pub fn living_thread(pid: u32) -> u32 {
+    let has_memory = |tid: u32| read(tid).is_ok_and(|text| !text.is_empty());
+    if has_memory(pid) {
+        return pid;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .find(|tid| has_memory(*tid))
+        .unwrap_or(pid)
+}
+
 /// Reads the mappings of a process.
 pub fn read(pid: u32) -> io::Result<String> {
     // A path is bytes; what is no UTF-8 in it is only for show.

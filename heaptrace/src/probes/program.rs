@@ -219,7 +219,9 @@ pub fn map_bytes() -> u64 {
         .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
         .filter(|info| info.contains("map_type:"))
         .filter_map(|info| {
-            let line = info.lines().find_map(|line| line.strip_prefix("memlock:"))?;
+            let line = info
+                .lines()
+                .find_map(|line| line.strip_prefix("memlock:"))?;
             line.trim().parse::<u64>().ok()
         })
         .sum()

@@ -334,7 +334,7 @@ impl<'a, 'o> Report<'a, 'o> {
             ),
             (
                 "kernel memory",
-                format!("{} at most", bytes(quality.kernel_map_bytes)),
+                format!("{} in maps", bytes(quality.kernel_map_bytes)),
             ),
         ];
         for (name, value) in lines {
