@@ -10,37 +10,35 @@ use anyhow::{Context as _, Result, bail};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
 use crate::child::Child;
+use crate::record::Heaptrace;
 
 const HOOKS: [&str; 5] = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
 
 /// How far behind a function's start a probe may stand.
 const WINDOW: u64 = 64;
 
-/// After the last breakpoint is there a tracer may have a little left to do.
-const SETTLE: Duration = Duration::from_millis(400);
+/// A data file is there as soon as the tracer has attached; then it may have a little left to do.
+const SETTLE: Duration = Duration::from_millis(300);
 
-/// Waits until a tracer has its breakpoints in a process, and has stopped opening further ones.
-pub fn wait_attached(tracer: &mut Child, pid: u32) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut before = usize::MAX;
-    loop {
-        if !tracer.running()? {
-            bail!("the tracer ended while attaching:\n{}", tracer.stderr());
+impl Heaptrace {
+    /// Waits until a tracer that [`Heaptrace::start_record`] has started traces a process.
+    pub fn wait_attached(&self, tracer: &mut Child, pid: u32) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // Two tracers may share a target: the breakpoints may be either's, the file is its own.
+        while !(self.data().exists() && probed(pid)?) {
+            if !tracer.running()? {
+                bail!("the tracer ended while attaching:\n{}", tracer.stderr());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "no breakpoints in process {pid} after a minute; the tracer says:\n{}",
+                    tracer.stderr()
+                );
+            }
+            thread::sleep(Duration::from_millis(20));
         }
-        // Two tracers may share a target: the breakpoints are of either, the descriptors its own.
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", tracer.pid()))?.count();
-        if probed(pid)? && descriptors == before {
-            thread::sleep(SETTLE);
-            return Ok(());
-        }
-        before = descriptors;
-        if Instant::now() > deadline {
-            bail!(
-                "no breakpoints in process {pid} after a minute; the tracer says:\n{}",
-                tracer.stderr()
-            );
-        }
-        thread::sleep(Duration::from_millis(250));
+        thread::sleep(SETTLE);
+        Ok(())
     }
 }
 

@@ -17,7 +17,6 @@ mod tracefs;
 mod truth;
 mod valgrind;
 
-pub use attach::wait_attached;
 pub use child::{Child, Ended, run, send};
 pub use fixture::{Fixture, c, c_library, cpp, rust};
 pub use paths::{heaptrace, workspace};

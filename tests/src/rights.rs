@@ -3,8 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::child::run;
 
 /// The user id that owns nothing.
 pub const NOBODY: u32 = 65534;
@@ -37,7 +40,9 @@ pub fn open_to_nobody(folder: &Path, program: &Path) -> Result<PathBuf> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     let name = program.file_name().context("a program without a name")?;
     let copy = folder.join(name);
-    fs::copy(program, &copy)?;
+    // Not by this process: a child that another test forks meanwhile would hold the copy open for
+    // writing, and it could not be run.
+    run(Command::new("cp").arg(program).arg(&copy))?.success()?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
     Ok(copy)
 }

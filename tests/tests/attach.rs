@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use heaptrace_tests::{
-    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events, wait_attached,
+    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events,
 };
 
 /// Starts a fixture and waits until it says that it is ready.
@@ -23,7 +23,7 @@ fn attached(here: &Heaptrace, pid: u32, options: &[&str]) -> Result<Child> {
     let mut arguments = vec!["--pid", &pid_text];
     arguments.extend(options);
     let mut tracer = here.start_record(&arguments)?;
-    wait_attached(&mut tracer, pid)?;
+    here.wait_attached(&mut tracer, pid)?;
     Ok(tracer)
 }
 
@@ -55,10 +55,8 @@ fn older_blocks_are_untracked() -> Result<()> {
     let (main, child) = (one_truth(&ended, "main")?, one_truth(&ended, "child")?);
     main.matches(&report.process(pid)?.totals)?;
     child.matches(&report.process(child.pid)?.totals)?;
-    assert_eq!(
-        report.quality.untracked_frees,
-        main.untracked + child.untracked
-    );
+    let untracked = main.untracked + child.untracked;
+    assert_eq!(report.quality.untracked_frees, untracked);
     Ok(())
 }
 
@@ -120,7 +118,7 @@ fn one_tracer_has_two_targets() -> Result<()> {
     let (mut one, one_pid) = ready(&fixture, &[])?;
     let (mut other, other_pid) = ready(&fixture, &[])?;
     let mut tracer = attached(&here, one_pid, &["--pid", &other_pid.to_string()])?;
-    wait_attached(&mut tracer, other_pid)?;
+    here.wait_attached(&mut tracer, other_pid)?;
     one.go()?;
     let one_truth_ = one_truth(&one.wait()?.success()?, "main")?;
     // The run goes on until the last target has ended.

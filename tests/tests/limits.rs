@@ -1,7 +1,7 @@
 //! Bounded memory: what does not fit is counted, and never makes a leak of a freed block.
 
 use anyhow::Result;
-use heaptrace_tests::{Child, Heaptrace, c, ready_pid, truths, wait_attached};
+use heaptrace_tests::{Child, Heaptrace, c, ready_pid, truths};
 
 /// Check that a ring that overflows, its reader stopped, loses events in the count and invents
 /// nothing: no freed block stays live.
@@ -12,7 +12,7 @@ fn a_full_ring_is_counted() -> Result<()> {
     let pid = ready_pid(&target.line()?)?;
     let pid_text = pid.to_string();
     let mut tracer = here.start_record(&["--pid", &pid_text, "--ring-size", "16KiB"])?;
-    wait_attached(&mut tracer, pid)?;
+    here.wait_attached(&mut tracer, pid)?;
     tracer.signal(libc::SIGSTOP)?;
     target.go()?;
     let counts = truths(&target.line()?)?;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use heaptrace_tests::{Child, Heaptrace, Mode, c, ready_pid, run, truths, wait_attached};
+use heaptrace_tests::{Child, Heaptrace, Mode, c, ready_pid, run, truths};
 
 /// Check that a process that ran before and one that starts later are both traced, each with its own
 /// counts, and that the tracer does not trace itself.
@@ -18,7 +18,7 @@ fn all_processes_are_traced() -> Result<()> {
     let old_pid = ready_pid(&old.line()?)?;
     let mut tracer = here.start_record(&["--all"])?;
     let tracer_pid = tracer.pid();
-    wait_attached(&mut tracer, old_pid)?;
+    here.wait_attached(&mut tracer, old_pid)?;
 
     let ended = run(&mut c("hooks")?.command())?.success()?;
     let truth = truths(&ended.stdout)?.remove(0);

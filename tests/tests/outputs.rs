@@ -364,7 +364,7 @@ fn foreign_names_are_escaped() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let fixture = c("hooks")?;
     let evil = here.path("evil\x1b[31m\u{7}");
-    fs::copy(&fixture.path, &evil)?;
+    run(Command::new("cp").arg(&fixture.path).arg(&evil))?.success()?;
     here.record_all(&[&evil])?;
     for arguments in [
         &["report", "heaptrace.data"] as &[&str],
