@@ -22,7 +22,7 @@ use super::update::{
 };
 use crate::events::record::Event;
 use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::probes::{elf, maps};
+use crate::probes::{allocator, elf, maps};
 
 /// Joins the events of a run.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Joiner {
     /// Whether every process is of interest, or only those made known and their descendants.
     follows_all: bool,
     allocators: Vec<Allocator>,
+    /// Build ids of their files.
+    probed: Vec<Vec<u8>>,
     spaces: Spaces,
     modules: Modules,
     locations: Interner<Location>,
@@ -60,6 +62,7 @@ impl Joiner {
         Self {
             follows_all,
             allocators: Vec::new(),
+            probed: Vec::new(),
             spaces: Spaces::default(),
             modules: Modules::default(),
             locations: Interner::new(),
@@ -77,8 +80,9 @@ impl Joiner {
     }
 
     /// Makes an allocator known that is probed.
-    pub fn add_allocator(&mut self, allocator: Allocator) {
+    pub fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
         self.allocators.push(allocator);
+        self.probed.push(build_id);
     }
 
     /// Makes a process known: one that runs, with its mappings.
@@ -89,7 +93,7 @@ impl Joiner {
             return;
         };
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let open = || crate::probes::allocator::open_mapped(thread, &mapping).ok();
+            let open = || allocator::open_mapped(thread, &mapping).ok();
             let file = if mapping.inode == 0 { None } else { open() };
             let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
@@ -119,11 +123,22 @@ impl Joiner {
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
                 // Anonymous code has no file to find names in.
                 if !mapped.path.starts_with("//") {
+                    self.check_probed(&mapped);
                     self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
                 }
             }
             Change::Exited => self.exited.push((pid, time)),
             Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
+        }
+    }
+
+    /// Notes a C library that no probe is on. One without a build id can't be told from a probed one.
+    fn check_probed(&mut self, mapped: &Mapped) {
+        if allocator::may_be_glibc(&mapped.path)
+            && !mapped.build_id.is_empty()
+            && !self.probed.contains(&mapped.build_id)
+        {
+            self.quality.unprobed.insert(mapped.path.clone());
         }
     }
 
@@ -411,6 +426,11 @@ impl Joiner {
     /// Takes in how often something was lost before it came here.
     pub fn set_lost(&mut self, reason: &str, count: u64) {
         self.quality.lost.insert(reason.to_owned(), count);
+    }
+
+    /// Takes in how often something happened that cost nothing.
+    pub fn set_noted(&mut self, kind: &str, count: u64) {
+        self.quality.noted.insert(kind.to_owned(), count);
     }
 
     /// Takes in what the maps of the kernel program take.
