@@ -1,9 +1,7 @@
 //! The live map: what is allocated and not freed.
 
 use aya_ebpf::{
-    bindings::BPF_NOEXIST,
-    helpers::generated::bpf_ktime_get_ns,
-    programs::ProbeContext,
+    bindings::BPF_NOEXIST, helpers::generated::bpf_ktime_get_ns, programs::ProbeContext,
 };
 use heaptrace_common::{
     counters::Counter,
@@ -94,7 +92,11 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     }
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {
         mark(entry);
-        count_and_warn!(ctx, Counter::FreesMarked, "the ring is full: {} frees kept for a sweep");
+        count_and_warn!(
+            ctx,
+            Counter::FreesMarked,
+            "the ring is full: {} frees kept for a sweep"
+        );
         return true;
     };
     // Who removes the entry sends the event: two threads that free one block (a bug of the
@@ -135,9 +137,17 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         ..block
     };
     if LIVE.insert(key, freed, 0).is_ok() {
-        count_and_warn!(ctx, Counter::FreesMarked, "the ring is full: {} frees kept for a sweep");
+        count_and_warn!(
+            ctx,
+            Counter::FreesMarked,
+            "the ring is full: {} frees kept for a sweep"
+        );
     } else {
-        count_and_warn!(ctx, Counter::FreesLost, "the live map is full: {} frees lost");
+        count_and_warn!(
+            ctx,
+            Counter::FreesLost,
+            "the live map is full: {} frees lost"
+        );
     }
 }
 

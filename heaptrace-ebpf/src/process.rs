@@ -63,7 +63,11 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
             if let Some(state) = unsafe { PROCESSES.get(tgid) } {
                 return Some(state.process);
             }
-            count_and_warn!(ctx, Counter::ProcessMapFull, "the process map is full: {} calls lost");
+            count_and_warn!(
+                ctx,
+                Counter::ProcessMapFull,
+                "the process map is full: {} calls lost"
+            );
             None
         }
     }
@@ -150,7 +154,11 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         event.write(record);
         event.submit(0);
     } else if ENDED.insert(state.process, record, 0).is_ok() {
-        count_and_warn!(ctx, Counter::EndsMarked, "the ring is full: {} process ends kept for a sweep");
+        count_and_warn!(
+            ctx,
+            Counter::EndsMarked,
+            "the ring is full: {} process ends kept for a sweep"
+        );
     } else {
         count_and_warn!(ctx, Counter::EndsLost, "{} process ends lost");
     }

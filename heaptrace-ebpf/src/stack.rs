@@ -104,7 +104,11 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         return None;
     }
     if STACKS.insert(key, id, 0).is_err() {
-        count_and_warn!(ctx, Counter::StackMapFull, "the stack map is full: {} stacks sent again");
+        count_and_warn!(
+            ctx,
+            Counter::StackMapFull,
+            "the stack map is full: {} stacks sent again"
+        );
     }
     Some(id)
 }

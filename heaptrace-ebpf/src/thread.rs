@@ -3,9 +3,7 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::BPF_NOEXIST,
-    helpers::{
-        bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie,
-    },
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
 use heaptrace_common::{cookie, counters::Counter, wire::ThreadState};
@@ -58,7 +56,9 @@ impl Caller {
     #[inline(always)]
     pub fn state(self) -> Option<&'static mut ThreadState> {
         // SAFETY: only the thread itself touches its state, and it runs one program at a time.
-        THREADS.get_ptr_mut(self.key).map(|state| unsafe { &mut *state })
+        THREADS
+            .get_ptr_mut(self.key)
+            .map(|state| unsafe { &mut *state })
     }
 }
 
@@ -89,7 +89,14 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
 
 /// Notes the pending call of a thread.
 #[inline(always)]
-pub fn pend(ctx: &ProbeContext, state: &mut ThreadState, sp: u64, call: u32, size: u64, pointer: u64) {
+pub fn pend(
+    ctx: &ProbeContext,
+    state: &mut ThreadState,
+    sp: u64,
+    call: u32,
+    size: u64,
+    pointer: u64,
+) {
     if state.sp != sp {
         state.sp = sp;
         stack::take(ctx, sp, &mut state.stack);
@@ -150,7 +157,11 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
     let inserted = THREADS.insert(caller.key, blank, u64::from(BPF_NOEXIST));
     let Some(state) = caller.state() else {
         let _ = inserted;
-        count_and_warn!(ctx, Counter::ThreadMapFull, "the thread map is full: {} calls lost");
+        count_and_warn!(
+            ctx,
+            Counter::ThreadMapFull,
+            "the thread map is full: {} calls lost"
+        );
         return None;
     };
     state.process = process;

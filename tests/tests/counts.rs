@@ -144,6 +144,13 @@ fn longjmp_leaves_a_call_behind() -> Result<()> {
     Ok(())
 }
 
+/// Check that calls on the stacks of coroutines are told apart, also where one of them left a call.
+#[test]
+fn coroutines_take_turns() -> Result<()> {
+    exactly(&c("coroutines")?)?;
+    Ok(())
+}
+
 /// Check that a recursion deeper than every limit loses no allocation, only frames, and says so.
 #[test]
 fn deep_recursion_is_truncated() -> Result<()> {

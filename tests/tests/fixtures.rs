@@ -62,6 +62,7 @@ fn all_fixtures_run_untraced() -> Result<()> {
         (c("failing")?, 1),
         (c("reallocs")?, 1),
         (c("longjmp")?, 1),
+        (c("coroutines")?, 1),
         (c("threads")?, 1),
         (c("leaderless")?, 1),
         (c("forks")?, 6),

@@ -35,6 +35,22 @@ fn another_file_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Check that a file of a later format is refused with the remedy, not taken for a damaged one.
+#[test]
+fn a_newer_file_is_refused() -> Result<()> {
+    let here = Heaptrace::offline()?;
+    fs::write(
+        here.data(),
+        b"\x89HTRACE\n\xff\0\0\0and what only the future knows",
+    )?;
+    for reader in READERS {
+        let ended = here.run(&[reader, "heaptrace.data"])?.fails_clearly()?;
+        assert!(ended.stderr.contains("version 255"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("newer heaptrace"), "{}", ended.stderr);
+    }
+    Ok(())
+}
+
 /// Check that a missing file is refused with its name and the reason.
 #[test]
 fn a_missing_file_is_refused() -> Result<()> {

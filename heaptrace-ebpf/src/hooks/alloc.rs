@@ -32,7 +32,12 @@ pub fn aligned_entry(ctx: ProbeContext) -> u32 {
 /// `posix_memalign(result, alignment, size)`.
 #[uprobe]
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
-    enter(&ctx, call::POSIX_MEMALIGN, argument(&ctx, 2), argument(&ctx, 0));
+    enter(
+        &ctx,
+        call::POSIX_MEMALIGN,
+        argument(&ctx, 2),
+        argument(&ctx, 0),
+    );
     0
 }
 

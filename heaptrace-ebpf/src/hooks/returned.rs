@@ -1,10 +1,6 @@
 //! Return of the functions that allocate: the call becomes a block, or a failure.
 
-use aya_ebpf::{
-    helpers::bpf_probe_read_user,
-    macros::uretprobe,
-    programs::RetProbeContext,
-};
+use aya_ebpf::{helpers::bpf_probe_read_user, macros::uretprobe, programs::RetProbeContext};
 use heaptrace_common::{
     counters::Counter,
     wire::{Alloc, Block, BlockKey, ThreadState, call, kind},
@@ -44,7 +40,11 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
         call::POSIX_MEMALIGN => match unsafe { bpf_probe_read_user(state.pointer as *const u64) } {
             Ok(address) => address,
             Err(_) => {
-                count_and_warn!(&ctx, Counter::ResultUnreadable, "{} results of posix_memalign can't be read");
+                count_and_warn!(
+                    &ctx,
+                    Counter::ResultUnreadable,
+                    "{} results of posix_memalign can't be read"
+                );
                 state.sp = 0;
                 return 0;
             }
@@ -110,7 +110,11 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
     };
     if LIVE.insert(key, block, 0).is_err() {
         event.discard(0);
-        count_and_warn!(ctx, Counter::LiveMapFull, "the live map is full: {} allocations lost");
+        count_and_warn!(
+            ctx,
+            Counter::LiveMapFull,
+            "the live map is full: {} allocations lost"
+        );
         if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
             live::park(ctx, process, state.taken);
         }

@@ -5,34 +5,27 @@
 //! nothing of the kernel's maps but the keys of blocks.
 
 use std::collections::HashMap;
-use std::fs::File;
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, Free, ProcessBegin, ProcessEnd, StackHead, end, flag, walk,
+    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, end, flag, walk,
 };
 
+use super::addresses::Addresses;
 use super::interner::Interner;
-use super::modules::{Modules, OpenFiles};
+use super::modules::OpenFiles;
 use super::peak::Peak;
 use super::processes::{self, Block, Processes};
-use super::spaces::{Spaces, Span};
 use super::update::{
-    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId, Totals,
+    Update,
 };
 use crate::events::record::Event;
-use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::probes::{elf, maps};
+use crate::events::sideband::SideEvent;
 
 /// Joins the events of a run.
 #[derive(Debug)]
 pub struct Joiner {
-    /// Whether every process is of interest, or only those made known and their descendants.
-    follows_all: bool,
-    allocators: Vec<Allocator>,
-    spaces: Spaces,
-    modules: Modules,
-    locations: Interner<Location>,
+    addresses: Addresses,
     stacks: Interner<Stack>,
     /// Stacks by the ids of the kernel program.
     sent_stacks: HashMap<u64, StackId>,
@@ -42,8 +35,6 @@ pub struct Joiner {
     peak: Peak,
     totals: Totals,
     quality: Quality,
-    /// Processes whose first thread ended, and when.
-    exited: Vec<(u32, u64)>,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
 }
@@ -58,11 +49,7 @@ impl Joiner {
     /// Nothing joined yet.
     pub fn new(follows_all: bool) -> Self {
         Self {
-            follows_all,
-            allocators: Vec::new(),
-            spaces: Spaces::default(),
-            modules: Modules::default(),
-            locations: Interner::new(),
+            addresses: Addresses::new(follows_all),
             stacks: Interner::new(),
             sent_stacks: HashMap::new(),
             processes: Processes::default(),
@@ -70,111 +57,39 @@ impl Joiner {
             changed_sites: Vec::new(),
             peak: Peak::default(),
             totals: Totals::default(),
-            quality: Quality::default(),
-            exited: Vec::new(),
+            quality: Quality {
+                lost: ["unjoined", "swept_live"]
+                    .map(|it| (it.to_owned(), 0))
+                    .into(),
+                ..Quality::default()
+            },
             orphans: Vec::new(),
         }
     }
 
-    /// Makes an allocator known that is probed.
-    pub fn add_allocator(&mut self, allocator: Allocator) {
-        self.allocators.push(allocator);
+    /// Makes an allocator known that is probed, with the build id of its file.
+    pub fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
+        self.addresses.add_allocator(allocator, build_id);
     }
 
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
-        self.spaces.begin(pid, 0);
-        let thread = maps::living_thread(pid);
-        let Ok(text) = maps::read(thread) else {
-            return;
-        };
-        for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let open = || crate::probes::allocator::open_mapped(thread, &mapping).ok();
-            let file = if mapping.inode == 0 { None } else { open() };
-            let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
-            if mapping.path.is_empty() {
-                continue;
-            }
-            let mapped = Mapped {
-                start: mapping.start,
-                end: mapping.end,
-                offset: mapping.offset,
-                path: mapping.path,
-                build_id,
-            };
-            self.map(pid, 0, &mapped, || file);
-        }
+        self.addresses.add_process(pid);
     }
 
     /// Takes in what perf recorded of mappings and processes.
     pub fn sideband(&mut self, event: SideEvent) {
-        let SideEvent { time, pid, change } = event;
-        match change {
-            Change::Forked { parent } if self.spaces.knows(parent) => {
-                self.spaces.fork(pid, parent, time);
-            }
-            Change::Exec { .. } if self.follows_all || self.spaces.knows(pid) => {
-                self.spaces.begin(pid, time);
-            }
-            Change::Mapped(mapped) if self.spaces.knows(pid) => {
-                // Anonymous code has no file to find names in.
-                if !mapped.path.starts_with("//") {
-                    self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
-                }
-            }
-            Change::Exited => self.exited.push((pid, time)),
-            Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
-        }
+        self.addresses.sideband(event);
     }
 
-    /// Forgets processes that ended before a time up to which all events have come in: nobody will
-    /// ask for their mappings any more.
+    /// Forgets processes that ended before a time up to which all events have come in.
     pub fn settle(&mut self, until: u64) {
         let Self {
-            exited,
-            spaces,
+            addresses,
             processes,
             ..
         } = self;
-        exited.retain(|(pid, time)| {
-            if *time >= until {
-                return true;
-            }
-            // One with a record is forgotten when that ends: its first thread may have gone alone.
-            if !processes.is_running(*pid) {
-                spaces.forget(*pid, *time);
-            }
-            false
-        });
-    }
-
-    fn map(
-        &mut self,
-        pid: u32,
-        since: u64,
-        mapped: &Mapped,
-        open: impl FnOnce() -> Option<File>,
-    ) -> ModuleId {
-        let module = Module {
-            path: mapped.path.clone(),
-            build_id: mapped.build_id.clone(),
-            text_start: mapped.start,
-            text_end: mapped.end,
-            text_offset: mapped.offset,
-            root: root_of(pid),
-        };
-        let module = self.modules.intern(module, open);
-        self.spaces.map(
-            pid,
-            Span {
-                start: mapped.start,
-                end: mapped.end,
-                offset: mapped.offset,
-                module,
-                since,
-            },
-        );
-        module
+        addresses.settle(until, |pid| processes.is_running(pid));
     }
 
     /// Takes in an event of the kernel program.
@@ -183,7 +98,7 @@ impl Joiner {
             Event::Alloc(event) => self.allocated(&event),
             Event::Free(event) => {
                 let temporary = event.flags & flag::TEMPORARY != 0;
-                self.freed(&event, temporary);
+                self.block_freed(event.process, event.id, temporary);
             }
             Event::Stack(head, frames) => self.stack(&head, &frames),
             Event::ProcessBegin(event) => self.process_began(&event),
@@ -241,10 +156,6 @@ impl Joiner {
             let totals = &mut entry.record.totals;
             totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
         }
-    }
-
-    fn freed(&mut self, event: &Free, temporary: bool) {
-        self.block_freed(event.process, event.id, temporary);
     }
 
     fn block_freed(&mut self, serial: u64, id: u64, temporary: bool) {
@@ -317,7 +228,7 @@ impl Joiner {
         let pid = entry.record.pid;
         let locations = frames
             .iter()
-            .map(|address| self.location(pid, head.time, *address))
+            .map(|address| self.addresses.location(pid, head.time, *address))
             .collect();
         let stack = Stack {
             locations,
@@ -331,39 +242,9 @@ impl Joiner {
         self.sent_stacks.insert(head.id, id);
     }
 
-    fn location(&mut self, pid: u32, time: u64, return_address: u64) -> LocationId {
-        // The call stands before the address that it returns to.
-        let address = return_address.saturating_sub(1);
-        let location = match self.spaces.find(pid, time, address) {
-            Some(span) => Location {
-                module: Some(span.module),
-                address: address - span.start + span.offset,
-            },
-            None => Location {
-                module: None,
-                address,
-            },
-        };
-        LocationId(self.locations.intern(&location))
-    }
-
     fn process_began(&mut self, event: &ProcessBegin) {
         let pid = event.tgid;
-        if !self.spaces.knows(pid) {
-            // Its birth was not recorded: it was there before.
-            self.add_process(pid);
-        }
-        let mapped: Vec<&str> = self
-            .spaces
-            .modules(pid, event.time)
-            .map(|module| self.modules.path(module))
-            .collect();
-        let allocators = self
-            .allocators
-            .iter()
-            .filter(|allocator| mapped.contains(&allocator.path.as_str()))
-            .cloned()
-            .collect();
+        let allocators = self.addresses.allocators_of(pid, event.time);
         let record = Process {
             pid,
             start_time_ns: event.start_time,
@@ -394,7 +275,7 @@ impl Joiner {
             self.peak.clear(site.0);
         }
         if event.reason == end::EXIT {
-            self.spaces.forget(pid, event.time);
+            self.addresses.forget(pid, event.time);
         }
     }
 
@@ -413,6 +294,11 @@ impl Joiner {
         self.quality.lost.insert(reason.to_owned(), count);
     }
 
+    /// Takes in how often something happened that cost nothing.
+    pub fn set_noted(&mut self, kind: &str, count: u64) {
+        self.quality.noted.insert(kind.to_owned(), count);
+    }
+
     /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
@@ -421,12 +307,6 @@ impl Joiner {
     /// Keys of blocks in the kernel's live map whose process is gone, once each.
     pub fn take_orphans(&mut self) -> Vec<BlockKey> {
         std::mem::take(&mut self.orphans)
-    }
-
-    /// Live blocks of processes that go on, as the live map should have them.
-    pub fn live_blocks(&self) -> u64 {
-        let entries = self.processes.entries.iter();
-        entries.map(|entry| entry.blocks.len() as u64).sum()
     }
 
     /// What changed since the last call.
@@ -447,10 +327,12 @@ impl Joiner {
                 Some((id, state.site))
             })
             .collect();
+        let (modules, locations) = self.addresses.take_new();
+        self.quality.unprobed.clone_from(self.addresses.unprobed());
         Update {
             elapsed_ns,
-            modules: self.modules.take_new(),
-            locations: self.locations.take_new(),
+            modules,
+            locations,
             stacks: self.stacks.take_new(),
             processes: self.processes.take_changed(),
             sites,
@@ -461,35 +343,11 @@ impl Joiner {
 
     /// The open files of modules.
     pub fn files(&self) -> &OpenFiles {
-        self.modules.files()
+        self.addresses.files()
     }
 
     /// The open files of modules, when everything is joined.
     pub fn into_files(self) -> OpenFiles {
-        self.modules.into_files()
+        self.addresses.into_files()
     }
-}
-
-/// Root folder of a process, as far as it can be named from here; empty for the agent's own.
-fn root_of(pid: u32) -> String {
-    match std::fs::read_link(format!("/proc/{pid}/root")) {
-        Ok(root) if root != std::path::Path::new("/") => root.display().to_string(),
-        _ => String::new(),
-    }
-}
-
-/// Opens the file that a process has just mapped: by the mapping itself, or, where the process is
-/// gone already, by its path, if it is still the same file.
-fn open_mapped(pid: u32, mapped: &Mapped) -> Option<File> {
-    if !mapped.path.starts_with('/') {
-        return None;
-    }
-    let (start, end) = (mapped.start, mapped.end);
-    File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-        .ok()
-        .or_else(|| {
-            let file = File::open(&mapped.path).ok()?;
-            let is_same = !mapped.build_id.is_empty() && elf::build_id(&file) == mapped.build_id;
-            is_same.then_some(file)
-        })
 }

@@ -1,11 +1,14 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
+mod addresses;
 mod interner;
 mod joiner;
 mod modules;
 mod peak;
 mod processes;
 mod spaces;
+#[cfg(test)]
+mod tests;
 mod update;
 
 pub use joiner::Joiner;

@@ -8,7 +8,7 @@
 //! meaning. Processes and sites are written whole whenever they changed, last one wins, so that a
 //! stream of updates cut off anywhere is still a true picture of an earlier moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Index of a [`Module`] in the run's module table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -153,6 +153,11 @@ pub struct Quality {
     pub samples: u64,
     /// What was dropped, per reason; every reason there is, also where its count is zero.
     pub lost: BTreeMap<String, u64>,
+    /// What happened and cost nothing, per kind; every kind there is.
+    pub noted: BTreeMap<String, u64>,
+    /// Allocators that a traced process mapped and that are not probed: what it allocates by them
+    /// is not in the numbers.
+    pub unprobed: BTreeSet<String>,
     /// Frees of blocks that were not recorded.
     pub untracked_frees: u64,
     /// Allocator calls that failed.

@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Field names and their order are a promise; fields may be added, never changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -87,6 +87,8 @@ struct Quality<'a> {
     stacks_truncated: u64,
     stacks_broken: u64,
     frames_unsymbolized: u64,
+    noted: &'a BTreeMap<String, u64>,
+    unprobed: &'a BTreeSet<String>,
     kernel_map_bytes: u64,
 }
 
@@ -164,6 +166,8 @@ impl<'a> Quality<'a> {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             frames_unsymbolized: findings.unsymbolized(),
+            noted: &quality.noted,
+            unprobed: &quality.unprobed,
             kernel_map_bytes: quality.kernel_map_bytes,
         }
     }

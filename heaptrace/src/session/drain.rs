@@ -86,8 +86,12 @@ impl Drain {
     /// Brings in what is not in the streams: the kernel's counters and marks.
     pub(super) fn refresh(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
         let counters = program.counters()?;
-        for counter in Counter::ALL.iter().filter(|counter| counter.is_loss()) {
-            joiner.set_lost(counter.name(), counters[*counter as usize]);
+        for (counter, count) in Counter::ALL.iter().zip(counters) {
+            if counter.is_loss() {
+                joiner.set_lost(counter.name(), count);
+            } else {
+                joiner.set_noted(counter.name(), count);
+            }
         }
         joiner.set_lost("undecoded", self.undecoded);
         joiner.set_lost("sideband", self.sideband.lost());
@@ -106,11 +110,9 @@ impl Drain {
             self.swept[1] = marked[1];
         }
         joiner.set_kernel_map_bytes(program::map_bytes());
-        for entry in program.processes()?.iter() {
-            // A process may end while its entry is read.
-            if let Ok((_, state)) = entry {
-                joiner.set_process_counters(state.0.process, state.0.failed, state.0.untracked);
-            }
+        // A process may end while its entry is read.
+        for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
+            joiner.set_process_counters(state.0.process, state.0.failed, state.0.untracked);
         }
         program.forget_blocks(joiner.take_orphans())
     }
@@ -148,11 +150,7 @@ impl Drain {
         while !self.batch(joiner) {}
         std::thread::sleep(GRACE);
         while !self.batch(joiner) {}
-        self.refresh(program, joiner)?;
-        for (counter, count) in Counter::ALL.iter().zip(program.counters()?) {
-            tracing::info!("{}: {count}", counter.name());
-        }
-        Ok(())
+        self.refresh(program, joiner)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
 use crate::probes::allocator::{self, Allocator};
 use crate::probes::attach::{AttachError, Probes, Reach};
+use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::program::Program;
 
@@ -138,11 +139,13 @@ fn add_allocators(
             allocator.hook_names().join(", "),
             allocator.path
         );
-        joiner.add_allocator(join::Allocator {
+        let build_id = elf::build_id(&allocator.file);
+        let known = join::Allocator {
             hooks: allocator.hook_names(),
             kind: allocator.kind.to_owned(),
             path: allocator.path,
-        });
+        };
+        joiner.add_allocator(known, build_id);
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ pub mod workload;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -30,26 +31,41 @@ pub struct Mode {
     pub name: &'static str,
     /// What it means, in one sentence.
     pub meaning: &'static str,
-    /// The options of `heaptrace record`, or nothing for a run without heaptrace.
-    record: Option<&'static [&'static str]>,
+    how: How,
+}
+
+/// What heaptrace does while the program runs.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// Nothing.
+    Alone,
+    /// It traces another program.
+    Beside,
+    /// It traces this one, with these options.
+    Traced(&'static [&'static str]),
 }
 
 /// The modes, measured in this order, over and over. The first is what the others are compared with.
-pub const MODES: [Mode; 3] = [
+pub const MODES: [Mode; 4] = [
     Mode {
         name: "untraced",
         meaning: "The program alone.",
-        record: None,
+        how: How::Alone,
+    },
+    Mode {
+        name: "bystander",
+        meaning: "The program alone, while heaptrace traces another one that uses the same C library.",
+        how: How::Beside,
     },
     Mode {
         name: "empty probes",
         meaning: "Probes in the same places whose programs return at once: what the kernel takes for the traps, the floor.",
-        record: Some(&["--probes", "empty"]),
+        how: How::Traced(&["--probes", "empty"]),
     },
     Mode {
         name: "exact",
         meaning: "Every allocation recorded with its stack.",
-        record: Some(&[]),
+        how: How::Traced(&[]),
     },
 ];
 
@@ -132,11 +148,46 @@ fn measure(name: &str, command: &[OsString], rounds: u32) -> Result<Vec<Runs>> {
 
 /// Nanoseconds per operation, and how many events were lost.
 fn measure_once(mode: &Mode, command: &[OsString]) -> Result<(f64, u64)> {
-    let Some(options) = mode.record else {
-        let (program, args) = command.split_first().context("an empty command")?;
-        let printed = process::output(Command::new(program).args(args))?;
-        return Ok((nanoseconds(&printed)?, 0));
-    };
+    match mode.how {
+        How::Alone => Ok((alone(command)?, 0)),
+        How::Beside => {
+            let data = data_file()?;
+            let args = ["record", "-o"].map(OsString::from);
+            let other = ["--", "sleep", "600"].map(OsString::from);
+            let mut tracer = run::heaptrace(&[&args[..], &[data.clone().into()], &other].concat())?
+                .stderr(Stdio::null())
+                .spawn()
+                .context("cannot start heaptrace")?;
+            let measured = wait_for(&data).and_then(|()| alone(command));
+            // Passed on to the other program, by sudo where heaptrace runs under it.
+            process::run(process::as_root("kill", &[])?.arg(tracer.id().to_string()))?;
+            tracer.wait().context("cannot wait for heaptrace")?;
+            Ok((measured?, 0))
+        }
+        How::Traced(options) => traced(options, command),
+    }
+}
+
+/// Nanoseconds per operation of a command that nobody traces.
+fn alone(command: &[OsString]) -> Result<f64> {
+    let (program, args) = command.split_first().context("an empty command")?;
+    nanoseconds(&process::output(Command::new(program).args(args))?)
+}
+
+/// Waits until a run has begun: its data file appears then.
+fn wait_for(data: &Path) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    while !data.exists() {
+        if began.elapsed() > PATIENCE {
+            bail!("heaptrace does not begin to trace");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn traced(options: &[&str], command: &[OsString]) -> Result<(f64, u64)> {
     let data = data_file()?;
     let mut args: Vec<OsString> = vec!["record".into(), "-o".into(), data.clone().into()];
     args.extend(options.iter().map(OsString::from));

@@ -20,14 +20,24 @@ pub struct Workload {
 }
 
 /// All of them, in the order of the table.
-pub const WORKLOADS: &[Workload] = &[Workload {
-    name: "malloc/free pair",
-    operation: "one `malloc(64)` and its `free`, in a loop that does nothing else: the worst case",
-    command: |seconds, threads| {
-        Ok(vec![
-            run::compile_c("xtask/bench/pair.c", &["-O2"])?.into(),
-            seconds.to_string().into(),
-            threads.to_string().into(),
-        ])
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "malloc/free pair",
+        operation: "one `malloc(64)` and its `free`, in a loop that does nothing else: the worst case",
+        command: |seconds, threads| compiled("xtask/bench/pair.c", seconds, threads),
     },
-}];
+    Workload {
+        name: "fork and wait",
+        operation: "one `fork`, the child's `_exit`, and the `waitpid` for it: what children inherit, they inherit here",
+        command: |seconds, threads| compiled("xtask/bench/fork.c", seconds, threads),
+    },
+];
+
+/// The command of a C program that takes a time and a number of threads.
+fn compiled(source: &str, seconds: f64, threads: usize) -> Result<Vec<OsString>> {
+    Ok(vec![
+        run::compile_c(source, &["-O2"])?.into(),
+        seconds.to_string().into(),
+        threads.to_string().into(),
+    ])
+}

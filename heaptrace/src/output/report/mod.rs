@@ -6,6 +6,7 @@ mod stack;
 mod style;
 mod table;
 
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
@@ -253,7 +254,7 @@ impl<'a, 'o> Report<'a, 'o> {
 
     /// The allocators, each once with the processes that it is hooked in.
     fn allocators(&mut self) -> io::Result<()> {
-        let mut hooked = std::collections::BTreeMap::<_, Vec<u32>>::new();
+        let mut hooked = BTreeMap::<_, Vec<u32>>::new();
         let mut without = Vec::new();
         for process in &self.findings.profile.processes {
             if process.allocators.is_empty() {
@@ -296,14 +297,39 @@ impl<'a, 'o> Report<'a, 'o> {
                 "SOME LOST: the numbers above are incomplete"
             }
         )?;
-        for (reason, lost) in &quality.lost {
-            let line = format!("  lost, {:<14}{}", escape(reason), count(*lost));
-            let line = if *lost > 0 {
-                self.style.warning(&line)
-            } else {
-                line
-            };
-            writeln!(self.out, "{line}")?;
+        for path in &quality.unprobed {
+            let line = format!("  {:<20}{}", "not probed", escape(path));
+            writeln!(self.out, "{}", self.style.warning(&line))?;
+        }
+        for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
+            let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
+            writeln!(self.out, "{}", self.style.warning(&line))?;
+        }
+        let zero = |table: &BTreeMap<String, u64>| {
+            let names = table.iter().filter(|(_, count)| **count == 0);
+            let names: Vec<_> = names.map(|(name, _)| escape(name)).collect();
+            names.join(", ")
+        };
+        for (kind, noted) in quality.noted.iter().filter(|(_, noted)| **noted > 0) {
+            writeln!(
+                self.out,
+                "  {:<20}{} ({})",
+                "noted",
+                count(*noted),
+                escape(kind)
+            )?;
+        }
+        for (title, names) in [
+            ("lost 0", zero(&quality.lost)),
+            ("noted 0", zero(&quality.noted)),
+        ] {
+            if !names.is_empty() {
+                writeln!(
+                    self.out,
+                    "  {}",
+                    self.style.dim(&format!("{title:<20}{names}"))
+                )?;
+            }
         }
         let all = quality
             .stacks_complete

@@ -123,6 +123,8 @@ pub(super) fn profile() -> Profile {
             stacks_complete: 1_013,
             stacks_truncated: 200,
             stacks_broken: 100,
+            noted: [("nested calls".to_owned(), 4), ("other".to_owned(), 0)].into(),
+            unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             kernel_map_bytes: 256 << 20,
         },
     }

@@ -96,6 +96,8 @@ fn update(n: u32) -> Update {
             stacks_complete: 4,
             stacks_truncated: 5,
             stacks_broken: 6,
+            noted: [("nested_calls".to_owned(), 3)].into(),
+            unprobed: ["/lib/x.so".to_owned()].into(),
             kernel_map_bytes: 1 << 30,
         },
     }

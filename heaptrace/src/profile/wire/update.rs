@@ -139,6 +139,10 @@ struct QualityMessage {
     samples: u64,
     #[prost(btree_map = "string, uint64", tag = "2")]
     lost: BTreeMap<String, u64>,
+    #[prost(btree_map = "string, uint64", tag = "9")]
+    noted: BTreeMap<String, u64>,
+    #[prost(string, repeated, tag = "10")]
+    unprobed: Vec<String>,
     #[prost(uint64, tag = "3")]
     untracked_frees: u64,
     #[prost(uint64, tag = "4")]
@@ -387,6 +391,8 @@ impl From<&Quality> for QualityMessage {
         Self {
             samples: quality.samples,
             lost: quality.lost.clone(),
+            noted: quality.noted.clone(),
+            unprobed: quality.unprobed.iter().cloned().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
@@ -402,6 +408,8 @@ impl From<QualityMessage> for Quality {
         Self {
             samples: quality.samples,
             lost: quality.lost,
+            noted: quality.noted,
+            unprobed: quality.unprobed.into_iter().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,

@@ -1,0 +1,235 @@
+//! From addresses to offsets in files, by what was mapped where and when.
+//!
+//! Stage: join. Keeps the address spaces of the processes of interest, the modules in them, and the
+//! code locations that stacks name. Knows nothing of blocks.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+
+use super::interner::Interner;
+use super::modules::{Modules, OpenFiles};
+use super::spaces::{Spaces, Span};
+use super::update::{Allocator, Location, LocationId, Module, ModuleId};
+use crate::events::sideband::{Change, Mapped, SideEvent};
+use crate::probes::{allocator, elf, maps};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    /// Whether every process is of interest, or only those made known and their descendants.
+    follows_all: bool,
+    allocators: Vec<Allocator>,
+    /// Build ids of their files.
+    probed: Vec<Vec<u8>>,
+    /// C libraries that were mapped and are not probed.
+    unprobed: BTreeSet<String>,
+    spaces: Spaces,
+    modules: Modules,
+    locations: Interner<Location>,
+    /// Processes whose first thread ended, and when.
+    exited: Vec<(u32, u64)>,
+}
+
+impl Addresses {
+    pub(super) fn new(follows_all: bool) -> Self {
+        Self {
+            follows_all,
+            allocators: Vec::new(),
+            probed: Vec::new(),
+            unprobed: BTreeSet::new(),
+            spaces: Spaces::default(),
+            modules: Modules::default(),
+            locations: Interner::new(),
+            exited: Vec::new(),
+        }
+    }
+
+    pub(super) fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
+        self.allocators.push(allocator);
+        self.probed.push(build_id);
+    }
+
+    /// Makes a process known: one that runs, with its mappings.
+    pub(super) fn add_process(&mut self, pid: u32) {
+        self.spaces.begin(pid, 0);
+        let thread = maps::living_thread(pid);
+        let Ok(text) = maps::read(thread) else {
+            return;
+        };
+        for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
+            let open = || allocator::open_mapped(thread, &mapping).ok();
+            let file = if mapping.inode == 0 { None } else { open() };
+            let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
+            if mapping.path.is_empty() {
+                continue;
+            }
+            let mapped = Mapped {
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+                path: mapping.path,
+                build_id,
+            };
+            self.map(pid, 0, &mapped, || file);
+        }
+    }
+
+    /// Takes in what perf recorded of mappings and processes.
+    pub(super) fn sideband(&mut self, event: SideEvent) {
+        let SideEvent { time, pid, change } = event;
+        match change {
+            Change::Forked { parent } if self.spaces.knows(parent) => {
+                self.spaces.fork(pid, parent, time);
+            }
+            Change::Exec { .. } if self.follows_all || self.spaces.knows(pid) => {
+                self.spaces.begin(pid, time);
+            }
+            Change::Mapped(mapped) if self.spaces.knows(pid) => {
+                // Anonymous code has no file to find names in.
+                if !mapped.path.starts_with("//") {
+                    self.check_probed(&mapped);
+                    self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
+                }
+            }
+            Change::Exited => self.exited.push((pid, time)),
+            Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
+        }
+    }
+
+    /// Notes a C library that no probe is on. One without a build id can't be told from a probed one.
+    fn check_probed(&mut self, mapped: &Mapped) {
+        if allocator::may_be_glibc(&mapped.path)
+            && !mapped.build_id.is_empty()
+            && !self.probed.contains(&mapped.build_id)
+        {
+            self.unprobed.insert(mapped.path.clone());
+        }
+    }
+
+    /// Forgets processes that ended before a time up to which all events have come in: nobody will
+    /// ask for their mappings any more.
+    pub(super) fn settle(&mut self, until: u64, is_running: impl Fn(u32) -> bool) {
+        let Self { exited, spaces, .. } = self;
+        exited.retain(|(pid, time)| {
+            if *time >= until {
+                return true;
+            }
+            // One with a record is forgotten when that ends: its first thread may have gone alone.
+            if !is_running(*pid) {
+                spaces.forget(*pid, *time);
+            }
+            false
+        });
+    }
+
+    fn map(
+        &mut self,
+        pid: u32,
+        since: u64,
+        mapped: &Mapped,
+        open: impl FnOnce() -> Option<File>,
+    ) -> ModuleId {
+        let module = Module {
+            path: mapped.path.clone(),
+            build_id: mapped.build_id.clone(),
+            text_start: mapped.start,
+            text_end: mapped.end,
+            text_offset: mapped.offset,
+            root: root_of(pid),
+        };
+        let module = self.modules.intern(module, open);
+        self.spaces.map(
+            pid,
+            Span {
+                start: mapped.start,
+                end: mapped.end,
+                offset: mapped.offset,
+                module,
+                since,
+            },
+        );
+        module
+    }
+
+    /// The location of a return address, as a process had it at a time.
+    pub(super) fn location(&mut self, pid: u32, time: u64, return_address: u64) -> LocationId {
+        // The call stands before the address that it returns to.
+        let address = return_address.saturating_sub(1);
+        let location = match self.spaces.find(pid, time, address) {
+            Some(span) => Location {
+                module: Some(span.module),
+                address: address - span.start + span.offset,
+            },
+            None => Location {
+                module: None,
+                address,
+            },
+        };
+        LocationId(self.locations.intern(&location))
+    }
+
+    /// The probed allocators that a process has mapped at a time. One that was not heard of before was
+    /// there before tracing began.
+    pub(super) fn allocators_of(&mut self, pid: u32, time: u64) -> Vec<Allocator> {
+        if !self.spaces.knows(pid) {
+            self.add_process(pid);
+        }
+        let mapped: Vec<&str> = self
+            .spaces
+            .modules(pid, time)
+            .map(|module| self.modules.path(module))
+            .collect();
+        let has = |allocator: &&Allocator| mapped.contains(&allocator.path.as_str());
+        self.allocators.iter().filter(has).cloned().collect()
+    }
+
+    /// Forgets the images of a process that began before a time.
+    pub(super) fn forget(&mut self, pid: u32, until: u64) {
+        self.spaces.forget(pid, until);
+    }
+
+    /// C libraries that were mapped and are not probed.
+    pub(super) fn unprobed(&self) -> &BTreeSet<String> {
+        &self.unprobed
+    }
+
+    /// The modules and locations that came since the last call.
+    pub(super) fn take_new(&mut self) -> (Vec<Module>, Vec<Location>) {
+        (self.modules.take_new(), self.locations.take_new())
+    }
+
+    /// The open files of modules.
+    pub(super) fn files(&self) -> &OpenFiles {
+        self.modules.files()
+    }
+
+    /// The open files of modules, to keep.
+    pub(super) fn into_files(self) -> OpenFiles {
+        self.modules.into_files()
+    }
+}
+
+/// Root folder of a process, as far as it can be named from here; empty for the agent's own.
+fn root_of(pid: u32) -> String {
+    match std::fs::read_link(format!("/proc/{pid}/root")) {
+        Ok(root) if root != Path::new("/") => root.display().to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Opens the file that a process has just mapped: by the mapping itself, or, where the process is
+/// gone already, by its path, if it is still the same file.
+fn open_mapped(pid: u32, mapped: &Mapped) -> Option<File> {
+    if !mapped.path.starts_with('/') {
+        return None;
+    }
+    let (start, end) = (mapped.start, mapped.end);
+    File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+        .ok()
+        .or_else(|| {
+            let file = File::open(&mapped.path).ok()?;
+            let is_same = !mapped.build_id.is_empty() && elf::build_id(&file) == mapped.build_id;
+            is_same.then_some(file)
+        })
+}
