@@ -3,6 +3,7 @@
 //! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
 
 mod drain;
+mod kin;
 mod stop;
 mod targets;
 
@@ -23,6 +24,7 @@ use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo};
 use crate::sys;
 use drain::Drain;
+use kin::{Kin, Listener};
 use stop::{Stop, Stopper};
 
 /// How often the sideband is read where the ring gives no occasion to.
@@ -86,7 +88,13 @@ async fn trace(
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    let listener = Listener::new(&probes)?;
     targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
+    let first = targets::pids(&config.target, held.as_ref());
+    let kin = listener
+        .map(|it| it.follow(&probes, &first))
+        .transpose()?
+        .flatten();
     tracing::info!("{} descriptors of probes are open", probes.count());
 
     let info = run_info(config)?;
@@ -124,9 +132,14 @@ async fn trace(
 
     // From here on nothing more is recorded, whatever is still attached.
     program.set_gate(false)?;
+    let mut notes = Vec::new();
+    if let Some(tied) = kin.map(Kin::end) {
+        probes.adopt(tied.open);
+        joiner.set_noted("children_probed_late", tied.late);
+        joiner.set_lost("births", tied.missed);
+    }
     let closing = std::thread::spawn(move || probes.close());
     let duration_ns = elapsed(begin);
-    let mut notes = Vec::new();
     let exit = stop::reap(child.as_mut(), stop, &mut notes);
     drain.finish(&mut program, &mut joiner)?;
     let update = joiner.take_update(duration_ns);

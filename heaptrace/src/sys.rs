@@ -130,6 +130,47 @@ pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
     registered.map_err(|error| error.into_parts().1)
 }
 
+/// Blocks until one of the descriptors is readable or closed at its other end, and says which are.
+pub fn wait_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<Vec<bool>> {
+    let mut fds: Vec<libc::pollfd> = fds
+        .map(|fd| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: the array is valid and as long as said.
+    while unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(fds.iter().map(|fd| fd.revents != 0).collect())
+}
+
+/// Nanoseconds on the clock that events carry.
+pub fn monotonic_now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Lets this thread run before all ordinary ones whenever it has something to do. Best effort.
+pub fn go_first() {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the struct is valid; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        tracing::info!("no priority over other threads: {error}");
+    }
+}
+
 /// Raises the limit of open files to the hard one: each traced thread takes a descriptor a probe.
 /// Best effort.
 pub fn raise_open_files() {

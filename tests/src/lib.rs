@@ -25,5 +25,5 @@ pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals}
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
 pub use sources::{Source, rust_sources};
 pub use tracefs::uprobe_events;
-pub use truth::{Bounds, Truth, bounds, ready_pid, truths};
+pub use truth::{Bounds, Truth, all_match, bounds, ready_pid, truths};
 pub use valgrind::HeapUsage;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::report::Totals;
+use crate::report::{Report, Totals};
 
 /// The counts of one process of a fixture.
 #[derive(Clone, Debug, Deserialize)]
@@ -87,6 +87,31 @@ impl Truth {
         );
         Ok(())
     }
+}
+
+/// Fails unless every process has the counts that it reported, in the sum of its program images.
+pub fn all_match(truths: &[Truth], report: &Report) -> Result<()> {
+    let mut by_pid: BTreeMap<u32, Vec<&Truth>> = BTreeMap::new();
+    for truth in truths {
+        by_pid.entry(truth.pid).or_default().push(truth);
+    }
+    for (pid, mut images) in by_pid {
+        let Some(last) = images.pop() else { continue };
+        let mut beside = Totals::default();
+        for image in images {
+            beside += &Totals {
+                allocations: image.allocations,
+                allocated_bytes: image.allocated_bytes,
+                frees: image.frees,
+                freed_bytes: image.freed_bytes,
+                live_allocations: image.live_allocations,
+                live_bytes: image.live_bytes,
+                ..Totals::default()
+            };
+        }
+        last.matches_beside(&report.truth(Some(pid)), &beside)?;
+    }
+    Ok(())
 }
 
 /// The bounds that `endings.c` reports of its child.

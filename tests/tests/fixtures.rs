@@ -67,6 +67,7 @@ fn all_fixtures_run_untraced() -> Result<()> {
         (c("leaderless")?, 1),
         (c("forks")?, 6),
         (c("spawns")?, 8),
+        (c("relatives")?, 211),
         (cpp("exceptions")?, 1),
         (cpp("pool")?, 1),
     ] {

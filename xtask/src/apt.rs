@@ -97,9 +97,14 @@ fn update() -> Result<()> {
 }
 
 fn install(packages: &[&str]) -> Result<()> {
+    install_with(&[], packages)
+}
+
+/// Install the packages with further options of apt-get's.
+pub fn install_with(options: &[OsString], packages: &[&str]) -> Result<()> {
     // --no-remove: a package that is in the way is the user's own, and theirs to remove.
     let mut command = apt_get()?;
-    command.args([
+    command.args(options).args([
         "install",
         "-y",
         "-qq",

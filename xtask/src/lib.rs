@@ -15,4 +15,5 @@ pub mod run;
 pub mod test;
 pub mod test_result;
 pub mod toolchain;
+pub mod vm;
 pub mod workspace;

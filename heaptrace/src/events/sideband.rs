@@ -5,7 +5,7 @@
 //! for it. Who is of interest is decided later.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,6 +75,15 @@ pub struct SideEvent {
     pub change: Change,
 }
 
+/// What a ring is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// Mappings, births, names and ends.
+    Everything,
+    /// Births and ends, which wake a reader at once.
+    Births,
+}
+
 /// The rings of all CPUs.
 pub struct Sideband {
     rings: Vec<Ring>,
@@ -84,10 +93,19 @@ pub struct Sideband {
 impl Sideband {
     /// Opens a ring per CPU.
     pub fn open() -> io::Result<Self> {
+        Self::with(Scope::Everything)
+    }
+
+    /// The same with births and ends of processes alone, for a reader that waits for them.
+    pub fn births() -> io::Result<Self> {
+        Self::with(Scope::Births)
+    }
+
+    fn with(scope: Scope) -> io::Result<Self> {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
         let rings = sys::parse_cpu_list(&online)
             .into_iter()
-            .map(Ring::open)
+            .map(|cpu| Ring::open(cpu, scope))
             .collect::<io::Result<_>>()?;
         Ok(Self { rings, lost: 0 })
     }
@@ -106,6 +124,11 @@ impl Sideband {
         events
     }
 
+    /// Descriptors that become readable with each record; for births only.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().map(|ring| ring.event.as_fd())
+    }
+
     /// Records that found no place.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -113,7 +136,7 @@ impl Sideband {
 }
 
 struct Ring {
-    _event: OwnedFd,
+    event: OwnedFd,
     page: NonNull<perf_event_mmap_page>,
     page_size: usize,
     /// A record that wraps around the end of the ring is put together here.
@@ -121,7 +144,7 @@ struct Ring {
 }
 
 impl Ring {
-    fn open(cpu: u32) -> io::Result<Self> {
+    fn open(cpu: u32, scope: Scope) -> io::Result<Self> {
         // SAFETY: the struct is plain integers, for which zero is "nothing asked".
         let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
         attr.type_ = PERF_TYPE_SOFTWARE as u32;
@@ -130,13 +153,21 @@ impl Ring {
         attr.clockid = libc::CLOCK_MONOTONIC;
         attr.set_use_clockid(1);
         attr.set_sample_id_all(1);
-        // Without the older kind the kernel does not even look for listeners.
-        attr.set_mmap(1);
-        attr.set_mmap2(1);
-        attr.set_build_id(1);
-        attr.set_comm_exec(1);
-        attr.set_comm(1);
         attr.set_task(1);
+        match scope {
+            Scope::Everything => {
+                // Without the older kind the kernel does not even look for listeners.
+                attr.set_mmap(1);
+                attr.set_mmap2(1);
+                attr.set_build_id(1);
+                attr.set_comm_exec(1);
+                attr.set_comm(1);
+            }
+            Scope::Births => {
+                attr.set_watermark(1);
+                attr.__bindgen_anon_2.wakeup_watermark = 1;
+            }
+        }
         let event = sys::perf_event_open(&mut attr, PerfTarget::Cpu(cpu))?;
         // SAFETY: asks for a constant of the system.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -155,7 +186,7 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
-            _event: event,
+            event,
             page: NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             page_size,
             whole: Vec::new(),
@@ -205,6 +236,9 @@ impl Ring {
         tail.store(at, Ordering::Release);
     }
 }
+
+// SAFETY: the mapping belongs to the ring alone and is not bound to a thread.
+unsafe impl Send for Ring {}
 
 impl Drop for Ring {
     fn drop(&mut self) {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use aya_obj::generated::{
     perf_event_attr,
     perf_event_sample_format::{PERF_SAMPLE_READ, PERF_SAMPLE_TID},
-    perf_type_id,
+    perf_sw_ids, perf_type_id,
 };
 use heaptrace_common::cookie;
 use thiserror::Error;
@@ -74,7 +74,7 @@ impl Probes {
     /// The holder is a process that allocates nothing while it lives; see [`Probes::link`].
     pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind, holder: u32) -> Self {
         Self {
-            keeps_contexts: true,
+            keeps_contexts: keeps_contexts(),
             holder,
             reach,
             kind,
@@ -151,16 +151,22 @@ impl Probes {
         if self.keeps_contexts {
             attr.sample_type = STAYS_WITH_ITS_TASK;
         }
-        match sys::perf_event_open(&mut attr, PerfTarget::Thread(tid)) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.keeps_contexts => {
-                self.keeps_contexts = false;
-                self.reach(event, tid)
-            }
-            opened => {
-                self.open.push(opened?);
-                Ok(())
-            }
-        }
+        let event = sys::perf_event_open(&mut attr, PerfTarget::Thread(tid))?;
+        self.open.push(event);
+        Ok(())
+    }
+
+    /// What new children need where the kernel swaps the events of relatives; `None` where it doesn't.
+    pub fn ties(&self) -> Option<Ties> {
+        let is_needed = self.reach == Reach::Tree && !self.keeps_contexts;
+        is_needed.then(|| Ties {
+            events: self.defined.values().flatten().copied().collect(),
+        })
+    }
+
+    /// Takes over descriptors, to be closed with all others.
+    pub fn adopt(&mut self, open: Vec<OwnedFd>) {
+        self.open.extend(open);
     }
 
     fn program(&mut self, program: &Program, name: &str) -> Result<OwnedFd> {
@@ -231,6 +237,37 @@ impl Drop for Probes {
     fn drop(&mut self) {
         close_all(std::mem::take(&mut self.open));
     }
+}
+
+/// Events of a child's own beside those that it inherited.
+///
+/// They do not go with anybody's end, so the child stays probed whatever becomes of the others. And since nobody
+/// inherits them, the kernel no longer takes the child's events for the same as those of its own children, and
+/// swaps nothing from then on.
+pub struct Ties {
+    events: Vec<u64>,
+}
+
+impl Ties {
+    /// Opens them for a process that has just been forked. They have to stay open until it ends.
+    pub fn tie(&self, pid: u32) -> io::Result<Vec<OwnedFd>> {
+        let open =
+            |event: &u64| sys::perf_event_open(&mut attributes(*event), PerfTarget::Thread(pid));
+        self.events.iter().map(open).collect()
+    }
+}
+
+/// Whether the kernel takes events that stay with their task and are inherited.
+fn keeps_contexts() -> bool {
+    // SAFETY: the struct is plain integers, for which zero is "nothing asked".
+    let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
+    attr.type_ = perf_type_id::PERF_TYPE_SOFTWARE as u32;
+    attr.config = perf_sw_ids::PERF_COUNT_SW_DUMMY as u64;
+    attr.sample_type = STAYS_WITH_ITS_TASK;
+    attr.set_disabled(1);
+    attr.set_inherit(1);
+    let opened = sys::perf_event_open(&mut attr, PerfTarget::Thread(0));
+    !matches!(opened, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
 }
 
 fn close_all(mut open: Vec<OwnedFd>) {

@@ -61,6 +61,15 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
     }
 }
 
+/// The processes that are probed from the beginning.
+pub(super) fn pids(target: &Target, held: Option<&Held>) -> Vec<u32> {
+    match target {
+        Target::Command(_) => held.iter().map(|held| held.pid).collect(),
+        Target::Pids(pids) => pids.clone(),
+        Target::All => Vec::new(),
+    }
+}
+
 /// Probes the allocators of the targets.
 pub(super) fn attach(
     config: &RunConfig,

@@ -1,0 +1,154 @@
+//! What the machine prints: one section a fixture, with marks between its parts; and its comparison with the fixture's truth.
+//!
+//! Part of `cargo xtask vm`. It must not know where the text comes from.
+
+use anyhow::{Context, Result, ensure};
+use heaptrace_tests::{Report, all_match, truths};
+
+/// A line that tells what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// A fixture's section; its name follows.
+    Run,
+    /// What `record` and the fixture print.
+    Record,
+    /// The report.
+    Report,
+    /// What both print as errors.
+    Errors,
+    /// The exit status of `record`, behind the mark.
+    Status,
+    /// The section is complete.
+    End,
+}
+
+impl Mark {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Run,
+        Self::Record,
+        Self::Report,
+        Self::Errors,
+        Self::Status,
+        Self::End,
+    ];
+
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Run => "@@ run ",
+            Self::Record => "@@ record",
+            Self::Report => "@@ report",
+            Self::Errors => "@@ errors",
+            Self::Status => "@@ status ",
+            Self::End => "@@ end",
+        }
+    }
+
+    /// The mark in a line, and what stands behind it.
+    pub(super) fn of(line: &str) -> Option<(Self, &str)> {
+        Self::ALL
+            .into_iter()
+            .find_map(|mark| Some((mark, line.strip_prefix(mark.text())?)))
+    }
+}
+
+/// One run of a fixture.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) fixture: String,
+    output: String,
+    report: String,
+    errors: String,
+    status: Option<i32>,
+}
+
+/// The sections that are complete.
+pub(super) fn parse(console: &str) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    let (mut run, mut part) = (Run::default(), Mark::End);
+    for line in console.lines() {
+        let line = line.trim_end_matches('\r');
+        match Mark::of(line) {
+            Some((Mark::Run, name)) => {
+                run = Run {
+                    fixture: name.to_owned(),
+                    ..Run::default()
+                };
+            }
+            Some((Mark::Status, code)) => {
+                run.status = Some(code.trim().parse().context("a status that is no number")?);
+            }
+            Some((Mark::End, _)) => runs.push(std::mem::take(&mut run)),
+            Some(_) => {}
+            None => {
+                let text = match part {
+                    Mark::Record => &mut run.output,
+                    Mark::Report => &mut run.report,
+                    Mark::Errors => &mut run.errors,
+                    _ => continue,
+                };
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        if let Some((mark, _)) = Mark::of(line) {
+            part = mark;
+        }
+    }
+    Ok(runs)
+}
+
+impl Run {
+    /// How many allocations of its truth the fixture and the report agree on; an error if on none, or on nothing.
+    pub(super) fn verdict(&self) -> Result<u64> {
+        self.compare().map_err(|error| match self.errors.trim() {
+            "" => error,
+            errors => error.context(format!("heaptrace said:\n{errors}\n    and")),
+        })
+    }
+
+    fn compare(&self) -> Result<u64> {
+        ensure!(
+            self.status == Some(0),
+            "record ended with status {:?}",
+            self.status
+        );
+        let report = Report::parse(self.report.trim())?;
+        report.check_nothing_lost()?;
+        let truths = truths(&self.output)?;
+        ensure!(!truths.is_empty(), "the fixture told no truth");
+        all_match(&truths, &report)?;
+        Ok(truths.iter().map(|truth| truth.allocations).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSOLE: &str = "SeaBIOS\r\n@@ run hooks\r\n@@ record\r\n{\"role\":1}\r\n@@ report\r\n{}\r\n\r\n\
+                           @@ errors\r\nheaptrace: oh\r\n\r\n@@ status 3\r\n@@ end\r\n@@ run forks\r\n@@ record\r\n";
+
+    /// Check that a section's parts are told apart, and that one that breaks off is none.
+    #[test]
+    fn parts_are_told_apart() {
+        let runs = parse(CONSOLE).unwrap();
+        let [run] = runs.as_slice() else {
+            panic!("{runs:?}");
+        };
+        assert_eq!((run.fixture.as_str(), run.status), ("hooks", Some(3)));
+        assert_eq!(run.output, "{\"role\":1}\n");
+        assert_eq!(run.report.trim(), "{}");
+        assert_eq!(run.errors.trim(), "heaptrace: oh");
+    }
+
+    /// Check that a failed record is an error that quotes what heaptrace said.
+    #[test]
+    fn failures_quote_heaptrace() {
+        let runs = parse(CONSOLE).unwrap();
+        let text = format!("{:#}", runs[0].verdict().unwrap_err());
+        assert!(
+            text.contains("heaptrace: oh") && text.contains("status Some(3)"),
+            "{text}"
+        );
+    }
+}

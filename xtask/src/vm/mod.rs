@@ -1,0 +1,140 @@
+//! `cargo xtask vm`: does heaptrace count exactly on other kernels? Debian's, each booted in an emulated machine.
+//!
+//! It takes neither KVM nor root's rights, except for installing packages. What is compared, and how, is the end-to-end
+//! tests' business: the fixtures and their truth are theirs.
+
+mod console;
+mod image;
+mod kernel;
+mod machine;
+mod packages;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use heaptrace_tests::Fixture;
+
+use crate::{apt, run, workspace};
+
+/// Debian's oldest supported kernel, and the first one that lets probes stay with their process.
+const DEFAULT: [&str; 2] = ["6.1", "6.12"];
+
+/// C fixtures, in the order in which they run. What depends on the scheduler's mood runs more than once.
+const FIXTURES: [&str; 12] = [
+    "hooks",
+    "reallocs",
+    "failing",
+    "nested",
+    "longjmp",
+    "deep",
+    "threads",
+    "forks",
+    "spawns",
+    "relatives",
+    "relatives",
+    "relatives",
+];
+
+/// Trace the fixtures on other kernels.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Kernels by Debian's names for them, such as 6.1, 6.12, 6.18 or 7.2; without any, 6.1 and 6.12.
+    #[arg(value_name = "KERNEL")]
+    kernels: Vec<String>,
+    /// CPUs of the machine.
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+}
+
+/// What came of one kernel: a verdict for each fixture, in their order, or why there is none.
+type Verdicts = Vec<(String, Result<u64>)>;
+
+/// Run the task.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let names: Vec<&str> = if args.kernels.is_empty() {
+        DEFAULT.to_vec()
+    } else {
+        args.kernels.iter().map(String::as_str).collect()
+    };
+    apt::ensure_cc("for building heaptrace and the fixtures")?;
+    let folder = workspace::target_dir().join("vm");
+    let archive = packages::Archive::new(&folder)?;
+    archive.ensure_tools()?;
+    let kernels = names
+        .iter()
+        .map(|name| kernel::get(name, &archive, &folder))
+        .collect::<Result<Vec<_>>>()?;
+    run::build_release(None)?;
+    let fixtures = FIXTURES
+        .iter()
+        .map(|name| heaptrace_tests::c(name))
+        .collect::<Result<Vec<Fixture>>>()?;
+    let initrd = image::build(&folder, &workspace::heaptrace_binary(), &fixtures)
+        .context("cannot build the machine's file system")?;
+
+    let mut columns = Vec::new();
+    for kernel in &kernels {
+        println!("==> Linux {} ({})", kernel.name, kernel.package);
+        let begin = Instant::now();
+        let verdicts =
+            machine::boot(&kernel.image, &initrd, args.cpus).and_then(|console| verdicts(&console));
+        println!("    {:.0} s", begin.elapsed().as_secs_f64());
+        columns.push((kernel.name.as_str(), verdicts));
+    }
+    let is_ok = print(&columns);
+    Ok(if is_ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn verdicts(text: &str) -> Result<Verdicts> {
+    let runs = console::parse(text)?;
+    anyhow::ensure!(
+        runs.len() == FIXTURES.len(),
+        "only {} of {} fixtures ran",
+        runs.len(),
+        FIXTURES.len()
+    );
+    Ok(runs
+        .into_iter()
+        .map(|run| (run.fixture.clone(), run.verdict()))
+        .collect())
+}
+
+/// Prints the table, and below it what differs. True if nothing does.
+fn print(columns: &[(&str, Result<Verdicts>)]) -> bool {
+    let mut differences = Vec::new();
+    print!("\n{:<12}", "fixture");
+    for (kernel, _) in columns {
+        print!("{kernel:>12}");
+    }
+    println!();
+    for (row, fixture) in FIXTURES.iter().enumerate() {
+        print!("{fixture:<12}");
+        for (kernel, verdicts) in columns {
+            let verdict = verdicts.as_ref().map(|all| all.get(row));
+            let word = match verdict {
+                Ok(Some((_, Ok(_)))) => "ok",
+                Ok(Some((_, Err(error)))) => {
+                    differences.push(format!("{kernel}, {fixture}: {error:#}"));
+                    "DIFFERS"
+                }
+                Ok(None) | Err(_) => "-",
+            };
+            print!("{word:>12}");
+        }
+        println!();
+    }
+    for (kernel, verdicts) in columns {
+        if let Err(error) = verdicts {
+            differences.push(format!("{kernel}: {error:#}"));
+        }
+    }
+    for difference in &differences {
+        println!("\n{difference}");
+    }
+    differences.is_empty()
+}
