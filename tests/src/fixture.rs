@@ -53,6 +53,16 @@ pub fn c(name: &str) -> Result<Fixture> {
     })
 }
 
+/// A fixture in C without frame pointers, at a level of optimization such as `-O2`.
+pub fn c_optimized(name: &str, level: &str) -> Result<Fixture> {
+    compile_as("c", name, "c", &format!("{name}{level}"), |command| {
+        command
+            .arg("-std=gnu11")
+            .args(FLAGS)
+            .args([level, "-fomit-frame-pointer"]);
+    })
+}
+
 /// A fixture in C that is linked with the shared library of `<library>.c`.
 pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     let file = format!("lib{library}.so");

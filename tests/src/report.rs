@@ -110,6 +110,7 @@ pub struct Site {
     pub pid: u32,
     pub totals: Totals,
     pub stack: Vec<Frame>,
+    pub stack_end: String,
 }
 
 /// One frame.
