@@ -6,4 +6,5 @@
 pub mod cookie;
 pub mod counters;
 pub mod limits;
+pub mod unwind;
 pub mod wire;

@@ -15,6 +15,18 @@ pub const MAX_PROCESSES: u32 = 1 << 16;
 /// Distinct stacks it remembers having sent.
 pub const MAX_STACKS: u32 = 1 << 18;
 
+/// Files whose unwind tables can be loaded.
+pub const MAX_TABLES: u32 = 1 << 14;
+
+/// Entries of the table of 64-KiB pages of code, over all files: four gibibytes of code.
+pub const MAX_PAGES: u32 = 1 << 16;
+
+/// Rows of unwind tables, over all files; two in a slot of eight bytes.
+pub const MAX_ROWS: u32 = 1 << 24;
+
+/// Distinct unwind rules, over all files.
+pub const MAX_RULES: u32 = 1 << 16;
+
 /// Default of the blocks that can be live at a time.
 pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;
 

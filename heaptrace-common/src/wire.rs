@@ -16,6 +16,8 @@ pub mod kind {
     pub const PROCESS_BEGIN: u16 = 4;
     /// A [`ProcessEnd`](super::ProcessEnd).
     pub const PROCESS_END: u16 = 5;
+    /// A [`NeedTable`](super::NeedTable).
+    pub const NEED_TABLE: u16 = 6;
 }
 
 /// Bits of the flags of [`Alloc`] and [`Free`].
@@ -34,12 +36,39 @@ pub mod end {
 
 /// Why a stack has the frames that it has.
 pub mod walk {
-    /// The frame-pointer walk found no further frame.
-    pub const ENDED: u32 = 0;
+    /// It ends at an outermost frame.
+    pub const COMPLETE: u32 = 0;
     /// The frame limit was reached.
     pub const TRUNCATED: u32 = 1;
-    /// The walk could not even begin.
-    pub const FAILED: u32 = 2;
+    /// An address where nothing is mapped: the frame before was misread.
+    pub const UNMAPPED: u32 = 2;
+    /// The table of a file has not been loaded yet; it is on its way.
+    pub const NO_TABLE: u32 = 3;
+    /// Somebody was changing the mappings just then.
+    pub const BUSY: u32 = 4;
+    /// The caller's address could not be read.
+    pub const UNREADABLE: u32 = 5;
+    /// What a step came to that went no further: its
+    /// [`outcome`](crate::unwind::outcome) plus this.
+    pub const STEP: u32 = 8;
+
+    /// Name of the reason why a stack is broken off.
+    pub const fn name(walk: u32) -> &'static str {
+        use crate::unwind::outcome;
+        match walk {
+            UNMAPPED => "unmapped",
+            NO_TABLE => "no_table_yet",
+            BUSY => "mappings_busy",
+            UNREADABLE => "unreadable",
+            _ => match walk.wrapping_sub(STEP) {
+                outcome::NO_RULE | outcome::NO_FRAME_POINTER => "no_unwind_information",
+                outcome::UNSUPPORTED => "unsupported_rule",
+                outcome::UNREADABLE | outcome::STUCK => "misread",
+                outcome::LOST_FRAME_POINTER => "lost_frame_pointer",
+                _ => "unknown",
+            },
+        }
+    }
 }
 
 /// A successful allocation or reallocation.
@@ -160,6 +189,58 @@ pub struct ProcessEnd {
     pub untracked: u64,
 }
 
+/// A file that code stands in, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FileKey {
+    /// Inode number.
+    pub inode: u64,
+    /// Device, in the kernel's own encoding.
+    pub device: u64,
+}
+
+/// Value of the table map: where the unwind table of a file stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TableRef {
+    /// One of [`table`].
+    pub state: u32,
+    /// Index of its first page's entry.
+    pub pages_at: u32,
+    /// Number of its pages.
+    pub pages: u32,
+    /// Number of the first page in the file.
+    pub first_page: u32,
+}
+
+/// State of a [`TableRef`].
+pub mod table {
+    /// Asked for.
+    pub const REQUESTED: u32 = 0;
+    /// Loaded.
+    pub const LOADED: u32 = 1;
+    /// The file has no unwind information; frame pointers have to do.
+    pub const ABSENT: u32 = 2;
+}
+
+/// A file whose unwind table is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct NeedTable {
+    /// [`kind::NEED_TABLE`].
+    pub kind: u16,
+    /// Zero.
+    pub pad: u16,
+    /// A process that has it mapped.
+    pub tgid: u32,
+    /// Start of the mapping.
+    pub start: u64,
+    /// End of the mapping.
+    pub end: u64,
+    /// The file.
+    pub file: FileKey,
+}
+
 /// Key of the live map: an address means nothing without its address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -257,5 +338,8 @@ const _: () = {
     assert!(size_of::<ProcessState>() == 32);
     assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>());
     assert!(size_of::<StackKey>() == 24);
+    assert!(size_of::<FileKey>() == 16);
+    assert!(size_of::<TableRef>() == 16);
+    assert!(size_of::<NeedTable>() == 40);
     assert!(core::mem::offset_of!(ThreadState, stack) == 72);
 };

@@ -29,6 +29,30 @@ pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_start`.
+#[unsafe(no_mangle)]
+pub static VMA_START: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_end`.
+#[unsafe(no_mangle)]
+pub static VMA_END: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_pgoff`.
+#[unsafe(no_mangle)]
+pub static VMA_PGOFF: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_file`.
+#[unsafe(no_mangle)]
+pub static VMA_FILE: Global<u32> = Global::new(0);
+/// `file.f_inode`.
+#[unsafe(no_mangle)]
+pub static FILE_INODE: Global<u32> = Global::new(0);
+/// `inode.i_ino`.
+#[unsafe(no_mangle)]
+pub static INODE_NUMBER: Global<u32> = Global::new(0);
+/// `inode.i_sb`.
+#[unsafe(no_mangle)]
+pub static INODE_SUPER: Global<u32> = Global::new(0);
+/// `super_block.s_dev`.
+#[unsafe(no_mangle)]
+pub static SUPER_DEVICE: Global<u32> = Global::new(0);
 /// `signal_struct.live`.
 #[unsafe(no_mangle)]
 pub static SIGNAL_LIVE: Global<u32> = Global::new(0);

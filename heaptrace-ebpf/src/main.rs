@@ -16,6 +16,7 @@ mod maps;
 mod process;
 mod stack;
 mod thread;
+mod unwind;
 
 /// SHA-256 of the sources that this object was built from, as hexadecimal digits.
 #[used]

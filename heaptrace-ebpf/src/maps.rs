@@ -1,14 +1,18 @@
 //! Every map of the program. Sizes are defaults; the agent sets them when it loads the object.
 
 use aya_ebpf::{
-    bindings::BPF_F_NO_PREALLOC,
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
-    limits::{DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_PROCESSES, MAX_STACKS, MAX_THREADS},
-    wire::{Block, BlockKey, ProcessEnd, ProcessState, StackKey, ThreadState},
+    limits::{
+        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_PAGES, MAX_PROCESSES, MAX_ROWS, MAX_RULES,
+        MAX_STACKS, MAX_TABLES, MAX_THREADS,
+    },
+    unwind::Rule,
+    wire::{Block, BlockKey, FileKey, ProcessEnd, ProcessState, StackKey, TableRef, ThreadState},
 };
 
 /// Records on their way to the agent.
@@ -43,6 +47,23 @@ pub static STACKS: HashMap<StackKey, u64> =
 /// A thread state with nothing in it: too large for the program's stack.
 #[map]
 pub static BLANK: Array<ThreadState> = Array::with_max_entries(1, 0);
+
+/// Unwind tables, by file.
+#[map]
+pub static TABLES: HashMap<FileKey, TableRef> =
+    HashMap::with_max_entries(MAX_TABLES, BPF_F_NO_PREALLOC);
+
+/// Index of the first row of each 64-KiB page of code; a table's last entry ends its last page.
+#[map]
+pub static PAGES: Array<u32> = Array::with_max_entries(MAX_PAGES, BPF_F_MMAPABLE);
+
+/// Rows of unwind tables, two in a slot.
+#[map]
+pub static ROWS: Array<u64> = Array::with_max_entries(MAX_ROWS / 2, BPF_F_MMAPABLE);
+
+/// Unwind rules, which rows name.
+#[map]
+pub static RULES: Array<Rule> = Array::with_max_entries(MAX_RULES, BPF_F_MMAPABLE);
 
 /// Counters, per CPU.
 #[map]

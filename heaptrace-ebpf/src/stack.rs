@@ -1,66 +1,36 @@
 //! Call stacks: taken at entry into the thread's own memory, sent once.
 
 use aya_ebpf::{
-    bindings::BPF_F_USER_STACK,
-    helpers::{
-        bpf_probe_read_user,
-        generated::{bpf_get_stack, bpf_ringbuf_output},
-    },
+    helpers::{bpf_probe_read_user, generated::bpf_ringbuf_output},
     programs::ProbeContext,
 };
 use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
+    unwind::Registers,
     wire::{Stack, StackHead, StackKey, kind, walk},
 };
 
 use crate::{
     counters::{count_and_warn, next_id},
-    globals::{HASH_SEED, MAX_STACK_DEPTH},
+    globals::HASH_SEED,
     live::now,
     maps::{EVENTS, STACKS},
+    unwind,
 };
 
-/// Frames that the kernel's walk reports before the caller's caller: the probed function itself.
-const OWN_FRAME: u64 = 1;
-
-/// Takes the stack of a call at its entry.
-///
-/// The caller's address is still on top of the stack there, and the kernel's walk, which follows
-/// the frame pointer, begins one frame further out.
+/// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
 #[inline(always)]
 pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack) {
-    // SAFETY: the helper checks the address.
-    let caller = unsafe { bpf_probe_read_user(sp as *const u64) };
-    let Ok(caller) = caller else {
+    // SAFETY: the helper checks the address; the kernel passes valid registers.
+    let (caller, bp) = unsafe { (bpf_probe_read_user(sp as *const u64), (*ctx.regs).rbp) };
+    let Ok(ip) = caller else {
         stack.head.depth = 0;
-        stack.head.walk = walk::FAILED;
+        stack.head.walk = walk::UNREADABLE;
         return;
     };
-    stack.frames[0] = caller;
-    let limit = MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32) - 1;
-    let bytes = limit * 8;
-    // SAFETY: the buffer has room for `bytes`, which is less than its length.
-    let got = unsafe {
-        bpf_get_stack(
-            ctx.regs.cast(),
-            stack.frames.as_mut_ptr().add(1).cast(),
-            bytes,
-            u64::from(BPF_F_USER_STACK) | OWN_FRAME,
-        )
-    };
-    if got < 0 {
-        stack.head.depth = 1;
-        stack.head.walk = walk::ENDED;
-        return;
-    }
-    let outer = (got as u32 / 8).min(limit);
-    stack.head.depth = 1 + outer;
-    stack.head.walk = if outer == limit && limit > 0 {
-        walk::TRUNCATED
-    } else {
-        walk::ENDED
-    };
+    let registers = Registers { ip, sp: sp + 8, bp };
+    unwind::walk(registers, stack);
 }
 
 /// Id of a stack; sends it where it is new. `None` where the ring has no place for it.
@@ -131,7 +101,7 @@ fn key(stack: &Stack, process: u64) -> StackKey {
     }
     StackKey {
         low,
-        high: high ^ depth as u64,
+        high: high ^ depth as u64 ^ u64::from(stack.head.walk) << 32,
         process,
     }
 }

@@ -14,4 +14,5 @@ pub mod session;
 pub mod symbolize;
 pub mod sys;
 pub mod text;
+pub mod unwind;
 pub mod view;

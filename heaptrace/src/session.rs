@@ -24,7 +24,7 @@ use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo};
 use crate::sys;
 use drain::Drain;
-use kin::{Kin, Listener};
+use kin::Listener;
 use stop::{Stop, Stopper};
 
 /// How often the sideband is read where the ring gives no occasion to.
@@ -88,6 +88,7 @@ async fn trace(
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    targets::load_tables(config, drain.loader());
     let listener = Listener::new(&probes)?;
     targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
     let first = targets::pids(&config.target, held.as_ref());
@@ -133,10 +134,10 @@ async fn trace(
     // From here on nothing more is recorded, whatever is still attached.
     program.set_gate(false)?;
     let mut notes = Vec::new();
-    if let Some(tied) = kin.map(Kin::end) {
+    if let Some(kin) = kin {
+        let tied = kin.end();
         probes.adopt(tied.open);
-        joiner.set_noted("children_probed_late", tied.late);
-        joiner.set_lost("births", tied.missed);
+        notes.extend(kin::note(tied.missed));
     }
     let closing = std::thread::spawn(move || probes.close());
     let duration_ns = elapsed(begin);

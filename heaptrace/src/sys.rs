@@ -123,6 +123,33 @@ pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::R
     }))
 }
 
+/// A descriptor that is readable when one of several is.
+pub fn any_readable<'a>(all: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call.
+    let any = owned(libc::c_long::from(unsafe {
+        libc::epoll_create1(libc::EPOLL_CLOEXEC)
+    }))?;
+    for one in all {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: both descriptors are open, and the struct is valid.
+        let added = unsafe {
+            libc::epoll_ctl(
+                any.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                one.as_raw_fd(),
+                &raw mut event,
+            )
+        };
+        if added < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(any)
+}
+
 /// Lets the event loop wait until a descriptor is readable. Must be called inside the loop.
 pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: by `AsFd`, the source keeps its one descriptor open as long as it lives.
@@ -147,17 +174,6 @@ pub fn wait_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Resul
         }
     }
     Ok(fds.iter().map(|fd| fd.revents != 0).collect())
-}
-
-/// Nanoseconds on the clock that events carry.
-pub fn monotonic_now() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Lets this thread run before all ordinary ones whenever it has something to do. Best effort.

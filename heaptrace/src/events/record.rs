@@ -3,7 +3,7 @@
 //! Stage: events. From bytes to one type per record; nothing is joined here.
 
 use heaptrace_common::limits::MAX_FRAMES;
-use heaptrace_common::wire::{Alloc, Free, ProcessBegin, ProcessEnd, StackHead, kind};
+use heaptrace_common::wire::{Alloc, Free, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind};
 use thiserror::Error;
 
 /// A record of the kernel program.
@@ -19,6 +19,8 @@ pub enum Event {
     ProcessBegin(ProcessBegin),
     /// A process ended, or became another program.
     ProcessEnd(ProcessEnd),
+    /// The kernel program met a file whose unwind table it doesn't have.
+    NeedTable(NeedTable),
 }
 
 /// Bytes that are no record.
@@ -56,6 +58,8 @@ unsafe impl Wire for StackHead {}
 unsafe impl Wire for ProcessBegin {}
 // SAFETY: integers only.
 unsafe impl Wire for ProcessEnd {}
+// SAFETY: integers only.
+unsafe impl Wire for NeedTable {}
 
 /// Decodes a record.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
@@ -72,6 +76,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::STACK => stack(bytes),
         kind::PROCESS_BEGIN => exact(bytes).map(Event::ProcessBegin),
         kind::PROCESS_END => exact(bytes).map(Event::ProcessEnd),
+        kind::NEED_TABLE => exact(bytes).map(Event::NeedTable),
         _ => Err(DecodeError::Kind(kind)),
     }
 }

@@ -5,7 +5,7 @@
 //! for it. Who is of interest is decided later.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,10 +84,23 @@ enum Scope {
     Births,
 }
 
-/// The rings of all CPUs.
+/// The rings of all CPUs. As a descriptor, readable when one of them has something.
 pub struct Sideband {
+    any: OwnedFd,
     rings: Vec<Ring>,
     lost: u64,
+}
+
+impl AsFd for Sideband {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.any.as_fd()
+    }
+}
+
+impl AsRawFd for Sideband {
+    fn as_raw_fd(&self) -> RawFd {
+        self.any.as_raw_fd()
+    }
 }
 
 impl Sideband {
@@ -103,11 +116,16 @@ impl Sideband {
 
     fn with(scope: Scope) -> io::Result<Self> {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-        let rings = sys::parse_cpu_list(&online)
+        let rings: Vec<Ring> = sys::parse_cpu_list(&online)
             .into_iter()
             .map(|cpu| Ring::open(cpu, scope))
             .collect::<io::Result<_>>()?;
-        Ok(Self { rings, lost: 0 })
+        let any = sys::any_readable(rings.iter().map(|ring| ring.event.as_fd()))?;
+        Ok(Self {
+            any,
+            rings,
+            lost: 0,
+        })
     }
 
     /// Everything since the last call, in the order of time.
@@ -154,19 +172,16 @@ impl Ring {
         attr.set_use_clockid(1);
         attr.set_sample_id_all(1);
         attr.set_task(1);
-        match scope {
-            Scope::Everything => {
-                // Without the older kind the kernel does not even look for listeners.
-                attr.set_mmap(1);
-                attr.set_mmap2(1);
-                attr.set_build_id(1);
-                attr.set_comm_exec(1);
-                attr.set_comm(1);
-            }
-            Scope::Births => {
-                attr.set_watermark(1);
-                attr.__bindgen_anon_2.wakeup_watermark = 1;
-            }
+        // Wakes its reader with every record: what is mapped now has allocations soon.
+        attr.set_watermark(1);
+        attr.__bindgen_anon_2.wakeup_watermark = 1;
+        if scope == Scope::Everything {
+            // Without the older kind the kernel does not even look for listeners.
+            attr.set_mmap(1);
+            attr.set_mmap2(1);
+            attr.set_build_id(1);
+            attr.set_comm_exec(1);
+            attr.set_comm(1);
         }
         let event = sys::perf_event_open(&mut attr, PerfTarget::Cpu(cpu))?;
         // SAFETY: asks for a constant of the system.

@@ -75,6 +75,11 @@ impl Addresses {
         }
     }
 
+    /// Whether a process was made known, or descends from one that was.
+    pub(super) fn follows(&self, pid: u32) -> bool {
+        !self.follows_all && self.spaces.knows(pid)
+    }
+
     /// Takes in what perf recorded of mappings and processes.
     pub(super) fn sideband(&mut self, event: SideEvent) {
         let SideEvent { time, pid, change } = event;

@@ -27,11 +27,13 @@ use crate::events::sideband::SideEvent;
 pub struct Joiner {
     addresses: Addresses,
     stacks: Interner<Stack>,
-    /// Stacks by the ids of the kernel program.
-    sent_stacks: HashMap<u64, StackId>,
+    /// Stacks by the ids of the kernel program, and how their walk ended.
+    sent_stacks: HashMap<u64, (StackId, u32)>,
     processes: Processes,
     sites: Vec<SiteState>,
     changed_sites: Vec<SiteId>,
+    /// Samples whose stack is broken off, per reason.
+    broken: HashMap<&'static str, u64>,
     peak: Peak,
     totals: Totals,
     quality: Quality,
@@ -55,6 +57,7 @@ impl Joiner {
             processes: Processes::default(),
             sites: Vec::new(),
             changed_sites: Vec::new(),
+            broken: HashMap::new(),
             peak: Peak::default(),
             totals: Totals::default(),
             quality: Quality {
@@ -75,6 +78,11 @@ impl Joiner {
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);
+    }
+
+    /// Whether a process was made known, or descends from one that was.
+    pub fn follows(&self, pid: u32) -> bool {
+        self.addresses.follows(pid)
     }
 
     /// Takes in what perf recorded of mappings and processes.
@@ -103,6 +111,8 @@ impl Joiner {
             Event::Stack(head, frames) => self.stack(&head, &frames),
             Event::ProcessBegin(event) => self.process_began(&event),
             Event::ProcessEnd(event) => self.process_ended(&event),
+            // Not of what was allocated.
+            Event::NeedTable(_) => {}
         }
     }
 
@@ -115,7 +125,7 @@ impl Joiner {
         let Some(process) = self.processes.id(event.process) else {
             return self.lost_one("unjoined");
         };
-        let Some(stack) = self.sent_stacks.get(&event.stack).copied() else {
+        let Some((stack, walk)) = self.sent_stacks.get(&event.stack).copied() else {
             return self.lost_one("unjoined");
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
@@ -131,7 +141,10 @@ impl Joiner {
         match self.stacks.get(stack.0).map(|stack| stack.completeness) {
             Some(Completeness::Complete) => self.quality.stacks_complete += 1,
             Some(Completeness::Truncated) => self.quality.stacks_truncated += 1,
-            _ => self.quality.stacks_broken += 1,
+            _ => {
+                self.quality.stacks_broken += 1;
+                *self.broken.entry(walk::name(walk)).or_default() += 1;
+            }
         }
         self.quality.samples += 1;
         if let Some(entry) = self.processes.change(process) {
@@ -233,13 +246,13 @@ impl Joiner {
         let stack = Stack {
             locations,
             completeness: match head.walk {
+                walk::COMPLETE => Completeness::Complete,
                 walk::TRUNCATED => Completeness::Truncated,
-                // A walk along frame pointers can't tell an outermost frame from a missing link.
                 _ => Completeness::Broken,
             },
         };
         let id = StackId(self.stacks.intern(&stack));
-        self.sent_stacks.insert(head.id, id);
+        self.sent_stacks.insert(head.id, (id, head.walk));
     }
 
     fn process_began(&mut self, event: &ProcessBegin) {
@@ -327,6 +340,10 @@ impl Joiner {
                 Some((id, state.site))
             })
             .collect();
+        for (reason, count) in &self.broken {
+            let kind = format!("stack_broken_{reason}");
+            self.quality.noted.insert(kind, *count);
+        }
         let (modules, locations) = self.addresses.take_new();
         self.quality.unprobed.clone_from(self.addresses.unprobed());
         Update {

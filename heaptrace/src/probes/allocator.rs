@@ -255,7 +255,7 @@ pub fn of_command(program: &Path) -> Vec<Allocator> {
     if let Some(paths) = std::env::var_os("LD_LIBRARY_PATH") {
         folders.extend(std::env::split_paths(&paths));
     }
-    if let Some(loader) = loader_of(program)
+    if let Some(loader) = image_of(program).and_then(|image| image.loader)
         && let Ok(real) = fs::canonicalize(loader)
     {
         folders.extend(real.parent().map(Path::to_owned));
@@ -278,8 +278,17 @@ pub fn of_command(program: &Path) -> Vec<Allocator> {
         .collect()
 }
 
-/// The dynamic loader that a program asks for; of a script, the one of its interpreter.
-fn loader_of(program: &Path) -> Option<PathBuf> {
+/// What runs when a program is started.
+#[derive(Debug)]
+pub struct Image {
+    /// The program, or the interpreter of a script.
+    pub program: PathBuf,
+    /// The dynamic loader that it asks for.
+    pub loader: Option<PathBuf>,
+}
+
+/// What runs when a program is started.
+pub fn image_of(program: &Path) -> Option<Image> {
     const MAX_SCRIPTS: usize = 4;
     let mut path = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -288,7 +297,11 @@ fn loader_of(program: &Path) -> Option<PathBuf> {
         (&file).take(256).read_to_end(&mut head).ok()?;
         let Some(line) = head.strip_prefix(b"#!") else {
             let cache = object::ReadCache::new(&file);
-            return interpreter(&cache);
+            let loader = interpreter(&cache);
+            return Some(Image {
+                program: path,
+                loader,
+            });
         };
         let line = String::from_utf8_lossy(line.split(|byte| *byte == b'\n').next()?).into_owned();
         path = line.split_whitespace().next()?.into();

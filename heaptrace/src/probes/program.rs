@@ -3,14 +3,14 @@
 //! Stage: probes. Knows the object's names of programs, maps and globals, but not where the programs
 //! go.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
-use heaptrace_common::wire::{Block, BlockKey, ProcessEnd, ProcessState};
+use heaptrace_common::wire::{Block, BlockKey, FileKey, ProcessEnd, ProcessState, TableRef};
 
 use super::btf::Btf;
 use crate::config::RunConfig;
@@ -37,11 +37,31 @@ macro_rules! wire_pod {
     )+};
 }
 wire_pod!(
+    PodFileKey(FileKey),
+    PodTableRef(TableRef),
     PodBlockKey(BlockKey),
     PodBlock(Block),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState)
 );
+
+/// The map of unwind tables.
+pub struct TableMap {
+    map: HashMap<MapData, PodFileKey, PodTableRef>,
+}
+
+impl TableMap {
+    /// Says where the table of a file stands.
+    pub fn insert(&mut self, file: FileKey, table: TableRef) -> Result<()> {
+        Ok(self.map.insert(PodFileKey(file), PodTableRef(table), 0)?)
+    }
+
+    /// Forgets a file.
+    pub fn remove(&mut self, file: FileKey) {
+        // One that is not there is forgotten already.
+        let _ = self.map.remove(&PodFileKey(file));
+    }
+}
 
 /// The loaded program.
 pub struct Program {
@@ -57,10 +77,7 @@ impl Program {
         let offset = |structure, member| btf.member_offset(structure, member);
         let constants = [
             ("AGENT_TGID", std::process::id()),
-            (
-                "MAX_STACK_DEPTH",
-                config.max_stack_depth.min(kernel_max_depth()),
-            ),
+            ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
@@ -70,6 +87,14 @@ impl Program {
                 offset("task_struct", "start_boottime")?,
             ),
             ("SIGNAL_LIVE", offset("signal_struct", "live")?),
+            ("VMA_START", offset("vm_area_struct", "vm_start")?),
+            ("VMA_END", offset("vm_area_struct", "vm_end")?),
+            ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
+            ("VMA_FILE", offset("vm_area_struct", "vm_file")?),
+            ("FILE_INODE", offset("file", "f_inode")?),
+            ("INODE_NUMBER", offset("inode", "i_ino")?),
+            ("INODE_SUPER", offset("inode", "i_sb")?),
+            ("SUPER_DEVICE", offset("super_block", "s_dev")?),
         ];
         let seed = random_seed()?;
         let log_level: u8 = if config.verbose {
@@ -197,6 +222,25 @@ impl Program {
         Ok(())
     }
 
+    /// The map of unwind tables, once.
+    pub fn take_tables(&mut self) -> Result<TableMap> {
+        let map = self
+            .ebpf
+            .take_map("TABLES")
+            .ok_or_else(|| missing("TABLES"))?;
+        Ok(TableMap {
+            map: HashMap::try_from(map)?,
+        })
+    }
+
+    /// A descriptor of an array map, and how many values it has.
+    pub fn array(&self, name: &str) -> Result<(BorrowedFd<'_>, usize)> {
+        match self.ebpf.map(name) {
+            Some(Map::Array(map)) => Ok((map.fd().as_fd(), map.info()?.max_entries() as usize)),
+            _ => Err(missing(name)),
+        }
+    }
+
     /// The process map.
     pub fn processes(&self) -> Result<HashMap<&MapData, u32, PodProcessState>> {
         let map = self
@@ -232,14 +276,6 @@ pub fn map_bytes() -> u64 {
 
 fn missing(name: &str) -> anyhow::Error {
     anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
-}
-
-/// Most frames that the kernel's own walk gives; an administrator can change it.
-fn kernel_max_depth() -> u32 {
-    std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(u32::MAX)
 }
 
 fn random_seed() -> Result<u64> {

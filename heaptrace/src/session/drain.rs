@@ -7,13 +7,15 @@
 use anyhow::{Context as _, Result};
 use aya::maps::{MapData, RingBuf};
 use heaptrace_common::counters::Counter;
+use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
 use crate::events::record::{self, Event};
-use crate::events::sideband::Sideband;
+use crate::events::sideband::{Change, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
+use crate::unwind::{Loader, MappedFile};
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -21,7 +23,8 @@ const BATCH: usize = 1 << 16;
 /// Reads the streams of a run.
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
-    sideband: Sideband,
+    sideband: AsyncFd<Sideband>,
+    loader: Loader,
     batch: Vec<Event>,
     undecoded: u64,
     /// Marks that were found so far, of frees and of process ends.
@@ -32,16 +35,27 @@ impl Drain {
     pub(super) fn new(program: &mut Program) -> Result<Self> {
         Ok(Self {
             ring: sys::when_readable(program.take_ring()?)?,
-            sideband: Sideband::open().context("can't follow the mappings of processes (perf)")?,
+            sideband: sys::when_readable(
+                Sideband::open().context("can't follow the mappings of processes (perf)")?,
+            )?,
+            loader: Loader::new(program)?,
             batch: Vec::new(),
             undecoded: 0,
             swept: [0; 2],
         })
     }
 
-    /// Waits until the ring has something.
+    /// The loader of unwind tables.
+    pub(super) fn loader(&mut self) -> &mut Loader {
+        &mut self.loader
+    }
+
+    /// Waits until one of the streams has something.
     pub(super) async fn ready(&self) -> Result<()> {
-        self.ring.readable().await?.clear_ready();
+        tokio::select! {
+            guard = self.ring.readable() => guard?.clear_ready(),
+            guard = self.sideband.readable() => guard?.clear_ready(),
+        }
         Ok(())
     }
 
@@ -58,7 +72,7 @@ impl Drain {
 
     /// Joins one batch; true if the ring was found empty.
     fn batch(&mut self, joiner: &mut Joiner) -> bool {
-        let before = sys::monotonic_now();
+        let before = monotonic_now();
         let ring = self.ring.get_mut();
         while self.batch.len() < BATCH {
             let Some(bytes) = ring.next() else { break };
@@ -71,11 +85,21 @@ impl Drain {
             }
         }
         let was_emptied = self.batch.len() < BATCH;
-        for event in self.sideband.drain() {
+        for event in self.sideband.get_mut().drain() {
+            if let Change::Mapped(mapped) = &event.change
+                && joiner.follows(event.pid)
+            {
+                load_table(&mut self.loader, event.pid, mapped.start, mapped.end, None);
+            }
             joiner.sideband(event);
         }
         for event in self.batch.drain(..) {
-            joiner.event(event);
+            match event {
+                Event::NeedTable(it) => {
+                    load_table(&mut self.loader, it.tgid, it.start, it.end, Some(it.file));
+                }
+                event => joiner.event(event),
+            }
         }
         if was_emptied {
             joiner.settle(before);
@@ -94,7 +118,9 @@ impl Drain {
             }
         }
         joiner.set_lost("undecoded", self.undecoded);
-        joiner.set_lost("sideband", self.sideband.lost());
+        joiner.set_lost("sideband", self.sideband.get_ref().lost());
+        joiner.set_noted("unwind_tables_refused", self.loader.refused());
+        joiner.set_noted("unwind_functions_damaged", self.loader.damaged());
         let count = |counter: Counter| counters[counter as usize];
         // An allocation that is lost proves the block freed that stood at its address, and marks it.
         let marked = [
@@ -154,6 +180,22 @@ impl Drain {
     }
 }
 
+/// Loads the table of a file that a process has mapped, under the key that it was asked for by, or
+/// else by the one that it most probably has.
+fn load_table(loader: &mut Loader, pid: u32, start: u64, end: u64, asked: Option<FileKey>) {
+    let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    match (MappedFile::open(&path), asked) {
+        (Some(file), None) if loader.knows(file.key) => {}
+        (Some(file), _) => loader.load(&MappedFile {
+            key: asked.unwrap_or(file.key),
+            ..file
+        }),
+        // The process ended, or mapped something else there.
+        (None, Some(asked)) => loader.forget(asked),
+        (None, None) => {}
+    }
+}
+
 /// Joins the ends of processes whose events found no place in the ring.
 fn sweep_ends(program: &Program, joiner: &mut Joiner) -> Result<()> {
     let ended: Vec<u64> = program.ended()?.keys().filter_map(Result::ok).collect();
@@ -175,4 +217,14 @@ pub(super) fn log(program: &mut Program) -> Result<()> {
         }
     });
     Ok(())
+}
+
+fn monotonic_now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

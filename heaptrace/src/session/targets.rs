@@ -14,6 +14,7 @@ use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::program::Program;
+use crate::unwind::{self, Loader};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -58,6 +59,27 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
         (Target::All, _) => Reach::All,
         (_, true) => Reach::Tree,
         (_, false) => Reach::Processes,
+    }
+}
+
+/// Loads the unwind tables of what the targets run, so that their first stacks are whole.
+pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
+    let files = match &config.target {
+        Target::Command(words) => {
+            let program = words.first().and_then(|word| launch::look_up(word));
+            program
+                .map(|path| unwind::of_command(&path))
+                .unwrap_or_default()
+        }
+        Target::Pids(pids) => pids
+            .iter()
+            .flat_map(|pid| unwind::of_process(*pid))
+            .collect(),
+        // What is needed is asked for; everything that runs would be too much.
+        Target::All => Vec::new(),
+    };
+    for file in &files {
+        loader.load(file);
     }
 }
 

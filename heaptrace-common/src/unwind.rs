@@ -1,0 +1,481 @@
+//! One step up a stack by a compact unwind rule: what the kernel program runs and the host tests.
+//!
+//! No stage of the flow; x86-64 only. It knows neither tables nor maps: who calls it has found the
+//! rule, and gives access to the stack's memory. Written for the kernel's verifier: no slices, no
+//! division, nothing that can panic, wrapping arithmetic only.
+
+/// How a frame's canonical frame address is found: the value of its caller's stack pointer.
+pub mod cfa {
+    /// No unwind information covers this code.
+    pub const NONE: u8 = 0;
+    /// The stack pointer plus the offset.
+    pub const SP: u8 = 1;
+    /// The frame pointer plus the offset.
+    pub const BP: u8 = 2;
+    /// A stub of the procedure linkage table: the stack pointer plus 8, and 8 more once the stub
+    /// has pushed its index, which is from the offset on within its 16 bytes.
+    pub const PLT: u8 = 3;
+    /// What stands at the frame pointer plus the offset: a frame that realigned the stack.
+    pub const DEREF_BP: u8 = 4;
+    /// What stands at the stack pointer plus the offset.
+    pub const DEREF_SP: u8 = 5;
+    /// The kernel's frame below a signal handler, which holds all registers.
+    pub const SIGNAL: u8 = 6;
+    /// The first frame of a thread: it has no caller.
+    pub const OUTERMOST: u8 = 7;
+    /// There is unwind information, but a rule can't express it.
+    pub const UNSUPPORTED: u8 = 8;
+}
+
+/// How the caller's frame pointer is found.
+pub mod bp {
+    /// It is still in its register.
+    pub const SAME: u8 = 0;
+    /// It was saved at the canonical frame address plus the offset.
+    pub const AT_CFA: u8 = 1;
+    /// It is lost, or a rule can't express where it is.
+    pub const UNDEFINED: u8 = 2;
+    /// It was saved at the frame pointer plus the offset.
+    pub const AT_BP: u8 = 3;
+}
+
+/// What a step came to.
+pub mod outcome {
+    /// The registers are the caller's, and its `ip` is a return address: the call is before it.
+    pub const CALLER: u32 = 0;
+    /// The registers are the caller's, and its `ip` is the very instruction that was interrupted.
+    pub const CALLER_EXACT: u32 = 1;
+    /// There is no caller: the stack is complete.
+    pub const OUTERMOST: u32 = 2;
+    /// From here on the stack is broken; each such code is its reason. This one: no unwind
+    /// information covers the code.
+    pub const NO_RULE: u32 = 3;
+    /// There is unwind information which a rule can't express.
+    pub const UNSUPPORTED: u32 = 4;
+    /// The stack's memory can't be read.
+    pub const UNREADABLE: u32 = 5;
+    /// The caller's stack pointer isn't above the frame's.
+    pub const STUCK: u32 = 6;
+    /// The frame pointer is needed, and an earlier frame lost it.
+    pub const LOST_FRAME_POINTER: u32 = 7;
+    /// The frame pointer is no address of the stack above.
+    pub const NO_FRAME_POINTER: u32 = 8;
+    /// One above the last code.
+    pub const COUNT: u32 = 9;
+}
+
+/// Compact form of the unwind information of a place in the code. The return address is always in
+/// the 8 bytes below the canonical frame address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Rule {
+    /// A constant of [`cfa`].
+    pub cfa: u8,
+    /// A constant of [`bp`].
+    pub bp: u8,
+    /// Where the frame pointer was saved.
+    pub bp_offset: i16,
+    /// What is added to find the canonical frame address.
+    pub cfa_offset: i32,
+}
+
+const _: () = {
+    assert!(size_of::<Rule>() == 8);
+    assert!(align_of::<Rule>() == 4);
+    assert!(core::mem::offset_of!(Rule, bp) == 1);
+    assert!(core::mem::offset_of!(Rule, bp_offset) == 2);
+    assert!(core::mem::offset_of!(Rule, cfa_offset) == 4);
+};
+
+impl Rule {
+    /// No unwind information.
+    pub const NONE: Self = Self::of_kind(cfa::NONE);
+    /// The kernel's frame below a signal handler.
+    pub const SIGNAL: Self = Self::of_kind(cfa::SIGNAL);
+    /// The first frame of a thread.
+    pub const OUTERMOST: Self = Self::of_kind(cfa::OUTERMOST);
+    /// Unwind information that a rule can't express.
+    pub const UNSUPPORTED: Self = Self::of_kind(cfa::UNSUPPORTED);
+
+    const fn of_kind(cfa: u8) -> Self {
+        Self {
+            cfa,
+            bp: bp::SAME,
+            bp_offset: 0,
+            cfa_offset: 0,
+        }
+    }
+}
+
+/// The registers that a walk up the stack follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer, or [`LOST_BP`].
+    pub bp: u64,
+}
+
+/// The frame pointer's value where it is lost: no pointer, as it isn't aligned, and not the 0
+/// that ends a chain of frame pointers.
+pub const LOST_BP: u64 = 1;
+
+/// Access to the memory of the thread whose stack is walked.
+pub trait Memory {
+    /// The 8 bytes at an address.
+    fn read(&mut self, address: u64) -> Option<u64>;
+}
+
+/// Where the kernel saves registers in a signal's frame, from the stack pointer of the code that
+/// returns from the handler.
+mod signal_frame {
+    pub(super) const BP: u64 = 120;
+    pub(super) const SP: u64 = 160;
+    pub(super) const IP: u64 = 168;
+}
+
+/// Goes from a frame to its caller by the rule of the frame's code. Returns a constant of
+/// [`outcome`]; the registers are changed only where there is a caller.
+#[inline(always)]
+pub fn step<M: Memory>(rule: Rule, registers: &mut Registers, memory: &mut M) -> u32 {
+    let offset = rule.cfa_offset as i64 as u64;
+    let needs_bp = rule.cfa == cfa::BP || rule.cfa == cfa::DEREF_BP || rule.bp == bp::AT_BP;
+    if needs_bp && registers.bp == LOST_BP {
+        return outcome::LOST_FRAME_POINTER;
+    }
+    let caller_sp = match rule.cfa {
+        cfa::SP => registers.sp.wrapping_add(offset),
+        cfa::BP => registers.bp.wrapping_add(offset),
+        cfa::PLT => {
+            let pushed = if registers.ip & 15 >= offset { 8 } else { 0 };
+            registers.sp.wrapping_add(8).wrapping_add(pushed)
+        }
+        cfa::DEREF_BP | cfa::DEREF_SP => {
+            let base = if rule.cfa == cfa::DEREF_BP {
+                registers.bp
+            } else {
+                registers.sp
+            };
+            match memory.read(base.wrapping_add(offset)) {
+                Some(value) => value,
+                None => return outcome::UNREADABLE,
+            }
+        }
+        cfa::SIGNAL => return step_signal(registers, memory),
+        cfa::OUTERMOST => return outcome::OUTERMOST,
+        cfa::NONE => return outcome::NO_RULE,
+        _ => return outcome::UNSUPPORTED,
+    };
+    if caller_sp <= registers.sp {
+        return outcome::STUCK;
+    }
+    let Some(ip) = memory.read(caller_sp.wrapping_sub(8)) else {
+        return outcome::UNREADABLE;
+    };
+    if ip == 0 {
+        return outcome::OUTERMOST;
+    }
+    let bp_offset = rule.bp_offset as i64 as u64;
+    let caller_bp = match rule.bp {
+        bp::SAME => registers.bp,
+        bp::AT_CFA | bp::AT_BP => {
+            let base = if rule.bp == bp::AT_CFA {
+                caller_sp
+            } else {
+                registers.bp
+            };
+            match memory.read(base.wrapping_add(bp_offset)) {
+                Some(value) => value,
+                None => return outcome::UNREADABLE,
+            }
+        }
+        _ => LOST_BP,
+    };
+    registers.ip = ip;
+    registers.sp = caller_sp;
+    registers.bp = caller_bp;
+    outcome::CALLER
+}
+
+/// The interrupted frame below a signal's: it can be on another stack, below or above.
+#[inline(always)]
+fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
+    let at = registers.sp;
+    let Some(ip) = memory.read(at.wrapping_add(signal_frame::IP)) else {
+        return outcome::UNREADABLE;
+    };
+    let Some(sp) = memory.read(at.wrapping_add(signal_frame::SP)) else {
+        return outcome::UNREADABLE;
+    };
+    let Some(bp) = memory.read(at.wrapping_add(signal_frame::BP)) else {
+        return outcome::UNREADABLE;
+    };
+    registers.ip = ip;
+    registers.sp = sp;
+    registers.bp = bp;
+    outcome::CALLER_EXACT
+}
+
+/// Goes from a frame to its caller by the frame pointer, for code without unwind information, as
+/// a just-in-time compiler writes it. A frame pointer of 0 is the end of the stack, by convention.
+#[inline(always)]
+pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
+    let bp = registers.bp;
+    if bp == 0 {
+        return outcome::OUTERMOST;
+    }
+    if bp == LOST_BP {
+        return outcome::LOST_FRAME_POINTER;
+    }
+    // One that is below the stack pointer is of a frame that was left, or no frame pointer.
+    if bp & 7 != 0 || bp < registers.sp || bp > u64::MAX - 16 {
+        return outcome::NO_FRAME_POINTER;
+    }
+    let Some(ip) = memory.read(bp.wrapping_add(8)) else {
+        return outcome::UNREADABLE;
+    };
+    let Some(caller_bp) = memory.read(bp) else {
+        return outcome::UNREADABLE;
+    };
+    if ip == 0 {
+        return outcome::OUTERMOST;
+    }
+    registers.ip = ip;
+    registers.sp = bp.wrapping_add(16);
+    registers.bp = caller_bp;
+    outcome::CALLER
+}
+
+/// Bits of a code offset within its page: a table finds the page by index, the row by search.
+pub const PAGE_BITS: u32 = 16;
+
+/// A row of a table: from this offset of its page on, up to the next row, the rule of this index
+/// holds.
+#[inline(always)]
+pub const fn pack_row(offset: u16, rule: u16) -> u32 {
+    (rule as u32) << 16 | offset as u32
+}
+
+/// Where in its page a row begins.
+#[inline(always)]
+pub const fn row_offset(row: u32) -> u32 {
+    row & 0xffff
+}
+
+/// The index of a row's rule.
+#[inline(always)]
+pub const fn row_rule(row: u32) -> u32 {
+    row >> 16
+}
+
+/// The row of an index, from the slot at half that index: map values have 8 bytes, which two rows
+/// share, the first in the low half.
+#[inline(always)]
+pub const fn row_of_slot(slot: u64, index: u32) -> u32 {
+    (slot >> ((index & 1) << 5)) as u32
+}
+
+/// A slot of two rows.
+#[inline(always)]
+pub const fn slot_of_rows(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOP: u64 = 0x7fff_0000_0000;
+
+    /// A stack of words from `TOP` on.
+    struct Stack([u64; 32]);
+
+    impl Stack {
+        fn new(words: &[(u64, u64)]) -> Self {
+            let mut stack = [0; 32];
+            for &(at, value) in words {
+                stack[(at / 8) as usize] = value;
+            }
+            Self(stack)
+        }
+    }
+
+    impl Memory for Stack {
+        fn read(&mut self, address: u64) -> Option<u64> {
+            let at = address.checked_sub(TOP)?;
+            (at % 8 == 0).then_some(())?;
+            self.0.get(usize::try_from(at / 8).ok()?).copied()
+        }
+    }
+
+    const fn rule(cfa: u8, cfa_offset: i32, bp: u8, bp_offset: i16) -> Rule {
+        Rule {
+            cfa,
+            bp,
+            bp_offset,
+            cfa_offset,
+        }
+    }
+
+    const START: Registers = Registers {
+        ip: 0x1000,
+        sp: TOP,
+        bp: TOP + 64,
+    };
+
+    fn stepped(rule: Rule, words: &[(u64, u64)]) -> (u32, Registers) {
+        let mut registers = START;
+        let code = step(rule, &mut registers, &mut Stack::new(words));
+        (code, registers)
+    }
+
+    fn caller(ip: u64, sp: u64, bp: u64) -> (u32, Registers) {
+        (outcome::CALLER, Registers { ip, sp, bp })
+    }
+
+    /// Check that each kind of frame leads to the caller that its words describe.
+    #[test]
+    fn follows_every_kind() {
+        let sp = rule(cfa::SP, 32, bp::SAME, 0);
+        assert_eq!(
+            stepped(sp, &[(24, 0x2000)]),
+            caller(0x2000, TOP + 32, TOP + 64)
+        );
+        let saved = rule(cfa::SP, 32, bp::AT_CFA, -16);
+        assert_eq!(
+            stepped(saved, &[(24, 0x2000), (16, 77)]),
+            caller(0x2000, TOP + 32, 77)
+        );
+        let frame = rule(cfa::BP, 16, bp::AT_CFA, -16);
+        assert_eq!(
+            stepped(frame, &[(72, 0x2000), (64, TOP + 200)]),
+            caller(0x2000, TOP + 80, TOP + 200)
+        );
+        let realigned = rule(cfa::DEREF_BP, -8, bp::AT_BP, 0);
+        assert_eq!(
+            stepped(realigned, &[(56, TOP + 128), (120, 0x2000), (64, 5)]),
+            caller(0x2000, TOP + 128, 5)
+        );
+        let through_sp = rule(cfa::DEREF_SP, 8, bp::UNDEFINED, 0);
+        assert_eq!(
+            stepped(through_sp, &[(8, TOP + 128), (120, 0x2000)]),
+            caller(0x2000, TOP + 128, LOST_BP)
+        );
+    }
+
+    /// Check that a stub of the linkage table has one word more once it has pushed its index.
+    #[test]
+    fn follows_stubs() {
+        let plt = rule(cfa::PLT, 11, bp::SAME, 0);
+        for (ip, size) in [(0x1000, 8), (0x100a, 8), (0x100b, 16), (0x100f, 16)] {
+            let mut registers = Registers { ip, ..START };
+            let mut stack = Stack::new(&[(0, 0x2000), (8, 0x2000)]);
+            assert_eq!(step(plt, &mut registers, &mut stack), outcome::CALLER);
+            assert_eq!(registers.sp, TOP + size, "{ip:x}");
+        }
+    }
+
+    /// Check that a signal's frame gives back all registers, also of a stack further down.
+    #[test]
+    fn follows_signals() {
+        let words = [(168, 0x3000), (160, 0x1_0000), (120, 9)];
+        let (code, registers) = stepped(Rule::SIGNAL, &words);
+        assert_eq!(code, outcome::CALLER_EXACT);
+        let expected = Registers {
+            ip: 0x3000,
+            sp: 0x1_0000,
+            bp: 9,
+        };
+        assert_eq!(registers, expected);
+    }
+
+    /// Check that each way to end has its code, and leaves the registers alone.
+    #[test]
+    fn ends_with_a_reason() {
+        let cases = [
+            (Rule::NONE, outcome::NO_RULE),
+            (Rule::OUTERMOST, outcome::OUTERMOST),
+            (Rule::UNSUPPORTED, outcome::UNSUPPORTED),
+            (rule(200, 8, 0, 0), outcome::UNSUPPORTED),
+            (rule(cfa::SP, 8, bp::SAME, 0), outcome::OUTERMOST),
+            (rule(cfa::SP, 0, bp::SAME, 0), outcome::STUCK),
+            (rule(cfa::SP, -8, bp::SAME, 0), outcome::STUCK),
+            (rule(cfa::BP, -64, bp::SAME, 0), outcome::STUCK),
+            (rule(cfa::SP, 4096, bp::SAME, 0), outcome::UNREADABLE),
+            (rule(cfa::DEREF_SP, 4096, bp::SAME, 0), outcome::UNREADABLE),
+            (rule(cfa::BP, i32::MIN, bp::SAME, 0), outcome::STUCK),
+            (rule(cfa::BP, i32::MAX, bp::SAME, 0), outcome::UNREADABLE),
+        ];
+        for (rule, expected) in cases {
+            assert_eq!(stepped(rule, &[]), (expected, START), "{rule:?}");
+        }
+        let unsaved = rule(cfa::SP, 16, bp::AT_CFA, 4096);
+        let (code, registers) = stepped(unsaved, &[(8, 0x2000)]);
+        assert_eq!((code, registers), (outcome::UNREADABLE, START));
+    }
+
+    /// Check that a lost frame pointer breaks the first frame that needs it, and only that.
+    #[test]
+    fn remembers_a_lost_frame_pointer() {
+        let mut registers = Registers {
+            bp: LOST_BP,
+            ..START
+        };
+        let mut stack = Stack::new(&[(24, 0x2000)]);
+        let by_sp = rule(cfa::SP, 32, bp::SAME, 0);
+        assert_eq!(step(by_sp, &mut registers, &mut stack), outcome::CALLER);
+        let lost = outcome::LOST_FRAME_POINTER;
+        for needs in [
+            rule(cfa::BP, 16, bp::SAME, 0),
+            rule(cfa::DEREF_BP, 16, bp::SAME, 0),
+            rule(cfa::SP, 16, bp::AT_BP, 0),
+        ] {
+            assert_eq!(step(needs, &mut registers, &mut stack), lost, "{needs:?}");
+        }
+        assert_eq!(step_frame_pointer(&mut registers, &mut stack), lost);
+    }
+
+    /// Check the chain of frame pointers: up to its end, and refused where it isn't one.
+    #[test]
+    fn follows_frame_pointers() {
+        let mut stack = Stack::new(&[(64, TOP + 96), (72, 0x2000), (96, 0), (104, 0x3000)]);
+        let mut registers = START;
+        let mut ips = [0; 2];
+        for ip in &mut ips {
+            let code = step_frame_pointer(&mut registers, &mut stack);
+            assert_eq!(code, outcome::CALLER);
+            *ip = registers.ip;
+        }
+        assert_eq!(ips, [0x2000, 0x3000]);
+        assert_eq!(registers.sp, TOP + 112);
+        let end = step_frame_pointer(&mut registers, &mut stack);
+        assert_eq!(end, outcome::OUTERMOST);
+
+        let refused = [
+            (TOP - 8, outcome::NO_FRAME_POINTER),
+            (TOP + 3, outcome::NO_FRAME_POINTER),
+            (u64::MAX - 7, outcome::NO_FRAME_POINTER),
+            (TOP + 4096, outcome::UNREADABLE),
+        ];
+        for (bp, expected) in refused {
+            let mut registers = Registers { bp, ..START };
+            let code = step_frame_pointer(&mut registers, &mut stack);
+            assert_eq!(code, expected, "{bp:x}");
+            assert_eq!(registers, Registers { bp, ..START });
+        }
+    }
+
+    /// Check that packed rows and slots give back what was put in.
+    #[test]
+    fn packs_rows() {
+        let low = pack_row(0xfffe, 7);
+        let high = pack_row(3, 0xfffd);
+        assert_eq!((row_offset(low), row_rule(low)), (0xfffe, 7));
+        assert_eq!((row_offset(high), row_rule(high)), (3, 0xfffd));
+        let slot = slot_of_rows(low, high);
+        assert_eq!((row_of_slot(slot, 6), row_of_slot(slot, 7)), (low, high));
+    }
+}

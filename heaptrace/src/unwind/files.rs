@@ -1,0 +1,134 @@
+//! Files whose code a process runs, or is going to.
+//!
+//! Stage unwind. What is loaded before the first event need not be asked for later.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use heaptrace_common::wire::FileKey;
+
+use crate::probes::{allocator, maps};
+
+/// A file with code, open, as the kernel program knows it.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// Its identity.
+    pub key: FileKey,
+    /// The file.
+    pub file: File,
+    /// Its path, for messages.
+    pub path: String,
+}
+
+impl MappedFile {
+    /// Opens a file by its path.
+    pub fn open(path: impl AsRef<Path>) -> Option<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).ok()?;
+        let meta = file.metadata().ok()?;
+        let device = meta.dev();
+        Some(Self {
+            key: FileKey {
+                inode: meta.ino(),
+                device: kernel_device(libc::major(device), libc::minor(device)),
+            },
+            file,
+            path: path.display().to_string(),
+        })
+    }
+}
+
+/// The files that a process has mapped executable.
+pub fn of_process(pid: u32) -> Vec<MappedFile> {
+    let thread = maps::living_thread(pid);
+    let text = maps::read(thread).unwrap_or_default();
+    let mut seen = HashSet::new();
+    maps::parse(&text)
+        .filter(|mapping| mapping.executable && mapping.inode != 0)
+        .filter_map(|mapping| {
+            let key = FileKey {
+                inode: mapping.inode,
+                device: kernel_device(mapping.device.0, mapping.device.1),
+            };
+            let file = allocator::open_mapped(thread, &mapping).ok()?;
+            seen.insert(key).then_some(MappedFile {
+                key,
+                file,
+                path: mapping.path,
+            })
+        })
+        .collect()
+}
+
+/// The files that a command will map when it starts: the program, its dynamic loader, and the
+/// libraries that the loader says it would load.
+pub fn of_command(program: &Path) -> Vec<MappedFile> {
+    let Some(image) = allocator::image_of(program) else {
+        return Vec::new();
+    };
+    let mut paths = vec![image.program.clone()];
+    if let Some(loader) = image.loader {
+        paths.extend(libraries(&loader, &image.program));
+        paths.push(loader);
+    }
+    paths.iter().filter_map(MappedFile::open).collect()
+}
+
+/// What the dynamic loader would load, by its own word; the program does not run for that.
+fn libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
+    let listed = Command::new(loader)
+        .args([OsStr::new("--list"), program.as_os_str()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let Ok(listed) = listed else {
+        return Vec::new();
+    };
+    parse_list(&String::from_utf8_lossy(&listed.stdout))
+}
+
+/// Paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`.
+fn parse_list(text: &str) -> Vec<PathBuf> {
+    text.lines()
+        .filter_map(|line| line.split_once("=> "))
+        .filter_map(|(_, behind)| behind.rsplit_once(" (0x"))
+        .map(|(path, _)| PathBuf::from(path))
+        .collect()
+}
+
+/// A device number as the kernel keeps it.
+fn kernel_device(major: u32, minor: u32) -> u64 {
+    u64::from(major) << 20 | u64::from(minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that paths with blanks stay whole, and that what has no path is left out.
+    #[test]
+    fn parses_the_loaders_list() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffe)\n\
+                    \tlibc.so.6 => /a b/libc.so.6 (0x00007f00)\n\
+                    \tlibx.so => not found\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f01)\n";
+        assert_eq!(parse_list(text), [PathBuf::from("/a b/libc.so.6")]);
+    }
+
+    /// Check that a command's files are the ones that a process of it has mapped.
+    #[test]
+    fn a_command_is_known_before_it_runs() {
+        let own = std::env::current_exe().unwrap();
+        let mapped: HashSet<_> = of_process(std::process::id())
+            .into_iter()
+            .map(|file| file.key)
+            .collect();
+        let foretold: HashSet<_> = of_command(&own).into_iter().map(|file| file.key).collect();
+        assert!(foretold.len() >= 3, "program, loader and C library");
+        assert!(foretold.is_subset(&mapped), "{foretold:?} {mapped:?}");
+    }
+}
