@@ -33,7 +33,7 @@ impl Drop for Emulator {
 }
 
 /// Boots the kernel and returns all that it printed. Software emulation, so that it works wherever this does.
-pub(super) fn boot(image: &Path, initrd: &Path, cpus: u32) -> Result<String> {
+pub(super) fn boot(image: &Path, initrd: &Path, cpus: u32, more: &str) -> Result<String> {
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024"])
@@ -43,7 +43,8 @@ pub(super) fn boot(image: &Path, initrd: &Path, cpus: u32) -> Result<String> {
         .arg(image)
         .arg("-initrd")
         .arg(initrd)
-        .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"])
+        .arg("-append")
+        .arg(format!("console=ttyS0 quiet loglevel=1 panic=-1 {more}"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -45,6 +45,9 @@ pub struct Args {
     /// CPUs of the machine.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
+    /// More parameters for the kernel, such as preempt=full.
+    #[arg(long, value_name = "PARAMETERS", default_value = "")]
+    append: String,
 }
 
 /// What came of one kernel: a verdict for each fixture, in their order, or why there is none.
@@ -77,8 +80,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for kernel in &kernels {
         println!("==> Linux {} ({})", kernel.name, kernel.package);
         let begin = Instant::now();
-        let verdicts =
-            machine::boot(&kernel.image, &initrd, args.cpus).and_then(|console| verdicts(&console));
+        let verdicts = machine::boot(&kernel.image, &initrd, args.cpus, &args.append)
+            .and_then(|console| verdicts(&console));
         println!("    {:.0} s", begin.elapsed().as_secs_f64());
         columns.push((kernel.name.as_str(), verdicts));
     }
