@@ -105,7 +105,8 @@ async fn trace(
     let mut child: Option<Child> = held.map(Held::release).transpose()?;
     stopper.watch(&config.target, child.as_ref())?;
 
-    let mut updates = tokio::time::interval(config.interval);
+    let first = tokio::time::Instant::now() + config.interval;
+    let mut updates = tokio::time::interval_at(first, config.interval);
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut ticks = tokio::time::interval(SIDEBAND_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -58,17 +58,20 @@ pub fn heaptrace(args: &[OsString]) -> Result<Command> {
     Ok(command)
 }
 
-/// Compile a C program of this repository, with the frame pointers that make its stacks readable.
+/// Compile a C program of this repository. Reports name its sources as they stand in the repository.
 pub fn compile_c(source: &str, flags: &[&str]) -> Result<PathBuf> {
     apt::ensure_cc("for compiling a C program to trace")?;
-    let source = workspace::root().join(source);
+    let root = workspace::root();
+    let source = Path::new(source);
     let folder = workspace::target_dir().join("xtask");
     fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let program = folder.join(source.file_stem().unwrap_or("program".as_ref()));
     let mut command = Command::new("cc");
-    command.args(["-g", "-fno-omit-frame-pointer", "-pthread"]);
-    command.args(flags).arg("-o").arg(&program).arg(&source);
+    command.args(["-g", "-pthread"]);
+    command.arg(format!("-ffile-prefix-map={}=.", root.display()));
+    command.args(flags).arg("-o").arg(&program).arg(source);
+    command.current_dir(root);
     process::run(&mut command)?;
     Ok(program)
 }
