@@ -13,6 +13,7 @@ mod globals;
 mod hooks;
 mod live;
 mod maps;
+mod own_stack;
 mod process;
 mod stack;
 mod thread;

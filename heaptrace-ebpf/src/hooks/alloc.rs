@@ -3,11 +3,15 @@
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use heaptrace_common::wire::call;
 
-use crate::thread::{self, Caller};
+use crate::{
+    own_stack,
+    thread::{self, Caller},
+};
 
 /// `malloc(size)`, `valloc(size)`, `pvalloc(size)`.
 #[uprobe]
 pub fn malloc_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     enter(&ctx, call::ALLOC, argument(&ctx, 0), 0);
     0
 }
@@ -15,6 +19,7 @@ pub fn malloc_entry(ctx: ProbeContext) -> u32 {
 /// `calloc(count, size)`.
 #[uprobe]
 pub fn calloc_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     match product(argument(&ctx, 0), argument(&ctx, 1)) {
         Some(size) => enter(&ctx, call::ALLOC, size, 0),
         None => enter(&ctx, call::OVERFLOW, u64::MAX, 0),
@@ -25,6 +30,7 @@ pub fn calloc_entry(ctx: ProbeContext) -> u32 {
 /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`.
 #[uprobe]
 pub fn aligned_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     enter(&ctx, call::ALLOC, argument(&ctx, 1), 0);
     0
 }
@@ -32,6 +38,7 @@ pub fn aligned_entry(ctx: ProbeContext) -> u32 {
 /// `posix_memalign(result, alignment, size)`.
 #[uprobe]
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     enter(
         &ctx,
         call::POSIX_MEMALIGN,

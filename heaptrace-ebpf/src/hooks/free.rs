@@ -4,13 +4,14 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
 use super::alloc::{argument, stack_pointer};
 use crate::{
-    live, process,
+    live, own_stack, process,
     thread::{self, Caller},
 };
 
 /// `free(pointer)`.
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     let address = argument(&ctx, 0);
     if address == 0 {
         return 0;

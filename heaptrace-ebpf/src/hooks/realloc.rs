@@ -5,13 +5,14 @@ use heaptrace_common::wire::call;
 
 use super::alloc::{argument, stack_pointer};
 use crate::{
-    live,
+    live, own_stack,
     thread::{self, Caller},
 };
 
 /// `realloc(pointer, size)`.
 #[uprobe]
 pub fn realloc_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     let Some(caller) = Caller::current() else {
         return 0;
     };

@@ -10,7 +10,7 @@ use crate::{
     counters::{count_and_warn, next_id},
     live::{self, NO_BLOCK, free_flags, now},
     maps::{EVENTS, LIVE},
-    process, stack,
+    own_stack, process, stack,
     thread::Caller,
 };
 
@@ -20,6 +20,7 @@ const RETURN_ADDRESS: u64 = 8;
 /// Return of every function that allocates.
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
+    own_stack::keep(&ctx);
     let Some(caller) = Caller::current() else {
         return 0;
     };
