@@ -24,7 +24,7 @@ use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo};
 use crate::sys;
 use drain::Drain;
-use kin::Listener;
+use kin::{Kin, Listener};
 use stop::{Stop, Stopper};
 
 /// How often the sideband is read where the ring gives no occasion to.
@@ -135,10 +135,10 @@ async fn trace(
     // From here on nothing more is recorded, whatever is still attached.
     program.set_gate(false)?;
     let mut notes = Vec::new();
-    if let Some(kin) = kin {
-        let tied = kin.end();
+    if let Some(tied) = kin.map(Kin::end) {
         probes.adopt(tied.open);
-        notes.extend(kin::note(tied.missed));
+        joiner.set_noted("children_probed_late", tied.late);
+        joiner.set_lost("births", tied.missed);
     }
     let closing = std::thread::spawn(move || probes.close());
     let duration_ns = elapsed(begin);

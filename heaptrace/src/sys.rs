@@ -176,6 +176,17 @@ pub fn wait_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Resul
     Ok(fds.iter().map(|fd| fd.revents != 0).collect())
 }
 
+/// Nanoseconds on the clock that events carry.
+pub fn monotonic_now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Lets this thread run before all ordinary ones whenever it has something to do. Best effort.
 pub fn go_first() {
     let param = libc::sched_param { sched_priority: 1 };

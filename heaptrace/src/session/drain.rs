@@ -72,7 +72,7 @@ impl Drain {
 
     /// Joins one batch; true if the ring was found empty.
     fn batch(&mut self, joiner: &mut Joiner) -> bool {
-        let before = monotonic_now();
+        let before = sys::monotonic_now();
         let ring = self.ring.get_mut();
         while self.batch.len() < BATCH {
             let Some(bytes) = ring.next() else { break };
@@ -217,14 +217,4 @@ pub(super) fn log(program: &mut Program) -> Result<()> {
         }
     });
     Ok(())
-}
-
-fn monotonic_now() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -2,10 +2,11 @@
 //!
 //! Part of the session. Up to Linux 6.11, the events of a process and of its child may be swapped when one is
 //! scheduled after the other; the probes of one then go with the end of the other. A child is safe from the moment it
-//! has [`Ties`], which is a race: it is lost only by a child that meanwhile has had a child itself, that has ended.
-//! So a thread that goes before all others waits for nothing but births.
+//! has [`Ties`], which is a race: a child loses it if a relative ends meanwhile, and may then miss calls until it is tied.
+//! So a thread that goes before all others waits for nothing but births, and children who may have lost are counted.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread::JoinHandle;
 
@@ -15,8 +16,15 @@ use crate::events::sideband::{Change, SideEvent, Sideband};
 use crate::probes::attach::{Probes, Ties};
 use crate::sys;
 
-/// The family, by pid, and what ties each member; the first ones need nothing.
-type Family = HashMap<u32, Vec<OwnedFd>>;
+/// A process of the family. The first ones need no ties.
+#[derive(Default)]
+struct Member {
+    ties: Vec<OwnedFd>,
+    /// From its birth to its ties, on the monotonic clock.
+    untied: Range<u64>,
+    /// Whether a relative ended in that time.
+    is_late: bool,
+}
 
 /// Listens for births; from before the first target is probed, so that no child is missed.
 pub(super) struct Listener {
@@ -35,7 +43,9 @@ pub(super) struct Kin {
 pub(super) struct Tied {
     /// Open ties.
     pub(super) open: Vec<OwnedFd>,
-    /// Children that could not be tied, or were not heard of.
+    /// Children that may have missed calls before they were tied.
+    pub(super) late: u64,
+    /// Children that could not be tied, and births and ends that were not heard of.
     pub(super) missed: u64,
 }
 
@@ -55,7 +65,10 @@ impl Listener {
             return Ok(None);
         };
         let (ended, alive) = sys::pipe()?;
-        let family = targets.iter().map(|pid| (*pid, Vec::new())).collect();
+        let family = targets
+            .iter()
+            .map(|pid| (*pid, Member::default()))
+            .collect();
         let thread = std::thread::Builder::new()
             .name("heaptrace-kin".to_owned())
             .spawn(move || follow(self.births, &ties, family, &ended))
@@ -72,43 +85,49 @@ impl Kin {
     }
 }
 
-fn follow(mut births: Sideband, ties: &Ties, mut family: Family, ended: &OwnedFd) -> Tied {
+fn follow(
+    mut births: Sideband,
+    ties: &Ties,
+    mut family: HashMap<u32, Member>,
+    ended: &OwnedFd,
+) -> Tied {
     sys::go_first();
-    let mut missed = 0;
+    let (mut late, mut missed) = (0, 0);
     loop {
         let waited = sys::wait_readable(births.descriptors().chain([ended.as_fd()]));
         let is_over = !matches!(waited.as_deref(), Ok([.., false]));
-        for SideEvent { pid, change, .. } in births.drain() {
+        for SideEvent { time, pid, change } in births.drain() {
             match change {
                 Change::Forked { parent } if family.contains_key(&parent) => {
-                    let tied = ties.tie(pid).unwrap_or_else(|error| {
+                    let ties = ties.tie(pid).unwrap_or_else(|error| {
                         // One that has ended already needs no probes.
                         missed += u64::from(error.raw_os_error() != Some(libc::ESRCH));
                         Vec::new()
                     });
-                    family.insert(pid, tied);
+                    let member = Member {
+                        ties,
+                        untied: time..sys::monotonic_now(),
+                        is_late: false,
+                    };
+                    family.insert(pid, member);
                 }
-                Change::Exited => {
-                    family.remove(&pid);
+                Change::Exited if family.remove(&pid).is_some() => {
+                    for member in family.values_mut() {
+                        if member.untied.contains(&time) && !member.is_late {
+                            member.is_late = true;
+                            late += 1;
+                        }
+                    }
                 }
                 _ => {}
             }
         }
         if is_over {
             return Tied {
-                open: family.into_values().flatten().collect(),
+                open: family.into_values().flat_map(|it| it.ties).collect(),
+                late,
                 missed: missed + births.lost(),
             };
         }
     }
-}
-
-/// What the user should know of children that were missed.
-pub(super) fn note(missed: u64) -> Option<String> {
-    (missed > 0).then(|| {
-        format!(
-            "{missed} child processes may not be traced to their end: this kernel mixes up the probes of \
-             relatives (Linux 6.12 and later do not)"
-        )
-    })
 }
