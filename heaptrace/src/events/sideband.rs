@@ -88,6 +88,8 @@ enum Scope {
 pub struct Sideband {
     any: OwnedFd,
     rings: Vec<Ring>,
+    /// Events that are younger than what was read of all rings.
+    held: Vec<SideEvent>,
     lost: u64,
 }
 
@@ -124,13 +126,18 @@ impl Sideband {
         Ok(Self {
             any,
             rings,
+            held: Vec::new(),
             lost: 0,
         })
     }
 
-    /// Everything since the last call, in the order of time.
+    /// Everything up to the time of this call that was not told yet, in the order of time.
+    ///
+    /// A process moves from one CPU to another, and its newer events can be read before its older
+    /// ones. What is older than this call stands in its ring when that is read, so only that is told.
     pub fn drain(&mut self) -> Vec<SideEvent> {
-        let mut events = Vec::new();
+        let until = sys::monotonic_now();
+        let mut events = std::mem::take(&mut self.held);
         for ring in &mut self.rings {
             ring.drain(|record| match parse(record) {
                 Parsed::Event(event) => events.push(event),
@@ -139,6 +146,7 @@ impl Sideband {
             });
         }
         events.sort_by_key(|event| event.time);
+        self.held = events.split_off(events.partition_point(|event| event.time <= until));
         events
     }
 
