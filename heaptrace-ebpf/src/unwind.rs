@@ -48,11 +48,11 @@ impl Memory for User {
 
 /// A walk under way.
 struct Walk<'a> {
+    /// Its head also keeps the depth and the status, because it is in a map: of what stands on the program's own stack the
+    /// verifier knows each value, and would go through the loop once for every depth there can be.
     stack: &'a mut Stack,
     registers: Registers,
     limit: u32,
-    depth: u32,
-    status: u32,
     /// 1 where the address is that of a return, and the call stands before it.
     before: u64,
     /// The mapping that the last frame stood in.
@@ -81,12 +81,12 @@ struct Search {
 #[inline(always)]
 pub fn walk(registers: Registers, stack: &mut Stack) {
     let limit = MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32);
+    stack.head.depth = 0;
+    stack.head.walk = walk::TRUNCATED;
     let mut walk = Walk {
         stack,
         registers,
         limit,
-        depth: 0,
-        status: walk::TRUNCATED,
         before: 1,
         mapping: Mapping {
             start: 0,
@@ -113,11 +113,11 @@ pub fn walk(registers: Registers, stack: &mut Stack) {
             0,
         );
     }
-    if walk.status == walk::BUSY {
-        walk.depth += 1;
+    let head = &mut walk.stack.head;
+    if head.walk == walk::BUSY {
+        head.depth += 1;
     }
-    walk.stack.head.depth = walk.depth.min(MAX_FRAMES as u32);
-    walk.stack.head.walk = walk.status;
+    head.depth = head.depth.min(MAX_FRAMES as u32);
 }
 
 /// How often in a walk a frame may be tried again because another thread is just changing the
@@ -132,7 +132,7 @@ const STOP: i64 = 1;
 extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     // SAFETY: what `walk` passes.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
-    let depth = walk.depth;
+    let depth = walk.stack.head.depth;
     if depth >= walk.limit || depth as usize >= MAX_FRAMES {
         return STOP;
     }
@@ -143,23 +143,23 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
         match locate(walk, pc) {
             walk::COMPLETE => {}
             walk::BUSY => {
-                walk.status = walk::BUSY;
+                walk.stack.head.walk = walk::BUSY;
                 return GO_ON;
             }
             status => {
-                walk.status = status;
-                walk.depth = depth + 1;
+                walk.stack.head.walk = status;
+                walk.stack.head.depth = depth + 1;
                 return STOP;
             }
         }
     }
-    walk.depth = depth + 1;
-    walk.status = walk::TRUNCATED;
+    walk.stack.head.depth = depth + 1;
+    walk.stack.head.walk = walk::TRUNCATED;
     let rule = match walk.table.state {
         table::LOADED => rule(walk, pc),
         table::ABSENT => Rule::default(),
         _ => {
-            walk.status = walk::NO_TABLE;
+            walk.stack.head.walk = walk::NO_TABLE;
             return STOP;
         }
     };
@@ -171,11 +171,11 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
         outcome::CALLER => walk.before = 1,
         outcome::CALLER_EXACT => walk.before = 0,
         outcome::OUTERMOST => {
-            walk.status = walk::COMPLETE;
+            walk.stack.head.walk = walk::COMPLETE;
             return STOP;
         }
         other => {
-            walk.status = walk::STEP + other;
+            walk.stack.head.walk = walk::STEP + other;
             return STOP;
         }
     }
