@@ -88,6 +88,8 @@ enum Scope {
 pub struct Sideband {
     any: OwnedFd,
     rings: Vec<Ring>,
+    /// Events that are younger than what was read of all rings.
+    held: Vec<SideEvent>,
     lost: u64,
 }
 
@@ -124,13 +126,18 @@ impl Sideband {
         Ok(Self {
             any,
             rings,
+            held: Vec::new(),
             lost: 0,
         })
     }
 
-    /// Everything since the last call, in the order of time.
+    /// Everything up to the time of this call that was not told yet, in the order of time.
+    ///
+    /// A process moves from one CPU to another, and its newer events can be read before its older
+    /// ones. What is older than this call stands in its ring when that is read, so only that is told.
     pub fn drain(&mut self) -> Vec<SideEvent> {
-        let mut events = Vec::new();
+        let until = sys::monotonic_now();
+        let mut events = std::mem::take(&mut self.held);
         for ring in &mut self.rings {
             ring.drain(|record| match parse(record) {
                 Parsed::Event(event) => events.push(event),
@@ -139,6 +146,7 @@ impl Sideband {
             });
         }
         events.sort_by_key(|event| event.time);
+        self.held = events.split_off(events.partition_point(|event| event.time <= until));
         events
     }
 
@@ -172,9 +180,13 @@ impl Ring {
         attr.set_use_clockid(1);
         attr.set_sample_id_all(1);
         attr.set_task(1);
-        // Wakes its reader with every record: what is mapped now has allocations soon.
         attr.set_watermark(1);
-        attr.__bindgen_anon_2.wakeup_watermark = 1;
+        attr.__bindgen_anon_2.wakeup_watermark = match scope {
+            // About what one program leaves when it starts: what it maps has allocations soon. To
+            // wake the reader with each record would make every fork of the machine pay for it.
+            Scope::Everything => 1024,
+            Scope::Births => 1,
+        };
         if scope == Scope::Everything {
             // Without the older kind the kernel does not even look for listeners.
             attr.set_mmap(1);
