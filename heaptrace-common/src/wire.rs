@@ -3,6 +3,7 @@
 //! Fixed-width integers only, padding explicit and zero, layout asserted at compile time.
 
 use crate::limits::{COMM_BYTES, MAX_FRAMES};
+use crate::unwind::Registers;
 
 /// What a ring record is; its first two bytes.
 pub mod kind {
@@ -300,6 +301,43 @@ pub struct ThreadState {
     pub last_id: u64,
     /// Stack of the pending call, ready to be sent.
     pub stack: Stack,
+    /// Where the walk up that stack is.
+    pub walk: WalkState,
+}
+
+/// A walk up a stack under way. It is in a map, because of what stands on a program's own stack the verifier follows each
+/// value, and would go through the walk's loop once for every combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct WalkState {
+    /// Those of the frame at hand.
+    pub registers: Registers,
+    /// The mapping that the last frame stood in.
+    pub mapping: Mapping,
+    /// The table of its file.
+    pub table: TableRef,
+    /// First row that the search for the frame's rule has left.
+    pub low: u32,
+    /// The row behind the last one that it has left.
+    pub high: u32,
+    /// The offset in its page that is searched for.
+    pub offset: u32,
+    /// 1 where the address is that of a return, and the call stands before it.
+    pub before: u32,
+}
+
+/// What is mapped at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file; all zero where there is none.
+    pub file: FileKey,
 }
 
 /// What the pending call of a thread is.
@@ -336,7 +374,9 @@ const _: () = {
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 32);
-    assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>());
+    assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(size_of::<WalkState>() == 96);
+    assert!(size_of::<Mapping>() == 40);
     assert!(size_of::<StackKey>() == 24);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<TableRef>() == 16);

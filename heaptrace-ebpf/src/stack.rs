@@ -8,7 +8,7 @@ use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
     unwind::Registers,
-    wire::{Stack, StackHead, StackKey, kind, walk},
+    wire::{Stack, StackHead, StackKey, WalkState, kind, walk},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
 #[inline(always)]
-pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack) {
+pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState) {
     // SAFETY: the helper checks the address; the kernel passes valid registers.
     let (caller, bp) = unsafe { (bpf_probe_read_user(sp as *const u64), (*ctx.regs).rbp) };
     let Ok(ip) = caller else {
@@ -29,8 +29,8 @@ pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack) {
         stack.head.walk = walk::UNREADABLE;
         return;
     };
-    let registers = Registers { ip, sp: sp + 8, bp };
-    unwind::walk(registers, stack);
+    walk.registers = Registers { ip, sp: sp + 8, bp };
+    unwind::walk(stack, walk);
 }
 
 /// Id of a stack; sends it where it is new. `None` where the ring has no place for it.

@@ -99,7 +99,7 @@ pub fn pend(
 ) {
     if state.sp != sp {
         state.sp = sp;
-        stack::take(ctx, sp, &mut state.stack);
+        stack::take(ctx, sp, &mut state.stack, &mut state.walk);
     }
     state.call = call;
     state.size = size;

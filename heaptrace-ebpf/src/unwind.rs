@@ -17,10 +17,10 @@ use aya_ebpf::{
 use heaptrace_common::{
     limits::MAX_FRAMES,
     unwind::{
-        Memory, PAGE_BITS, Registers, Rule, outcome, row_of_slot, row_offset, row_rule, step,
+        Memory, PAGE_BITS, Rule, outcome, row_of_slot, row_offset, row_rule, step,
         step_frame_pointer,
     },
-    wire::{FileKey, NeedTable, Stack, TableRef, kind, table, walk},
+    wire::{FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, walk},
 };
 
 use crate::{
@@ -46,78 +46,41 @@ impl Memory for User {
     }
 }
 
-/// A walk under way.
+/// A walk under way. All that changes is in the thread's state, also the depth and the status.
 struct Walk<'a> {
     stack: &'a mut Stack,
-    registers: Registers,
-    limit: u32,
-    depth: u32,
-    status: u32,
-    /// 1 where the address is that of a return, and the call stands before it.
-    before: u64,
-    /// The mapping that the last frame stood in.
-    mapping: Mapping,
-    /// The table of its file.
-    table: TableRef,
+    state: &'a mut WalkState,
 }
 
-/// What is mapped at an address.
-#[derive(Clone, Copy)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: FileKey,
-}
-
-/// A binary search for the last row at or before an offset.
-struct Search {
-    low: u32,
-    high: u32,
-    offset: u32,
-}
-
-/// Walks outward and notes the frames.
+/// Walks outward from the registers in the state, and notes the frames.
 #[inline(always)]
-pub fn walk(registers: Registers, stack: &mut Stack) {
-    let limit = MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32);
-    let mut walk = Walk {
-        stack,
-        registers,
-        limit,
-        depth: 0,
-        status: walk::TRUNCATED,
-        before: 1,
-        mapping: Mapping {
-            start: 0,
-            end: 0,
-            offset: 0,
-            file: FileKey {
-                inode: 0,
-                device: 0,
-            },
-        },
-        table: TableRef {
-            state: table::REQUESTED,
-            pages_at: 0,
-            pages: 0,
-            first_page: 0,
-        },
-    };
+pub fn walk(stack: &mut Stack, state: &mut WalkState) {
+    stack.head.depth = 0;
+    stack.head.walk = walk::TRUNCATED;
+    state.before = 1;
+    state.mapping.start = 0;
+    state.mapping.end = 0;
+    let mut walk = Walk { stack, state };
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
         bpf_loop(
-            limit + RETRIES,
+            limit() + RETRIES,
             frame as *mut c_void,
             (&raw mut walk).cast::<c_void>(),
             0,
         );
     }
-    if walk.status == walk::BUSY {
-        walk.depth += 1;
+    let head = &mut walk.stack.head;
+    if head.walk == walk::BUSY {
+        head.depth += 1;
     }
-    walk.stack.head.depth = walk.depth.min(MAX_FRAMES as u32);
-    walk.stack.head.walk = walk.status;
+    head.depth = head.depth.min(MAX_FRAMES as u32);
+}
+
+/// Most frames of a stack.
+#[inline(always)]
+fn limit() -> u32 {
+    MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32)
 }
 
 /// How often in a walk a frame may be tried again because another thread is just changing the
@@ -132,50 +95,51 @@ const STOP: i64 = 1;
 extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     // SAFETY: what `walk` passes.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
-    let depth = walk.depth;
-    if depth >= walk.limit || depth as usize >= MAX_FRAMES {
+    let depth = walk.stack.head.depth;
+    if depth >= limit() || depth as usize >= MAX_FRAMES {
         return STOP;
     }
+    let before = u64::from(walk.state.before);
     // An address that is none of a return is noted as if it were: readers subtract one.
-    walk.stack.frames[depth as usize] = walk.registers.ip.wrapping_add(1 - walk.before);
-    let pc = walk.registers.ip.wrapping_sub(walk.before);
-    if pc < walk.mapping.start || pc >= walk.mapping.end {
+    walk.stack.frames[depth as usize] = walk.state.registers.ip.wrapping_add(1 - before);
+    let pc = walk.state.registers.ip.wrapping_sub(before);
+    if pc < walk.state.mapping.start || pc >= walk.state.mapping.end {
         match locate(walk, pc) {
             walk::COMPLETE => {}
             walk::BUSY => {
-                walk.status = walk::BUSY;
+                walk.stack.head.walk = walk::BUSY;
                 return GO_ON;
             }
             status => {
-                walk.status = status;
-                walk.depth = depth + 1;
+                walk.stack.head.walk = status;
+                walk.stack.head.depth = depth + 1;
                 return STOP;
             }
         }
     }
-    walk.depth = depth + 1;
-    walk.status = walk::TRUNCATED;
-    let rule = match walk.table.state {
+    walk.stack.head.depth = depth + 1;
+    walk.stack.head.walk = walk::TRUNCATED;
+    let rule = match walk.state.table.state {
         table::LOADED => rule(walk, pc),
         table::ABSENT => Rule::default(),
         _ => {
-            walk.status = walk::NO_TABLE;
+            walk.stack.head.walk = walk::NO_TABLE;
             return STOP;
         }
     };
-    let mut outcome = step(rule, &mut walk.registers, &mut User);
+    let mut outcome = step(rule, &mut walk.state.registers, &mut User);
     if outcome == outcome::NO_RULE {
-        outcome = step_frame_pointer(&mut walk.registers, &mut User);
+        outcome = step_frame_pointer(&mut walk.state.registers, &mut User);
     }
     match outcome {
-        outcome::CALLER => walk.before = 1,
-        outcome::CALLER_EXACT => walk.before = 0,
+        outcome::CALLER => walk.state.before = 1,
+        outcome::CALLER_EXACT => walk.state.before = 0,
         outcome::OUTERMOST => {
-            walk.status = walk::COMPLETE;
+            walk.stack.head.walk = walk::COMPLETE;
             return STOP;
         }
         other => {
-            walk.status = walk::STEP + other;
+            walk.stack.head.walk = walk::STEP + other;
             return STOP;
         }
     }
@@ -185,22 +149,13 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
 /// Finds out what is mapped at an address, and the table for it.
 #[inline(always)]
 fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
-    let mut mapping = Mapping {
-        start: 0,
-        end: 0,
-        offset: 0,
-        file: FileKey {
-            inode: 0,
-            device: 0,
-        },
-    };
-    // SAFETY: the current task is valid; the callback gets the mapping, which outlives the call.
+    // SAFETY: the current task is valid; the callback gets the walk, which outlives the call.
     let found = unsafe {
         bpf_find_vma(
             bpf_get_current_task_btf(),
             pc,
             mapped as *mut c_void,
-            (&raw mut mapping).cast::<c_void>(),
+            (&raw mut *walk).cast::<c_void>(),
             0,
         )
     };
@@ -212,40 +167,40 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
             walk::UNMAPPED
         };
     }
-    walk.mapping = mapping;
-    // JIT code, and the kernel's own page.
-    let mut state = TableRef {
-        state: table::ABSENT,
-        pages_at: 0,
-        pages: 0,
-        first_page: 0,
-    };
-    if mapping.file.inode != 0 {
-        // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-        match unsafe { TABLES.get(mapping.file) } {
-            Some(found) => state = *found,
-            None => {
-                request(&mapping);
-                return walk::NO_TABLE;
-            }
-        }
+    let file = walk.state.mapping.file;
+    if file.inode == 0 {
+        // JIT code, and the kernel's own page.
+        walk.state.table.state = table::ABSENT;
+        return walk::COMPLETE;
     }
-    walk.table = state;
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    let Some(found) = (unsafe { TABLES.get(file) }) else {
+        request(&walk.state.mapping);
+        return walk::NO_TABLE;
+    };
+    walk.state.table = *found;
     walk::COMPLETE
 }
 
+/// No file is mapped.
+const NO_FILE: FileKey = FileKey {
+    inode: 0,
+    device: 0,
+};
+
 /// Notes what is mapped. Called back by the kernel.
 #[inline(never)]
-extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, mapping: *mut c_void) -> i64 {
+extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64 {
     // SAFETY: what `locate` passes; offsets come from the kernel's BTF, and the helper checks
     // addresses.
     unsafe {
-        let mapping = &mut *mapping.cast::<Mapping>();
+        let mapping = &mut (*walk.cast::<Walk<'_>>()).state.mapping;
         let vma = vma as u64;
         mapping.start = read::<u64>(vma, VMA_START.load());
         mapping.end = read::<u64>(vma, VMA_END.load());
         mapping.offset = read::<u64>(vma, VMA_PGOFF.load()) << 12;
         let file = read::<u64>(vma, VMA_FILE.load());
+        mapping.file = NO_FILE;
         if file != 0 {
             let inode = read::<u64>(file, FILE_INODE.load());
             let superblock = read::<u64>(inode, INODE_SUPER.load());
@@ -290,34 +245,32 @@ fn request(mapping: &Mapping) {
 
 /// The rule for an address in the mapping at hand; the empty one where there is none.
 #[inline(always)]
-fn rule(walk: &Walk<'_>, pc: u64) -> Rule {
+fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
     let at = pc
-        .wrapping_sub(walk.mapping.start)
-        .wrapping_add(walk.mapping.offset);
-    let page = ((at >> PAGE_BITS) as u32).wrapping_sub(walk.table.first_page);
-    if page >= walk.table.pages {
+        .wrapping_sub(walk.state.mapping.start)
+        .wrapping_add(walk.state.mapping.offset);
+    let page = ((at >> PAGE_BITS) as u32).wrapping_sub(walk.state.table.first_page);
+    if page >= walk.state.table.pages {
         return Rule::default();
     }
-    let entry = walk.table.pages_at.wrapping_add(page);
+    let entry = walk.state.table.pages_at.wrapping_add(page);
     let (Some(low), Some(high)) = (PAGES.get(entry), PAGES.get(entry.wrapping_add(1))) else {
         return Rule::default();
     };
-    let mut search = Search {
-        low: *low,
-        high: *high,
-        offset: at as u32 & 0xffff,
-    };
-    // SAFETY: the callback gets the search, which outlives the loop.
+    walk.state.low = *low;
+    walk.state.high = *high;
+    walk.state.offset = at as u32 & 0xffff;
+    // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
         bpf_loop(
             SEARCH_STEPS,
             narrow as *mut c_void,
-            (&raw mut search).cast::<c_void>(),
+            (&raw mut *walk).cast::<c_void>(),
             0,
         );
     }
     // Every page begins with a row, so there is one before `low`.
-    row(search.low.wrapping_sub(1))
+    row(walk.state.low.wrapping_sub(1))
         .and_then(|row| RULES.get(row_rule(row)))
         .copied()
         .unwrap_or_default()
@@ -325,9 +278,9 @@ fn rule(walk: &Walk<'_>, pc: u64) -> Rule {
 
 /// One step of a binary search: afterwards all rows before `low` are at or before the offset.
 #[inline(never)]
-extern "C" fn narrow(_: u32, search: *mut c_void) -> i64 {
+extern "C" fn narrow(_: u32, walk: *mut c_void) -> i64 {
     // SAFETY: what `rule` passes.
-    let search = unsafe { &mut *search.cast::<Search>() };
+    let search = unsafe { &mut *(*walk.cast::<Walk<'_>>()).state };
     if search.low >= search.high {
         return STOP;
     }

@@ -157,8 +157,12 @@ pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
     registered.map_err(|error| error.into_parts().1)
 }
 
-/// Blocks until one of the descriptors is readable or closed at its other end, and says which are.
-pub fn wait_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<Vec<bool>> {
+/// Says which of the descriptors are readable or closed at their other end; if told to wait, only
+/// once one is.
+pub fn are_readable<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    wait: bool,
+) -> io::Result<Vec<bool>> {
     let mut fds: Vec<libc::pollfd> = fds
         .map(|fd| libc::pollfd {
             fd: fd.as_raw_fd(),
@@ -166,8 +170,9 @@ pub fn wait_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Resul
             revents: 0,
         })
         .collect();
+    let milliseconds = if wait { -1 } else { 0 };
     // SAFETY: the array is valid and as long as said.
-    while unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) } < 0 {
+    while unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);

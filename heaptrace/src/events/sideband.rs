@@ -150,6 +150,11 @@ impl Sideband {
         events
     }
 
+    /// Whether there are events that were read and not told.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Descriptors that become readable with each record; for births only.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.iter().map(|ring| ring.event.as_fd())

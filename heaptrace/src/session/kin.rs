@@ -94,8 +94,10 @@ fn follow(
     sys::go_first();
     let (mut late, mut missed) = (0, 0);
     loop {
-        let waited = sys::wait_readable(births.descriptors().chain([ended.as_fd()]));
-        let is_over = !matches!(waited.as_deref(), Ok([.., false]));
+        let descriptors = births.descriptors().chain([ended.as_fd()]);
+        // What is held back is told by the next call, without anything new to wake us for it.
+        let ready = sys::are_readable(descriptors, !births.is_holding());
+        let is_over = !matches!(ready.as_deref(), Ok([.., false]));
         for SideEvent { time, pid, change } in births.drain() {
             match change {
                 Change::Forked { parent } if family.contains_key(&parent) => {
