@@ -91,12 +91,14 @@ fn libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     parse_list(&String::from_utf8_lossy(&listed.stdout))
 }
 
-/// Paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`.
+/// Paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or without the arrow where a
+/// library is asked for by its path.
 fn parse_list(text: &str) -> Vec<PathBuf> {
     text.lines()
-        .filter_map(|line| line.split_once("=> "))
-        .filter_map(|(_, behind)| behind.rsplit_once(" (0x"))
-        .map(|(path, _)| PathBuf::from(path))
+        .filter_map(|line| line.trim_start().rsplit_once(" (0x"))
+        .map(|(library, _)| library.split_once("=> ").map_or(library, |(_, path)| path))
+        .filter(|path| path.starts_with('/'))
+        .map(PathBuf::from)
         .collect()
 }
 
@@ -109,14 +111,21 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that paths with blanks stay whole, and that what has no path is left out.
+    /// Check that paths are found with and without a name before them, with blanks, and that what
+    /// has no path is left out.
     #[test]
     fn parses_the_loaders_list() {
         let text = "\tlinux-vdso.so.1 (0x00007ffe)\n\
                     \tlibc.so.6 => /a b/libc.so.6 (0x00007f00)\n\
                     \tlibx.so => not found\n\
-                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f01)\n";
-        assert_eq!(parse_list(text), [PathBuf::from("/a b/libc.so.6")]);
+                    \t/opt/plugin.so (0x00007f01)\n";
+        assert_eq!(
+            parse_list(text),
+            [
+                PathBuf::from("/a b/libc.so.6"),
+                PathBuf::from("/opt/plugin.so")
+            ]
+        );
     }
 
     /// Check that a command's files are the ones that a process of it has mapped.
