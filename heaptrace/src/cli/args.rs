@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation};
-use crate::config::{Probes, RunConfig, Target};
+use crate::config::{NamedAllocator, Probes, RunConfig, Target};
 use crate::output::Metric;
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
@@ -208,6 +208,10 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
+    /// A file that is an allocator, with what comes before `malloc` in the names of its functions; may be
+    /// given several times [default: those that heaptrace knows]
+    #[arg(long, value_name = "PATH[:PREFIX]", help_heading = "Run options", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
     /// Record every allocation [default: yes]
     #[arg(long, help_heading = "Run options")]
     exact: bool,
@@ -298,6 +302,7 @@ impl Run {
             max_stack_depth: self.max_stack_depth,
             max_live: self.max_live,
             ring_size: self.ring_size,
+            allocators: self.allocator,
             probes,
             verbose,
         })

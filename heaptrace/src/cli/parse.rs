@@ -150,6 +150,7 @@ mod tests {
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
                 max_live: RunConfig::DEFAULT_MAX_LIVE,
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
+                allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
             }

@@ -12,7 +12,10 @@ use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::probes::{allocator, elf, maps};
+use crate::probes::{allocators, elf, maps};
+
+/// Most of what is not probed that is named.
+const MAX_UNPROBED: usize = 256;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub(super) struct Addresses {
     allocators: Vec<Allocator>,
     /// Build ids of their files.
     probed: Vec<Vec<u8>>,
-    /// C libraries that were mapped and are not probed.
+    /// Allocators that were mapped and are not probed.
     unprobed: BTreeSet<String>,
     spaces: Spaces,
     modules: Modules,
@@ -50,6 +53,12 @@ impl Addresses {
         self.probed.push(build_id);
     }
 
+    pub(super) fn add_unprobed(&mut self, what: String) {
+        if self.unprobed.len() < MAX_UNPROBED {
+            self.unprobed.insert(what);
+        }
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub(super) fn add_process(&mut self, pid: u32) {
         self.spaces.begin(pid, 0);
@@ -58,7 +67,7 @@ impl Addresses {
             return;
         };
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let open = || allocator::open_mapped(thread, &mapping).ok();
+            let open = || maps::open_mapped(thread, &mapping).ok();
             let file = if mapping.inode == 0 { None } else { open() };
             let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
@@ -104,11 +113,11 @@ impl Addresses {
 
     /// Notes a C library that no probe is on. One without a build id can't be told from a probed one.
     fn check_probed(&mut self, mapped: &Mapped) {
-        if allocator::may_be_glibc(&mapped.path)
+        if allocators::may_be_allocator(&mapped.path)
             && !mapped.build_id.is_empty()
             && !self.probed.contains(&mapped.build_id)
         {
-            self.unprobed.insert(mapped.path.clone());
+            self.add_unprobed(mapped.path.clone());
         }
     }
 

@@ -75,6 +75,11 @@ impl Joiner {
         self.addresses.add_allocator(allocator, build_id);
     }
 
+    /// Makes known what allocates and is not probed, with the reason.
+    pub fn add_unprobed(&mut self, what: String) {
+        self.addresses.add_unprobed(what);
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);

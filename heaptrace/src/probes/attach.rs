@@ -16,7 +16,7 @@ use aya_obj::generated::{
 use heaptrace_common::cookie;
 use thiserror::Error;
 
-use super::allocator::{Allocator, FileId};
+use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM, RETURN_PROGRAM};
 use super::program::Program;
 use super::tracefs::{Definitions, Tracefs};
 use crate::config::Probes as ProbeKind;
@@ -96,31 +96,50 @@ impl Probes {
             return Ok(());
         }
         let mut events = Vec::new();
+        let kind = self.kind;
+        let full = |name| match kind {
+            ProbeKind::Full => name,
+            ProbeKind::Empty => "empty_entry",
+        };
+        let entries = allocator
+            .places
+            .iter()
+            .map(|place| (place, full(place.hook.entry), false));
+        let returned = match self.kind {
+            ProbeKind::Full => RETURN_PROGRAM,
+            ProbeKind::Empty => "empty_return",
+        };
+        let returns = allocator
+            .places
+            .iter()
+            .filter(|place| place.hook.on_return == OnReturn::Probed);
+        let returns = returns.map(|place| (place, returned, true));
         // Returns first: an entry whose return is not probed would leave its call pending.
-        for is_return in [true, false] {
-            for place in &allocator.places {
-                let name = match (is_return, self.kind) {
-                    (false, ProbeKind::Full) => Some(place.hook.entry),
-                    (false, ProbeKind::Empty) => Some("empty_entry"),
-                    (true, ProbeKind::Full) => place.hook.on_return,
-                    (true, ProbeKind::Empty) => place.hook.on_return.map(|_| "empty_return"),
-                };
-                let Some(name) = name else { continue };
-                let event = self
-                    .definitions
-                    .define(&allocator.file, place.offset, is_return)
-                    .with_context(|| {
-                        format!(
-                            "can't define a probe on {} in {}",
-                            place.names.join("/"),
-                            allocator.path
-                        )
-                    })?;
-                let program = self.program(program, name)?;
-                self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
-                    .with_context(|| format!("can't probe {}", allocator.path))?;
-                events.push(event);
-            }
+        let ret_program = self.program(program, full(RET_PROGRAM))?;
+        for offset in &allocator.rets {
+            let event = self
+                .definitions
+                .define(&allocator.file, *offset, false)
+                .with_context(|| format!("can't define a probe in {}", allocator.path))?;
+            self.link(event, &ret_program, 0)
+                .with_context(|| format!("can't probe {}", allocator.path))?;
+            events.push(event);
+        }
+        for (place, name, is_return) in returns.chain(entries) {
+            let event = self
+                .definitions
+                .define(&allocator.file, place.offset, is_return)
+                .with_context(|| {
+                    format!(
+                        "can't define a probe on {} in {}",
+                        place.names.join("/"),
+                        allocator.path
+                    )
+                })?;
+            let program = self.program(program, name)?;
+            self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
+                .with_context(|| format!("can't probe {}", allocator.path))?;
+            events.push(event);
         }
         self.defined.insert(allocator.id, events);
         Ok(())
