@@ -6,7 +6,11 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
-use heaptrace_common::{cookie, counters::Counter, wire::ThreadState};
+use heaptrace_common::{
+    cookie,
+    counters::Counter,
+    wire::{ThreadState, call},
+};
 
 use crate::{
     counters::{count, count_and_warn},
@@ -75,13 +79,18 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
             count(Counter::NestedCalls);
             return None;
         }
-        if sp != state.sp {
-            count(Counter::AbandonedCalls);
-            abandon(state);
-        } else {
+        if sp == state.sp && (state.returns_to == 0 || is_pending(state)) {
             // A tail call, which its caller can't tell from one call: the stack stays as it was
             // taken, before the kernel put its trampoline in the place of the return address.
             give_back(state);
+        } else {
+            // One that may throw did, most probably: it found no memory.
+            if state.returns_to != 0 {
+                process::failed(caller.tgid());
+            } else {
+                count(Counter::AbandonedCalls);
+            }
+            abandon(state);
         }
     }
     Some(state)
@@ -97,6 +106,9 @@ pub fn pend(
     size: u64,
     pointer: u64,
 ) {
+    // A function that rounds its size up, and jumps to another one with that, was asked for less.
+    let is_handed_over =
+        state.sp == sp && state.returns_to == 0 && state.call == call::ALLOC && call == call::ALLOC;
     state.returns_to = 0;
     state.freed = 0;
     if state.sp != sp {
@@ -104,7 +116,9 @@ pub fn pend(
         stack::take(ctx, sp, &mut state.stack, &mut state.walk);
     }
     state.call = call;
-    state.size = size;
+    if !is_handed_over {
+        state.size = size;
+    }
     state.pointer = pointer;
     state.taken = NO_BLOCK;
 }

@@ -81,6 +81,56 @@ pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     })
 }
 
+/// A fixture in C, compiled with another compiler, linked with further options, or both.
+pub fn c_linked(name: &str, output: &str, compiler: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with(compiler, "c", name, "c", output, |command| {
+        command.arg("-std=gnu11").args(FLAGS).args(options);
+    })
+}
+
+/// A fixture in C++, linked with further options.
+pub fn cpp_linked(name: &str, output: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with("c++", "cpp", name, "cpp", output, |command| {
+        command.arg("-std=gnu++17").args(FLAGS).args(options);
+    })
+}
+
+/// A program of `fixtures/crates`, a workspace of its own: what it needs comes from crates.io.
+pub fn rust_crate(name: &str) -> Result<Fixture> {
+    let target = folder().join("crates");
+    create(&folder())?;
+    let manifest = workspace().join("tests/fixtures/crates/Cargo.toml");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--locked", "--package", name]);
+    command.arg("--manifest-path").arg(&manifest);
+    command.arg("--target-dir").arg(&target);
+    // Without a time limit: a first build takes minutes.
+    let output = command.output().context("cannot run cargo")?;
+    ensure!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(Fixture {
+        path: target.join("release").join(name),
+    })
+}
+
+/// A fixture without its symbol table.
+pub fn stripped(fixture: &Fixture) -> Result<Fixture> {
+    let path = fixture.path.with_extension("stripped");
+    let mut command = Command::new("strip");
+    command.arg("-o").arg(&path).arg(&fixture.path);
+    let ended = run(&mut command)?;
+    ensure!(
+        ended.status.success(),
+        "{command:?} failed:\n{}",
+        ended.stderr
+    );
+    Ok(Fixture { path })
+}
+
 /// A fixture in C++.
 pub fn cpp(name: &str) -> Result<Fixture> {
     compile("cpp", name, "cpp", |command| {
@@ -116,6 +166,22 @@ fn compile_as(
     output: &str,
     flags: impl FnOnce(&mut Command),
 ) -> Result<Fixture> {
+    let compiler = match language {
+        "c" => "cc",
+        "cpp" => "c++",
+        _ => "rustc",
+    };
+    compile_with(compiler, language, name, extension, output, flags)
+}
+
+fn compile_with(
+    compiler: &str,
+    language: &str,
+    name: &str,
+    extension: &str,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
     let sources = workspace().join("tests/fixtures");
     let source = sources.join(language).join(format!("{name}.{extension}"));
     let folder = folder();
@@ -134,11 +200,6 @@ fn compile_as(
     if up_to_date(&path, &inputs)? {
         return Ok(Fixture { path });
     }
-    let compiler = match language {
-        "c" => "cc",
-        "cpp" => "c++",
-        _ => "rustc",
-    };
     let unfinished = folder.join(format!(".{output}.unfinished"));
     let mut command = Command::new(compiler);
     command.arg(&source).arg("-o").arg(&unfinished);

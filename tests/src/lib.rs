@@ -18,7 +18,9 @@ mod truth;
 mod valgrind;
 
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, c, c_library, c_optimized, cpp, rust};
+pub use fixture::{
+    Fixture, c, c_library, c_linked, c_optimized, cpp, cpp_linked, rust, rust_crate, stripped,
+};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};

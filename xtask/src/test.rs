@@ -17,7 +17,7 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 14] = [
     "gcc",
     "g++",
     "libc6-dev",
@@ -27,6 +27,12 @@ const PACKAGES: [&str; 8] = [
     "golang-go",
     "jq",
     "sqlite3",
+    "libjemalloc-dev",
+    "libgoogle-perftools-dev",
+    "libmimalloc-dev",
+    "musl-tools",
+    "redis-server",
+    "redis-tools",
 ];
 
 /// The package of the end-to-end tests.

@@ -15,7 +15,7 @@ use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
-use crate::unwind::{self, Loader};
+use crate::unwind::{self, Loader, MappedFile};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -66,12 +66,10 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
 pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
     let files = match &config.target {
-        Target::Command(words) => {
-            let program = words.first().and_then(|word| launch::look_up(word));
-            program
-                .map(|path| unwind::of_command(&path))
-                .unwrap_or_default()
-        }
+        Target::Command(words) => allocators::files_of_command(words)
+            .iter()
+            .filter_map(MappedFile::open)
+            .collect(),
         Target::Pids(pids) => pids
             .iter()
             .flat_map(|pid| unwind::of_process(*pid))

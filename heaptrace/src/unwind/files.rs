@@ -9,7 +9,7 @@ use std::path::Path;
 
 use heaptrace_common::wire::FileKey;
 
-use crate::probes::{image, maps};
+use crate::probes::maps;
 
 /// A file with code, open, as the kernel program knows it.
 #[derive(Debug)]
@@ -62,14 +62,6 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
         .collect()
 }
 
-/// The files that a command will map when it starts.
-pub fn of_command(program: &Path) -> Vec<MappedFile> {
-    let Some(image) = image::image_of(program) else {
-        return Vec::new();
-    };
-    image.files().iter().filter_map(MappedFile::open).collect()
-}
-
 /// A device number as the kernel keeps it.
 fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
@@ -78,6 +70,7 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probes::allocators;
 
     /// Check that a command's files are the ones that a process of it has mapped.
     #[test]
@@ -87,7 +80,11 @@ mod tests {
             .into_iter()
             .map(|file| file.key)
             .collect();
-        let foretold: HashSet<_> = of_command(&own).into_iter().map(|file| file.key).collect();
+        let foretold: HashSet<_> = allocators::files_of_command(&[own.into()])
+            .iter()
+            .filter_map(MappedFile::open)
+            .map(|file| file.key)
+            .collect();
         assert!(foretold.len() >= 3, "program, loader and C library");
         assert!(foretold.is_subset(&mapped), "{foretold:?} {mapped:?}");
     }

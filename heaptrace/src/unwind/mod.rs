@@ -9,7 +9,7 @@ mod memory;
 mod rule;
 mod table;
 
-pub use files::{MappedFile, of_command, of_process};
+pub use files::{MappedFile, of_process};
 pub use loader::Loader;
 pub use table::{Limits, Table, TableError, build, lookup};
 

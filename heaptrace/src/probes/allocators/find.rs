@@ -4,9 +4,9 @@
 //! Stage: probes. Knows which files to look at, not what is in them.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::inspect::{Search, inspect};
@@ -102,11 +102,11 @@ pub fn of_mapped(pid: u32, file: File, path: String, named: &[NamedAllocator]) -
     found
 }
 
-/// The allocators that a command may map once it runs: there is none to look at before.
+/// The files with code that a command may map once it runs: there is none to look at before.
 ///
-/// In the program, its libraries, what `LD_PRELOAD` names, and in the programs that are named among
-/// its words, as `env` has them; and the system's C library, for whatever it starts.
-pub fn of_command(words: &[OsString], named: &[NamedAllocator]) -> Found {
+/// The program, its libraries, what `LD_PRELOAD` names, and the same of programs that are named among
+/// its words, as `env` has them.
+pub fn files_of_command(words: &[OsString]) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for (index, word) in words.iter().take(MAX_WORDS).enumerate() {
         let text = word.to_string_lossy();
@@ -122,9 +122,24 @@ pub fn of_command(words: &[OsString], named: &[NamedAllocator]) -> Found {
     if let Ok(list) = std::env::var("LD_PRELOAD") {
         paths.extend(preloaded(&list));
     }
+    let mut seen = HashSet::new();
+    paths
+        .into_iter()
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .filter(|path| seen.insert(path.clone()))
+        .collect()
+}
+
+/// The allocators that a command may map once it runs, and the system's C library, for whatever it
+/// starts.
+pub fn of_command(words: &[OsString], named: &[NamedAllocator]) -> Found {
+    let mut paths = files_of_command(words);
     paths.extend(named.iter().map(|named| named.path.clone()));
-    let name = OsStr::new("libc.so.6");
-    paths.extend(library_folders().iter().map(|folder| folder.join(name)));
+    paths.extend(
+        library_folders()
+            .iter()
+            .map(|folder| folder.join("libc.so.6")),
+    );
     let mut found = Found::default();
     for path in paths {
         let Ok(path) = fs::canonicalize(path) else {
@@ -188,10 +203,7 @@ fn library_folders() -> Vec<PathBuf> {
 }
 
 fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|data| {
-        let kind = data.file_type();
-        kind.is_file() && !kind.is_fifo() && data.permissions().mode() & 0o111 != 0
-    })
+    fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 /// Whether a path may be that of a C library or of an allocator.

@@ -189,7 +189,7 @@ pub(super) const TCMALLOC: Family = &[
     ),
 ];
 
-/// mimalloc's own names.
+/// mimalloc's own names; version 3 has heaps of threads beside its heaps.
 pub(super) const MIMALLOC: Family = &[
     (
         &[
@@ -213,12 +213,19 @@ pub(super) const MIMALLOC: Family = &[
             "mi_aligned_alloc",
             "mi_memalign",
             "mi_heap_malloc",
+            "mi_theap_malloc",
             "mi_heap_zalloc",
+            "mi_theap_zalloc",
             "mi_heap_malloc_small",
+            "mi_theap_malloc_small",
             "mi_heap_malloc_aligned",
+            "mi_theap_malloc_aligned",
             "mi_heap_malloc_aligned_at",
+            "mi_theap_malloc_aligned_at",
             "mi_heap_zalloc_aligned",
+            "mi_theap_zalloc_aligned",
             "mi_heap_zalloc_aligned_at",
+            "mi_theap_zalloc_aligned_at",
         ],
         allocates("aligned_entry"),
     ),
@@ -234,9 +241,13 @@ pub(super) const MIMALLOC: Family = &[
     (
         &[
             "mi_heap_calloc",
+            "mi_theap_calloc",
             "mi_heap_mallocn",
+            "mi_theap_mallocn",
             "mi_heap_calloc_aligned",
+            "mi_theap_calloc_aligned",
             "mi_heap_calloc_aligned_at",
+            "mi_theap_calloc_aligned_at",
         ],
         allocates("heap_calloc_entry"),
     ),
@@ -255,16 +266,25 @@ pub(super) const MIMALLOC: Family = &[
     (
         &[
             "mi_heap_realloc",
+            "mi_theap_realloc",
             "mi_heap_rezalloc",
+            "mi_theap_rezalloc",
             "mi_heap_realloc_aligned",
+            "mi_theap_realloc_aligned",
             "mi_heap_realloc_aligned_at",
+            "mi_theap_realloc_aligned_at",
             "mi_heap_rezalloc_aligned",
+            "mi_theap_rezalloc_aligned",
             "mi_heap_rezalloc_aligned_at",
+            "mi_theap_rezalloc_aligned_at",
         ],
         allocates("heap_realloc_entry"),
     ),
     (&["mi_reallocf"], allocates("reallocf_entry")),
-    (&["mi_heap_reallocf"], allocates("heap_reallocf_entry")),
+    (
+        &["mi_heap_reallocf", "mi_theap_reallocf"],
+        allocates("heap_reallocf_entry"),
+    ),
     (
         &[
             "mi_reallocn",
@@ -280,9 +300,13 @@ pub(super) const MIMALLOC: Family = &[
     (
         &[
             "mi_heap_reallocn",
+            "mi_theap_reallocn",
             "mi_heap_recalloc",
+            "mi_theap_recalloc",
             "mi_heap_recalloc_aligned",
+            "mi_theap_recalloc_aligned",
             "mi_heap_recalloc_aligned_at",
+            "mi_theap_recalloc_aligned_at",
         ],
         allocates("heap_reallocarray_entry"),
     ),
@@ -298,8 +322,14 @@ pub(super) const MIMALLOC: Family = &[
     ),
     (&["mi_new", "mi_new_aligned"], throws("new_entry")),
     (&["mi_new_n"], throws("new_n_entry")),
-    (&["mi_heap_alloc_new"], throws("heap_new_entry")),
-    (&["mi_heap_alloc_new_n"], throws("heap_new_n_entry")),
+    (
+        &["mi_heap_alloc_new", "mi_theap_alloc_new"],
+        throws("heap_new_entry"),
+    ),
+    (
+        &["mi_heap_alloc_new_n", "mi_theap_alloc_new_n"],
+        throws("heap_new_n_entry"),
+    ),
     (&["mi_new_realloc"], throws("new_realloc_entry")),
     (&["mi_new_reallocn"], throws("new_reallocn_entry")),
 ];

@@ -91,6 +91,9 @@ fn examine<'a, R: ReadRef<'a>>(
         found = known::recognise(&symbols, search.named);
     }
     let is_go = is_go(image);
+    if found.is_empty() {
+        found.extend(known::unnamed(&symbols, telltale(image)));
+    }
     if found.is_empty() && !is_go {
         found.push(known::rust(&symbols));
     }
@@ -229,7 +232,9 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
         };
         let mut callers = Vec::new();
         for (address, function) in &*functions {
-            if function.hook.on_return == OnReturn::Ignored {
+            // What rounds its size up has to tell what it was asked for.
+            let rounds = |name: &String| name.ends_with("valloc");
+            if function.hook.on_return == OnReturn::Ignored || function.names.iter().any(rounds) {
                 continue;
             }
             // Does it come back anywhere without having handed over to another one?

@@ -99,7 +99,10 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             found.push(Recognised { kind, wanted });
         }
     };
-    if symbols.has("mi_malloc") && symbols.has("mi_free") {
+    let is_mimalloc = ["mi_malloc", "mi_malloc_aligned", "mi_heap_malloc"]
+        .iter()
+        .any(|name| symbols.has(name));
+    if is_mimalloc && symbols.has("mi_free") {
         add(
             &mut found,
             "mimalloc",
@@ -107,7 +110,8 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             &[MALLOC, REALLOCARRAY, MIMALLOC, OPERATORS],
         );
     }
-    if symbols.has("tc_malloc") || symbols.has("TCMallocInternalMalloc") {
+    let is_tcmalloc = symbols.has("tc_malloc") || symbols.has("TCMallocInternalMalloc");
+    if is_tcmalloc {
         add(
             &mut found,
             "tcmalloc",
@@ -116,6 +120,9 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
         );
     }
     for prefix in jemalloc_prefixes(symbols) {
+        if is_tcmalloc && prefix.is_empty() {
+            continue;
+        }
         if prefix.is_empty() {
             add(
                 &mut found,
@@ -161,6 +168,20 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
         add_named(symbols, prefix, &mut found);
     }
     found
+}
+
+/// An allocator of another kind, which the whole process uses: it has `malloc` and `free` for others.
+pub(super) fn unnamed(symbols: &Symbols, kind: Option<&'static str>) -> Option<Recognised> {
+    if !symbols.exports("malloc") || !symbols.exports("free") {
+        return None;
+    }
+    let mut found = Vec::new();
+    add_named(symbols, "", &mut found);
+    let recognised = found.pop()?;
+    Some(Recognised {
+        kind: kind.unwrap_or("unknown"),
+        ..recognised
+    })
 }
 
 /// What the user says is an allocator.
@@ -231,16 +252,23 @@ pub(super) fn is_hooked_elsewhere(name: &str) -> bool {
         .any(|(names, _)| names.contains(&name))
 }
 
+/// A linker that leaves out what nobody calls leaves some of these.
 fn jemalloc_prefixes(symbols: &Symbols) -> Vec<String> {
+    const OWN: [&str; 5] = ["mallctl", "mallocx", "rallocx", "xallocx", "sdallocx"];
     let mut prefixes: Vec<String> = symbols
         .names()
-        .filter_map(|name| name.strip_suffix("mallctl"))
+        .filter_map(|name| OWN.iter().find_map(|own| name.strip_suffix(own)))
+        // tcmalloc has some of them, too.
+        .filter(|prefix| *prefix != "tc_" && !prefix.starts_with("TCMalloc"))
         .filter(|prefix| {
-            symbols.has(&format!("{prefix}malloc")) && symbols.has(&format!("{prefix}free"))
+            ["malloc", "calloc", "mallocx"]
+                .iter()
+                .any(|name| symbols.has(&format!("{prefix}{name}")))
         })
         .map(str::to_owned)
         .collect();
     prefixes.sort_unstable();
+    prefixes.dedup();
     prefixes.truncate(MAX_PREFIXES);
     prefixes
 }

@@ -15,5 +15,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-pub use find::{Effort, Found, may_be_allocator, of_command, of_mapped, of_process};
+pub use find::{
+    Effort, Found, files_of_command, may_be_allocator, of_command, of_mapped, of_process,
+};
 pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, RETURN_PROGRAM, Unprobed};

@@ -4,7 +4,7 @@
 //! (mini debuginfo). All of it may be anything: what is read and kept has bounds. Knows nothing of
 //! what the names mean.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 
 use object::elf::{STT_FUNC, STT_GNU_IFUNC};
@@ -41,6 +41,7 @@ pub(super) struct Symbol {
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     by_name: HashMap<String, Symbol>,
+    exported: HashSet<String>,
 }
 
 impl Symbols {
@@ -52,6 +53,7 @@ impl Symbols {
         let mut symbols = Self::default();
         // What the dynamic linker knows comes first: it is what others call.
         symbols.add(image.dynamic_symbols(), &is_wanted);
+        symbols.exported = symbols.by_name.keys().cloned().collect();
         symbols.add(image.symbols(), &is_wanted);
         symbols
     }
@@ -122,6 +124,11 @@ impl Symbols {
     /// Whether there is a symbol of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    /// Whether other files can call a function of this name.
+    pub(super) fn exports(&self, name: &str) -> bool {
+        self.exported.contains(name)
     }
 
     /// All names, in no order.
