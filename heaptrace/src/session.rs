@@ -19,6 +19,7 @@ use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
+use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo};
@@ -58,6 +59,7 @@ pub struct Finished {
 
 /// Traces as asked, until the targets end, the time is over or a signal comes.
 pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
+    machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
     sys::raise_open_files();
