@@ -252,12 +252,15 @@ pub(super) fn is_hooked_elsewhere(name: &str) -> bool {
         .any(|(names, _)| names.contains(&name))
 }
 
-/// A linker that leaves out what nobody calls leaves some of these.
+/// Beginnings of jemalloc's names. `mallctl` tells one with any beginning; but a linker that leaves out
+/// what nobody calls may leave that out, too.
 fn jemalloc_prefixes(symbols: &Symbols) -> Vec<String> {
+    const USUAL: [&str; 4] = ["", "je_", "_rjem_", "jemalloc_"];
     const OWN: [&str; 5] = ["mallctl", "mallocx", "rallocx", "xallocx", "sdallocx"];
     let mut prefixes: Vec<String> = symbols
         .names()
         .filter_map(|name| OWN.iter().find_map(|own| name.strip_suffix(own)))
+        .filter(|prefix| USUAL.contains(prefix) || symbols.has(&format!("{prefix}mallctl")))
         // tcmalloc has some of them, too.
         .filter(|prefix| *prefix != "tc_" && !prefix.starts_with("TCMalloc"))
         .filter(|prefix| {
