@@ -61,6 +61,10 @@ Examples:
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace doctor                           whether tracing can work on this machine
+  sudo heaptrace doctor --pid 1234                and what of a process can be traced
+
 Exits with 0 where tracing can work, with 1 otherwise. Run it as you would run a trace (sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
@@ -103,7 +107,7 @@ enum Sub {
     Pprof(Pprof),
     /// Say what this kernel and these rights allow, and what to do about what they don't.
     #[command(after_help = DOCTOR_EXAMPLES)]
-    Doctor,
+    Doctor(Doctor),
 }
 
 #[derive(Debug, Args)]
@@ -166,6 +170,17 @@ struct Pprof {
     /// The profile to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
     output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Doctor {
+    /// Say which allocators this running process has, and what of them can be traced; may be given
+    /// several times
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: Vec<u32>,
+    /// A file that is an allocator, as for a trace
+    #[arg(long, value_name = "PATH[:PREFIX]", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
 }
 
 #[derive(Debug, Args)]
@@ -258,7 +273,10 @@ impl Cli {
                 input: pprof.input.file,
                 output: pprof.output,
             },
-            Some(Sub::Doctor) => Action::Doctor,
+            Some(Sub::Doctor(doctor)) => Action::Doctor {
+                pids: doctor.pid,
+                allocators: doctor.allocator,
+            },
         };
         Some(Invocation {
             action,

@@ -21,7 +21,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
-use crate::config::RunConfig;
+use crate::config::{NamedAllocator, RunConfig};
 use crate::output::Metric;
 use crate::probes::launch::LaunchError;
 
@@ -85,7 +85,12 @@ pub enum Action {
         output: PathBuf,
     },
     /// Look at the machine.
-    Doctor,
+    Doctor {
+        /// Processes to look at.
+        pids: Vec<u32>,
+        /// Files that are allocators by the user's word.
+        allocators: Vec<NamedAllocator>,
+    },
 }
 
 /// Format of a report.
@@ -150,7 +155,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             metric,
         } => convert::flamegraph(&input, &output, metric),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
-        Action::Doctor => doctor::run(color),
+        Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
     }
 }
 

@@ -231,7 +231,12 @@ mod tests {
                 output: "-".into(),
             }
         );
-        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+        let doctor = |pids| Action::Doctor {
+            pids,
+            allocators: Vec::new(),
+        };
+        assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
+        assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
     /// Check that `-v` and `--color` are taken behind a subcommand.

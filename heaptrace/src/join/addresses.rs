@@ -12,7 +12,7 @@ use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::probes::{allocators, elf, maps};
+use crate::probes::{elf, maps};
 
 /// Most of what is not probed that is named.
 const MAX_UNPROBED: usize = 256;
@@ -89,6 +89,19 @@ impl Addresses {
         !self.follows_all && self.spaces.knows(pid)
     }
 
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.spaces.knows(pid)
+    }
+
+    pub(super) fn followed(&self) -> Vec<u32> {
+        self.spaces.pids()
+    }
+
+    /// Whether an allocator of this build is probed. One without a build id can't be told from it.
+    pub(super) fn is_probed(&self, build_id: &[u8]) -> bool {
+        build_id.is_empty() || self.probed.iter().any(|it| it == build_id)
+    }
+
     /// Takes in what perf recorded of mappings and processes.
     pub(super) fn sideband(&mut self, event: SideEvent) {
         let SideEvent { time, pid, change } = event;
@@ -102,22 +115,11 @@ impl Addresses {
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
                 // Anonymous code has no file to find names in.
                 if !mapped.path.starts_with("//") {
-                    self.check_probed(&mapped);
                     self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
                 }
             }
             Change::Exited => self.exited.push((pid, time)),
             Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
-        }
-    }
-
-    /// Notes a C library that no probe is on. One without a build id can't be told from a probed one.
-    fn check_probed(&mut self, mapped: &Mapped) {
-        if allocators::may_be_allocator(&mapped.path)
-            && !mapped.build_id.is_empty()
-            && !self.probed.contains(&mapped.build_id)
-        {
-            self.add_unprobed(mapped.path.clone());
         }
     }
 

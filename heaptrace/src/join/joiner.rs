@@ -90,6 +90,21 @@ impl Joiner {
         self.addresses.follows(pid)
     }
 
+    /// Whether a process is of interest.
+    pub fn knows(&self, pid: u32) -> bool {
+        self.addresses.knows(pid)
+    }
+
+    /// The processes that are of interest, ended ones that may still be asked for included.
+    pub fn followed(&self) -> Vec<u32> {
+        self.addresses.followed()
+    }
+
+    /// Whether an allocator of this build is probed.
+    pub fn is_probed(&self, build_id: &[u8]) -> bool {
+        self.addresses.is_probed(build_id)
+    }
+
     /// Takes in what perf recorded of mappings and processes.
     pub fn sideband(&mut self, event: SideEvent) {
         self.addresses.sideband(event);

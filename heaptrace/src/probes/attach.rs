@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use aya_obj::generated::{
@@ -62,6 +63,8 @@ pub struct Probes {
     keeps_contexts: bool,
     /// The process that holds the links.
     holder: u32,
+    /// Ids of all events that are defined, for those who tie children to them.
+    tied: Arc<Mutex<Vec<u64>>>,
     /// Ids of the events that are defined in each file.
     defined: HashMap<FileId, Vec<u64>>,
     programs: HashMap<String, OwnedFd>,
@@ -79,6 +82,7 @@ impl Probes {
             reach,
             kind,
             open: Vec::new(),
+            tied: Arc::default(),
             defined: HashMap::new(),
             programs: HashMap::new(),
             definitions: Definitions::new(tracefs),
@@ -125,6 +129,10 @@ impl Probes {
                 .with_context(|| format!("can't probe {}", allocator.path))?;
             events.push(event);
         }
+        // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
+        // was missed is a leak.
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|(place, ..)| place.hook.on_return != OnReturn::Ignored);
         for (place, name, is_return) in returns.chain(entries) {
             let event = self
                 .definitions
@@ -140,6 +148,9 @@ impl Probes {
             self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
                 .with_context(|| format!("can't probe {}", allocator.path))?;
             events.push(event);
+        }
+        if let Ok(mut tied) = self.tied.lock() {
+            tied.extend(&events);
         }
         self.defined.insert(allocator.id, events);
         Ok(())
@@ -179,7 +190,7 @@ impl Probes {
     pub fn ties(&self) -> Option<Ties> {
         let is_needed = self.reach == Reach::Tree && !self.keeps_contexts;
         is_needed.then(|| Ties {
-            events: self.defined.values().flatten().copied().collect(),
+            events: Arc::clone(&self.tied),
         })
     }
 
@@ -233,6 +244,24 @@ impl Probes {
         }
     }
 
+    /// Lets the probes of a file reach a process that was reached by others before, if it is still there.
+    pub fn reach_process(&mut self, file: FileId, pid: u32) -> Result<()> {
+        let events = self.defined.get(&file).cloned().unwrap_or_default();
+        // One that has ended, and a thread that ends meanwhile, need nothing.
+        for tid in threads(pid).unwrap_or_default() {
+            for event in &events {
+                match self.reach(*event, tid) {
+                    Ok(()) => {}
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => break,
+                    Err(error) => {
+                        return Err(error).with_context(|| format!("can't probe process {pid}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn gone(&self, pid: u32, done: &HashSet<u32>) -> anyhow::Error {
         if done.is_empty() {
             AttachError::NoProcess(pid).into()
@@ -264,7 +293,7 @@ impl Drop for Probes {
 /// inherits them, the kernel no longer takes the child's events for the same as those of its own children, and
 /// swaps nothing from then on.
 pub struct Ties {
-    events: Vec<u64>,
+    events: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Ties {
@@ -272,7 +301,8 @@ impl Ties {
     pub fn tie(&self, pid: u32) -> io::Result<Vec<OwnedFd>> {
         let open =
             |event: &u64| sys::perf_event_open(&mut attributes(*event), PerfTarget::Thread(pid));
-        self.events.iter().map(open).collect()
+        let events = self.events.lock().map(|events| events.clone());
+        events.unwrap_or_default().iter().map(open).collect()
     }
 }
 
