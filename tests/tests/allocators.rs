@@ -244,6 +244,51 @@ fn an_allocator_can_be_named() -> Result<()> {
     Ok(())
 }
 
+/// Check that an allocator which a child brings along, and which nobody could know of before, is probed
+/// when it comes, for the child's own children, too.
+#[test]
+fn an_allocator_that_comes_late_is_probed() -> Result<()> {
+    let fixture = c_linked("late", "late-static", "cc", &["-static"])?;
+    let script = format!("{}; true", fixture.path.display());
+    let recording = Heaptrace::tracing()?.record_all(&["sh", "-c", &script])?;
+    assert_eq!(recording.truths.len(), 2);
+    for truth in &recording.truths {
+        truth.matches(&recording.report.truth(Some(truth.pid)))?;
+        let process = recording.report.process(truth.pid)?;
+        let path = &process.allocators.first().context("no allocator")?.path;
+        ensure!(path.ends_with("/late-static"), "{process:?}");
+    }
+    Ok(())
+}
+
+/// Check that `doctor --pid` says what of a process can be traced, and why nothing can.
+#[test]
+fn the_doctor_names_allocators() -> Result<()> {
+    let late = |fixture: &Fixture| Child::spawn(&mut fixture.command());
+    let here = Heaptrace::tracing()?;
+    let seen = c_linked("late", "late-static", "cc", &["-static"])?;
+    let unseen = stripped(&seen)?;
+    let doctor = |child: &Child| {
+        let pid = child.pid().to_string();
+        here.run(&["doctor", "--pid", &pid])
+    };
+    let found = doctor(&late(&seen)?)?;
+    assert_eq!(found.code(), 0, "{}", found.stdout);
+    let is_named = |line: &str| line.starts_with("  glibc in /") && line.contains("/late-static,");
+    ensure!(found.stdout.lines().any(is_named), "{}", found.stdout);
+    ensure!(found.stdout.contains("  malloc\n"), "{}", found.stdout);
+    let refused = doctor(&late(&unseen)?)?;
+    assert_eq!(refused.code(), 1, "{}", refused.stdout);
+    ensure!(
+        refused
+            .stdout
+            .contains("no symbols to find its functions by"),
+        "{}",
+        refused.stdout
+    );
+    Ok(())
+}
+
 /// Check that redis, which is on jemalloc, has named sites under load.
 #[test]
 fn redis_has_named_sites() -> Result<()> {
