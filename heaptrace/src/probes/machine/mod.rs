@@ -8,7 +8,7 @@ mod rights;
 
 use std::fs;
 
-pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL};
+pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL, version as kernel_version};
 
 use super::capabilities::Capabilities;
 
