@@ -161,6 +161,15 @@ pub enum AllocatorError {
 
 /// Reads a file that may be glibc's C library.
 pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError> {
+    read(file, path, true)
+}
+
+/// Reads a file whose functions have the names of the malloc family, whatever it is.
+pub fn read_named(file: File, path: String) -> Result<Allocator, AllocatorError> {
+    read(file, path, false)
+}
+
+fn read(file: File, path: String, only_glibc: bool) -> Result<Allocator, AllocatorError> {
     let unreadable = |path: &str, source| AllocatorError::Unreadable {
         path: path.to_owned(),
         source,
@@ -175,7 +184,7 @@ pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError>
     let is_glibc = image
         .dynamic_symbols()
         .any(|symbol| symbol.is_definition() && symbol.name() == Ok("gnu_get_libc_version"));
-    if !is_glibc {
+    if only_glibc && !is_glibc {
         return Err(AllocatorError::NotGlibc { path });
     }
     let places = places(&image);
@@ -183,7 +192,7 @@ pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError>
     drop(cache);
     Ok(Allocator {
         path,
-        kind: "glibc",
+        kind: if is_glibc { "glibc" } else { "by name" },
         file,
         id,
         places,

@@ -19,7 +19,9 @@ pub struct Rule {
 
 /// All of them.
 ///
-/// A `nop` with an operand-size prefix is missing on purpose: before Linux 6.18 a probe on it is refused.
+/// Longer `nop`s are missing on purpose. Older kernels refuse a probe on one with an operand-size prefix;
+/// newer ones may replace one of five bytes by a call, which writes below the stack pointer, where a
+/// function may keep what it likes.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "nop",

@@ -35,32 +35,45 @@ pub struct Function<'a> {
 pub struct Needs {
     /// Which arguments it reads.
     pub arguments: [bool; ARGUMENTS],
-    /// Whether a call is of no interest where the first argument is NULL.
-    pub ignores_null: bool,
+    /// The argument, if any, with which a call is of no interest where it is NULL.
+    pub ignores_null: Option<usize>,
 }
 
 impl Needs {
     /// What a program needs that is not known: everything.
     pub const ALL: Self = Self {
         arguments: [true; ARGUMENTS],
-        ignores_null: false,
+        ignores_null: None,
     };
 
     /// What one of the kernel programs needs.
     pub fn of(program: &str) -> Self {
-        let reads = |arguments| Self {
-            arguments,
-            ignores_null: false,
+        let reads = |read: &[usize]| Self {
+            arguments: std::array::from_fn(|argument| read.contains(&argument)),
+            ignores_null: None,
+        };
+        let frees = |pointer| Self {
+            ignores_null: Some(pointer),
+            ..reads(&[pointer])
         };
         match program {
-            "malloc_entry" => reads([true, false, false, false]),
-            "calloc_entry" | "realloc_entry" => reads([true, true, false, false]),
-            "aligned_entry" => reads([false, true, false, false]),
-            "posix_memalign_entry" => reads([true, false, true, false]),
-            "free_entry" => Self {
-                ignores_null: true,
-                ..reads([true, false, false, false])
-            },
+            "free_entry" => frees(0),
+            "heap_free_entry" => frees(1),
+            "malloc_entry" | "new_entry" => reads(&[0]),
+            "aligned_entry" | "heap_new_entry" => reads(&[1]),
+            "heap_aligned_entry" => reads(&[2]),
+            "calloc_entry" | "realloc_entry" | "new_n_entry" | "reallocf_entry"
+            | "resize_entry" | "new_realloc_entry" => reads(&[0, 1]),
+            "posix_memalign_entry" | "aligned_realloc_entry" => reads(&[0, 2]),
+            "heap_calloc_entry"
+            | "heap_new_n_entry"
+            | "heap_realloc_entry"
+            | "heap_reallocf_entry" => reads(&[1, 2]),
+            "heap_aligned_calloc_entry" => reads(&[2, 3]),
+            "rust_realloc_entry" => reads(&[0, 3]),
+            "heap_aligned_realloc_entry" => reads(&[1, 3]),
+            "reallocarray_entry" | "new_reallocn_entry" => reads(&[0, 1, 2]),
+            "heap_reallocarray_entry" => reads(&[1, 2, 3]),
             _ => Self::ALL,
         }
     }

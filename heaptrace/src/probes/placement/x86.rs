@@ -2,7 +2,8 @@
 //!
 //! Stage: probes. A place is right where every call comes by exactly once, with the stack pointer of
 //! the entry (a return probe finds the return address there), the caller's `rbp` (the walk of the stack
-//! begins with it), and each argument whole in a known register.
+//! begins with it), and each argument whole in a known register, and before the function changes anything
+//! that others could see.
 //!
 //! Only the function itself is looked at. Code elsewhere that jumps into its first instructions would
 //! be seen as a call; compilers make none: a part that is split off is entered from behind the place, and
@@ -64,7 +65,7 @@ struct Candidates {
 fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
     let mut decoder = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
     let mut info = InstructionInfoFactory::new();
-    let mut state = State::at_entry();
+    let mut state = State::at_entry(needs);
     let mut found = Candidates {
         entry: String::new(),
         candidates: Vec::new(),
@@ -95,11 +96,11 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
                 reason: Reason::Emulated(rule.name),
             });
             // A better one comes only where calls that don't count branch off here.
-            if !(needs.ignores_null && state.is_null_check(&instruction)) {
+            if !state.is_null_check(&instruction) {
                 break;
             }
         }
-        if !state.step(&instruction, &mut info, needs) {
+        if !state.step(&instruction, &mut info) {
             break;
         }
     }
@@ -110,12 +111,14 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
 struct State {
     /// The argument that each register holds.
     holds: [Option<usize>; 16],
-    /// Whether the flags tell if the first argument is NULL.
+    /// The argument with which a call is of no interest where it is NULL.
+    pointer: Option<usize>,
+    /// Whether the flags tell if it is.
     flags_tell_null: bool,
 }
 
 impl State {
-    fn at_entry() -> Self {
+    fn at_entry(needs: Needs) -> Self {
         let mut holds = [None; 16];
         for (argument, register) in Slot::PASSED.into_iter().enumerate() {
             if let Some(held) = holds.get_mut(usize::from(register.encoding())) {
@@ -124,6 +127,7 @@ impl State {
         }
         Self {
             holds,
+            pointer: needs.ignores_null,
             flags_tell_null: false,
         }
     }
@@ -145,29 +149,24 @@ impl State {
         Some(registers)
     }
 
-    /// Whether this jumps away where the first argument is NULL, and nowhere else.
+    /// Whether this jumps away where the pointer is NULL, and nowhere else.
     fn is_null_check(&self, instruction: &Instruction) -> bool {
         self.flags_tell_null
-            && instruction.flow_control() == FlowControl::ConditionalBranch
+            && instruction.is_jcc_short_or_near()
             && instruction.condition_code() == ConditionCode::e
     }
 
     /// Goes past an instruction; `false` where no place behind it is right for all calls.
-    fn step(
-        &mut self,
-        instruction: &Instruction,
-        info: &mut InstructionInfoFactory,
-        needs: Needs,
-    ) -> bool {
+    fn step(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
         let goes_on = match instruction.flow_control() {
             FlowControl::Next => true,
-            FlowControl::ConditionalBranch => needs.ignores_null && self.is_null_check(instruction),
+            FlowControl::ConditionalBranch => self.is_null_check(instruction),
             _ => false,
         };
         if !goes_on {
             return false;
         }
-        if self.tests_first_argument(instruction) {
+        if self.tests_pointer(instruction) {
             self.flags_tell_null = true;
         } else if instruction.rflags_modified() != 0 {
             self.flags_tell_null = false;
@@ -175,7 +174,7 @@ impl State {
         let copied = self.copied(instruction);
         let info = info.info(instruction);
         let mut stores = info.used_memory().iter().filter(|it| writes(it.access()));
-        if leaks_stack(instruction) || stores.any(may_hit_return_address) {
+        if leaks_stack(instruction) || !stores.all(is_below_stack) {
             return false;
         }
         for used in info.used_registers() {
@@ -218,15 +217,14 @@ impl State {
         Some((instruction.op0_register(), argument))
     }
 
-    /// Whether the flags are zero behind this only if the first argument is NULL.
-    fn tests_first_argument(&self, instruction: &Instruction) -> bool {
-        if instruction.op0_kind() != OpKind::Register
-            || self.held(instruction.op0_register()) != Some(0)
-        {
+    /// Whether the flags say zero behind this if the pointer is NULL, and only then.
+    fn tests_pointer(&self, instruction: &Instruction) -> bool {
+        let is_pointer = |register| self.pointer.is_some() && self.held(register) == self.pointer;
+        if instruction.op0_kind() != OpKind::Register || !is_pointer(instruction.op0_register()) {
             return false;
         }
         match instruction.code() {
-            Code::Test_rm64_r64 => self.held(instruction.op1_register()) == Some(0),
+            Code::Test_rm64_r64 => is_pointer(instruction.op1_register()),
             Code::Cmp_rm64_imm8 | Code::Cmp_rm64_imm32 => instruction.immediate(1) == 0,
             _ => false,
         }
@@ -240,13 +238,13 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// Whether memory that is named by the stack pointer may be that of the return address. What lies below
-/// it is the function's own.
-fn may_hit_return_address(memory: &UsedMemory) -> bool {
+/// Whether memory is the function's own: what lies below the stack pointer, and with it below the return
+/// address. By writing anything else a function has begun its work, and may have freed a block already.
+fn is_below_stack(memory: &UsedMemory) -> bool {
     let size = memory.memory_size().size() as i64;
     let end = (memory.displacement() as i64).wrapping_add(size);
-    let is_below = memory.index() == Register::None && size > 0 && (-4096..=0).contains(&end);
-    memory.base() == Register::RSP && !is_below
+    let is_fixed = memory.base() == Register::RSP && memory.index() == Register::None;
+    is_fixed && size > 0 && (-4096..=0).contains(&end)
 }
 
 /// Whether the stack pointer becomes known to another register.

@@ -72,6 +72,7 @@ fn every_choice_is_right() {
         "calloc_entry",
         "realloc_entry",
         "free_entry",
+        "heap_free_entry",
         "aligned_entry",
         "posix_memalign_entry",
     ];

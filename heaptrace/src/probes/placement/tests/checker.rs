@@ -63,7 +63,8 @@ fn runs_straight(code: &[u8], at: usize, needs: Needs) {
         match instruction.flow_control() {
             FlowControl::Next => {}
             FlowControl::ConditionalBranch => {
-                assert!(needs.ignores_null && instruction.mnemonic() == Mnemonic::Je);
+                assert_eq!(instruction.mnemonic(), Mnemonic::Je);
+                let pointer = needs.ignores_null.unwrap() as u64;
                 let values = values_at(code, instruction.ip() as usize);
                 let decides = before[..index]
                     .iter()
@@ -74,7 +75,7 @@ fn runs_straight(code: &[u8], at: usize, needs: Needs) {
                         && decides.op0_register().size() == 8,
                 );
                 let tested = values_at(code, decides.ip() as usize);
-                assert_eq!(tested[decides.op0_register().number()], 0);
+                assert_eq!(tested[decides.op0_register().number()], pointer);
                 assert_eq!(values[4], 1004);
             }
             other => panic!("{other:?} before the place"),

@@ -124,6 +124,18 @@ fn the_stack_moves_first() {
     );
 }
 
+/// Check that no place lies behind the first thing that others can see: the block may be another's by
+/// then.
+#[test]
+fn work_has_begun() {
+    // lock xadd [rsi], rdi with a copy of rdi; push rbp.
+    let handed_on = [0x48, 0x89, 0xf8, 0xf0, 0x48, 0x0f, 0xc1, 0x06, 0x55, 0xc3];
+    stays_at_entry(&handed_on, "free_entry", Reason::NoneInTime);
+    // mov [rip], rdi; push rbp.
+    let stored = [0x48, 0x89, 0x3d, 0, 1, 0, 0, 0x55, 0xc3];
+    stays_at_entry(&stored, "free_entry", Reason::NoneInTime);
+}
+
 /// Check that `endbr64` is gone past: it is where indirect calls land, and isn't emulated.
 #[test]
 fn endbr64_first() {
@@ -224,6 +236,9 @@ fn null_checks() {
     // test rdi, rdi; xor eax, eax; je: the flags are of something else by then.
     let stale = [0x48, 0x85, 0xff, 0x31, 0xc0, 0x74, 2, 0x55, 0xc3, 0xc3];
     assert_eq!(place_whole(&stale, "free_entry").offset, 5);
+    // test rdi, rdi; loope: it goes by a counter, too.
+    let loops = [0x48, 0x85, 0xff, 0xe1, 2, 0x55, 0xc3, 0xc3];
+    stays_at_entry(&loops, "free_entry", Reason::NoneInTime);
     // test rdi, rdi; jne: those that count branch off.
     let inverted = [0x48, 0x85, 0xff, 0x75, 2, 0x55, 0xc3, 0xc3];
     assert_eq!(place_whole(&inverted, "free_entry").offset, 3);
