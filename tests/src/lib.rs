@@ -18,7 +18,7 @@ mod truth;
 mod valgrind;
 
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, c, c_library, c_optimized, cpp, rust};
+pub use fixture::{Fixture, bench_program, c, c_library, c_optimized, cpp, rust};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};

@@ -4,6 +4,7 @@
 //! the kernel. Changes nothing that outlasts the process, and knows nothing of how checks are shown.
 
 mod kernel;
+mod places;
 mod rights;
 
 use std::fs;
@@ -95,6 +96,7 @@ pub fn examine() -> Vec<Check> {
         ),
         rights::locked_memory(&limits),
         rights::open_files(&limits),
+        places::examine(),
     ]);
     checks
 }
