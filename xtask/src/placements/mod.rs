@@ -116,7 +116,7 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
         };
         println!(
             "    {}+{} ({}): {:.0} ns, at the entry {:.0} ns",
-            place.functions, place.offset, place.instruction, placed.median, entry.median
+            place.functions, place.offset, place.instruction, placed.min, entry.min
         );
         rows.push(Row {
             allocator: library.name.clone(),
