@@ -18,7 +18,10 @@ mod truth;
 mod valgrind;
 
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, c, c_library, c_optimized, cpp, rust};
+pub use fixture::{
+    Compiler, Fixture, c, c_library, c_optimized, c_plugin, cpp, cpp_optimized, rust,
+    rust_optimized,
+};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
