@@ -203,6 +203,35 @@ fn plugins_have_whole_stacks() -> Result<()> {
     Ok(())
 }
 
+/// Check that stacks are whole through the kernel's vDSO, where signals interrupt it, and that its
+/// frames are known as such.
+#[test]
+fn the_vdso_has_whole_stacks() -> Result<()> {
+    let compiler = Compiler {
+        name: "gcc",
+        level: "-O2",
+    };
+    let report = record(c_optimized("vdso", compiler, &[])?)?;
+    assert_eq!(report.quality.stacks_broken, 0, "{:?}", report.sites);
+    let through = report.sites.iter().filter(|site| {
+        let frame = site.stack.iter().find(|frame| {
+            frame.module.as_deref() == Some("[vdso]")
+                && frame
+                    .function
+                    .as_deref()
+                    .is_some_and(|it| it.contains("clock_gettime"))
+        });
+        frame.is_some() && site.has("on_timer") && site.has("look_at_the_clock")
+    });
+    let samples: u64 = through.map(|site| site.totals.allocations).sum();
+    println!(
+        "{samples} of {} stacks lead through the vDSO",
+        report.quality.samples
+    );
+    assert!(samples >= 10, "{samples}: {:?}", report.sites);
+    Ok(())
+}
+
 /// Check that stacks of a distribution's stripped programs are whole, 99 of 100 at least; prints the
 /// figure for each.
 #[test]
