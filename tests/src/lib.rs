@@ -8,6 +8,7 @@
 mod attach;
 mod child;
 mod fixture;
+mod gdb;
 mod paths;
 mod record;
 mod report;
@@ -22,6 +23,7 @@ pub use fixture::{
     Compiler, Fixture, c, c_library, c_optimized, c_plugin, cpp, cpp_optimized, rust,
     rust_optimized,
 };
+pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
