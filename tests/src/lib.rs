@@ -24,7 +24,7 @@ pub use fixture::{
     rust_optimized,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
-pub use paths::{heaptrace, workspace};
+pub use paths::{heaptrace, target, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
