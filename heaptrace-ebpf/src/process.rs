@@ -3,7 +3,10 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::BPF_NOEXIST,
-    helpers::{bpf_get_current_comm, bpf_probe_read_kernel, generated::bpf_get_current_task},
+    helpers::{
+        bpf_get_current_comm, bpf_probe_read_kernel,
+        generated::{bpf_get_current_cgroup_id, bpf_get_current_task},
+    },
 };
 use heaptrace_common::{
     counters::Counter,
@@ -44,6 +47,8 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         process,
         start_time: start_time(),
         comm: bpf_get_current_comm().unwrap_or([0; COMM_BYTES]),
+        // SAFETY: takes no arguments.
+        cgroup: unsafe { bpf_get_current_cgroup_id() },
     });
     let state = ProcessState {
         process,

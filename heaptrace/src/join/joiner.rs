@@ -11,6 +11,8 @@ use heaptrace_common::wire::{
 };
 
 use super::addresses::Addresses;
+use super::cgroups::Cgroups;
+use super::command_line;
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
@@ -30,6 +32,7 @@ pub struct Joiner {
     /// Stacks by the ids of the kernel program, and how their walk ended.
     sent_stacks: HashMap<u64, (StackId, u32)>,
     processes: Processes,
+    cgroups: Cgroups,
     sites: Vec<SiteState>,
     changed_sites: Vec<SiteId>,
     /// Samples whose stack is broken off, per reason.
@@ -55,6 +58,7 @@ impl Joiner {
             stacks: Interner::new(),
             sent_stacks: HashMap::new(),
             processes: Processes::default(),
+            cgroups: Cgroups::default(),
             sites: Vec::new(),
             changed_sites: Vec::new(),
             broken: HashMap::new(),
@@ -262,7 +266,8 @@ impl Joiner {
             pid,
             start_time_ns: event.start_time,
             command: processes::name(&event.comm),
-            cgroup: processes::cgroup(pid),
+            command_line: command_line::of(pid),
+            cgroup: self.cgroups.of(pid, event.cgroup),
             allocators,
             ..Process::default()
         };

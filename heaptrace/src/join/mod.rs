@@ -1,6 +1,8 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod cgroups;
+mod command_line;
 mod interner;
 mod joiner;
 mod modules;

@@ -121,6 +121,9 @@ pub struct Process {
     pub start_time_ns: u64,
     /// Name (`comm`); raw, to be escaped by every output.
     pub command: String,
+    /// Its words, as they were at its first allocation, cut to a size; empty if it ended before they
+    /// could be read. Raw, too.
+    pub command_line: String,
     /// Control group path, empty if unknown.
     pub cgroup: String,
     /// Whether it has ended, or called `exec`, before the run did.

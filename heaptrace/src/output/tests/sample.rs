@@ -44,6 +44,7 @@ pub(super) fn profile() -> Profile {
         pid,
         start_time_ns: 5_000,
         command: command.to_owned(),
+        command_line: format!("{command} --fast"),
         cgroup: "/user.slice/app\x1b.scope".to_owned(),
         ended,
         totals,

@@ -67,6 +67,7 @@ fn update(n: u32) -> Update {
                 pid: 42,
                 start_time_ns: 7,
                 command: "a\x1b[2Jb".to_owned(),
+                command_line: "a b".to_owned(),
                 cgroup: "/user.slice".to_owned(),
                 ended: n > 1,
                 totals: totals(n.into()),

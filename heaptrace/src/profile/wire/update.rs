@@ -119,6 +119,8 @@ struct Process {
     failed_allocations: u64,
     #[prost(message, repeated, tag = "10")]
     allocators: Vec<Allocator>,
+    #[prost(string, tag = "20")]
+    command_line: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -325,6 +327,7 @@ impl Process {
             pid: process.pid,
             start_time_ns: process.start_time_ns,
             command: process.command.clone(),
+            command_line: process.command_line.clone(),
             cgroup: process.cgroup.clone(),
             ended: process.ended,
             totals: Some(process.totals.into()),
@@ -347,6 +350,7 @@ impl Process {
             pid: self.pid,
             start_time_ns: self.start_time_ns,
             command: self.command,
+            command_line: self.command_line,
             cgroup: self.cgroup,
             ended: self.ended,
             totals: self.totals.unwrap_or_default().into(),
