@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use super::values;
 use super::{Action, Color, Format, Invocation};
 use crate::config::{Probes, RunConfig, Target};
-use crate::output::Metric;
+use crate::output::{Filter, Label, Metric};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
                      heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
@@ -46,18 +46,25 @@ Examples:
   heaptrace report                                what was not freed, largest first
   heaptrace report --metric total-allocations     who allocates most often
   heaptrace report --metric peak-bytes --top 5    what memory was needed for at the peak
+  heaptrace report --by process                   which programs have how much
+  heaptrace report --by function --filter process=nginx
+  heaptrace report --filter 'module=libssl*'      what goes through a library
   heaptrace report --format json | jq .totals     for programs";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:
   heaptrace flamegraph                            heaptrace.data to heaptrace.svg
   heaptrace flamegraph --metric total-bytes       everything that was allocated, freed or not
+  heaptrace flamegraph --by cgroup                control groups at the root
+  heaptrace flamegraph --filter 'container=4d2f*' of one container
   heaptrace flamegraph old.data -o old.svg        another file";
 
 const PPROF_EXAMPLES: &str = "\
 Examples:
   heaptrace pprof                                 heaptrace.data to heaptrace.pb.gz
   go tool pprof -http=: heaptrace.pb.gz           look at it
+  heaptrace pprof --filter unit=nginx.service     of one service
+  go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -145,12 +152,20 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
+    /// What to put together: function, line and module count what the innermost frame allocates, and
+    /// beside it what its stacks do; process is all processes of one name, pid each [default: each
+    /// stack of each process]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
+    by: Option<Label>,
 }
 
 #[derive(Debug, Args)]
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
+    /// What stands at the root of the graph [default: each process, where there are several]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
+    by: Option<Label>,
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
@@ -173,6 +188,12 @@ struct Input {
     /// The data file to read
     #[arg(value_name = "FILE", default_value = "heaptrace.data")]
     file: PathBuf,
+    /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
+    /// several times, and then all must fit. KEY is function, line, module, process, pid, cgroup,
+    /// container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
+    /// lower case differ
+    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
+    filter: Vec<Filter>,
 }
 
 #[derive(Debug, Args)]
@@ -240,18 +261,20 @@ impl Cli {
                 output: record.output,
             },
             Some(Sub::Report(report)) => Action::Report {
-                input: report.input.file,
+                input: report.input.into(),
                 format: report.format,
                 metric: report.ranking.metric,
                 top: report.ranking.top(),
+                by: report.by,
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
-                input: graph.input.file,
+                input: graph.input.into(),
                 output: graph.output,
                 metric: graph.metric,
+                by: graph.by,
             },
             Some(Sub::Pprof(pprof)) => Action::Pprof {
-                input: pprof.input.file,
+                input: pprof.input.into(),
                 output: pprof.output,
             },
             Some(Sub::Doctor) => Action::Doctor,
@@ -266,6 +289,15 @@ impl Cli {
     /// Whether the words begin a recording.
     pub(super) fn is_record(&self) -> bool {
         matches!(self.subcommand, Some(Sub::Record(_)))
+    }
+}
+
+impl From<Input> for super::Input {
+    fn from(input: Input) -> Self {
+        Self {
+            file: input.file,
+            filters: input.filter,
+        }
     }
 }
 
@@ -321,6 +353,26 @@ fn one_of<T: Clone + Send + Sync + 'static>(
 
 fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
     one_of(Metric::ALL.map(|metric| (metric.name(), metric)).to_vec())
+}
+
+fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> + use<> {
+    let names: Vec<_> = labels.iter().map(|label| label.name()).collect();
+    let wanted = labels.to_vec();
+    // Names that are known from elsewhere deserve more than a list of others.
+    clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
+        let found = Label::from_name(&given).filter(|label| wanted.contains(label));
+        found.ok_or_else(|| match given.as_str() {
+            "type" | "thread" => format!(
+                "heaptrace records no {given} of an allocation; there are {}",
+                names.join(", ")
+            ),
+            _ => format!("there are {}", names.join(", ")),
+        })
+    })
+}
+
+fn filter(text: &str) -> Result<Filter, String> {
+    text.parse()
 }
 
 fn format() -> impl clap::builder::TypedValueParser<Value = Format> {

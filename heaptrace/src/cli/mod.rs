@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use crate::config::RunConfig;
-use crate::output::Metric;
+use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
 
 pub use parse::{Stop, parse};
@@ -60,32 +60,45 @@ pub enum Action {
     /// Show a data file.
     Report {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// For people or for programs.
         format: Format,
         /// What to rank by.
         metric: Metric,
         /// How many stacks to show, where the user said so.
         top: Option<usize>,
+        /// What to put together.
+        by: Option<Label>,
     },
     /// Draw a data file.
     Flamegraph {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// The SVG file.
         output: PathBuf,
         /// What widths stand for.
         metric: Metric,
+        /// What stands at the root.
+        by: Option<Label>,
     },
     /// Convert a data file.
     Pprof {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// The profile.
         output: PathBuf,
     },
     /// Look at the machine.
     Doctor,
+}
+
+/// A data file, and what of it is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The file.
+    pub file: PathBuf,
+    /// What must fit.
+    pub filters: Vec<Filter>,
 }
 
 /// Format of a report.
@@ -143,12 +156,14 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             format,
             metric,
             top,
-        } => report::run(&input, format, report::Ranking { metric, top }, color),
+            by,
+        } => report::run(&input, format, report::Ranking { metric, top }, by, color),
         Action::Flamegraph {
             input,
             output,
             metric,
-        } => convert::flamegraph(&input, &output, metric),
+            by,
+        } => convert::flamegraph(&input, &output, metric, by),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
         Action::Doctor => doctor::run(color),
     }

@@ -106,9 +106,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cli::{Action, Color, Format};
+    use crate::cli::{Action, Color, Format, Input};
     use crate::config::{Probes, RunConfig, Target};
-    use crate::output::Metric;
+    use crate::output::{Label, Metric};
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
         parse(line.split_whitespace().map(OsString::from))
@@ -196,41 +196,84 @@ mod tests {
     #[test]
     fn offline_commands() {
         let action = |line: &str| parsed(line).unwrap().action;
-        let data = PathBuf::from("heaptrace.data");
+        let file = |name: &str| Input {
+            file: PathBuf::from(name),
+            filters: Vec::new(),
+        };
         assert_eq!(
             action("heaptrace report"),
             Action::Report {
-                input: data.clone(),
+                input: file("heaptrace.data"),
                 format: Format::Text,
                 metric: Metric::LiveBytes,
                 top: None,
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace report x.data --format json --metric temporary --top 3"),
             Action::Report {
-                input: "x.data".into(),
+                input: file("x.data"),
                 format: Format::Json,
                 metric: Metric::Temporary,
                 top: Some(3),
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace flamegraph --metric peak-bytes"),
             Action::Flamegraph {
-                input: data.clone(),
+                input: file("heaptrace.data"),
                 output: "heaptrace.svg".into(),
                 metric: Metric::PeakBytes,
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace pprof -o -"),
             Action::Pprof {
-                input: data,
+                input: file("heaptrace.data"),
                 output: "-".into(),
             }
         );
         assert_eq!(action("heaptrace doctor"), Action::Doctor);
+    }
+
+    /// Check what groups and filters every offline command takes, and what is said of others.
+    #[test]
+    fn groups_and_filters() {
+        for label in Label::ALL {
+            let line = format!("heaptrace report --by {}", label.name());
+            let Action::Report { by, .. } = parsed(&line).unwrap().action else {
+                panic!("{line}");
+            };
+            assert_eq!(by, Some(label));
+            let graph = parsed(&format!("heaptrace flamegraph --by {}", label.name()));
+            assert_eq!(graph.is_ok(), label.is_of_process(), "{label:?}");
+        }
+        for command in ["report", "flamegraph", "pprof"] {
+            let line = format!("heaptrace {command} --filter function=a=b --filter pid=7 x");
+            let (Action::Report { input, .. }
+            | Action::Flamegraph { input, .. }
+            | Action::Pprof { input, .. }) = parsed(&line).unwrap().action
+            else {
+                panic!("{line}");
+            };
+            let shown: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
+            assert_eq!(shown, ["function=a=b", "pid=7"], "{line}");
+        }
+        for (options, reason) in [
+            ("--by type", "records no type"),
+            ("--by thread", "records no thread"),
+            ("--by colour", "there are stack, function"),
+            ("--filter main", "function=main"),
+            ("--filter type=x", "no key"),
+            ("--filter stack=x", "no key"),
+            ("--filter function=", "no name is empty"),
+        ] {
+            let message = complaint(&format!("heaptrace report {options}"));
+            assert!(message.contains(reason), "{message}");
+        }
     }
 
     /// Check that `-v` and `--color` are taken behind a subcommand.

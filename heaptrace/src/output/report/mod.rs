@@ -2,6 +2,7 @@
 //!
 //! Stage: output. Every string of a traced process is escaped before it is printed.
 
+mod groups;
 mod stack;
 mod style;
 mod table;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
-use super::{Metric, OutputError};
+use super::{Grouping, Metric, OutputError};
 use crate::join::{Site, Totals};
 use crate::profile::{Mode, RunEnd};
 use crate::text::{bytes, count, duration, escape, share};
@@ -116,6 +117,9 @@ impl<'a, 'o> Report<'a, 'o> {
             let warning = format!("warning: {}", escape(warning));
             writeln!(self.out, "{}", self.style.warning(&warning))?;
         }
+        if let Some(only) = self.findings.only() {
+            writeln!(self.out, "{}", self.style.bold(&only))?;
+        }
         writeln!(self.out)
     }
 
@@ -166,6 +170,13 @@ impl<'a, 'o> Report<'a, 'o> {
     }
 
     fn sites(&mut self) -> io::Result<()> {
+        if let Some(grouping) = self.findings.grouping {
+            let grouping = Grouping {
+                top: Some(self.options.top),
+                ..grouping
+            };
+            return groups::write(self.out, self.findings, grouping, self.width, self.style);
+        }
         let metric = self.options.metric;
         let sites = self.findings.sites_by(metric);
         if sites.is_empty() {
@@ -285,7 +296,11 @@ impl<'a, 'o> Report<'a, 'o> {
     fn quality(&mut self) -> io::Result<()> {
         let quality = &self.findings.profile.quality;
         let nothing_lost = quality.lost.values().all(|count| *count == 0);
-        writeln!(self.out, "{}\n", self.style.bold("Quality"))?;
+        let heading = match self.findings.filters {
+            [] => "Quality",
+            _ => "Quality (of the whole run)",
+        };
+        writeln!(self.out, "{}\n", self.style.bold(heading))?;
         writeln!(
             self.out,
             "  {:<20}{} seen, {}",
