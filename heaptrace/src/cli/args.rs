@@ -12,7 +12,7 @@ use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand};
 
 use super::values;
-use super::{Action, Color, Format, Invocation};
+use super::{Action, Color, Format, Invocation, Rotation};
 use crate::config::{Probes, RunConfig, Target};
 use crate::output::{Filter, Label, Metric};
 
@@ -38,6 +38,11 @@ Examples:
   sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
   sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
   sudo heaptrace record -o /tmp/ls.data -- ls     to a file of your choice
+  sudo heaptrace record --all --interval 10s --rotate 1h,24
+                                                  for as long as it runs: a snapshot every 10 seconds,
+                                                  a file every hour, those of the last day
+
+SIGUSR1 writes a snapshot now; a file can be read while it is written.
 
 The exit status of a command is passed on. Then: heaptrace report, flamegraph or pprof.";
 
@@ -138,6 +143,10 @@ struct Record {
     /// The data file to write
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.data")]
     output: PathBuf,
+    /// Begin a new file after so much, or so long, and keep the last ones as FILE.1, FILE.2, …: e.g.
+    /// 64MiB, 1h, or 1h,24 to keep 24 of them, with FILE itself [default: one file; keep 5]
+    #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
+    rotate: Option<Rotation>,
     /// What the probes do: `full` records, `empty` does nothing (for benchmarks)
     #[arg(long, hide = true, default_value = "full", value_parser = probes())]
     probes: Probes,
@@ -259,6 +268,7 @@ impl Cli {
             Some(Sub::Record(record)) => Action::Record {
                 run: record.run.into_config(record.probes, verbose)?,
                 output: record.output,
+                rotate: record.rotate,
             },
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.into(),

@@ -14,6 +14,7 @@ mod naming;
 mod parse;
 mod record;
 mod report;
+mod rotation;
 mod values;
 
 use std::io::IsTerminal;
@@ -26,6 +27,7 @@ use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
 
 pub use parse::{Stop, parse};
+pub use rotation::{Limit, Rotation};
 
 /// A command line, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub enum Action {
         run: RunConfig,
         /// The data file.
         output: PathBuf,
+        /// When a new data file begins.
+        rotate: Option<Rotation>,
     },
     /// Show a data file.
     Report {
@@ -150,7 +154,11 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Live { run, metric, top } => {
             live::run(&run, report::Ranking { metric, top }, color)
         }
-        Action::Record { run, output } => record::run(&run, output),
+        Action::Record {
+            run,
+            output,
+            rotate,
+        } => record::run(&run, output, rotate),
         Action::Report {
             input,
             format,

@@ -5,7 +5,9 @@
 
 use thiserror::Error;
 
-use crate::join::{Location, Module, Process, Quality, Site, Stack, Totals, Update};
+use crate::join::{
+    Location, Module, Process, ProcessId, Quality, Site, SiteId, Stack, Totals, Update,
+};
 
 /// How allocations were chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,20 @@ impl Profile {
             sites: Vec::new(),
             totals: Totals::default(),
             quality: Quality::default(),
+        }
+    }
+
+    /// An update that leads here from nothing.
+    pub fn to_update(&self) -> Update {
+        Update {
+            elapsed_ns: self.duration_ns,
+            modules: self.modules.clone(),
+            locations: self.locations.clone(),
+            stacks: self.stacks.clone(),
+            processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
+            sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
+            totals: self.totals,
+            quality: self.quality.clone(),
         }
     }
 

@@ -39,6 +39,12 @@ pub fn read(path: &Path) -> Result<Recording, DataFileError> {
     }
 }
 
+/// Whether a file begins as data files do.
+pub fn is_data_file(path: &Path) -> bool {
+    let head = File::open(path).and_then(|mut file| read_up_to(&mut file, MAGIC.len()));
+    head.is_ok_and(|head| head == MAGIC)
+}
+
 /// Reads a data file from anything; errors call it `name`.
 pub fn read_from(mut reader: impl Read, name: &str) -> Result<Recording, DataFileError> {
     let info = read_start(&mut reader, name)?;
