@@ -54,6 +54,8 @@ Examples:
   heaptrace report --by process                   which programs have how much
   heaptrace report --by function --filter process=nginx
   heaptrace report --filter 'module=libssl*'      what goes through a library
+  heaptrace report --snapshots                    when there was how much
+  heaptrace report --at 2h heaptrace.data.3       as it was then, in an older file
   heaptrace report --format json | jq .totals     for programs";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
@@ -166,6 +168,9 @@ struct Report {
     /// stack of each process]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
+    /// List the snapshots that are in the file, instead
+    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top"])]
+    snapshots: bool,
 }
 
 #[derive(Debug, Args)]
@@ -197,6 +202,10 @@ struct Input {
     /// The data file to read
     #[arg(value_name = "FILE", default_value = "heaptrace.data")]
     file: PathBuf,
+    /// Look at the run as it was so long after its beginning, by the last snapshot until then
+    /// [default: at its end]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    at: Option<Duration>,
     /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
     /// several times, and then all must fit. KEY is function, line, module, process, pid, cgroup,
     /// container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
@@ -270,6 +279,10 @@ impl Cli {
                 output: record.output,
                 rotate: record.rotate,
             },
+            Some(Sub::Report(report)) if report.snapshots => Action::Snapshots {
+                input: report.input.into(),
+                format: report.format,
+            },
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.into(),
                 format: report.format,
@@ -306,6 +319,7 @@ impl From<Input> for super::Input {
     fn from(input: Input) -> Self {
         Self {
             file: input.file,
+            at: input.at,
             filters: input.filter,
         }
     }

@@ -21,15 +21,24 @@ pub(super) struct Loaded {
 ///
 /// A recorder that was killed had no time to look up names: then this machine's files give them.
 pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
-    let recording = profile::read(&input.file)?;
+    let until = input.at.map_or(u64::MAX, |at| {
+        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+    });
+    let recording = profile::read_at(&input.file, until)?;
     let symbols = match recording.symbols {
         Some(symbols) => symbols,
         None => naming::all(&recording.profile, &OnDisk),
     };
+    let mut warnings = recording.warnings;
+    let profile = output::select(recording.profile, &symbols, &input.filters);
+    if profile.sites.is_empty() && !input.filters.is_empty() {
+        let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
+        warnings.push(format!("nothing fits {}", filters.join(" and ")));
+    }
     Ok(Loaded {
-        profile: output::select(recording.profile, &symbols, &input.filters),
+        profile,
         symbols,
-        warnings: recording.warnings,
+        warnings,
         filters: input.filters.clone(),
         grouping: None,
     })

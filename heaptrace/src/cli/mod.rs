@@ -21,6 +21,7 @@ use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use crate::config::RunConfig;
 use crate::output::{Filter, Label, Metric};
@@ -74,6 +75,13 @@ pub enum Action {
         /// What to put together.
         by: Option<Label>,
     },
+    /// List the snapshots of a data file.
+    Snapshots {
+        /// The data file.
+        input: Input,
+        /// For people or for programs.
+        format: Format,
+    },
     /// Draw a data file.
     Flamegraph {
         /// The data file.
@@ -101,6 +109,8 @@ pub enum Action {
 pub struct Input {
     /// The file.
     pub file: PathBuf,
+    /// The time of the run that is looked at; its end, where nothing is said.
+    pub at: Option<Duration>,
     /// What must fit.
     pub filters: Vec<Filter>,
 }
@@ -166,6 +176,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             top,
             by,
         } => report::run(&input, format, report::Ranking { metric, top }, by, color),
+        Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,
             output,

@@ -198,6 +198,7 @@ mod tests {
         let action = |line: &str| parsed(line).unwrap().action;
         let file = |name: &str| Input {
             file: PathBuf::from(name),
+            at: None,
             filters: Vec::new(),
         };
         assert_eq!(
@@ -274,6 +275,25 @@ mod tests {
             let message = complaint(&format!("heaptrace report {options}"));
             assert!(message.contains(reason), "{message}");
         }
+    }
+
+    /// Check that a time reaches every offline command, and that a list of times takes none.
+    #[test]
+    fn snapshots() {
+        for command in ["report", "flamegraph", "pprof"] {
+            let (Action::Report { input, .. }
+            | Action::Flamegraph { input, .. }
+            | Action::Pprof { input, .. }) = parsed(&format!("heaptrace {command} --at 1m30s"))
+                .unwrap()
+                .action
+            else {
+                panic!("{command}");
+            };
+            assert_eq!(input.at, Some(Duration::from_secs(90)));
+        }
+        let action = parsed("heaptrace report --snapshots").unwrap().action;
+        assert!(matches!(action, Action::Snapshots { .. }), "{action:?}");
+        complaint("heaptrace report --snapshots --at 3s");
     }
 
     /// Check that `-v` and `--color` are taken behind a subcommand.

@@ -5,9 +5,9 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use super::{Color, Format, Input, input};
+use super::{Color, Format, Input, input, message};
 use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
-use crate::profile::Profile;
+use crate::profile::{self, Profile};
 use crate::view;
 
 /// What to put first, and how much of it.
@@ -48,6 +48,18 @@ pub(super) fn run(
             }
             print(&loaded.findings(), &output::Format::Json)?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the snapshots of a data file.
+pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
+    let recording = profile::read(&input.file)?;
+    recording.warnings.iter().for_each(message::warn);
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Text => output::write_snapshots(&recording.snapshots, &mut out)?,
+        Format::Json => output::write_snapshots_json(&recording.snapshots, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,6 +30,7 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
         end: match profile.end {
             RunEnd::Orderly => "orderly",
             RunEnd::CutOff => "cut-off",
+            RunEnd::WentOn => "went-on",
         },
         warnings: findings.warnings,
         filters: findings.filters.iter().map(ToString::to_string).collect(),

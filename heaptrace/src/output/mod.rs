@@ -16,6 +16,7 @@ mod pprof;
 mod proto;
 mod report;
 mod shorten;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ pub use label::Label;
 pub use metric::Metric;
 pub use report::{ReportOptions, write_summary};
 pub(crate) use shorten::function as shorten_function;
+pub use snapshots::{write_snapshots, write_snapshots_json};
 
 /// A format, with what it can be asked for.
 #[derive(Clone, Debug)]

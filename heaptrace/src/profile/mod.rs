@@ -6,7 +6,8 @@ mod symbols;
 mod wire;
 
 pub use datafile::{
-    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_from,
+    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
+    read_from,
 };
-pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo};
+pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

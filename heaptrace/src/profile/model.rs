@@ -38,6 +38,17 @@ pub enum RunEnd {
     Orderly,
     /// The record ends early (its writer was killed, or the disk was full).
     CutOff,
+    /// It went on: what is here is a snapshot of it.
+    WentOn,
+}
+
+/// What was live at some time of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Nanoseconds since the run began.
+    pub elapsed_ns: u64,
+    /// Totals of the run until then.
+    pub totals: Totals,
 }
 
 /// A run's findings.

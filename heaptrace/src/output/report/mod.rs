@@ -125,8 +125,12 @@ impl<'a, 'o> Report<'a, 'o> {
 
     /// Says so where a warning doesn't.
     fn not_ended(&mut self) -> io::Result<()> {
-        if self.findings.profile.end == RunEnd::CutOff && self.findings.warnings.is_empty() {
-            let note = "not ended: what follows was true at the last update";
+        let note = match self.findings.profile.end {
+            RunEnd::CutOff => "not ended: what follows was true at the last update",
+            RunEnd::WentOn => "a snapshot: the run went on",
+            RunEnd::Orderly => return Ok(()),
+        };
+        if self.findings.warnings.is_empty() {
             writeln!(self.out, "{}\n", self.style.dim(note))?;
         }
         Ok(())
