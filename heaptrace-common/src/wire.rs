@@ -166,7 +166,7 @@ pub struct ProcessBegin {
     pub process: u64,
     /// When the process started, nanoseconds on the boot clock.
     pub start_time: u64,
-    /// Name.
+    /// Name, which is that of its first thread.
     pub comm: [u8; COMM_BYTES],
     /// Id of its control group in the unified hierarchy, 0 where that can't be known.
     pub cgroup: u64,

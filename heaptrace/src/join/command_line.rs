@@ -8,11 +8,16 @@ use std::io::{self, Read};
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 1024;
 
-/// Command line of a process that is there; empty where it is gone, or has none.
-pub(super) fn of(pid: u32) -> String {
-    File::open(format!("/proc/{pid}/cmdline"))
+/// Command line of a process that is there; empty where it is gone, has none, or has another name
+/// by now: then it runs another program, and this would be that one's.
+pub(super) fn of(pid: u32, name: &str) -> String {
+    let line = File::open(format!("/proc/{pid}/cmdline"))
         .and_then(read)
-        .unwrap_or_default()
+        .unwrap_or_default();
+    // After the words, as an exec in between changes both.
+    let now = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let now = String::from_utf8_lossy(now.strip_suffix(b"\n").unwrap_or(&now));
+    if now == name { line } else { String::new() }
 }
 
 /// Words as a shell would take them, which are zero-terminated here.
@@ -85,7 +90,9 @@ mod tests {
     /// Check that a process that is there has one, and one that never was has none.
     #[test]
     fn of_processes() {
-        assert!(!of(std::process::id()).is_empty());
-        assert_eq!(of(u32::MAX), "");
+        let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert!(!of(std::process::id(), own.trim_end()).is_empty());
+        assert_eq!(of(std::process::id(), "another"), "");
+        assert_eq!(of(u32::MAX, ""), "");
     }
 }

@@ -262,11 +262,12 @@ impl Joiner {
     fn process_began(&mut self, event: &ProcessBegin) {
         let pid = event.tgid;
         let allocators = self.addresses.allocators_of(pid, event.time);
+        let command = processes::name(&event.comm);
         let record = Process {
             pid,
             start_time_ns: event.start_time,
-            command: processes::name(&event.comm),
-            command_line: command_line::of(pid),
+            command_line: command_line::of(pid, &command),
+            command,
             cgroup: self.cgroups.of(pid, event.cgroup),
             allocators,
             ..Process::default()

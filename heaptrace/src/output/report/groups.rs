@@ -5,19 +5,30 @@
 use std::io::{self, Write};
 
 use super::super::groups::{Grouping, groups};
-use super::super::{Findings, Label, shorten};
-use super::{Style, stack};
-use crate::text::{bytes, count, escape, share};
+use super::super::{Findings, Label, Metric, shorten};
+use super::{DEFAULT_WIDTH, Style, stack};
+use crate::text::{count, escape, share};
 
 /// Least room for a name.
 const MIN_NAME: usize = 24;
+
+/// Most that is shown of one.
+const MAX_NAME: usize = 200;
+
+/// Counters that are always shown.
+const OTHERS: [(&str, Metric); 4] = [
+    ("LIVE", Metric::LiveBytes),
+    ("BLOCKS", Metric::LiveAllocations),
+    ("ALLOCATED", Metric::TotalBytes),
+    ("ALLOCATIONS", Metric::TotalAllocations),
+];
 
 /// Writes the groups with most of a metric.
 pub(super) fn write(
     out: &mut dyn Write,
     findings: &Findings<'_>,
     grouping: Grouping,
-    width: usize,
+    width: Option<usize>,
     style: Style,
 ) -> io::Result<()> {
     let Grouping { by, metric, .. } = grouping;
@@ -40,7 +51,9 @@ pub(super) fn write(
     if is_cumulative {
         heads.extend(["IN STACK", "SHARE"]);
     }
-    heads.extend(["LIVE", "BLOCKS", "ALLOCATED", "ALLOCATIONS"]);
+    // What it is ranked by has its column already.
+    let others: Vec<_> = OTHERS.iter().filter(|(_, it)| *it != metric).collect();
+    heads.extend(others.iter().map(|(head, _)| *head));
     let in_processes = by != Label::Pid && findings.profile.processes.len() > 1;
     if in_processes {
         heads.push("PROCESSES");
@@ -59,12 +72,7 @@ pub(super) fn write(
                 let value = group.cumulative.map_or(0, |totals| metric.of(&totals));
                 row.extend([metric.format(value), share(value, whole)]);
             }
-            row.extend([
-                bytes(totals.live_bytes),
-                count(totals.live_allocations),
-                bytes(totals.allocated_bytes),
-                count(totals.allocations),
-            ]);
+            row.extend(others.iter().map(|(_, it)| it.format(it.of(totals))));
             if in_processes {
                 row.push(count(group.processes));
             }
@@ -91,7 +99,8 @@ pub(super) fn write(
     let name = by.name().to_uppercase();
     writeln!(out, "{}", style.dim(&format!("{head}  {name}")))?;
     let taken = head.chars().count() + 2;
-    let room = width.saturating_sub(taken).max(MIN_NAME);
+    // Nobody's terminal is too narrow for a file.
+    let room = width.map_or(MAX_NAME, |width| width.saturating_sub(taken).max(MIN_NAME));
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
         let name = escape(&group.name);
@@ -101,11 +110,14 @@ pub(super) fn write(
         };
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {
-            for line in stack::lines(findings, id, width, style) {
+            for line in stack::lines(findings, id, width.unwrap_or(DEFAULT_WIDTH), style) {
                 writeln!(out, "     {line}")?;
             }
             writeln!(out)?;
         }
+    }
+    if by == Label::Stack {
+        return Ok(());
     }
     if is_cumulative {
         let note = match by {

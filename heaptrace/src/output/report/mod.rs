@@ -179,7 +179,8 @@ impl<'a, 'o> Report<'a, 'o> {
                 top: Some(self.options.top),
                 ..grouping
             };
-            return groups::write(self.out, self.findings, grouping, self.width, self.style);
+            let width = self.options.width.map(|_| self.width);
+            return groups::write(self.out, self.findings, grouping, width, self.style);
         }
         let metric = self.options.metric;
         let sites = self.findings.sites_by(metric);
