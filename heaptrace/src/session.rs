@@ -90,6 +90,9 @@ async fn trace(
         drain::log(&mut program)?;
     }
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
+    if config.threads {
+        joiner.tell_threads_apart();
+    }
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, drain.loader());

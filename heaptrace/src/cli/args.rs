@@ -207,8 +207,8 @@ struct Input {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     at: Option<Duration>,
     /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
-    /// several times, and then all must fit. KEY is function, line, module, process, pid, cgroup,
-    /// container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
+    /// several times, and then all must fit. KEY is function, line, module, thread, process, pid,
+    /// cgroup, container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
     /// lower case differ
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
@@ -247,6 +247,9 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
+    /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
+    #[arg(long, help_heading = "Run options")]
+    threads: bool,
     /// Record every allocation [default: yes]
     #[arg(long, help_heading = "Run options")]
     exact: bool,
@@ -349,6 +352,7 @@ impl Run {
         Some(RunConfig {
             target,
             children: !self.no_children,
+            threads: self.threads,
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,
@@ -386,8 +390,8 @@ fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> +
     clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
         let found = Label::from_name(&given).filter(|label| wanted.contains(label));
         found.ok_or_else(|| match given.as_str() {
-            "type" | "thread" => format!(
-                "heaptrace records no {given} of an allocation; there are {}",
+            "type" => format!(
+                "heaptrace records no types of allocations; there are {}",
                 names.join(", ")
             ),
             _ => format!("there are {}", names.join(", ")),

@@ -145,6 +145,7 @@ mod tests {
             RunConfig {
                 target: Target::All,
                 children: true,
+                threads: false,
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn run_options() {
         let config = run(
-            "heaptrace record --exact --duration 1h30m --interval 500ms --max-stack-depth 16 \
+            "heaptrace record --exact --threads --duration 1h30m --interval 500ms --max-stack-depth 16 \
                           --max-live 1000 --ring-size 512K --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
         assert_eq!(config.ring_size, 512 << 10);
         assert_eq!(config.probes, Probes::Empty);
-        assert!(config.verbose);
+        assert!(config.verbose && config.threads);
     }
 
     /// Check the commands that read a data file, and the names of the files they use by default.
@@ -250,7 +251,7 @@ mod tests {
             };
             assert_eq!(by, Some(label));
             let graph = parsed(&format!("heaptrace flamegraph --by {}", label.name()));
-            assert_eq!(graph.is_ok(), label.is_of_process(), "{label:?}");
+            assert_eq!(graph.is_ok(), !label.is_of_stack(), "{label:?}");
         }
         for command in ["report", "flamegraph", "pprof"] {
             let line = format!("heaptrace {command} --filter function=a=b --filter pid=7 x");
@@ -265,7 +266,6 @@ mod tests {
         }
         for (options, reason) in [
             ("--by type", "records no type"),
-            ("--by thread", "records no thread"),
             ("--by colour", "there are stack, function"),
             ("--filter main", "function=main"),
             ("--filter type=x", "no key"),

@@ -11,11 +11,12 @@ mod processes;
 mod spaces;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod update;
 
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use update::{
     Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use heaptrace_common::wire::{BlockKey, ProcessBegin};
 
-use super::update::{Process, ProcessId, SiteId, StackId};
+use super::update::{Process, ProcessId, SiteId, StackId, ThreadNameId};
 
 /// A block that was allocated and not freed.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
     pub(super) blocks: HashMap<u64, Block>,
-    pub(super) sites: HashMap<StackId, SiteId>,
+    pub(super) sites: HashMap<(StackId, Option<ThreadNameId>), SiteId>,
     pub(super) is_changed: bool,
 }
 

@@ -32,6 +32,10 @@ pub struct ProcessId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u32);
 
+/// Index of a thread's name in the run's table of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadNameId(pub u32);
+
 /// A file (or the kernel's own vDSO) that was mapped executable into a traced process.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
@@ -138,13 +142,16 @@ pub struct Process {
     pub allocators: Vec<Allocator>,
 }
 
-/// Everything that one stack in one process allocated.
+/// Everything that one stack in one process allocated; in the threads of one name, where these are
+/// kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The process.
     pub process: ProcessId,
     /// The stack.
     pub stack: StackId,
+    /// Name of the thread, where it is asked for and known.
+    pub thread: Option<ThreadNameId>,
     /// Its counters.
     pub totals: Totals,
 }
@@ -186,6 +193,8 @@ pub struct Update {
     pub locations: Vec<Location>,
     /// New stacks.
     pub stacks: Vec<Stack>,
+    /// New names of threads; raw, to be escaped by every output.
+    pub threads: Vec<String>,
     /// Changed processes, whole.
     pub processes: Vec<(ProcessId, Process)>,
     /// Changed sites, whole.

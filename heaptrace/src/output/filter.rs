@@ -88,9 +88,14 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     if filters.is_empty() {
         return profile;
     }
-    let (of_processes, of_frames): (Vec<_>, Vec<_>) = filters
+    let (of_frames, of_callers): (Vec<_>, Vec<_>) = filters
         .iter()
-        .partition(|filter| filter.label.is_of_process());
+        .partition(|filter| filter.label.is_of_stack());
+    let (of_threads, of_processes): (Vec<_>, Vec<_>) = of_callers
+        .into_iter()
+        .partition(|filter| filter.label == Label::Thread);
+    // Of some sites of a process, that is, and not of others.
+    let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty();
     let takes = |process: &Process| of_processes.iter().all(|it| it.takes_process(process));
     let mut kept: Vec<bool> = profile.processes.iter().map(takes).collect();
     let mut places = Places::new(&profile, symbols, &of_frames);
@@ -98,10 +103,17 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
         .sites
         .iter()
         .filter(|site| kept.get(site.process.0 as usize) == Some(&true))
+        .filter(|site| {
+            let name = site
+                .thread
+                .and_then(|id| profile.threads.get(id.0 as usize));
+            let is = |it: &&Filter| name.is_some_and(|name| it.glob.matches(name));
+            of_threads.iter().all(is)
+        })
         .filter(|site| places.pass(site.stack))
         .copied()
         .collect();
-    if !of_frames.is_empty() {
+    if is_of_sites {
         let with_sites: HashSet<_> = sites.iter().map(|site| site.process.0 as usize).collect();
         for (index, kept) in kept.iter_mut().enumerate() {
             *kept &= with_sites.contains(&index);
@@ -131,7 +143,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
         }
     }
     // Without some of its sites, a process has no highest point of its own that is known.
-    if !of_frames.is_empty() {
+    if is_of_sites {
         for (process, totals) in processes.iter_mut().zip(of_process) {
             process.totals = totals;
         }

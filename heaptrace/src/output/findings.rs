@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Filter, Grouping, Metric};
+use super::{Filter, Grouping, Label, Metric};
 use crate::join::{Completeness, LocationId, Module, Process, Site, StackId};
 use crate::profile::{Profile, Symbols};
 use crate::text;
@@ -80,6 +80,20 @@ impl<'a> Findings<'a> {
     /// The process of a site.
     pub(super) fn process(&self, site: &Site) -> Option<&'a Process> {
         self.profile.processes.get(site.process.0 as usize)
+    }
+
+    /// The name of a site's thread, where it was recorded.
+    pub(super) fn thread(&self, site: &Site) -> Option<&'a str> {
+        let name = self.profile.threads.get(site.thread?.0 as usize)?;
+        Some(name.as_str())
+    }
+
+    /// The name of whoever called: a thread, a process, or where that one belongs.
+    pub(super) fn caller(&self, site: &Site, label: Label) -> Option<String> {
+        match label {
+            Label::Thread => self.thread(site).map(ToOwned::to_owned),
+            label => label.of_process(self.process(site)?),
+        }
     }
 
     /// The code addresses of a stack, innermost first.

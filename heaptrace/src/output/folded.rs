@@ -15,9 +15,9 @@ pub(super) fn stacks(
     metric: Metric,
 ) -> Result<Vec<(Vec<String>, u64)>, OutputError> {
     let several = findings.profile.processes.len() > 1;
-    // Of processes only; a stack has no one function that could be its root.
+    // Of who calls; a stack has no one function that could be its root.
     let root = findings.grouping.map(|grouping| grouping.by);
-    let root = root.filter(|label| label.is_of_process());
+    let root = root.filter(|label| !label.is_of_stack());
     let mut stacks = BTreeMap::<Vec<String>, u64>::new();
     let mut sum = 0u64;
     for (site, value) in findings.sites_by(metric) {
@@ -30,17 +30,18 @@ pub(super) fn stacks(
         if frames.is_empty() {
             frames.push("[no stack]".to_owned());
         }
-        if let Some(process) = findings.process(site) {
-            let name = match root {
-                Some(label) => Some(match label.of_process(process) {
-                    Some(name) => text::escape(&name).into_owned(),
-                    None => label.none().to_owned(),
-                }),
-                None => several.then(|| process_label(process)),
-            };
-            if let Some(name) = name {
-                frames.insert(0, frame_name(&name));
+        let first = match root {
+            Some(label) => Some(match findings.caller(site, label) {
+                Some(name) => text::escape(&name).into_owned(),
+                None => label.none().to_owned(),
+            }),
+            None => {
+                let process = findings.process(site).filter(|_| several);
+                process.map(process_label)
             }
+        };
+        if let Some(name) = first {
+            frames.insert(0, frame_name(&name));
         }
         // Only a crafted file gets there; a drawing of it would be of numbers that are none.
         sum = sum

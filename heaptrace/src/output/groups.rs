@@ -83,9 +83,8 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn add(&mut self, index: usize, site: &Site) {
-        if self.by.is_of_process() {
-            let process = self.findings.process(site);
-            let name = process.and_then(|process| self.by.of_process(process));
+        if !self.by.is_of_stack() {
+            let name = self.findings.caller(site, self.by);
             let id = self.id(name.unwrap_or_else(|| self.by.none().to_owned()), None);
             return self.count(id, index, site, true);
         }
@@ -153,7 +152,7 @@ impl Builder<'_> {
         let next = self.groups.len();
         let id = *self.ids.entry((name.clone(), stack)).or_insert(next);
         if id == next {
-            let is_whole = self.by.is_of_process() || self.by == Label::Stack;
+            let is_whole = !self.by.is_of_stack() || self.by == Label::Stack;
             self.groups.push(Group {
                 name,
                 stack,

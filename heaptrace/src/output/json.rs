@@ -152,6 +152,8 @@ struct Site<'a> {
     totals: SiteTotals,
     stack: Vec<Frame<'a>>,
     stack_end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -255,6 +257,7 @@ fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
             },
             stack: stack(findings, site.stack),
             stack_end: findings.completeness(site.stack).1,
+            thread: findings.thread(site),
         })
         .collect()
 }

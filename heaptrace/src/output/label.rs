@@ -19,6 +19,8 @@ pub enum Label {
     Line,
     /// A file with code on it.
     Module,
+    /// The name of the thread, where it was recorded.
+    Thread,
     /// The name of the process: all that are called alike.
     Process,
     /// One process, by its id.
@@ -33,11 +35,12 @@ pub enum Label {
 
 impl Label {
     /// Every kind, in the order in which help texts name them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Stack,
         Self::Function,
         Self::Line,
         Self::Module,
+        Self::Thread,
         Self::Process,
         Self::Pid,
         Self::Cgroup,
@@ -52,6 +55,7 @@ impl Label {
             Self::Function => "function",
             Self::Line => "line",
             Self::Module => "module",
+            Self::Thread => "thread",
             Self::Process => "process",
             Self::Pid => "pid",
             Self::Cgroup => "cgroup",
@@ -65,9 +69,9 @@ impl Label {
         Self::ALL.into_iter().find(|label| label.name() == name)
     }
 
-    /// Whether it is of the process, and so one name for all of a stack.
-    pub fn is_of_process(self) -> bool {
-        !matches!(
+    /// Whether it is of the frames of a stack, and not of who calls.
+    pub fn is_of_stack(self) -> bool {
+        matches!(
             self,
             Self::Stack | Self::Function | Self::Line | Self::Module
         )
@@ -80,6 +84,7 @@ impl Label {
             Self::Function => "functions",
             Self::Line => "lines",
             Self::Module => "modules",
+            Self::Thread => "thread names",
             Self::Process => "process names",
             Self::Pid => "processes",
             Self::Cgroup => "control groups",
@@ -93,6 +98,7 @@ impl Label {
         match self {
             Self::Container => "[no container]",
             Self::Unit => "[no unit]",
+            Self::Thread => "[no thread recorded]",
             Self::Cgroup => "[unknown]",
             _ => "[no name]",
         }
@@ -109,7 +115,7 @@ impl Label {
                 format!("{} {}", container.runtime, container.short())
             }
             Self::Unit => Place::of(&process.cgroup).unit?,
-            Self::Stack | Self::Function | Self::Line | Self::Module => return None,
+            Self::Stack | Self::Function | Self::Line | Self::Module | Self::Thread => return None,
         };
         Some(name).filter(|name| !name.is_empty())
     }
@@ -152,13 +158,14 @@ mod tests {
         let found = Label::ALL.map(|label| {
             assert_eq!(Label::from_name(label.name()), Some(label));
             let name = label.of_process(&process);
-            assert_eq!(name.is_some(), label.is_of_process(), "{label:?}");
+            let is_of_process = !label.is_of_stack() && label != Label::Thread;
+            assert_eq!(name.is_some(), is_of_process, "{label:?}");
             name.unwrap_or_default()
         });
         let cgroup = process.cgroup.as_str();
         let unit = &cgroup["/system.slice/".len()..];
         let names = ["sh", "sh (7)", cgroup, "docker a1a1a1a1a1a1", unit];
-        assert_eq!(found[4..], names);
+        assert_eq!(found[5..], names);
         assert_eq!(Label::from_name("type"), None);
     }
 

@@ -123,8 +123,8 @@ impl Builder<'_> {
                 str: 0,
                 num: process.pid.into(),
             });
-            for kind in [By::Process, By::Cgroup, By::Container, By::Unit] {
-                if let Some(name) = kind.of_process(process) {
+            for kind in [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit] {
+                if let Some(name) = self.findings.caller(site, kind) {
                     label.push(Label {
                         key: self.string(kind.name()),
                         str: self.string(&text::escape(&name)),

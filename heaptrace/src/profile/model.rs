@@ -66,6 +66,8 @@ pub struct Profile {
     pub locations: Vec<Location>,
     /// Call stacks.
     pub stacks: Vec<Stack>,
+    /// Names of threads.
+    pub threads: Vec<String>,
     /// Processes.
     pub processes: Vec<Process>,
     /// Allocation sites.
@@ -113,6 +115,7 @@ impl Profile {
             modules: Vec::new(),
             locations: Vec::new(),
             stacks: Vec::new(),
+            threads: Vec::new(),
             processes: Vec::new(),
             sites: Vec::new(),
             totals: Totals::default(),
@@ -127,6 +130,7 @@ impl Profile {
             modules: self.modules.clone(),
             locations: self.locations.clone(),
             stacks: self.stacks.clone(),
+            threads: self.threads.clone(),
             processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
             sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
             totals: self.totals,
@@ -152,12 +156,16 @@ impl Profile {
             }
         }
         self.stacks.extend(update.stacks);
+        self.threads.extend(update.threads);
         for (id, process) in update.processes {
             upsert(&mut self.processes, "process", id.0, process)?;
         }
         for (id, site) in update.sites {
             in_table("site", "process", site.process.0, self.processes.len())?;
             in_table("site", "stack", site.stack.0, self.stacks.len())?;
+            if let Some(thread) = site.thread {
+                in_table("site", "thread", thread.0, self.threads.len())?;
+            }
             upsert(&mut self.sites, "site", id.0, site)?;
         }
         self.totals = update.totals;

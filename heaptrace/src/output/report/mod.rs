@@ -216,9 +216,11 @@ impl<'a, 'o> Report<'a, 'o> {
             }
             _ => String::new(),
         };
+        let thread = self.findings.thread(site).map(escape);
+        let thread = thread.map_or_else(String::new, |name| format!("  by thread {name}"));
         writeln!(
             self.out,
-            "{rank:>3}. {}  {}{process}",
+            "{rank:>3}. {}  {}{process}{thread}",
             self.style.number(&value),
             site_totals(&site.totals)
         )?;

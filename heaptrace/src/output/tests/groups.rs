@@ -1,7 +1,7 @@
 //! Groups and filters, on the same profile.
 
 use super::{assert_printable, sample, snapshot, text};
-use crate::join::{ProcessId, Totals};
+use crate::join::{ProcessId, ThreadNameId, Totals};
 use crate::output::groups::{Group, add, groups};
 use crate::output::{
     Filter, Findings, Format, Grouping, Label, Metric, ReportOptions, folded, select,
@@ -107,6 +107,41 @@ fn processes() {
     );
     assert_eq!(names(Label::Unit)[1].0, format!("docker-{id}.scope"));
     assert_eq!(names(Label::Cgroup)[0].0, "/user.slice/app\u{1b}.scope");
+}
+
+/// Check that threads which were kept apart have groups of their own, in processes of all names, can
+/// be asked for, and are told of in every format.
+#[test]
+fn threads() {
+    let mut profile = sample::profile();
+    profile.threads = vec!["main".to_owned(), "io\u{1b}1".to_owned()];
+    profile.sites[0].thread = Some(ThreadNameId(1));
+    profile.sites[1].thread = Some(ThreadNameId(1));
+    profile.sites[2].thread = Some(ThreadNameId(0));
+    let groups = found(&profile, by(Label::Thread));
+    let names: Vec<_> = groups
+        .iter()
+        .map(|it| (it.name.as_str(), it.totals.live_bytes))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("io\u{1b}1", 100_640),
+            ("main", 20_000),
+            ("[no thread recorded]", 5)
+        ]
+    );
+    let symbols = sample::symbols();
+    let io = select(profile, &symbols, &filters(&["thread=io*", "pid=41"]));
+    assert_eq!((io.sites.len(), io.processes.len()), (1, 1));
+    assert_eq!(io.processes[0].totals.live_bytes, 100_000);
+    let findings = Findings::new(&io, &symbols);
+    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    assert!(report.contains("by thread io\\x1b1"), "{report}");
+    assert_printable(&report);
+    assert!(text(&Format::Json, &findings).contains(r#""thread":"io\u001b1""#));
+    let pprof = crate::output::pprof::build(&findings);
+    assert!(pprof.string_table.iter().any(|text| text == "thread"));
 }
 
 /// Check that one stack in several processes is one group, and how many groups are wanted.

@@ -59,6 +59,7 @@ pub(super) fn profile() -> Profile {
     let site = |process, stack, totals| Site {
         process: ProcessId(process),
         stack: StackId(stack),
+        thread: None,
         totals,
     };
     let mut recursion = vec![2];
@@ -104,6 +105,7 @@ pub(super) fn profile() -> Profile {
             stack(&[5], Completeness::Broken),
             stack(&[6, 7], Completeness::Complete),
         ],
+        threads: Vec::new(),
         processes: vec![
             process(41, "server", totals(1_300, 1_000, 120), false),
             process(42, EVIL, totals(10, 64, 10), true),

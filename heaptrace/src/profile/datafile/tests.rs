@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::join::{
     Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };
 use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -61,6 +61,7 @@ fn update(n: u32) -> Update {
                 _ => Completeness::Broken,
             },
         }],
+        threads: vec![format!("worker\x1b{n}")],
         processes: vec![(
             ProcessId(0),
             Process {
@@ -85,6 +86,7 @@ fn update(n: u32) -> Update {
             Site {
                 process: ProcessId(0),
                 stack: StackId(n),
+                thread: (n > 0).then_some(ThreadNameId(n)),
                 totals: totals(n.into()),
             },
         )],
@@ -276,6 +278,7 @@ fn whole_but_senseless() {
                 Site {
                     process: ProcessId(9),
                     stack: StackId(0),
+                    thread: None,
                     totals: Totals::default(),
                 },
             )],
