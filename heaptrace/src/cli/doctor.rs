@@ -81,9 +81,11 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
         let path = text::escape(&allocator.path);
         for kind in allocator.kinds() {
             writeln!(out, "  {kind} in {path}, probed at")?;
-            for place in allocator.places.iter().filter(|it| it.kind == kind) {
+            let placed = allocator.places.iter().zip(allocator.placements());
+            for (place, placement) in placed.filter(|(place, _)| place.kind == kind) {
                 let names: Vec<_> = place.names.iter().map(|name| text::escape(name)).collect();
-                writeln!(out, "    {:#x}  {}", place.offset, names.join(", "))?;
+                let names = names.join(", ");
+                writeln!(out, "    {names}  {:#x}{placement}", place.offset)?;
             }
         }
         if !allocator.rets.is_empty() {

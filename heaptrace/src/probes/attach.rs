@@ -105,19 +105,16 @@ impl Probes {
             ProbeKind::Full => name,
             ProbeKind::Empty => "empty_entry",
         };
-        let entries = allocator
-            .places
-            .iter()
-            .map(|place| (place, full(place.hook.entry), false));
+        let placements = allocator.placements();
+        let placed = || allocator.places.iter().zip(&placements);
+        let entries = placed().map(|placed| (placed, full(placed.0.hook.entry), false));
         let returned = match self.kind {
             ProbeKind::Full => RETURN_PROGRAM,
             ProbeKind::Empty => "empty_return",
         };
-        let returns = allocator
-            .places
-            .iter()
-            .filter(|place| place.hook.on_return == OnReturn::Probed);
-        let returns = returns.map(|place| (place, returned, true));
+        let returns = placed()
+            .filter(|(place, _)| place.hook.on_return == OnReturn::Probed)
+            .map(|placed| (placed, returned, true));
         // Returns first: an entry whose return is not probed would leave its call pending.
         let ret_program = self.program(program, full(RET_PROGRAM))?;
         for offset in &allocator.rets {
@@ -132,11 +129,11 @@ impl Probes {
         // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
         // was missed is a leak.
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|(place, ..)| place.hook.on_return != OnReturn::Ignored);
-        for (place, name, is_return) in returns.chain(entries) {
+        entries.sort_by_key(|((place, _), ..)| place.hook.on_return != OnReturn::Ignored);
+        for ((place, placement), name, is_return) in returns.chain(entries) {
             let event = self
                 .definitions
-                .define(&allocator.file, place.offset, is_return)
+                .define(&allocator.file, place.offset + placement.offset, is_return)
                 .with_context(|| {
                     format!(
                         "can't define a probe on {} in {}",
@@ -145,7 +142,12 @@ impl Probes {
                     )
                 })?;
             let program = self.program(program, name)?;
-            self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
+            let cookie = cookie::pack(
+                place.reach.0.saturating_add(placement.offset),
+                place.reach.1.saturating_sub(placement.offset),
+                placement.registers,
+            );
+            self.link(event, &program, cookie)
                 .with_context(|| format!("can't probe {}", allocator.path))?;
             events.push(event);
         }

@@ -10,5 +10,6 @@ pub mod image;
 pub mod launch;
 pub mod machine;
 pub mod maps;
+pub mod placement;
 pub mod program;
 pub mod tracefs;

@@ -89,6 +89,17 @@ pub fn of_process(
     Ok(found)
 }
 
+/// What is in a file, taken for an allocator by the names of its functions, whatever it is.
+pub fn of_file(path: &Path) -> std::io::Result<Found> {
+    let mut found = Found::default();
+    let search = Search {
+        root: Some(Path::new("/")),
+        named: Some(""),
+    };
+    found.look(File::open(path)?, path.display().to_string(), search);
+    Ok(found)
+}
+
 /// What is in a file that a process has just mapped.
 pub fn of_mapped(pid: u32, file: File, path: String, named: &[NamedAllocator]) -> Found {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();

@@ -311,6 +311,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 Some(Place {
                     offset,
                     size: Some(function.size).filter(|size| *size > 0),
+                    room: segment.1,
                     reach,
                     hook: function.hook,
                     names: function.names,

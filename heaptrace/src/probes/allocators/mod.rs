@@ -16,6 +16,6 @@ mod symbols;
 mod tests;
 
 pub use find::{
-    Effort, Found, files_of_command, may_be_allocator, of_command, of_mapped, of_process,
+    Effort, Found, files_of_command, may_be_allocator, of_command, of_file, of_mapped, of_process,
 };
 pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, RETURN_PROGRAM, Unprobed};

@@ -6,6 +6,8 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
+use crate::probes::placement::{Needs, Placement, Placer};
+
 /// A file is the same file whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
@@ -60,6 +62,8 @@ pub struct Place {
     pub offset: u64,
     /// Size of the function, if its symbol tells.
     pub size: Option<u64>,
+    /// Bytes of code that the file has from it on.
+    pub room: u64,
     /// How far the allocator's code reaches before and behind it.
     pub reach: (u64, u64),
     /// The programs.
@@ -97,6 +101,17 @@ impl Allocator {
             }
         }
         kinds
+    }
+
+    /// Where each probe really goes, in the order of the places.
+    pub fn placements(&self) -> Vec<Placement> {
+        let placer = Placer::new(&self.file);
+        let place = |place: &Place| {
+            let others = self.places.iter().map(|other| other.offset);
+            let needs = Needs::of(place.hook.entry);
+            placer.place(place.offset, place.size, place.room, others, needs)
+        };
+        self.places.iter().map(place).collect()
     }
 
     /// Names of the functions of an allocator that are probed.
