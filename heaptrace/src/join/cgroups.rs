@@ -111,7 +111,7 @@ fn choose(text: &str) -> &str {
         let named = |name: &&str| controllers.split(',').any(|it| it == *name);
         TELLING
             .iter()
-            .position(|name| named(&name))
+            .position(named)
             .unwrap_or(TELLING.len())
     };
     let divided = lines()
