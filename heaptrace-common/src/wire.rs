@@ -202,6 +202,14 @@ pub struct FileKey {
     pub device: u64,
 }
 
+impl FileKey {
+    /// Stands for the kernel's vDSO, which is no file but has code. No device has such a number.
+    pub const VDSO: Self = Self {
+        inode: 1,
+        device: u64::MAX,
+    };
+}
+
 /// Value of the table map: where the unwind table of a file stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

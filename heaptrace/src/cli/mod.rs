@@ -12,6 +12,7 @@ mod logging;
 mod message;
 mod naming;
 mod parse;
+mod placements;
 mod record;
 mod report;
 mod rotation;
@@ -102,6 +103,11 @@ pub enum Action {
     },
     /// Look at the machine.
     Doctor,
+    /// Say where probes go.
+    Placements {
+        /// Files of allocators.
+        files: Vec<PathBuf>,
+    },
 }
 
 /// A data file, and what of it is looked at.
@@ -185,6 +191,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         } => convert::flamegraph(&input, &output, metric, by),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
         Action::Doctor => doctor::run(color),
+        Action::Placements { files } => placements::run(&files),
     }
 }
 
