@@ -170,9 +170,10 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
-    /// What to put together: function, line and module count what the innermost frame allocates, and
-    /// beside it what its stacks do; process is all processes of one name, pid each [default: each
-    /// stack of each process]
+    /// Put together what has a name in common. KEY is stack, function, line, module, thread, process,
+    /// pid, cgroup, container or unit. Functions, lines and modules show what they allocate
+    /// themselves, and beside it what is allocated anywhere below them; process is all processes of
+    /// one name, pid each of them [default: each stack of each process]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
     /// List the snapshots that are in the file, instead
@@ -184,7 +185,8 @@ struct Report {
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
-    /// What stands at the root of the graph [default: each process, where there are several]
+    /// What stands at the root of the graph: thread, process, pid, cgroup, container or unit
+    /// [default: each process, where there are several]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
     by: Option<Label>,
     /// The SVG file to write; - for standard output
@@ -226,7 +228,7 @@ struct Ranking {
     /// What to rank by
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
-    /// How many stacks to show [default: 10; all in json]
+    /// How many stacks, or groups, to show [default: 10; all in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
 }
