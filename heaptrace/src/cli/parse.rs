@@ -151,6 +151,7 @@ mod tests {
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
                 max_live: RunConfig::DEFAULT_MAX_LIVE,
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
+                allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -238,7 +239,12 @@ mod tests {
                 output: "-".into(),
             }
         );
-        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+        let doctor = |pids| Action::Doctor {
+            pids,
+            allocators: Vec::new(),
+        };
+        assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
+        assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
     /// Check what groups and filters every offline command takes, and what is said of others.
