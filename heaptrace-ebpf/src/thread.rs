@@ -13,7 +13,7 @@ use crate::{
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
-    process, stack,
+    process, sample, stack,
 };
 
 /// The page that the kernel maps for returns from probed functions: it takes the highest page
@@ -75,7 +75,8 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
             count(Counter::NestedCalls);
             return None;
         }
-        if sp != state.sp {
+        // Where not all calls are recorded, a tail call does not come here.
+        if sp != state.sp || sample::is_partial() {
             count(Counter::AbandonedCalls);
             abandon(state);
         } else {
@@ -96,11 +97,20 @@ pub fn pend(
     call: u32,
     size: u64,
     pointer: u64,
+    mean: u64,
 ) {
     if state.sp != sp {
         state.sp = sp;
-        stack::take(ctx, sp, &mut state.stack, &mut state.walk);
+        if mean != 0 {
+            stack::take(ctx, sp, &mut state.stack, &mut state.walk);
+            if sample::is_partial() && sample::is_inside(ctx, state) {
+                count(Counter::NestedCalls);
+                state.sp = 0;
+                return;
+            }
+        }
     }
+    state.mean = mean;
     state.call = call;
     state.size = size;
     state.pointer = pointer;
@@ -127,16 +137,26 @@ fn give_back(state: &mut ThreadState) {
 /// what lies deeper in the stack is no proof, where the other was left by longjmp.
 #[inline(always)]
 pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
-    // SAFETY: the helpers check what they are given; the kernel passes valid registers.
-    let (reach, here, caller) = unsafe {
-        (
-            bpf_get_attach_cookie(ctx.regs.cast()),
-            (*ctx.regs).rip,
-            bpf_probe_read_user(sp as *const u64).unwrap_or(0),
-        )
-    };
+    // SAFETY: the helper checks the address.
+    is_own(
+        ctx,
+        unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0),
+    )
+}
+
+/// Whether an address is in the allocator's own file.
+#[inline(always)]
+pub fn is_own(ctx: &ProbeContext, address: u64) -> bool {
+    // SAFETY: the helper checks what it is given; the kernel passes valid registers.
+    let (reach, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
     let (before, behind) = cookie::reach(reach);
-    caller >= here.wrapping_sub(before) && caller < here.wrapping_add(behind)
+    address >= here.wrapping_sub(before) && address < here.wrapping_add(behind)
+}
+
+/// Whether a return address is the kernel's trampoline.
+#[inline(always)]
+pub fn is_trampoline(address: u64) -> bool {
+    address & !0xfff == TRAMPOLINE_PAGE
 }
 
 /// Whether the call that was entered at this stack pointer is still under way, as far as its
@@ -145,7 +165,7 @@ pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
 fn is_pending(sp: u64) -> bool {
     // SAFETY: the helper checks the address.
     match unsafe { bpf_probe_read_user(sp as *const u64) } {
-        Ok(slot) => slot & !0xfff == TRAMPOLINE_PAGE,
+        Ok(slot) => is_trampoline(slot),
         Err(_) => true,
     }
 }

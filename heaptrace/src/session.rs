@@ -21,7 +21,7 @@ use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
-use crate::profile::{Mode, RunInfo};
+use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
@@ -171,7 +171,14 @@ fn run_info(config: &RunConfig) -> Result<RunInfo> {
         .context("/proc/sys/kernel/osrelease")?;
     Ok(RunInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        mode: Mode::Exact,
+        mode: match config.sampling.mean {
+            1 => Mode::Exact,
+            mean_bytes => Mode::Sampled { mean_bytes },
+        },
+        sizes: SizeRange {
+            min: config.sampling.min_size,
+            max: config.sampling.max_size,
+        },
         started_unix_ns: started,
         target: config.target.describe(),
         kernel: kernel.trim().to_owned(),

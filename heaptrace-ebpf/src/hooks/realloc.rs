@@ -5,7 +5,7 @@ use heaptrace_common::wire::call;
 
 use super::alloc::{argument, stack_pointer};
 use crate::{
-    live, own_stack,
+    live, own_stack, process, sample,
     thread::{self, Caller},
 };
 
@@ -17,9 +17,15 @@ pub fn realloc_entry(ctx: ProbeContext) -> u32 {
         return 0;
     };
     let sp = stack_pointer(&ctx);
+    let (pointer, size) = (argument(&ctx, 0), argument(&ctx, 1));
+    let mean = match sample::takes(caller, sp, size) {
+        Some(mean) => mean,
+        // The block that it frees may be recorded though the one that it makes is not.
+        None if is_known(caller, pointer) => 0,
+        None => return 0,
+    };
     if let Some(state) = thread::enter(&ctx, caller, sp) {
-        let pointer = argument(&ctx, 0);
-        thread::pend(&ctx, state, sp, call::REALLOC, argument(&ctx, 1), pointer);
+        thread::pend(&ctx, state, sp, call::REALLOC, size, pointer, mean);
         if pointer != 0
             && let Some(block) = live::take(state.process, pointer)
         {
@@ -27,4 +33,11 @@ pub fn realloc_entry(ctx: ProbeContext) -> u32 {
         }
     }
     0
+}
+
+/// Whether a recorded block of the calling process stands at an address.
+#[inline(always)]
+fn is_known(caller: Caller, pointer: u64) -> bool {
+    pointer != 0
+        && process::known(caller.tgid()).is_some_and(|process| live::knows(process, pointer))
 }

@@ -11,13 +11,14 @@ use heaptrace_common::wire::{
 };
 
 use super::addresses::Addresses;
+use super::estimate::{Estimate, Sums};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
 use super::processes::{self, Block, Processes};
 use super::update::{
-    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId, Totals,
-    Update,
+    Allocator, Completeness, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
+    Totals, Update,
 };
 use crate::events::record::Event;
 use crate::events::sideband::SideEvent;
@@ -35,8 +36,11 @@ pub struct Joiner {
     /// Samples whose stack is broken off, per reason.
     broken: HashMap<&'static str, u64>,
     peak: Peak,
-    totals: Totals,
+    sums: Sums,
     quality: Quality,
+    /// How often sizes of each class were asked for.
+    sizes: Vec<u64>,
+    rates: Vec<RateChange>,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
 }
@@ -44,6 +48,7 @@ pub struct Joiner {
 #[derive(Clone, Copy, Debug)]
 struct SiteState {
     site: Site,
+    sums: Sums,
     is_changed: bool,
 }
 
@@ -59,7 +64,9 @@ impl Joiner {
             changed_sites: Vec::new(),
             broken: HashMap::new(),
             peak: Peak::default(),
-            totals: Totals::default(),
+            sums: Sums::default(),
+            sizes: Vec::new(),
+            rates: Vec::new(),
             quality: Quality {
                 lost: ["unjoined", "swept_live"]
                     .map(|it| (it.to_owned(), 0))
@@ -154,20 +161,17 @@ impl Joiner {
                     site,
                     address: event.address,
                     size: event.size,
+                    mean: event.mean,
                 },
             );
         }
-        self.count(process, site, |totals| {
-            totals.allocations += 1;
-            totals.allocated_bytes += event.size;
-            totals.live_allocations += 1;
-            totals.live_bytes += event.size;
-        });
-        self.peak.grow(site.0, event.size);
-        self.totals.peak_live_bytes = self.peak.highest();
-        if let Some(entry) = self.processes.change(process) {
-            let totals = &mut entry.record.totals;
-            totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
+        let estimate = Estimate::of(event.size, event.mean);
+        self.count(process, site, |sums| sums.allocated(estimate));
+        self.peak.grow(site.0, estimate);
+        if let Some(entry) = self.processes.change(process)
+            && entry.peak.is_below(entry.sums.live())
+        {
+            entry.peak = *entry.sums.live();
         }
     }
 
@@ -183,24 +187,20 @@ impl Joiner {
         else {
             return;
         };
-        self.count(process, block.site, |totals| {
-            totals.frees += 1;
-            totals.freed_bytes += block.size;
-            totals.live_allocations = totals.live_allocations.saturating_sub(1);
-            totals.live_bytes = totals.live_bytes.saturating_sub(block.size);
-            totals.temporary_allocations += u64::from(temporary);
-        });
-        self.peak.shrink(block.site.0, block.size);
+        // What it added, whatever the rate is by now.
+        let estimate = Estimate::of(block.size, block.mean);
+        self.count(process, block.site, |sums| sums.freed(estimate, temporary));
+        self.peak.shrink(block.site.0, estimate);
     }
 
     /// Changes the counters of a site, of its process and of the run alike.
-    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Totals)) {
-        change(&mut self.totals);
+    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+        change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
-            change(&mut entry.record.totals);
+            change(&mut entry.sums);
         }
         if let Some(state) = self.sites.get_mut(site.0 as usize) {
-            change(&mut state.site.totals);
+            change(&mut state.sums);
             if !state.is_changed {
                 state.is_changed = true;
                 self.changed_sites.push(site);
@@ -224,6 +224,7 @@ impl Joiner {
                     stack,
                     totals: Totals::default(),
                 },
+                sums: Sums::default(),
                 is_changed: false,
             });
         }
@@ -312,6 +313,11 @@ impl Joiner {
         self.quality.noted.insert(kind.to_owned(), count);
     }
 
+    /// Takes in how often sizes of each class were asked for.
+    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.sizes = sizes;
+    }
+
     /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
@@ -336,7 +342,7 @@ impl Joiner {
             .filter_map(|id| {
                 let state = self.sites.get_mut(id.0 as usize)?;
                 state.is_changed = false;
-                state.site.totals.peak_live_bytes = self.peak.at_peak(id.0);
+                state.site.totals = state.sums.totals(&self.peak.at_peak(id.0));
                 Some((id, state.site))
             })
             .collect();
@@ -353,7 +359,9 @@ impl Joiner {
             stacks: self.stacks.take_new(),
             processes: self.processes.take_changed(),
             sites,
-            totals: self.totals,
+            sizes: self.sizes.clone(),
+            rates: std::mem::take(&mut self.rates),
+            totals: self.sums.totals(self.peak.highest()),
             quality: self.quality.clone(),
         }
     }

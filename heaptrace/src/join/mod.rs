@@ -1,6 +1,7 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod estimate;
 mod interner;
 mod joiner;
 mod modules;
@@ -14,6 +15,6 @@ mod update;
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use update::{
-    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
+    Quality, RateChange, Site, SiteId, Stack, StackId, Totals, Update,
 };

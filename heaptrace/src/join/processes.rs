@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use heaptrace_common::wire::{BlockKey, ProcessBegin};
 
+use super::estimate::{Estimate, Sums};
 use super::update::{Process, ProcessId, SiteId, StackId};
 
 /// A block that was allocated and not freed.
@@ -14,6 +15,8 @@ pub(super) struct Block {
     pub(super) site: SiteId,
     pub(super) address: u64,
     pub(super) size: u64,
+    /// Mean that it was sampled at.
+    pub(super) mean: u64,
 }
 
 /// A process and what belongs to it.
@@ -21,6 +24,8 @@ pub(super) struct Block {
 pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
+    pub(super) sums: Sums,
+    pub(super) peak: Estimate,
     pub(super) blocks: HashMap<u64, Block>,
     pub(super) sites: HashMap<StackId, SiteId>,
     pub(super) is_changed: bool,
@@ -52,6 +57,8 @@ impl Processes {
         self.entries.push(Entry {
             serial: event.process,
             record,
+            sums: Sums::default(),
+            peak: Estimate::default(),
             blocks: HashMap::new(),
             sites: HashMap::new(),
             is_changed: true,
@@ -101,6 +108,7 @@ impl Processes {
             .filter_map(|id| {
                 let entry = self.entries.get_mut(id.0 as usize)?;
                 entry.is_changed = false;
+                entry.record.totals = entry.sums.totals(&entry.peak);
                 Some((id, entry.record.clone()))
             })
             .collect()

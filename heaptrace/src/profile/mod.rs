@@ -6,5 +6,5 @@ mod symbols;
 mod wire;
 
 pub use datafile::{DataFileError, DataFileWriter, Recording, create_private, read, read_from};
-pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo};
+pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange};
 pub use symbols::{Frame, StringId, Symbols};
