@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build_ebpf, check, run, test, vm};
+use xtask::{accuracy, bench, build_ebpf, check, run, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -25,6 +25,8 @@ enum Task {
     Check,
     /// Build the kernel object from source into heaptrace/bpf/.
     BuildEbpf(build_ebpf::Args),
+    /// Measure how far samples are from the truth, and write docs/accuracy.md.
+    Accuracy(accuracy::Args),
     /// Measure what tracing costs, and write docs/benchmarks.md.
     Bench(bench::Args),
     /// Trace the fixtures on other kernels, in emulated machines.
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Check => check::run(),
         Task::BuildEbpf(args) => build_ebpf::run(&args),
+        Task::Accuracy(args) => accuracy::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
