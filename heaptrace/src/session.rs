@@ -4,6 +4,7 @@
 
 mod drain;
 mod kin;
+mod rate;
 mod stop;
 mod targets;
 
@@ -11,10 +12,11 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use heaptrace_common::sampling;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::RunConfig;
-use crate::join::{Joiner, OpenFiles, Update};
+use crate::join::{Joiner, OpenFiles, RateChange, Update};
 use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::guardian::Guardian;
@@ -110,6 +112,10 @@ async fn trace(
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut ticks = tokio::time::interval(SIDEBAND_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut rates = tokio::time::interval(rate::TICK);
+    rates.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut control = config.sampling.max_per_second.map(rate::Control::new);
+    let mut looked = begin;
     let mut failure = None;
     let stop = loop {
         tokio::select! {
@@ -120,6 +126,13 @@ async fn trace(
                 if let Err(error) = observer.update(update, joiner.files()) {
                     failure = Some(error);
                     break Stop::Failed;
+                }
+            }
+            _ = rates.tick(), if control.is_some() => {
+                let sampled = joiner.take_sampled();
+                let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
+                for change in control.iter_mut().flat_map(|it| it.tick(since, &sampled)) {
+                    set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
                 }
             }
             _ = ticks.tick() => drain.pass(&mut joiner),
@@ -161,6 +174,27 @@ async fn trace(
         files: joiner.into_files(),
         notes,
     })
+}
+
+/// Changes the sampling rate of a process, or of all that have none of their own.
+fn set_rate(
+    config: &RunConfig,
+    change: rate::Change,
+    at_ns: u64,
+    program: &mut Program,
+    joiner: &mut Joiner,
+) -> Result<()> {
+    match change.whose {
+        Some((_, pid)) => program.set_shift_of(pid, change.shift)?,
+        None => program.set_shift(change.shift.unwrap_or(0))?,
+    }
+    let shift = change.shift.unwrap_or(change.all);
+    joiner.rate_changed(RateChange {
+        at_ns,
+        process: change.whose.map(|(process, _)| process),
+        mean_bytes: sampling::shifted(config.sampling.mean, shift),
+    });
+    Ok(())
 }
 
 fn run_info(config: &RunConfig) -> Result<RunInfo> {

@@ -15,7 +15,7 @@ use super::estimate::{Estimate, Sums};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
-use super::processes::{self, Block, Processes};
+use super::processes::{self, Block, Processes, Sampled};
 use super::update::{
     Allocator, Completeness, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
     Totals, Update,
@@ -41,9 +41,13 @@ pub struct Joiner {
     /// How often sizes of each class were asked for.
     sizes: Vec<u64>,
     rates: Vec<RateChange>,
+    rate_changes: u32,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
 }
+
+/// Changes of the sampling rate that a run lists at most.
+const MAX_RATE_CHANGES: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct SiteState {
@@ -67,6 +71,7 @@ impl Joiner {
             sums: Sums::default(),
             sizes: Vec::new(),
             rates: Vec::new(),
+            rate_changes: 0,
             quality: Quality {
                 lost: ["unjoined", "swept_live"]
                     .map(|it| (it.to_owned(), 0))
@@ -154,6 +159,7 @@ impl Joiner {
             }
         }
         self.quality.samples += 1;
+        self.processes.sampled(process);
         if let Some(entry) = self.processes.change(process) {
             entry.blocks.insert(
                 event.id,
@@ -311,6 +317,22 @@ impl Joiner {
     /// Takes in how often something happened that cost nothing.
     pub fn set_noted(&mut self, kind: &str, count: u64) {
         self.quality.noted.insert(kind.to_owned(), count);
+    }
+
+    /// The samples that came since the last call, per process.
+    pub fn take_sampled(&mut self) -> Vec<Sampled> {
+        self.processes.take_sampled()
+    }
+
+    /// Takes in that the sampling rate changed.
+    pub fn rate_changed(&mut self, change: RateChange) {
+        if self.rate_changes < MAX_RATE_CHANGES {
+            self.rate_changes += 1;
+            self.rates.push(change);
+        } else {
+            let noted = self.quality.noted.entry("rate_changes_unlisted".to_owned());
+            *noted.or_default() += 1;
+        }
     }
 
     /// Takes in how often sizes of each class were asked for.

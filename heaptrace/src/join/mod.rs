@@ -14,6 +14,7 @@ mod update;
 
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
+pub use processes::Sampled;
 pub use update::{
     Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
     Quality, RateChange, Site, SiteId, Stack, StackId, Totals, Update,

@@ -19,6 +19,21 @@ pub(super) struct Block {
     pub(super) mean: u64,
 }
 
+/// Samples of a process that came since this was asked for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// The process.
+    pub process: ProcessId,
+    /// Its id.
+    pub pid: u32,
+    /// How many came.
+    pub samples: u64,
+    /// Whether none had come before.
+    pub is_new: bool,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
 /// A process and what belongs to it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -29,6 +44,9 @@ pub(super) struct Entry {
     pub(super) blocks: HashMap<u64, Block>,
     pub(super) sites: HashMap<StackId, SiteId>,
     pub(super) is_changed: bool,
+    /// Samples since they were counted last, and whether they ever were.
+    samples: u64,
+    was_counted: bool,
 }
 
 impl Entry {
@@ -49,6 +67,8 @@ pub(super) struct Processes {
     /// Records that go on, by pid.
     running: HashMap<u32, ProcessId>,
     changed: Vec<ProcessId>,
+    /// Those with samples that are not counted yet, or that have ended.
+    sampled: Vec<ProcessId>,
 }
 
 impl Processes {
@@ -62,6 +82,8 @@ impl Processes {
             blocks: HashMap::new(),
             sites: HashMap::new(),
             is_changed: true,
+            samples: 0,
+            was_counted: false,
         });
         self.by_serial.insert(event.process, id);
         self.running.insert(event.tgid, id);
@@ -69,8 +91,38 @@ impl Processes {
         id
     }
 
+    /// A sample came.
+    pub(super) fn sampled(&mut self, id: ProcessId) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.samples += 1;
+            if entry.samples == 1 {
+                self.sampled.push(id);
+            }
+        }
+    }
+
+    /// The samples that came since the last call, and the processes that ended.
+    pub(super) fn take_sampled(&mut self) -> Vec<Sampled> {
+        let mut ids = std::mem::take(&mut self.sampled);
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter()
+            .filter_map(|id| {
+                let entry = self.entries.get_mut(id.0 as usize)?;
+                Some(Sampled {
+                    process: id,
+                    pid: entry.record.pid,
+                    samples: std::mem::take(&mut entry.samples),
+                    is_new: !std::mem::replace(&mut entry.was_counted, true),
+                    ended: entry.record.ended,
+                })
+            })
+            .collect()
+    }
+
     /// A record has ended.
     pub(super) fn ended(&mut self, pid: u32, id: ProcessId) {
+        self.sampled.push(id);
         if self.running.get(&pid) == Some(&id) {
             self.running.remove(&pid);
         }
