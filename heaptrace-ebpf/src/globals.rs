@@ -1,6 +1,7 @@
 //! Constants that the agent sets before it loads the program.
 
 use aya_ebpf::Global;
+use heaptrace_common::limits::DEFAULT_RING_BYTES;
 
 /// Process id of the agent, which is never traced.
 #[unsafe(no_mangle)]
@@ -9,6 +10,10 @@ pub static AGENT_TGID: Global<u32> = Global::new(0);
 /// Most frames of a stack, 1 to `MAX_FRAMES`.
 #[unsafe(no_mangle)]
 pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);
+
+/// From how many bytes on the ring is filling up.
+#[unsafe(no_mangle)]
+pub static RING_CROWDED_BYTES: Global<u32> = Global::new(DEFAULT_RING_BYTES / 8);
 
 /// Seed of the stack hash, drawn for each run so that nobody can prepare a collision.
 #[unsafe(no_mangle)]
@@ -38,6 +43,9 @@ pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 /// `task_struct.group_leader`.
 #[unsafe(no_mangle)]
 pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
+/// `task_struct.comm`.
+#[unsafe(no_mangle)]
+pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
@@ -53,6 +61,12 @@ pub static VMA_PGOFF: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_file`.
 #[unsafe(no_mangle)]
 pub static VMA_FILE: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_mm`.
+#[unsafe(no_mangle)]
+pub static VMA_MM: Global<u32> = Global::new(0);
+/// `mm_struct.context.vdso`.
+#[unsafe(no_mangle)]
+pub static MM_VDSO: Global<u32> = Global::new(0);
 /// `file.f_inode`.
 #[unsafe(no_mangle)]
 pub static FILE_INODE: Global<u32> = Global::new(0);

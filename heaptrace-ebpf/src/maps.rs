@@ -92,6 +92,10 @@ pub static SHIFTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_PROCESSES, 
 #[map]
 pub static SIZES: PerCpuArray<u64> = PerCpuArray::with_max_entries(SIZE_CLASSES, 0);
 
+/// When the agent was last woken, on the monotonic clock.
+#[map]
+pub static LAST_WAKE: Array<u64> = Array::with_max_entries(1, 0);
+
 /// 1 while calls are recorded. Opened when all probes are in place and closed before the first one
 /// goes, so that a run never sees an allocator's one function without the other.
 #[map]

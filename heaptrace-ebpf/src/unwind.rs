@@ -25,11 +25,12 @@ use heaptrace_common::{
 
 use crate::{
     globals::{
-        FILE_INODE, INODE_NUMBER, INODE_SUPER, MAX_STACK_DEPTH, SUPER_DEVICE, VMA_END, VMA_FILE,
-        VMA_PGOFF, VMA_START,
+        FILE_INODE, INODE_NUMBER, INODE_SUPER, MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END,
+        VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES},
     process::read,
+    ring,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
@@ -169,7 +170,7 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     }
     let file = walk.state.mapping.file;
     if file.inode == 0 {
-        // JIT code, and the kernel's own page.
+        // JIT code.
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;
     }
@@ -208,6 +209,9 @@ extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64
                 inode: read::<u64>(inode, INODE_NUMBER.load()),
                 device: u64::from(read::<u32>(superblock, SUPER_DEVICE.load())),
             };
+        } else if mapping.start == read::<u64>(read::<u64>(vma, VMA_MM.load()), MM_VDSO.load()) {
+            mapping.file = FileKey::VDSO;
+            mapping.offset = 0;
         }
     }
     0
@@ -229,7 +233,7 @@ fn request(mapping: &Mapping) {
         .insert(mapping.file, requested, u64::from(BPF_NOEXIST))
         .is_err()
     {
-        event.discard(0);
+        event.discard(ring::QUIETLY);
         return;
     }
     event.write(NeedTable {
@@ -240,7 +244,7 @@ fn request(mapping: &Mapping) {
         end: mapping.end,
         file: mapping.file,
     });
-    event.submit(0);
+    event.submit(ring::AT_ONCE);
 }
 
 /// The rule for an address in the mapping at hand; the empty one where there is none.

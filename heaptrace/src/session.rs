@@ -13,7 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use heaptrace_common::sampling;
-use tokio::time::MissedTickBehavior;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
 use crate::join::{Joiner, OpenFiles, RateChange, Update};
@@ -21,6 +22,7 @@ use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
+use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
@@ -29,8 +31,8 @@ use drain::Drain;
 use kin::{Kin, Listener};
 use stop::{Stop, Stopper};
 
-/// How often the sideband is read where the ring gives no occasion to.
-const SIDEBAND_TICK: Duration = Duration::from_millis(100);
+/// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
@@ -60,6 +62,7 @@ pub struct Finished {
 
 /// Traces as asked, until the targets end, the time is over or a signal comes.
 pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
+    machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
     sys::raise_open_files();
@@ -83,11 +86,15 @@ async fn trace(
 ) -> Result<Finished> {
     // Before anything is attached: Ctrl-C must never leave a target half probed.
     let mut stopper = Stopper::new(config.duration)?;
+    let mut asked = signal(SignalKind::user_defined1()).context("can't listen for signals")?;
     let mut program = Program::load(config)?;
     if config.verbose {
         drain::log(&mut program)?;
     }
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
+    if config.threads {
+        joiner.tell_threads_apart();
+    }
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, drain.loader());
@@ -110,7 +117,7 @@ async fn trace(
     let first = tokio::time::Instant::now() + config.interval;
     let mut updates = tokio::time::interval_at(first, config.interval);
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks = tokio::time::interval(SIDEBAND_TICK);
+    let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut rates = tokio::time::interval(rate::TICK);
     rates.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -120,7 +127,8 @@ async fn trace(
     let stop = loop {
         tokio::select! {
             stop = stopper.wait() => break stop,
-            _ = updates.tick() => {
+            () = due(&mut updates, &mut asked) => {
+                drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
                 if let Err(error) = observer.update(update, joiner.files()) {
@@ -195,6 +203,14 @@ fn set_rate(
         mean_bytes: sampling::shifted(config.sampling.mean, shift),
     });
     Ok(())
+}
+
+/// Waits until an update is due, or until somebody asks for one by SIGUSR1.
+async fn due(updates: &mut Interval, asked: &mut Signal) {
+    tokio::select! {
+        _ = updates.tick() => {}
+        _ = asked.recv() => {}
+    }
 }
 
 fn run_info(config: &RunConfig) -> Result<RunInfo> {

@@ -20,6 +20,12 @@ pub struct Fixture {
 }
 
 impl Fixture {
+    /// The name of its file.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.display().to_string()
+    }
+
     /// A command that runs it, untraced.
     pub fn command(&self) -> Command {
         Command::new(&self.path)
@@ -53,13 +59,75 @@ pub fn c(name: &str) -> Result<Fixture> {
     })
 }
 
-/// A fixture in C without frame pointers, at a level of optimization such as `-O2`.
-pub fn c_optimized(name: &str, level: &str) -> Result<Fixture> {
-    compile_as("c", name, "c", &format!("{name}{level}"), |command| {
+/// A compiler of C and C++, and how much it optimizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler {
+    /// `gcc` or `clang`.
+    pub name: &'static str,
+    /// A level of optimization such as `-O2`.
+    pub level: &'static str,
+}
+
+impl Compiler {
+    /// Every compiler at every level.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ["gcc", "clang"].into_iter().flat_map(|name| {
+            ["-O0", "-O1", "-O2", "-O3"]
+                .into_iter()
+                .map(move |level| Self { name, level })
+        })
+    }
+
+    /// The compiler's name for C++.
+    fn for_cpp(self) -> &'static str {
+        match self.name {
+            "gcc" => "g++",
+            _ => "clang++",
+        }
+    }
+}
+
+/// A fixture in C without frame pointers.
+pub fn c_optimized(name: &str, compiler: Compiler, definitions: &[&str]) -> Result<Fixture> {
+    let Compiler { name: cc, level } = compiler;
+    let output = format!("{name}-{cc}{level}{}", definitions.concat());
+    compile_with(cc, "c", name, "c", &output, |command| {
         command
             .arg("-std=gnu11")
             .args(FLAGS)
+            .args(definitions)
             .args([level, "-fomit-frame-pointer"]);
+    })
+}
+
+/// A fixture in C++ without frame pointers.
+pub fn cpp_optimized(name: &str, compiler: Compiler) -> Result<Fixture> {
+    let output = format!("{name}-{}{}", compiler.name, compiler.level);
+    compile_with(compiler.for_cpp(), "cpp", name, "cpp", &output, |command| {
+        command
+            .arg("-std=gnu++17")
+            .args(FLAGS)
+            .args([compiler.level, "-fomit-frame-pointer"]);
+    })
+}
+
+/// A fixture in Rust as a release build makes it, without frame pointers.
+pub fn rust_optimized(name: &str) -> Result<Fixture> {
+    let output = format!("{name}-rust");
+    compile_with("rustc", "rust", name, "rs", &output, |command| {
+        command.args(["--edition", "2024", "-g", "-C", "opt-level=3"]);
+    })
+}
+
+/// A shared library in C without frame pointers, for a fixture to load.
+pub fn c_plugin(name: &str) -> Result<Fixture> {
+    compile_as("c", name, "c", &format!("{name}.so"), |command| {
+        command.arg("-std=gnu11").args(FLAGS).args([
+            "-fPIC",
+            "-shared",
+            "-O2",
+            "-fomit-frame-pointer",
+        ]);
     })
 }
 
@@ -78,6 +146,14 @@ pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
             .args(FLAGS)
             .arg("-Wl,-rpath,$ORIGIN")
             .arg(folder().join(&file));
+    })
+}
+
+/// A program that the benchmarks measure with, `xtask/bench/<name>.c`.
+pub fn bench_program(name: &str) -> Result<Fixture> {
+    let source = workspace().join("xtask/bench").join(format!("{name}.c"));
+    compile_file("cc", &source, &format!("bench-{name}"), |command| {
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]);
     })
 }
 
@@ -116,8 +192,33 @@ fn compile_as(
     output: &str,
     flags: impl FnOnce(&mut Command),
 ) -> Result<Fixture> {
+    let compiler = match language {
+        "c" => "cc",
+        "cpp" => "c++",
+        _ => "rustc",
+    };
+    compile_with(compiler, language, name, extension, output, flags)
+}
+
+fn compile_with(
+    compiler: &str,
+    language: &str,
+    name: &str,
+    extension: &str,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
     let sources = workspace().join("tests/fixtures");
     let source = sources.join(language).join(format!("{name}.{extension}"));
+    compile_file(compiler, &source, output, flags)
+}
+
+fn compile_file(
+    compiler: &str,
+    source: &Path,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
     let folder = folder();
     create(&folder)?;
     let path = folder.join(output);
@@ -127,21 +228,16 @@ fn compile_as(
     lock.lock()
         .context("cannot lock the folder of the fixtures")?;
     let inputs = [
-        source.clone(),
-        sources.join("c/truth.h"),
+        source.to_owned(),
+        workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),
     ];
     if up_to_date(&path, &inputs)? {
         return Ok(Fixture { path });
     }
-    let compiler = match language {
-        "c" => "cc",
-        "cpp" => "c++",
-        _ => "rustc",
-    };
     let unfinished = folder.join(format!(".{output}.unfinished"));
     let mut command = Command::new(compiler);
-    command.arg(&source).arg("-o").arg(&unfinished);
+    command.arg(source).arg("-o").arg(&unfinished);
     flags(&mut command);
     let ended = run(&mut command)?;
     ensure!(

@@ -114,6 +114,7 @@ pub struct Quality {
     pub stacks_truncated: u64,
     pub stacks_broken: u64,
     pub frames_unsymbolized: u64,
+    pub noted: BTreeMap<String, u64>,
 }
 
 /// One process image.
@@ -169,6 +170,7 @@ pub struct Frame {
     pub line: Option<u32>,
     #[serde(default)]
     pub inlined: bool,
+    pub address: String,
 }
 
 impl std::ops::AddAssign<&Totals> for Totals {

@@ -80,6 +80,13 @@ pub fn is_installed(package: &str) -> bool {
     .is_some_and(|text| text.lines().any(|line| line == "installed"))
 }
 
+/// The version of an installed package.
+pub fn version(package: &str) -> Option<String> {
+    let text = query("dpkg-query", &["-W", "-f", "${Version}\n", package])?;
+    let version = text.lines().next().map(str::trim)?;
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
 /// Whether apt's lists have a version of the package to install.
 pub fn is_known(package: &str) -> bool {
     query("apt-cache", &["policy", package]).is_some_and(|text| has_candidate(&text))
@@ -124,19 +131,9 @@ fn apt_get() -> Result<Command> {
     Ok(command)
 }
 
-/// What the command prints, or nothing where it fails: "not known" is an answer here.
+/// What dpkg or apt says, in words that do not depend on the language.
 fn query(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program)
-        .args(args)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    if !output.status.success() {
-        return None;
-    }
-    String::from_utf8(output.stdout).ok()
+    process::query(Command::new(program).args(args).env("LC_ALL", "C"))
 }
 
 /// Make sure that a C compiler is there.

@@ -1,6 +1,8 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod cgroups;
+mod command_line;
 mod estimate;
 mod interner;
 mod joiner;
@@ -10,6 +12,7 @@ mod processes;
 mod spaces;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod update;
 
 pub use joiner::Joiner;
@@ -17,5 +20,5 @@ pub use modules::OpenFiles;
 pub use processes::Sampled;
 pub use update::{
     Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
-    Quality, RateChange, Site, SiteId, Stack, StackId, Totals, Update,
+    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };

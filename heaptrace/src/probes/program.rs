@@ -87,6 +87,7 @@ impl Program {
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
             ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
+            ("TASK_COMM", offset("task_struct", "comm")?),
             (
                 "TASK_START_BOOTTIME",
                 offset("task_struct", "start_boottime")?,
@@ -96,6 +97,8 @@ impl Program {
             ("VMA_END", offset("vm_area_struct", "vm_end")?),
             ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
             ("VMA_FILE", offset("vm_area_struct", "vm_file")?),
+            ("VMA_MM", offset("vm_area_struct", "vm_mm")?),
+            ("MM_VDSO", offset("mm_struct", "context.vdso")?),
             ("FILE_INODE", offset("file", "f_inode")?),
             ("INODE_NUMBER", offset("inode", "i_ino")?),
             ("INODE_SUPER", offset("inode", "i_sb")?),
@@ -107,6 +110,7 @@ impl Program {
         } else {
             0
         };
+        let crowded_bytes = config.ring_size / 8;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
@@ -115,6 +119,7 @@ impl Program {
             .override_global("HASH_SEED", &seed, true)
             .override_global("MIN_SIZE", &config.sampling.min_size, true)
             .override_global("MAX_SIZE", &config.sampling.max_size, true)
+            .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", config.ring_size)
             .map_max_entries("LIVE", config.max_live);
