@@ -9,7 +9,7 @@ use aya_ebpf::{
 use heaptrace_common::{cookie, wire::call};
 
 use crate::{
-    own_stack,
+    own_stack, sample,
     thread::{self, Caller},
 };
 
@@ -127,8 +127,11 @@ fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
         return;
     };
     let sp = stack_pointer(ctx);
+    let Some(mean) = sample::takes(caller, sp, size) else {
+        return;
+    };
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::pend(ctx, state, sp, call, size, pointer);
+        thread::pend(ctx, state, sp, call, size, pointer, mean);
     }
 }
 

@@ -83,6 +83,15 @@ pub(super) fn ring_size(text: &str) -> Result<u32, String> {
     u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
 }
 
+/// Reads the mean bytes between samples.
+pub(super) fn mean(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if !(1..=RunConfig::MAX_MEAN).contains(&bytes) {
+        return Err("it must be between 1 and 1024GiB".to_owned());
+    }
+    Ok(bytes)
+}
+
 /// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     const HINT: &str = "write it as 512K, 64MiB or 1GiB";
