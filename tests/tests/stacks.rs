@@ -232,6 +232,26 @@ fn the_vdso_has_whole_stacks() -> Result<()> {
     Ok(())
 }
 
+/// Check that stacks are whole while other threads map and unmap memory without a pause. The kernel can't
+/// be asked what is mapped then, which broke off every tenth stack.
+#[test]
+fn changing_mappings_break_no_stack() -> Result<()> {
+    let compiler = Compiler {
+        name: "gcc",
+        level: "-O2",
+    };
+    let report = record(c_optimized("remaps", compiler, &[])?)?;
+    let (whole, all) = (report.quality.stacks_complete, report.quality.samples);
+    println!("{whole} of {all} stacks are complete");
+    assert!(
+        all >= 40_000 && (all - whole) * 1000 <= all,
+        "{:?}",
+        report.quality
+    );
+    assert!(report.within("middle").allocations >= 40_000);
+    Ok(())
+}
+
 /// Check that stacks of a distribution's stripped programs are whole, 99 of 100 at least; prints the
 /// figure for each.
 #[test]
