@@ -166,8 +166,10 @@ pub struct ProcessBegin {
     pub process: u64,
     /// When the process started, nanoseconds on the boot clock.
     pub start_time: u64,
-    /// Name.
+    /// Name, which is that of its first thread.
     pub comm: [u8; COMM_BYTES],
+    /// Id of its control group in the unified hierarchy, 0 where that can't be known.
+    pub cgroup: u64,
 }
 
 /// The end of a process record.
@@ -381,7 +383,7 @@ const _: () = {
     assert!(size_of::<Free>() == 32);
     assert!(size_of::<StackHead>() == 40);
     assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
-    assert!(size_of::<ProcessBegin>() == 48);
+    assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<ProcessEnd>() == 40);
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);

@@ -149,6 +149,14 @@ pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     })
 }
 
+/// A program that the benchmarks measure with, `xtask/bench/<name>.c`.
+pub fn bench_program(name: &str) -> Result<Fixture> {
+    let source = workspace().join("xtask/bench").join(format!("{name}.c"));
+    compile_file("cc", &source, &format!("bench-{name}"), |command| {
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]);
+    })
+}
+
 /// A fixture in C++.
 pub fn cpp(name: &str) -> Result<Fixture> {
     compile("cpp", name, "cpp", |command| {
@@ -202,6 +210,15 @@ fn compile_with(
 ) -> Result<Fixture> {
     let sources = workspace().join("tests/fixtures");
     let source = sources.join(language).join(format!("{name}.{extension}"));
+    compile_file(compiler, &source, output, flags)
+}
+
+fn compile_file(
+    compiler: &str,
+    source: &Path,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
     let folder = folder();
     create(&folder)?;
     let path = folder.join(output);
@@ -211,8 +228,8 @@ fn compile_with(
     lock.lock()
         .context("cannot lock the folder of the fixtures")?;
     let inputs = [
-        source.clone(),
-        sources.join("c/truth.h"),
+        source.to_owned(),
+        workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),
     ];
     if up_to_date(&path, &inputs)? {
@@ -220,7 +237,7 @@ fn compile_with(
     }
     let unfinished = folder.join(format!(".{output}.unfinished"));
     let mut command = Command::new(compiler);
-    command.arg(&source).arg("-o").arg(&unfinished);
+    command.arg(source).arg("-o").arg(&unfinished);
     flags(&mut command);
     let ended = run(&mut command)?;
     ensure!(

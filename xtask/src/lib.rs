@@ -11,6 +11,7 @@ pub mod cargo;
 pub mod check;
 pub mod digest;
 pub mod fuzz;
+pub mod placements;
 pub mod process;
 pub mod run;
 pub mod test;
