@@ -13,6 +13,9 @@ pub fn remember(state: &mut WalkState) {
     for index in 0..MAPPINGS_SEEN {
         let seen = &mut state.seen[index];
         if seen.start < state.mapping.end && state.mapping.start < seen.end {
+            if *seen == state.mapping {
+                return;
+            }
             seen.end = 0;
             place = index;
             is_new = 0;
@@ -20,7 +23,15 @@ pub fn remember(state: &mut WalkState) {
     }
     state.next_seen = state.next_seen.wrapping_add(is_new);
     if let Some(seen) = state.seen.get_mut(place) {
-        *seen = state.mapping;
+        // Another thread may be about to inherit it: without an end it is none.
+        let mapping = state.mapping;
+        // SAFETY: a reference is valid to write to.
+        unsafe { (&raw mut seen.end).write_volatile(0) };
+        seen.start = mapping.start;
+        seen.offset = mapping.offset;
+        seen.file = mapping.file;
+        // SAFETY: as above.
+        unsafe { (&raw mut seen.end).write_volatile(mapping.end) };
     }
 }
 
@@ -35,4 +46,24 @@ pub fn recall(state: &mut WalkState, address: u64) -> bool {
         }
     }
     false
+}
+
+/// Lets a new thread begin with what another one of its process has seen.
+#[inline(always)]
+pub fn inherit(state: &mut WalkState, other: &WalkState) {
+    for index in 0..MAPPINGS_SEEN {
+        let (from, to) = (&raw const other.seen[index], &mut state.seen[index]);
+        // SAFETY: the other thread's state is a map's value, which stays. It may be written meanwhile: then its end is
+        // 0, or its start another afterwards.
+        unsafe {
+            let end = (&raw const (*from).end).read_volatile();
+            let seen = from.read_volatile();
+            if (&raw const (*from).end).read_volatile() == end
+                && (&raw const (*from).start).read_volatile() == seen.start
+                && seen.end == end
+            {
+                *to = seen;
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::{
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
-    process, stack,
+    process, seen, stack,
 };
 
 /// The page that the kernel maps for returns from probed functions: it takes the highest page
@@ -165,6 +165,14 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
         return None;
     };
     state.process = process;
+    let first = Caller {
+        key: caller.key & !0xffff_ffff | caller.key >> 32,
+    };
+    if first.key != caller.key
+        && let Some(first) = first.state()
+    {
+        seen::inherit(&mut state.walk, &first.walk);
+    }
     Some(state)
 }
 

@@ -242,6 +242,15 @@ fn walks_agree_at_every_instruction() -> Result<()> {
             }
             let walker = walker.as_mut().context("made above")?;
             let (ours, theirs) = walker.both(program, stop.registers, LIMIT);
+            // Somebody who traces the whole machine has his own code in the place of return addresses.
+            const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
+            if ours
+                .addresses
+                .last()
+                .is_some_and(|last| last & !0xfff == TRAMPOLINE)
+            {
+                return Ok(Next::Instruction);
+            }
             match ours.end {
                 0 | outcome::OUTERMOST => {
                     ensure!(ours == theirs, "{ours:x?}, {theirs:x?}");
