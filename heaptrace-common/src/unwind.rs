@@ -271,6 +271,24 @@ pub const fn row_rule(row: u32) -> u32 {
     row >> 16
 }
 
+/// Entry of a page of code: where its rows begin, and how many there are.
+#[inline(always)]
+pub const fn pack_page(first_row: u32, rows: u32) -> u64 {
+    (rows as u64) << 32 | first_row as u64
+}
+
+/// The first row of a page.
+#[inline(always)]
+pub const fn page_first_row(page: u64) -> u32 {
+    page as u32
+}
+
+/// How many rows a page has.
+#[inline(always)]
+pub const fn page_rows(page: u64) -> u32 {
+    (page >> 32) as u32
+}
+
 /// The row of an index, from the slot at half that index: map values have 8 bytes, which two rows
 /// share, the first in the low half.
 #[inline(always)]
@@ -477,5 +495,10 @@ mod tests {
         assert_eq!((row_offset(high), row_rule(high)), (3, 0xfffd));
         let slot = slot_of_rows(low, high);
         assert_eq!((row_of_slot(slot, 6), row_of_slot(slot, 7)), (low, high));
+        let page = pack_page(0xffff_fffe, 65_536);
+        assert_eq!(
+            (page_first_row(page), page_rows(page)),
+            (0xffff_fffe, 65_536)
+        );
     }
 }

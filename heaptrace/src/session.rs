@@ -86,9 +86,9 @@ async fn trace(
         drain::log(&mut program)?;
     }
     let mut joiner = Joiner::new(targets::follows_all(&config.target));
-    let mut drain = Drain::new(&mut program)?;
+    let mut drain = Drain::new(&mut program, config)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
-    targets::load_tables(config, drain.loader());
+    targets::load_tables(config, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
     let first = targets::pids(&config.target, held.as_ref());

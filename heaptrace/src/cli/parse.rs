@@ -107,8 +107,9 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format};
-    use crate::config::{Probes, RunConfig, Target};
+    use crate::config::{Probes, RunConfig, TableConfig, Target};
     use crate::output::Metric;
+    use crate::unwind;
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
         parse(line.split_whitespace().map(OsString::from))
@@ -150,6 +151,10 @@ mod tests {
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
                 max_live: RunConfig::DEFAULT_MAX_LIVE,
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
+                tables: TableConfig {
+                    max_bytes: RunConfig::DEFAULT_TABLE_MEMORY,
+                    cache: unwind::default_folder(),
+                },
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -182,12 +187,19 @@ mod tests {
     fn run_options() {
         let config = run(
             "heaptrace record --exact --duration 1h30m --interval 500ms --max-stack-depth 16 \
-                          --max-live 1000 --ring-size 512K --probes empty -v --all",
+                          --max-live 1000 --ring-size 512K --max-table-memory 8M --table-cache /a/b \
+                          --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
         assert_eq!(config.interval, Duration::from_millis(500));
         assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
         assert_eq!(config.ring_size, 512 << 10);
+        let tables = TableConfig {
+            max_bytes: 8 << 20,
+            cache: Some(PathBuf::from("/a/b")),
+        };
+        assert_eq!(config.tables, tables);
+        assert_eq!(run("heaptrace --no-table-cache --all").tables.cache, None);
         assert_eq!(config.probes, Probes::Empty);
         assert!(config.verbose);
     }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use heaptrace_common::wire::{BlockKey, ProcessBegin};
+use heaptrace_common::wire::{BlockKey, ProcessBegin, StackKey};
 
 use super::update::{Process, ProcessId, SiteId, StackId};
 
@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
     pub(super) blocks: HashMap<u64, Block>,
+    /// Keys of its stacks in the kernel's map, and their ids.
+    pub(super) stacks: Vec<(StackKey, u64)>,
     pub(super) sites: HashMap<StackId, SiteId>,
     pub(super) is_changed: bool,
 }
@@ -53,6 +55,7 @@ impl Processes {
             serial: event.process,
             record,
             blocks: HashMap::new(),
+            stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,
         });
@@ -76,10 +79,6 @@ impl Processes {
 
     pub(super) fn id(&self, serial: u64) -> Option<ProcessId> {
         self.by_serial.get(&serial).copied()
-    }
-
-    pub(super) fn get(&self, id: ProcessId) -> Option<&Entry> {
-        self.entries.get(id.0 as usize)
     }
 
     /// An entry that is going to change.

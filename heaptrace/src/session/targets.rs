@@ -14,7 +14,7 @@ use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::program::Program;
-use crate::unwind::{self, Loader};
+use crate::unwind::{self, Tables};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -63,7 +63,7 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 }
 
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
-pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
+pub(super) fn load_tables(config: &RunConfig, tables: &Tables) {
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().and_then(|word| launch::look_up(word));
@@ -78,8 +78,10 @@ pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
         // What is needed is asked for; everything that runs would be too much.
         Target::All => Vec::new(),
     };
-    for file in &files {
-        loader.load(file);
+    if !tables.load_now(files) {
+        tracing::warn!(
+            "some unwind tables take long; the first stacks through their files are broken off"
+        );
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use heaptrace_common::wire::FileKey;
+use heaptrace_common::wire::{FileKey, version_of};
 
 use crate::probes::{allocator, maps};
 
@@ -20,13 +20,24 @@ pub struct MappedFile {
     pub key: FileKey,
     /// The file.
     pub file: File,
-    /// Its path, for messages.
+    /// By which path it was opened, for messages.
     pub path: String,
+    /// Who runs it.
+    pub user: User,
+}
+
+/// Who runs a file's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum User {
+    /// A process.
+    Process(u32),
+    /// A program that is going to be started.
+    Program(String),
 }
 
 impl MappedFile {
     /// Opens a file by its path.
-    pub fn open(path: impl AsRef<Path>) -> Option<Self> {
+    pub fn open(path: impl AsRef<Path>, user: User) -> Option<Self> {
         let path = path.as_ref();
         let file = File::open(path).ok()?;
         let meta = file.metadata().ok()?;
@@ -35,10 +46,28 @@ impl MappedFile {
             key: FileKey {
                 inode: meta.ino(),
                 device: kernel_device(libc::major(device), libc::minor(device)),
+                version: version(&meta),
             },
             file,
             path: path.display().to_string(),
+            user,
         })
+    }
+
+    /// Opens what a process has mapped, if it is still there.
+    pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
+        let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+        Self::open(link, User::Process(pid))
+    }
+
+    /// The same under the key that the kernel program has for it, if it can be that file.
+    ///
+    /// A file system of layers or of volumes shows other devices than the kernel has inside; the number and
+    /// the time of the last change stay. What was mapped there meanwhile instead has others.
+    pub fn under(self, key: FileKey) -> Option<Self> {
+        let is_same = self.key.version == key.version
+            && (self.key.inode == key.inode || self.key.device != key.device);
+        is_same.then_some(Self { key, ..self })
     }
 }
 
@@ -50,15 +79,17 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
     maps::parse(&text)
         .filter(|mapping| mapping.executable && mapping.inode != 0)
         .filter_map(|mapping| {
+            let file = allocator::open_mapped(thread, &mapping).ok()?;
             let key = FileKey {
                 inode: mapping.inode,
                 device: kernel_device(mapping.device.0, mapping.device.1),
+                version: version(&file.metadata().ok()?),
             };
-            let file = allocator::open_mapped(thread, &mapping).ok()?;
             seen.insert(key).then_some(MappedFile {
                 key,
                 file,
                 path: mapping.path,
+                user: User::Process(pid),
             })
         })
         .collect()
@@ -75,7 +106,12 @@ pub fn of_command(program: &Path) -> Vec<MappedFile> {
         paths.extend(libraries(&loader, &image.program));
         paths.push(loader);
     }
-    paths.iter().filter_map(MappedFile::open).collect()
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let user = User::Program(name.to_string_lossy().into_owned());
+    paths
+        .iter()
+        .filter_map(|path| MappedFile::open(path, user.clone()))
+        .collect()
 }
 
 /// What the dynamic loader would load, by its own word; the program does not run for that.
@@ -100,6 +136,10 @@ fn parse_list(text: &str) -> Vec<PathBuf> {
         .filter(|path| path.starts_with('/'))
         .map(PathBuf::from)
         .collect()
+}
+
+fn version(meta: &Metadata) -> u64 {
+    version_of(meta.ctime() as u64, meta.ctime_nsec() as u32)
 }
 
 /// A device number as the kernel keeps it.

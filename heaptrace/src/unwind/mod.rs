@@ -2,16 +2,24 @@
 //!
 //! Stage: unwind. It knows files and tables, neither blocks nor what a stack is walked for.
 
+mod arrays;
+mod build;
+mod cache;
 mod files;
 mod image;
 mod loader;
 mod memory;
+mod ranges;
 mod rule;
+mod store;
 mod table;
+mod tables;
 
-pub use files::{MappedFile, of_command, of_process};
-pub use loader::Loader;
-pub use table::{Limits, Table, TableError, build, lookup};
+pub use build::build;
+pub use cache::default_folder;
+pub use files::{MappedFile, User, of_command, of_process};
+pub use table::{Limits, Table, TableError, lookup};
+pub use tables::{TableCounts, Tables};
 
 #[cfg(test)]
 mod tests;
