@@ -63,6 +63,20 @@ pub(super) enum NoPlace {
     Rules,
 }
 
+/// The rows of each page.
+fn by_page(built: &Table) -> impl Iterator<Item = &[u32]> {
+    let rows_of = |page: &[u32]| match *page {
+        [first, end] => built.rows.get(first as usize..end as usize),
+        _ => None,
+    };
+    built.pages.windows(2).filter_map(rows_of)
+}
+
+/// Slots for the rows of a page, which share none with others.
+fn slots_of(rows: &[u32]) -> u32 {
+    rows.len().div_ceil(2) as u32
+}
+
 /// Slots of rows that a table has.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -101,17 +115,11 @@ impl Store {
     /// Places a table, which has to be sound.
     pub(super) fn add(&mut self, built: &Table) -> Result<Placed, NoPlace> {
         let pages = u32::try_from(built.pages.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let rows_of = |page: &[u32]| match *page {
-            [first, end] => built.rows.get(first as usize..end as usize),
-            _ => None,
-        };
-        let slots_of = |rows: &[u32]| (rows.len() as u32).div_ceil(2);
-        let chunks = || built.pages.windows(2).filter_map(rows_of);
-        let slots: u64 = chunks().map(|rows| u64::from(slots_of(rows))).sum();
-        if slots > u64::from(self.limits.slots) || pages > self.limits.pages {
+        let slots = Self::slots_for(built);
+        if slots > self.limits.slots || pages > self.limits.pages {
             return Err(NoPlace::TooLarge);
         }
-        if slots > u64::from(self.free_slots()) {
+        if slots > self.free_slots() {
             return Err(NoPlace::Full);
         }
         let rules = self.intern(&built.rules)?;
@@ -121,7 +129,7 @@ impl Store {
             return Err(NoPlace::Full);
         };
         let mut runs = Vec::with_capacity(pages as usize);
-        for rows in chunks() {
+        for rows in by_page(built) {
             let Some(run) = self.take(slots_of(rows)) else {
                 self.give(&runs);
                 self.pages.give(pages_at, pages);
@@ -134,7 +142,7 @@ impl Store {
             let rule = rules.1.get(row_rule(*row) as usize).copied().unwrap_or(0);
             pack_row(row_offset(*row) as u16, rule)
         };
-        let rows = runs.iter().zip(chunks()).map(|(run, rows)| {
+        let rows = runs.iter().zip(by_page(built)).map(|(run, rows)| {
             let pairs = rows.chunks(2);
             let pairs =
                 pairs.map(|it| slot_of_rows(it.first().map_or(0, row), it.get(1).map_or(0, row)));
@@ -144,7 +152,7 @@ impl Store {
             };
             (run.segment, write)
         });
-        let entries = runs.iter().zip(chunks()).map(|(run, rows)| {
+        let entries = runs.iter().zip(by_page(built)).map(|(run, rows)| {
             let slot = run.segment * self.limits.segment + run.first;
             pack_page(slot.wrapping_mul(2), rows.len() as u32)
         });
@@ -186,8 +194,8 @@ impl Store {
 
     /// Slots that a table would need.
     pub(super) fn slots_for(built: &Table) -> u32 {
-        // At most one slot a page is half empty.
-        (built.rows.len() / 2 + built.pages.len()) as u32
+        let slots: u64 = by_page(built).map(|rows| u64::from(slots_of(rows))).sum();
+        u32::try_from(slots).unwrap_or(u32::MAX)
     }
 
     /// Slots that no table takes.

@@ -4,7 +4,9 @@
 
 mod damage;
 mod oracle;
+mod packing;
 mod real;
+mod sections;
 
 use heaptrace_common::unwind::{row_offset, row_rule};
 
