@@ -16,10 +16,8 @@ use aya_ebpf::{
 };
 use heaptrace_common::{
     limits::{MAX_FRAMES, SEGMENT_SLOTS},
-    unwind::{
-        Memory, PAGE_BITS, Rule, outcome, page_first_row, page_rows, row_of_slot, row_offset,
-        row_rule, step, step_frame_pointer,
-    },
+    rows::{PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule},
+    unwind::{Memory, Rule, outcome, step, step_frame_pointer},
     wire::{
         FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, version_of, walk,
     },

@@ -10,7 +10,8 @@ use gimli::{
     CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, LittleEndian, UnwindContext,
     UnwindOffset, UnwindSection,
 };
-use heaptrace_common::unwind::{PAGE_BITS, Rule, pack_row};
+use heaptrace_common::rows::{PAGE_BITS, pack_row};
+use heaptrace_common::unwind::Rule;
 use object::read::ReadRef;
 
 use super::image::{Form, Image};

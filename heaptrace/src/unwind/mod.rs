@@ -7,6 +7,7 @@ mod build;
 mod cache;
 mod files;
 mod image;
+mod kept;
 mod loader;
 mod memory;
 mod ranges;

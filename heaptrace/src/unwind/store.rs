@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heaptrace_common::unwind::{Rule, pack_page, pack_row, row_offset, row_rule, slot_of_rows};
+use heaptrace_common::rows::{pack_page, pack_row, row_offset, row_rule, slot_of_rows};
+use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{TableRef, table};
 
 use super::ranges::Ranges;

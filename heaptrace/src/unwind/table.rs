@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use heaptrace_common::unwind::{PAGE_BITS, Rule, row_offset, row_rule};
+use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
+use heaptrace_common::unwind::Rule;
 
 /// How much a file's table may take to build.
 #[derive(Clone, Copy, Debug)]

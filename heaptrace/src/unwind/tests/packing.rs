@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::fs;
 
-use heaptrace_common::unwind::{
-    PAGE_BITS, Rule, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
+use heaptrace_common::rows::{
+    PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
 };
+use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
 use super::Random;
@@ -296,8 +297,10 @@ fn refuses_what_has_no_room() {
     assert_eq!(loader.evicted(), 0);
 
     loader.arrays().max_segments = 1;
-    let many = part(&large, 8);
-    assert!(many.rows.len() / 2 > LIMITS.segment as usize);
+    let mut parts = (1..40).map(|pages| part(&large, pages));
+    let many = parts
+        .find(|it| it.rows.len() / 2 > LIMITS.segment as usize)
+        .unwrap();
     let refused = loader.load(file(3), &[3; 32], &many);
     assert_eq!(refused, Err(NoPlace::TooLarge));
     assert_eq!(loader.load(file(4), &[4; 32], &small), Ok(()));
