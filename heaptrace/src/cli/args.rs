@@ -224,8 +224,8 @@ struct Run {
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
           value_parser = values::ring_size)]
     ring_size: u32,
-    /// Memory of the kernel for unwind tables, taken as they are needed; when it is full, those that were not
-    /// used for longest go
+    /// Memory of the kernel for unwind tables, taken by 2 MiB as they are needed; when it is full, those that
+    /// were not used for longest go
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "256MiB",
           value_parser = values::table_memory)]
     max_table_memory: u64,

@@ -22,22 +22,13 @@ pub struct MappedFile {
     pub file: File,
     /// By which path it was opened, for messages.
     pub path: String,
-    /// Who runs it.
-    pub user: User,
-}
-
-/// Who runs a file's code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum User {
-    /// A process.
-    Process(u32),
-    /// A program that is going to be started.
-    Program(String),
+    /// The process that has it mapped, if one has yet.
+    pub pid: Option<u32>,
 }
 
 impl MappedFile {
     /// Opens a file by its path.
-    pub fn open(path: impl AsRef<Path>, user: User) -> Option<Self> {
+    pub fn open(path: impl AsRef<Path>, pid: Option<u32>) -> Option<Self> {
         let path = path.as_ref();
         let file = File::open(path).ok()?;
         let meta = file.metadata().ok()?;
@@ -50,14 +41,14 @@ impl MappedFile {
             },
             file,
             path: path.display().to_string(),
-            user,
+            pid,
         })
     }
 
     /// Opens what a process has mapped, if it is still there.
     pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
         let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-        Self::open(link, User::Process(pid))
+        Self::open(link, Some(pid))
     }
 
     /// The same under the key that the kernel program has for it, if it can be that file.
@@ -89,7 +80,7 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
                 key,
                 file,
                 path: mapping.path,
-                user: User::Process(pid),
+                pid: Some(pid),
             })
         })
         .collect()
@@ -106,11 +97,9 @@ pub fn of_command(program: &Path) -> Vec<MappedFile> {
         paths.extend(libraries(&loader, &image.program));
         paths.push(loader);
     }
-    let name = program.file_name().unwrap_or(program.as_os_str());
-    let user = User::Program(name.to_string_lossy().into_owned());
     paths
         .iter()
-        .filter_map(|path| MappedFile::open(path, user.clone()))
+        .filter_map(|path| MappedFile::open(path, None))
         .collect()
 }
 

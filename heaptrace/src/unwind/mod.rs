@@ -18,7 +18,7 @@ mod tables;
 
 pub use build::build;
 pub use cache::default_folder;
-pub use files::{MappedFile, User, of_command, of_process};
+pub use files::{MappedFile, of_command, of_process};
 pub use table::{Limits, Table, TableError, lookup};
 pub use tables::{TableCounts, Tables};
 
