@@ -30,6 +30,7 @@ use crate::{
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
+    ring,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
@@ -246,7 +247,7 @@ fn request(mapping: &Mapping) {
         .insert(mapping.file, requested, u64::from(BPF_NOEXIST))
         .is_err()
     {
-        event.discard(0);
+        event.discard(ring::QUIETLY);
         return;
     }
     event.write(NeedTable {
@@ -257,7 +258,7 @@ fn request(mapping: &Mapping) {
         end: mapping.end,
         file: mapping.file,
     });
-    event.submit(0);
+    event.submit(ring::AT_ONCE);
 }
 
 /// The rule for an address in the mapping at hand; the empty one where there is none.

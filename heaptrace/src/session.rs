@@ -19,6 +19,7 @@ use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
+use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo};
@@ -27,8 +28,8 @@ use drain::Drain;
 use kin::{Kin, Listener};
 use stop::{Stop, Stopper};
 
-/// How often the sideband is read where the ring gives no occasion to.
-const SIDEBAND_TICK: Duration = Duration::from_millis(100);
+/// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
@@ -58,6 +59,7 @@ pub struct Finished {
 
 /// Traces as asked, until the targets end, the time is over or a signal comes.
 pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
+    machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
     sys::raise_open_files();
@@ -108,13 +110,14 @@ async fn trace(
     let first = tokio::time::Instant::now() + config.interval;
     let mut updates = tokio::time::interval_at(first, config.interval);
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks = tokio::time::interval(SIDEBAND_TICK);
+    let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failure = None;
     let stop = loop {
         tokio::select! {
             stop = stopper.wait() => break stop,
             _ = updates.tick() => {
+                drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
                 if let Err(error) = observer.update(update, joiner.files()) {

@@ -20,6 +20,12 @@ pub struct Fixture {
 }
 
 impl Fixture {
+    /// The name of its file.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.display().to_string()
+    }
+
     /// A command that runs it, untraced.
     pub fn command(&self) -> Command {
         Command::new(&self.path)

@@ -73,6 +73,7 @@ pub struct Quality {
     pub stacks_truncated: u64,
     pub stacks_broken: u64,
     pub frames_unsymbolized: u64,
+    pub noted: BTreeMap<String, u64>,
 }
 
 /// One process image.

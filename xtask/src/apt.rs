@@ -124,19 +124,9 @@ fn apt_get() -> Result<Command> {
     Ok(command)
 }
 
-/// What the command prints, or nothing where it fails: "not known" is an answer here.
+/// What dpkg or apt says, in words that do not depend on the language.
 fn query(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program)
-        .args(args)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    if !output.status.success() {
-        return None;
-    }
-    String::from_utf8(output.stdout).ok()
+    process::query(Command::new(program).args(args).env("LC_ALL", "C"))
 }
 
 /// Make sure that a C compiler is there.

@@ -89,6 +89,19 @@ pub fn output(command: &mut Command) -> Result<String> {
         .with_context(|| format!("`{}` printed something that is no UTF-8", describe(command)))
 }
 
+/// What the command prints, or nothing where it fails: "not known" is an answer here.
+pub fn query(command: &mut Command) -> Option<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    String::from_utf8(output.stdout).ok()
+}
+
 /// The exit code that a shell would show for the status.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status

@@ -3,7 +3,7 @@
 //! Part of build-ebpf. It must not know what is built.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -117,18 +117,9 @@ fn llvm_major(version: &str) -> Option<u32> {
     line.trim().split('.').next()?.parse().ok()
 }
 
-/// What the command prints, or nothing where it fails. Which rustc answers must not depend on who called us.
+/// What a compiler says of itself. Which one answers must not depend on who called us.
 fn query(command: &mut Command) -> Option<String> {
-    let output = command
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    if !output.status.success() {
-        return None;
-    }
-    String::from_utf8(output.stdout).ok()
+    process::query(command.env_remove("RUSTUP_TOOLCHAIN"))
 }
 
 #[cfg(test)]

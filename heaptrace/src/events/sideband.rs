@@ -185,9 +185,13 @@ impl Ring {
         attr.set_use_clockid(1);
         attr.set_sample_id_all(1);
         attr.set_task(1);
-        // Wakes its reader with every record: what is mapped now has allocations soon.
         attr.set_watermark(1);
-        attr.__bindgen_anon_2.wakeup_watermark = 1;
+        attr.__bindgen_anon_2.wakeup_watermark = match scope {
+            // About what one program leaves when it starts: what it maps has allocations soon. To
+            // wake the reader with each record would make every fork of the machine pay for it.
+            Scope::Everything => 1024,
+            Scope::Births => 1,
+        };
         if scope == Scope::Everything {
             // Without the older kind the kernel does not even look for listeners.
             attr.set_mmap(1);

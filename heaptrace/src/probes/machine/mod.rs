@@ -9,6 +9,7 @@ mod rights;
 use std::fs;
 
 pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL};
+use thiserror::Error;
 
 use super::capabilities::Capabilities;
 
@@ -64,6 +65,32 @@ impl Check {
     }
 }
 
+/// Tracing can't work on this machine, whoever asks for it.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("this machine has {found}, and heaptrace {advice}")]
+pub struct UnfitMachine {
+    found: String,
+    advice: String,
+}
+
+/// Refuses a kernel that is too old, in words that say so: it would only refuse the program.
+pub fn require() -> Result<(), UnfitMachine> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    check(&release)
+}
+
+fn check(release: &str) -> Result<(), UnfitMachine> {
+    match kernel::kernel(release) {
+        Check {
+            verdict: Verdict::NotOk,
+            found,
+            advice,
+            ..
+        } => Err(UnfitMachine { found, advice }),
+        _ => Ok(()),
+    }
+}
+
 /// Looks at this machine.
 pub fn examine() -> Vec<Check> {
     let read = |path: &str| fs::read_to_string(path).ok();
@@ -102,6 +129,19 @@ pub fn examine() -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that a kernel without what the program needs is refused by its name, with the one that
+    /// is needed, and that one which is not understood gets its chance.
+    #[test]
+    fn old_kernels_are_refused() {
+        let error = check("5.10.0-32-amd64\n").unwrap_err().to_string();
+        assert!(
+            error.contains("Linux 5.10.0-32-amd64") && error.contains("needs Linux 5.17"),
+            "{error}"
+        );
+        assert_eq!(check("5.17.1"), Ok(()));
+        assert_eq!(check(""), Ok(()));
+    }
 
     /// Check that a whole examination comes to an end on whatever machine this is, and that whoever
     /// is told "not ok" is told what to do.
