@@ -65,7 +65,6 @@ pub struct Totals {
 pub struct Quality {
     pub samples: u64,
     pub lost: BTreeMap<String, u64>,
-    pub noted: BTreeMap<String, u64>,
     pub without_tables: Vec<String>,
     pub untracked_frees: u64,
     pub failed_allocations: u64,
