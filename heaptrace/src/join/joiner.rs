@@ -2,7 +2,7 @@
 //!
 //! Stage: join. Everything that reaches this file in one call is complete: the sideband has been
 //! read up to after the last event, so that mappings are known before the stacks in them. Knows
-//! nothing of the kernel's maps but the keys of blocks.
+//! nothing of the kernel's maps but the keys of blocks and stacks.
 
 use std::collections::{BTreeSet, HashMap};
 

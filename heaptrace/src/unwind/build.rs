@@ -221,11 +221,13 @@ where
                 continue;
             };
             // What a linker threw away stands at address 0, or has no length.
-            let Some((offset, length)) =
-                self.image.code(function.initial_address(), function.len())
-            else {
+            let address = function.initial_address();
+            let Some((offset, length)) = self.image.code(address, function.len()) else {
                 continue;
             };
+            if address == 0 {
+                continue;
+            }
             let start = offset.saturating_sub(base);
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(start + length)) else {
                 continue;
