@@ -9,5 +9,6 @@ pub mod guardian;
 pub mod launch;
 pub mod machine;
 pub mod maps;
+pub mod placement;
 pub mod program;
 pub mod tracefs;
