@@ -186,8 +186,8 @@ fn loader(limits: StoreLimits) -> Loader<Memory> {
     Loader::new(Memory::new(limits), limits)
 }
 
-/// Check, with many random loads, uses, forgets and pauses, that no table that can be reached is
-/// overwritten, and that each gives its own rules as long as it is named.
+/// Check that no table that can be reached is ever overwritten, and that each gives its own rules as long as it
+/// is named, through many random loads, uses, forgets and pauses.
 #[test]
 fn tables_never_share_a_place() {
     let [large, small] = tables();
