@@ -31,6 +31,9 @@ pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 /// `task_struct.group_leader`.
 #[unsafe(no_mangle)]
 pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
+/// `task_struct.comm`.
+#[unsafe(no_mangle)]
+pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
@@ -46,6 +49,12 @@ pub static VMA_PGOFF: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_file`.
 #[unsafe(no_mangle)]
 pub static VMA_FILE: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_mm`.
+#[unsafe(no_mangle)]
+pub static VMA_MM: Global<u32> = Global::new(0);
+/// `mm_struct.context.vdso`.
+#[unsafe(no_mangle)]
+pub static MM_VDSO: Global<u32> = Global::new(0);
 /// `file.f_inode`.
 #[unsafe(no_mangle)]
 pub static FILE_INODE: Global<u32> = Global::new(0);

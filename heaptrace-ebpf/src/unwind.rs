@@ -26,7 +26,7 @@ use heaptrace_common::{
 use crate::{
     globals::{
         FILE_INODE, INODE_CHANGE_NANOSECONDS, INODE_CHANGE_SECONDS, INODE_NUMBER, INODE_SUPER,
-        MAX_STACK_DEPTH, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_PGOFF, VMA_START,
+        MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
@@ -170,7 +170,7 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     }
     let file = walk.state.mapping.file;
     if file.inode == 0 {
-        // JIT code, and the kernel's own page.
+        // JIT code.
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;
     }
@@ -231,6 +231,9 @@ extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64
                     read::<u32>(inode, INODE_CHANGE_NANOSECONDS.load()),
                 ),
             };
+        } else if mapping.start == read::<u64>(read::<u64>(vma, VMA_MM.load()), MM_VDSO.load()) {
+            mapping.file = FileKey::VDSO;
+            mapping.offset = 0;
         }
     }
     0

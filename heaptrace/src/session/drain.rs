@@ -16,7 +16,7 @@ use crate::events::sideband::{Change, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
-use crate::unwind::{MappedFile, Tables};
+use crate::unwind::{self, MappedFile, Tables};
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -190,6 +190,10 @@ impl Drain {
 /// Loads the table of a file that a process has mapped, under the key that it was asked for by, or
 /// else by the one that it most probably has.
 fn load_table(tables: &Tables, pid: u32, start: u64, end: u64, asked: Option<FileKey>) {
+    if asked == Some(FileKey::VDSO) {
+        unwind::vdso().map_or_else(|| tables.forget(FileKey::VDSO), |file| tables.answer(file));
+        return;
+    }
     let file = MappedFile::of_mapping(pid, start, end);
     match asked {
         None => file.into_iter().for_each(|file| tables.load(file)),

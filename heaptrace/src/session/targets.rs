@@ -78,7 +78,7 @@ pub(super) fn load_tables(config: &RunConfig, tables: &Tables) {
         // What is needed is asked for; everything that runs would be too much.
         Target::All => Vec::new(),
     };
-    if !tables.load_now(files) {
+    if !tables.load_now(files.into_iter().chain(unwind::vdso())) {
         tracing::warn!(
             "some unwind tables take long; the first stacks through their files are broken off"
         );

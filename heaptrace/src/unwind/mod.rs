@@ -15,12 +15,14 @@ mod rule;
 mod store;
 mod table;
 mod tables;
+mod vdso;
 
 pub use build::build;
 pub use cache::default_folder;
 pub use files::{MappedFile, of_command, of_process};
 pub use table::{Limits, Table, TableError, lookup};
 pub use tables::{TableCounts, Tables};
+pub use vdso::{VDSO, vdso};
 
 #[cfg(test)]
 mod tests;

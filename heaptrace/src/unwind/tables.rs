@@ -140,7 +140,7 @@ impl Tables {
     }
 
     /// Loads the tables of files, and waits for them. False where that took too long; what is left comes later.
-    pub fn load_now(&self, files: Vec<MappedFile>) -> bool {
+    pub fn load_now(&self, files: impl IntoIterator<Item = MappedFile>) -> bool {
         for file in files {
             self.load(file);
         }

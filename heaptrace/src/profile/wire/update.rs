@@ -8,7 +8,8 @@ use prost::Message;
 
 use super::{Parts, WireError};
 use crate::join::{
-    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, Totals,
+    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, ThreadNameId,
+    Totals,
 };
 
 /// [`join::Update`], or a part of one.
@@ -33,6 +34,8 @@ pub(in crate::profile) struct UpdateMessage {
     totals: Option<Counters>,
     #[prost(message, optional, tag = "9")]
     quality: Option<QualityMessage>,
+    #[prost(string, repeated, tag = "20")]
+    threads: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -119,6 +122,8 @@ struct Process {
     failed_allocations: u64,
     #[prost(message, repeated, tag = "10")]
     allocators: Vec<Allocator>,
+    #[prost(string, tag = "20")]
+    command_line: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -131,6 +136,8 @@ struct Site {
     stack: u32,
     #[prost(message, optional, tag = "4")]
     totals: Option<Counters>,
+    #[prost(uint32, optional, tag = "20")]
+    thread: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -172,6 +179,10 @@ impl UpdateMessage {
         for stack in &update.stacks {
             parts.add(Stack::from(stack), |part| &mut part.stacks);
         }
+        for thread in &update.threads {
+            parts.reserve(thread.len() + 6);
+            parts.open.threads.push(thread.clone());
+        }
         for (id, process) in &update.processes {
             parts.add(Process::new(*id, process), |part| &mut part.processes);
         }
@@ -200,6 +211,7 @@ impl UpdateMessage {
         for stack in self.stacks {
             update.stacks.push(stack.try_into()?);
         }
+        update.threads.extend(self.threads);
         update
             .processes
             .extend(self.processes.into_iter().map(Process::into_plain));
@@ -327,6 +339,7 @@ impl Process {
             pid: process.pid,
             start_time_ns: process.start_time_ns,
             command: process.command.clone(),
+            command_line: process.command_line.clone(),
             cgroup: process.cgroup.clone(),
             ended: process.ended,
             totals: Some(process.totals.into()),
@@ -349,6 +362,7 @@ impl Process {
             pid: self.pid,
             start_time_ns: self.start_time_ns,
             command: self.command,
+            command_line: self.command_line,
             cgroup: self.cgroup,
             ended: self.ended,
             totals: self.totals.unwrap_or_default().into(),
@@ -374,6 +388,7 @@ impl Site {
             id: id.0,
             process: site.process.0,
             stack: site.stack.0,
+            thread: site.thread.map(|id| id.0),
             totals: Some(site.totals.into()),
         }
     }
@@ -382,6 +397,7 @@ impl Site {
         let site = join::Site {
             process: ProcessId(self.process),
             stack: StackId(self.stack),
+            thread: self.thread.map(ThreadNameId),
             totals: self.totals.unwrap_or_default().into(),
         };
         (SiteId(self.id), site)
