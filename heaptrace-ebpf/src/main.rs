@@ -16,6 +16,7 @@ mod maps;
 mod own_stack;
 mod process;
 mod ring;
+mod sample;
 mod stack;
 mod thread;
 mod unwind;

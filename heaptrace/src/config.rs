@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use heaptrace_common::limits;
+use heaptrace_common::{limits, sampling};
 
 /// Whom to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,15 @@ impl Target {
     }
 }
 
+/// A file that the user says is an allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAllocator {
+    /// The file.
+    pub path: PathBuf,
+    /// What the names of its functions begin with, before `malloc`, `free` and so on.
+    pub prefix: String,
+}
+
 /// What a probe does when it is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
@@ -64,6 +73,35 @@ impl TableConfig {
     }
 }
 
+/// Which allocations are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Mean bytes between samples; 1 takes all.
+    pub mean: u64,
+    /// Most samples a second, over all processes; the mean is made larger for those that have more
+    /// than their share.
+    pub max_per_second: Option<u32>,
+    /// The smallest size.
+    pub min_size: u64,
+    /// The largest size.
+    pub max_size: u64,
+}
+
+impl Sampling {
+    /// Everything.
+    pub const EXACT: Self = Self {
+        mean: 1,
+        max_per_second: None,
+        min_size: 0,
+        max_size: u64::MAX,
+    };
+
+    /// Whether there are allocations that are not recorded.
+    pub fn is_partial(&self) -> bool {
+        self.mean > 1 || self.min_size > 0 || self.max_size < u64::MAX
+    }
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
@@ -85,6 +123,10 @@ pub struct RunConfig {
     pub ring_size: u32,
     /// What unwind tables may take.
     pub tables: TableConfig,
+    /// Files that discovery is told are allocators.
+    pub allocators: Vec<NamedAllocator>,
+    /// Which allocations are recorded.
+    pub sampling: Sampling,
     /// What the probes do.
     pub probes: Probes,
     /// Show the kernel program's own warnings.
@@ -96,6 +138,12 @@ impl RunConfig {
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
     /// Most frames that a stack can have.
     pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
+    /// Mean bytes between samples of processes that already run, unless the user says otherwise.
+    pub const DEFAULT_MEAN: u64 = 512 << 10;
+    /// The largest mean.
+    pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
+    /// Most samples a second of the whole machine, unless the user says otherwise.
+    pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
     /// Most live blocks, unless the user says otherwise.
     pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
     /// Bytes of the ring, unless the user says otherwise.

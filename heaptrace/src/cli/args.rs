@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
-use crate::config::{Probes, RunConfig, TableConfig, Target};
+use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
 use crate::output::{Filter, Label, Metric};
 use crate::unwind;
 
@@ -76,6 +76,10 @@ Examples:
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace doctor                           whether tracing can work on this machine
+  sudo heaptrace doctor --pid 1234                and what of a process can be traced
+
 Exits with 0 where tracing can work, with 1 otherwise. Run it as you would run a trace (sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
@@ -118,7 +122,7 @@ enum Sub {
     Pprof(Pprof),
     /// Say what this kernel and these rights allow, and what to do about what they don't.
     #[command(after_help = DOCTOR_EXAMPLES)]
-    Doctor,
+    Doctor(Doctor),
     /// Say where in a file's functions probes go, as a table for programs.
     #[command(hide = true)]
     Placements {
@@ -171,9 +175,10 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
-    /// What to put together: function, line and module count what the innermost frame allocates, and
-    /// beside it what its stacks do; process is all processes of one name, pid each [default: each
-    /// stack of each process]
+    /// Put together what has a name in common. KEY is stack, function, line, module, thread, process,
+    /// pid, cgroup, container or unit. Functions, lines and modules show what they allocate
+    /// themselves, and beside it what is allocated anywhere below them; process is all processes of
+    /// one name, pid each of them [default: each stack of each process]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
     /// List the snapshots that are in the file, instead
@@ -185,7 +190,8 @@ struct Report {
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
-    /// What stands at the root of the graph [default: each process, where there are several]
+    /// What stands at the root of the graph: thread, process, pid, cgroup, container or unit
+    /// [default: each process, where there are several]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
     by: Option<Label>,
     /// The SVG file to write; - for standard output
@@ -203,6 +209,17 @@ struct Pprof {
     /// The profile to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
     output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Doctor {
+    /// Say which allocators this running process has, and what of them can be traced; may be given
+    /// several times
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: Vec<u32>,
+    /// A file that is an allocator, as for a trace
+    #[arg(long, value_name = "PATH[:PREFIX]", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
 }
 
 #[derive(Debug, Args)]
@@ -227,7 +244,7 @@ struct Ranking {
     /// What to rank by
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
-    /// How many stacks to show [default: 10; all in json]
+    /// How many stacks, or groups, to show [default: 10; all in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
 }
@@ -255,12 +272,30 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
+    /// A file that is an allocator, with what comes before `malloc` in the names of its functions; may be
+    /// given several times [default: those that heaptrace knows]
+    #[arg(long, value_name = "PATH[:PREFIX]", help_heading = "Run options", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
     /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
     #[arg(long, help_heading = "Run options")]
     threads: bool,
-    /// Record every allocation [default: yes]
-    #[arg(long, help_heading = "Run options")]
+    /// Record every allocation [default: for a command]
+    #[arg(long, help_heading = "Run options", conflicts_with = "sample")]
     exact: bool,
+    /// Record a sample: on average one allocation in so many bytes [default: 512KiB for --pid and --all]
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::mean)]
+    sample: Option<u64>,
+    /// Sample less of whoever allocates most where there are more samples than this [default: 10000 for --all]
+    #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_samples_per_second: Option<u32>,
+    /// Leave out allocations below this size
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
+          hide_default_value = true, value_parser = values::size)]
+    min_size: u64,
+    /// Leave out allocations above this size
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::size)]
+    max_size: Option<u64>,
     /// Most frames of a stack
     #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
@@ -327,7 +362,10 @@ impl Cli {
                 input: pprof.input.into(),
                 output: pprof.output,
             },
-            Some(Sub::Doctor) => Action::Doctor,
+            Some(Sub::Doctor(doctor)) => Action::Doctor {
+                pids: doctor.pid,
+                allocators: doctor.allocator,
+            },
             Some(Sub::Placements { files }) => Action::Placements { files },
         };
         Some(Invocation {
@@ -374,8 +412,28 @@ impl Run {
         } else {
             return None;
         };
+        let default_mean = match target {
+            Target::Command(_) => 1,
+            Target::Pids(_) | Target::All => RunConfig::DEFAULT_MEAN,
+        };
+        let mean = if self.exact {
+            1
+        } else {
+            self.sample.unwrap_or(default_mean)
+        };
+        let default_most = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_SAMPLES);
+        let sampling = Sampling {
+            mean,
+            max_per_second: self
+                .max_samples_per_second
+                .or(default_most)
+                .filter(|_| mean > 1),
+            min_size: self.min_size,
+            max_size: self.max_size.unwrap_or(u64::MAX),
+        };
         Some(RunConfig {
             target,
+            sampling,
             children: !self.no_children,
             threads: self.threads,
             duration: self.duration,
@@ -391,6 +449,7 @@ impl Run {
                     self.table_cache.or_else(unwind::default_folder)
                 },
             },
+            allocators: self.allocator,
             probes,
             verbose,
         })

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format, Input};
-    use crate::config::{Probes, RunConfig, TableConfig, Target};
+    use crate::config::{Probes, RunConfig, Sampling, TableConfig, Target};
     use crate::output::{Label, Metric};
     use crate::unwind;
 
@@ -151,11 +151,17 @@ mod tests {
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
                 max_live: RunConfig::DEFAULT_MAX_LIVE,
+                sampling: Sampling {
+                    mean: RunConfig::DEFAULT_MEAN,
+                    max_per_second: Some(RunConfig::DEFAULT_MAX_SAMPLES),
+                    ..Sampling::EXACT
+                },
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
                 tables: TableConfig {
                     max_bytes: RunConfig::DEFAULT_TABLE_MEMORY,
                     cache: unwind::default_folder(),
                 },
+                allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -192,6 +198,7 @@ mod tests {
                           --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
+        assert_eq!(config.sampling, Sampling::EXACT);
         assert_eq!(config.interval, Duration::from_millis(500));
         assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
         assert_eq!(config.ring_size, 512 << 10);
@@ -250,7 +257,12 @@ mod tests {
                 output: "-".into(),
             }
         );
-        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+        let doctor = |pids| Action::Doctor {
+            pids,
+            allocators: Vec::new(),
+        };
+        assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
+        assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
     /// Check what groups and filters every offline command takes, and what is said of others.
@@ -387,7 +399,7 @@ mod tests {
     /// Check that what does not exist yet is not offered.
     #[test]
     fn only_what_works_is_offered() {
-        for option in ["--sample", "--cgroup", "--comm", "--min-size", "--probes"] {
+        for option in ["--cgroup", "--comm", "--probes"] {
             let mut command = Cli::command();
             assert!(!command.render_long_help().to_string().contains(option));
         }

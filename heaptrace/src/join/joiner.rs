@@ -13,13 +13,14 @@ use heaptrace_common::wire::{
 use super::addresses::Addresses;
 use super::cgroups::Cgroups;
 use super::command_line;
+use super::estimate::{Estimate, Sums};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
-use super::processes::{self, Block, Processes};
+use super::processes::{self, Block, Processes, Sampled};
 use super::threads::{self, Threads};
 use super::update::{
-    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId,
+    Allocator, Completeness, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
     ThreadNameId, Totals, Update,
 };
 use crate::events::record::Event;
@@ -41,17 +42,25 @@ pub struct Joiner {
     /// Samples whose stack is broken off, per reason.
     broken: HashMap<&'static str, u64>,
     peak: Peak,
-    totals: Totals,
+    sums: Sums,
     quality: Quality,
+    /// How often sizes of each class were asked for.
+    sizes: Vec<u64>,
+    rates: Vec<RateChange>,
+    rate_changes: u32,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
     /// Stacks in the kernel's map of which the same is true.
     orphan_stacks: Vec<StackKey>,
 }
 
+/// Changes of the sampling rate that a run lists at most.
+const MAX_RATE_CHANGES: u32 = 1 << 16;
+
 #[derive(Clone, Copy, Debug)]
 struct SiteState {
     site: Site,
+    sums: Sums,
     is_changed: bool,
 }
 
@@ -69,7 +78,10 @@ impl Joiner {
             changed_sites: Vec::new(),
             broken: HashMap::new(),
             peak: Peak::default(),
-            totals: Totals::default(),
+            sums: Sums::default(),
+            sizes: Vec::new(),
+            rates: Vec::new(),
+            rate_changes: 0,
             quality: Quality {
                 lost: ["unjoined", "swept_live"]
                     .map(|it| (it.to_owned(), 0))
@@ -91,6 +103,11 @@ impl Joiner {
         self.addresses.add_allocator(allocator, build_id);
     }
 
+    /// Makes known what allocates and is not probed, with the reason.
+    pub fn add_unprobed(&mut self, what: String) {
+        self.addresses.add_unprobed(what);
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);
@@ -99,6 +116,21 @@ impl Joiner {
     /// Whether a process was made known, or descends from one that was.
     pub fn follows(&self, pid: u32) -> bool {
         self.addresses.follows(pid)
+    }
+
+    /// Whether a process is of interest.
+    pub fn knows(&self, pid: u32) -> bool {
+        self.addresses.knows(pid)
+    }
+
+    /// The processes that are of interest, ended ones that may still be asked for included.
+    pub fn followed(&self) -> Vec<u32> {
+        self.addresses.followed()
+    }
+
+    /// Whether an allocator of this build is probed.
+    pub fn is_probed(&self, build_id: &[u8]) -> bool {
+        self.addresses.is_probed(build_id)
     }
 
     /// Takes in what perf recorded of mappings and processes.
@@ -164,6 +196,7 @@ impl Joiner {
             }
         }
         self.quality.samples += 1;
+        self.processes.sampled(process);
         if let Some(entry) = self.processes.change(process) {
             entry.blocks.insert(
                 event.id,
@@ -171,20 +204,17 @@ impl Joiner {
                     site,
                     address: event.address,
                     size: event.size,
+                    mean: event.mean,
                 },
             );
         }
-        self.count(process, site, |totals| {
-            totals.allocations += 1;
-            totals.allocated_bytes += event.size;
-            totals.live_allocations += 1;
-            totals.live_bytes += event.size;
-        });
-        self.peak.grow(site.0, event.size);
-        self.totals.peak_live_bytes = self.peak.highest();
-        if let Some(entry) = self.processes.change(process) {
-            let totals = &mut entry.record.totals;
-            totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
+        let estimate = Estimate::of(event.size, event.mean);
+        self.count(process, site, |sums| sums.allocated(estimate));
+        self.peak.grow(site.0, estimate);
+        if let Some(entry) = self.processes.change(process)
+            && entry.peak.is_below(entry.sums.live())
+        {
+            entry.peak = *entry.sums.live();
         }
     }
 
@@ -200,24 +230,20 @@ impl Joiner {
         else {
             return;
         };
-        self.count(process, block.site, |totals| {
-            totals.frees += 1;
-            totals.freed_bytes += block.size;
-            totals.live_allocations = totals.live_allocations.saturating_sub(1);
-            totals.live_bytes = totals.live_bytes.saturating_sub(block.size);
-            totals.temporary_allocations += u64::from(temporary);
-        });
-        self.peak.shrink(block.site.0, block.size);
+        // What it added, whatever the rate is by now.
+        let estimate = Estimate::of(block.size, block.mean);
+        self.count(process, block.site, |sums| sums.freed(estimate, temporary));
+        self.peak.shrink(block.site.0, estimate);
     }
 
     /// Changes the counters of a site, of its process and of the run alike.
-    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Totals)) {
-        change(&mut self.totals);
+    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+        change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
-            change(&mut entry.record.totals);
+            change(&mut entry.sums);
         }
         if let Some(state) = self.sites.get_mut(site.0 as usize) {
-            change(&mut state.site.totals);
+            change(&mut state.sums);
             if !state.is_changed {
                 state.is_changed = true;
                 self.changed_sites.push(site);
@@ -255,6 +281,7 @@ impl Joiner {
                     thread,
                     totals: Totals::default(),
                 },
+                sums: Sums::default(),
                 is_changed: false,
             });
         }
@@ -363,6 +390,27 @@ impl Joiner {
         self.quality.noted.insert(kind.to_owned(), count);
     }
 
+    /// The samples that came since the last call, per process.
+    pub fn take_sampled(&mut self) -> Vec<Sampled> {
+        self.processes.take_sampled()
+    }
+
+    /// Takes in that the sampling rate changed.
+    pub fn rate_changed(&mut self, change: RateChange) {
+        if self.rate_changes < MAX_RATE_CHANGES {
+            self.rate_changes += 1;
+            self.rates.push(change);
+        } else {
+            let noted = self.quality.noted.entry("rate_changes_unlisted".to_owned());
+            *noted.or_default() += 1;
+        }
+    }
+
+    /// Takes in how often sizes of each class were asked for.
+    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.sizes = sizes;
+    }
+
     /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
@@ -397,7 +445,7 @@ impl Joiner {
             .filter_map(|id| {
                 let state = self.sites.get_mut(id.0 as usize)?;
                 state.is_changed = false;
-                state.site.totals.peak_live_bytes = self.peak.at_peak(id.0);
+                state.site.totals = state.sums.totals(&self.peak.at_peak(id.0));
                 Some((id, state.site))
             })
             .collect();
@@ -419,7 +467,9 @@ impl Joiner {
                 .unwrap_or_default(),
             processes: self.processes.take_changed(),
             sites,
-            totals: self.totals,
+            sizes: self.sizes.clone(),
+            rates: std::mem::take(&mut self.rates),
+            totals: self.sums.totals(self.peak.highest()),
             quality: self.quality.clone(),
         }
     }

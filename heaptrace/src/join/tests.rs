@@ -2,7 +2,7 @@
 
 use heaptrace_common::wire::{Alloc, Free, ProcessBegin, ProcessEnd, StackHead, end, flag, kind};
 
-use super::{Joiner, Process, Totals, Update};
+use super::{Errors, Joiner, Process, Totals, Update};
 use crate::events::record::Event;
 
 /// No process of any machine has this id.
@@ -61,6 +61,7 @@ fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
         size,
         freed: 0,
         replaced: 0,
+        mean: 1,
     }
 }
 
@@ -108,6 +109,7 @@ fn a_free_meets_its_allocation() {
         live_bytes: 36,
         peak_live_bytes: 100,
         temporary_allocations: 1,
+        errors: Errors::default(),
     };
     assert_eq!(update.totals, expected);
     assert_eq!(update.sites.len(), 1);

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
-use crate::events::sideband::{Change, Sideband};
+use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
@@ -21,12 +21,19 @@ use crate::unwind::{self, MappedFile, Tables};
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
 
+/// Most mapped files that wait to be looked at.
+const MAX_MAPPED: usize = 1 << 14;
+
 /// Reads the streams of a run.
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
     sideband: AsyncFd<Sideband>,
     tables: Tables,
     batch: Vec<Event>,
+    /// Files that were mapped since they were asked for, and by whom.
+    mapped: Vec<(u32, Mapped)>,
+    /// Children that were born since, and when.
+    births: Vec<(u32, u64)>,
     undecoded: u64,
     /// Marks that were found so far, of frees and of process ends.
     swept: [u64; 2],
@@ -41,9 +48,21 @@ impl Drain {
             )?,
             tables: Tables::new(program, &config.tables)?,
             batch: Vec::new(),
+            mapped: Vec::new(),
+            births: Vec::new(),
             undecoded: 0,
             swept: [0; 2],
         })
+    }
+
+    /// The files that processes of interest have mapped since the last call.
+    pub(super) fn take_mapped(&mut self) -> Vec<(u32, Mapped)> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    /// The children that were born since the last call, and when.
+    pub(super) fn take_births(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.births)
     }
 
     /// The unwind tables.
@@ -87,12 +106,29 @@ impl Drain {
         }
         let was_emptied = self.batch.len() < BATCH;
         for event in self.sideband.get_mut().drain() {
-            if let Change::Mapped(mapped) = &event.change
-                && joiner.follows(event.pid)
-            {
-                load_table(&self.tables, event.pid, mapped.start, mapped.end, None);
-            }
+            let mapped = match &event.change {
+                Change::Mapped(mapped) => {
+                    if joiner.follows(event.pid) {
+                        load_table(&self.tables, event.pid, mapped.start, mapped.end, None);
+                    }
+                    mapped.path.starts_with('/').then(|| mapped.clone())
+                }
+                Change::Forked { parent } => {
+                    if joiner.knows(*parent) {
+                        self.births.push((event.pid, event.time));
+                    }
+                    None
+                }
+                Change::Exec { .. } | Change::Exited => None,
+            };
+            let pid = event.pid;
             joiner.sideband(event);
+            if let Some(mapped) = mapped
+                && joiner.knows(pid)
+                && self.mapped.len() < MAX_MAPPED
+            {
+                self.mapped.push((pid, mapped));
+            }
         }
         for event in self.batch.drain(..) {
             match event {
@@ -141,6 +177,7 @@ impl Drain {
             sweep_ends(program, joiner)?;
             self.swept[1] = marked[1];
         }
+        joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
