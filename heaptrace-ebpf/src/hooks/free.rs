@@ -24,7 +24,7 @@ pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
     0
 }
 
-#[inline(always)]
+#[inline(never)]
 fn free(ctx: &ProbeContext, address: u64) {
     if address == 0 {
         return;

@@ -68,7 +68,7 @@ pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
 }
 
 /// A call for so many bytes instead of a block, `None` where their product overflows.
-#[inline(always)]
+#[inline(never)]
 fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
     let Some(caller) = Caller::current() else {
         return;
