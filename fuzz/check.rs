@@ -2,9 +2,8 @@
 //! `tests/`, which needs no nightly compiler.
 
 use heaptrace::unwind::{Limits, build, lookup};
-use heaptrace_common::unwind::{
-    Memory, PAGE_BITS, Registers, Rule, outcome, row_offset, row_rule, step,
-};
+use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
+use heaptrace_common::unwind::{Memory, Registers, Rule, outcome, step};
 
 /// Memory in which every word differs, some of it not readable.
 struct Noise;

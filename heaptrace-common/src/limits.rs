@@ -24,8 +24,12 @@ pub const MAX_TABLES: u32 = 1 << 14;
 /// Entries of the table of 64-KiB pages of code, over all files: four gibibytes of code.
 pub const MAX_PAGES: u32 = 1 << 16;
 
-/// Rows of unwind tables, over all files; two in a slot of eight bytes.
-pub const MAX_ROWS: u32 = 1 << 24;
+/// Slots of a segment of rows, two rows of four bytes in each: 2 MiB. Segments are made as they are
+/// needed.
+pub const SEGMENT_SLOTS: u32 = 1 << 18;
+
+/// Segments of rows, unless the agent sets another number: the default budget.
+pub const DEFAULT_SEGMENTS: u32 = 128;
 
 /// Distinct unwind rules, over all files.
 pub const MAX_RULES: u32 = 1 << 16;

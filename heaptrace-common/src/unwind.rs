@@ -249,41 +249,6 @@ pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) 
     outcome::CALLER
 }
 
-/// Bits of a code offset within its page: a table finds the page by index, the row by search.
-pub const PAGE_BITS: u32 = 16;
-
-/// A row of a table: from this offset of its page on, up to the next row, the rule of this index
-/// holds.
-#[inline(always)]
-pub const fn pack_row(offset: u16, rule: u16) -> u32 {
-    (rule as u32) << 16 | offset as u32
-}
-
-/// Where in its page a row begins.
-#[inline(always)]
-pub const fn row_offset(row: u32) -> u32 {
-    row & 0xffff
-}
-
-/// The index of a row's rule.
-#[inline(always)]
-pub const fn row_rule(row: u32) -> u32 {
-    row >> 16
-}
-
-/// The row of an index, from the slot at half that index: map values have 8 bytes, which two rows
-/// share, the first in the low half.
-#[inline(always)]
-pub const fn row_of_slot(slot: u64, index: u32) -> u32 {
-    (slot >> ((index & 1) << 5)) as u32
-}
-
-/// A slot of two rows.
-#[inline(always)]
-pub const fn slot_of_rows(low: u32, high: u32) -> u64 {
-    (high as u64) << 32 | low as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,16 +431,5 @@ mod tests {
             assert_eq!(code, expected, "{bp:x}");
             assert_eq!(registers, Registers { bp, ..START });
         }
-    }
-
-    /// Check that packed rows and slots give back what was put in.
-    #[test]
-    fn packs_rows() {
-        let low = pack_row(0xfffe, 7);
-        let high = pack_row(3, 0xfffd);
-        assert_eq!((row_offset(low), row_rule(low)), (0xfffe, 7));
-        assert_eq!((row_offset(high), row_rule(high)), (3, 0xfffd));
-        let slot = slot_of_rows(low, high);
-        assert_eq!((row_of_slot(slot, 6), row_of_slot(slot, 7)), (low, high));
     }
 }

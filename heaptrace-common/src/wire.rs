@@ -140,6 +140,8 @@ pub struct StackHead {
     pub walk: u32,
     /// Zero.
     pub pad2: u32,
+    /// The hash that the kernel program knows it by: with the process, its key in the stack map.
+    pub hash: [u64; 2],
 }
 
 /// A stack that was not seen before.
@@ -202,6 +204,16 @@ pub struct FileKey {
     pub inode: u64,
     /// Device, in the kernel's own encoding.
     pub device: u64,
+    /// Which of the contents that the file had, or of the files that had the number one after the
+    /// other: the time of its last change, see [`version_of`].
+    pub version: u64,
+}
+
+/// A file's version from the time of its last change (ctime), which nobody can set back. Kernels
+/// since 6.13 keep a mark in the highest bit of the nanoseconds.
+#[inline(always)]
+pub const fn version_of(seconds: u64, nanoseconds: u32) -> u64 {
+    seconds << 32 | (nanoseconds & 0x7fff_ffff) as u64
 }
 
 impl FileKey {
@@ -209,6 +221,7 @@ impl FileKey {
     pub const VDSO: Self = Self {
         inode: 1,
         device: u64::MAX,
+        version: 0,
     };
 }
 
@@ -224,6 +237,24 @@ pub struct TableRef {
     pub pages: u32,
     /// Number of the first page in the file.
     pub first_page: u32,
+    /// Where its use is noted; 0 where it is not.
+    pub slot: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+impl TableRef {
+    /// One that stands for no table.
+    pub const fn none(state: u32) -> Self {
+        Self {
+            state,
+            pages_at: 0,
+            pages: 0,
+            first_page: 0,
+            slot: 0,
+            pad: 0,
+        }
+    }
 }
 
 /// State of a [`TableRef`].
@@ -426,20 +457,20 @@ pub struct StackKey {
 const _: () = {
     assert!(size_of::<Alloc>() == 80);
     assert!(size_of::<Free>() == 32);
-    assert!(size_of::<StackHead>() == 40);
-    assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
+    assert!(size_of::<StackHead>() == 56);
+    assert!(size_of::<Stack>() == 56 + 8 * MAX_FRAMES);
     assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<ProcessEnd>() == 40);
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 32);
     assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
-    assert!(size_of::<WalkState>() == 104 + MAPPINGS_SEEN * size_of::<Mapping>());
+    assert!(size_of::<WalkState>() == 120 + MAPPINGS_SEEN * size_of::<Mapping>());
     assert!(size_of::<Countdown>() == 16);
-    assert!(size_of::<Mapping>() == 40);
+    assert!(size_of::<Mapping>() == 48);
     assert!(size_of::<StackKey>() == 24);
-    assert!(size_of::<FileKey>() == 16);
-    assert!(size_of::<TableRef>() == 16);
-    assert!(size_of::<NeedTable>() == 40);
+    assert!(size_of::<FileKey>() == 24);
+    assert!(size_of::<TableRef>() == 24);
+    assert!(size_of::<NeedTable>() == 48);
     assert!(core::mem::offset_of!(ThreadState, stack) == 104);
 };

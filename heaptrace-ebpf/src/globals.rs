@@ -76,6 +76,12 @@ pub static INODE_NUMBER: Global<u32> = Global::new(0);
 /// `inode.i_sb`.
 #[unsafe(no_mangle)]
 pub static INODE_SUPER: Global<u32> = Global::new(0);
+/// Seconds of the time of an inode's last change.
+#[unsafe(no_mangle)]
+pub static INODE_CHANGE_SECONDS: Global<u32> = Global::new(0);
+/// Nanoseconds of the time of an inode's last change.
+#[unsafe(no_mangle)]
+pub static INODE_CHANGE_NANOSECONDS: Global<u32> = Global::new(0);
 /// `super_block.s_dev`.
 #[unsafe(no_mangle)]
 pub static SUPER_DEVICE: Global<u32> = Global::new(0);

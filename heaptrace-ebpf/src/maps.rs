@@ -2,14 +2,15 @@
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
-    macros::map,
+    btf_maps,
+    macros::{btf_map, map},
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     limits::{
-        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_PAGES, MAX_PROCESSES, MAX_ROWS, MAX_RULES,
-        MAX_STACKS, MAX_TABLES, MAX_THREADS,
+        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES, MAX_PROCESSES,
+        MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
@@ -56,13 +57,23 @@ pub static BLANK: Array<ThreadState> = Array::with_max_entries(1, 0);
 pub static TABLES: HashMap<FileKey, TableRef> =
     HashMap::with_max_entries(MAX_TABLES, BPF_F_NO_PREALLOC);
 
-/// Index of the first row of each 64-KiB page of code; a table's last entry ends its last page.
+/// When tables were used: the agent's clock in the first slot, and in each table's slot what the
+/// clock said when it was last walked by.
 #[map]
-pub static PAGES: Array<u32> = Array::with_max_entries(MAX_PAGES, BPF_F_MMAPABLE);
+pub static USES: Array<u64> = Array::with_max_entries(MAX_TABLES, BPF_F_MMAPABLE);
 
-/// Rows of unwind tables, two in a slot.
+/// Where the rows of each 64-KiB page of code stand.
 #[map]
-pub static ROWS: Array<u64> = Array::with_max_entries(MAX_ROWS / 2, BPF_F_MMAPABLE);
+pub static PAGES: Array<u64> = Array::with_max_entries(MAX_PAGES, BPF_F_MMAPABLE);
+
+/// A segment of rows of unwind tables, two in a slot.
+type Segment = btf_maps::Array<u64, { SEGMENT_SLOTS as usize }, { BPF_F_MMAPABLE as usize }>;
+
+/// Segments of rows. The kernel takes an array's memory when it is made, so the agent makes these one by
+/// one, as tables come.
+#[btf_map]
+pub static ROWS: btf_maps::ArrayOfMaps<Segment, { DEFAULT_SEGMENTS as usize }> =
+    btf_maps::ArrayOfMaps::new();
 
 /// Unwind rules, which rows name.
 #[map]

@@ -57,6 +57,7 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         id,
         walk: stack.head.walk,
         pad2: 0,
+        hash: [key.low, key.high],
     };
     let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
     // Sent before it is remembered: whoever finds the id in the map finds the stack in the ring

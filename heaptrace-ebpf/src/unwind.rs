@@ -15,20 +15,20 @@ use aya_ebpf::{
     },
 };
 use heaptrace_common::{
-    limits::MAX_FRAMES,
-    unwind::{
-        Memory, PAGE_BITS, Rule, outcome, row_of_slot, row_offset, row_rule, step,
-        step_frame_pointer,
+    limits::{MAX_FRAMES, SEGMENT_SLOTS},
+    rows::{PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule},
+    unwind::{Memory, Rule, outcome, step, step_frame_pointer},
+    wire::{
+        FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, version_of, walk,
     },
-    wire::{FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, walk},
 };
 
 use crate::{
     globals::{
-        FILE_INODE, INODE_NUMBER, INODE_SUPER, MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END,
-        VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
+        FILE_INODE, INODE_CHANGE_NANOSECONDS, INODE_CHANGE_SECONDS, INODE_NUMBER, INODE_SUPER,
+        MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
-    maps::{EVENTS, PAGES, ROWS, RULES, TABLES},
+    maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
     ring, seen,
 };
@@ -183,13 +183,31 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
         return walk::NO_TABLE;
     };
     walk.state.table = *found;
+    note_use(found.slot);
     walk::COMPLETE
+}
+
+/// Notes that a table is used, for the agent to know which ones are not. Writes only when the clock has
+/// moved, so that a table that all CPUs use stays in their caches.
+#[inline(always)]
+fn note_use(slot: u32) {
+    let (Some(now), Some(used)) = (USES.get(0), USES.get_ptr_mut(slot)) else {
+        return;
+    };
+    // SAFETY: the pointer comes from a lookup in this program; an aligned u64 is read and written
+    // whole.
+    unsafe {
+        if used.read_volatile() != *now {
+            used.write_volatile(*now);
+        }
+    }
 }
 
 /// No file is mapped.
 const NO_FILE: FileKey = FileKey {
     inode: 0,
     device: 0,
+    version: 0,
 };
 
 /// Notes what is mapped. Called back by the kernel.
@@ -211,6 +229,10 @@ extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64
             mapping.file = FileKey {
                 inode: read::<u64>(inode, INODE_NUMBER.load()),
                 device: u64::from(read::<u32>(superblock, SUPER_DEVICE.load())),
+                version: version_of(
+                    read::<u64>(inode, INODE_CHANGE_SECONDS.load()),
+                    read::<u32>(inode, INODE_CHANGE_NANOSECONDS.load()),
+                ),
             };
         } else if mapping.start == read::<u64>(read::<u64>(vma, VMA_MM.load()), MM_VDSO.load()) {
             mapping.file = FileKey::VDSO;
@@ -226,12 +248,7 @@ fn request(mapping: &Mapping) {
     let Some(mut event) = EVENTS.reserve::<NeedTable>(0) else {
         return;
     };
-    let requested = TableRef {
-        state: table::REQUESTED,
-        pages_at: 0,
-        pages: 0,
-        first_page: 0,
-    };
+    let requested = TableRef::none(table::REQUESTED);
     if TABLES
         .insert(mapping.file, requested, u64::from(BPF_NOEXIST))
         .is_err()
@@ -260,12 +277,11 @@ fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
     if page >= walk.state.table.pages {
         return Rule::default();
     }
-    let entry = walk.state.table.pages_at.wrapping_add(page);
-    let (Some(low), Some(high)) = (PAGES.get(entry), PAGES.get(entry.wrapping_add(1))) else {
+    let Some(page) = PAGES.get(walk.state.table.pages_at.wrapping_add(page)) else {
         return Rule::default();
     };
-    walk.state.low = *low;
-    walk.state.high = *high;
+    walk.state.low = page_first_row(*page);
+    walk.state.high = walk.state.low.wrapping_add(page_rows(*page));
     walk.state.offset = at as u32 & 0xffff;
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
@@ -303,5 +319,7 @@ extern "C" fn narrow(_: u32, walk: *mut c_void) -> i64 {
 /// A row; two stand in each slot.
 #[inline(always)]
 fn row(index: u32) -> Option<u32> {
-    Some(row_of_slot(*ROWS.get(index / 2)?, index))
+    let slot = index / 2;
+    let slots = ROWS.get_value(slot / SEGMENT_SLOTS, &(slot % SEGMENT_SLOTS))?;
+    Some(row_of_slot(*slots, index))
 }

@@ -56,6 +56,23 @@ pub enum Probes {
     Empty,
 }
 
+/// What unwind tables may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableConfig {
+    /// Bytes of the kernel's memory for their rows.
+    pub max_bytes: u64,
+    /// The folder that they are kept in for the next run, if they are.
+    pub cache: Option<PathBuf>,
+}
+
+impl TableConfig {
+    /// Entries for 64-KiB pages of code: real code has some six kilobytes of rows for each.
+    pub fn pages(&self) -> u32 {
+        let pages = u32::try_from(self.max_bytes / 4096).unwrap_or(u32::MAX);
+        pages.max(limits::MAX_PAGES)
+    }
+}
+
 /// Which allocations are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
@@ -104,6 +121,8 @@ pub struct RunConfig {
     pub max_live: u32,
     /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
     pub ring_size: u32,
+    /// What unwind tables may take.
+    pub tables: TableConfig,
     /// Files that discovery is told are allocators.
     pub allocators: Vec<NamedAllocator>,
     /// Which allocations are recorded.
@@ -129,6 +148,13 @@ impl RunConfig {
     pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
     /// Bytes of the ring, unless the user says otherwise.
     pub const DEFAULT_RING_SIZE: u32 = limits::DEFAULT_RING_BYTES;
+    /// Bytes of rows of unwind tables, unless the user says otherwise.
+    pub const DEFAULT_TABLE_MEMORY: u64 =
+        limits::DEFAULT_SEGMENTS as u64 * limits::SEGMENT_SLOTS as u64 * 8;
+    /// The least that is worth a table.
+    pub const MIN_TABLE_MEMORY: u64 = 4096;
+    /// The most that rows can be counted in.
+    pub const MAX_TABLE_MEMORY: u64 = 8 << 30;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;
     /// The largest ring that the kernel maps reliably.

@@ -97,9 +97,9 @@ async fn trace(
     if config.threads {
         joiner.tell_threads_apart();
     }
-    let mut drain = Drain::new(&mut program)?;
+    let mut drain = Drain::new(&mut program, config)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
-    targets::load_tables(config, drain.loader());
+    targets::load_tables(config, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
         config,

@@ -9,6 +9,7 @@ mod attach;
 mod child;
 mod fixture;
 mod gdb;
+mod maps;
 mod paths;
 mod record;
 mod report;
@@ -24,6 +25,7 @@ pub use fixture::{
     cpp_linked, cpp_optimized, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
+pub use maps::map_entries;
 pub use paths::{heaptrace, target, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};

@@ -13,8 +13,9 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
-use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, Target};
+use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
 use crate::output::{Filter, Label, Metric};
+use crate::unwind;
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
                      heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
@@ -307,6 +308,22 @@ struct Run {
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
           value_parser = values::ring_size)]
     ring_size: u32,
+    /// Memory of the kernel for unwind tables, taken by 2 MiB as they are needed; when it is full, those that
+    /// were not used for longest go
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "256MiB",
+          value_parser = values::table_memory)]
+    max_table_memory: u64,
+    /// Keep unwind tables here between runs [default: /var/cache/heaptrace for root]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        help_heading = "Run options",
+        conflicts_with = "no_table_cache"
+    )]
+    table_cache: Option<PathBuf>,
+    /// Keep no unwind tables between runs
+    #[arg(long, help_heading = "Run options")]
+    no_table_cache: bool,
 }
 
 impl Cli {
@@ -424,6 +441,14 @@ impl Run {
             max_stack_depth: self.max_stack_depth,
             max_live: self.max_live,
             ring_size: self.ring_size,
+            tables: TableConfig {
+                max_bytes: self.max_table_memory,
+                cache: if self.no_table_cache {
+                    None
+                } else {
+                    self.table_cache.or_else(unwind::default_folder)
+                },
+            },
             allocators: self.allocator,
             probes,
             verbose,

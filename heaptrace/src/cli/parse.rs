@@ -107,8 +107,9 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format, Input};
-    use crate::config::{Probes, RunConfig, Sampling, Target};
+    use crate::config::{Probes, RunConfig, Sampling, TableConfig, Target};
     use crate::output::{Label, Metric};
+    use crate::unwind;
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
         parse(line.split_whitespace().map(OsString::from))
@@ -156,6 +157,10 @@ mod tests {
                     ..Sampling::EXACT
                 },
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
+                tables: TableConfig {
+                    max_bytes: RunConfig::DEFAULT_TABLE_MEMORY,
+                    cache: unwind::default_folder(),
+                },
                 allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
@@ -189,13 +194,20 @@ mod tests {
     fn run_options() {
         let config = run(
             "heaptrace record --exact --threads --duration 1h30m --interval 500ms --max-stack-depth 16 \
-                          --max-live 1000 --ring-size 512K --probes empty -v --all",
+                          --max-live 1000 --ring-size 512K --max-table-memory 8M --table-cache /a/b \
+                          --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
         assert_eq!(config.sampling, Sampling::EXACT);
         assert_eq!(config.interval, Duration::from_millis(500));
         assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
         assert_eq!(config.ring_size, 512 << 10);
+        let tables = TableConfig {
+            max_bytes: 8 << 20,
+            cache: Some(PathBuf::from("/a/b")),
+        };
+        assert_eq!(config.tables, tables);
+        assert_eq!(run("heaptrace --no-table-cache --all").tables.cache, None);
         assert_eq!(config.probes, Probes::Empty);
         assert!(config.verbose && config.threads);
     }

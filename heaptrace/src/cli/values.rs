@@ -83,6 +83,15 @@ pub(super) fn ring_size(text: &str) -> Result<u32, String> {
     u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
 }
 
+/// Reads the memory for unwind tables.
+pub(super) fn table_memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if !(RunConfig::MIN_TABLE_MEMORY..=RunConfig::MAX_TABLE_MEMORY).contains(&bytes) {
+        return Err("it must be between 4KiB and 8GiB".to_owned());
+    }
+    Ok(bytes)
+}
+
 /// Reads the mean bytes between samples.
 pub(super) fn mean(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
@@ -178,6 +187,17 @@ mod tests {
         assert_eq!(ring_size("1g"), Ok(1 << 30));
         assert_eq!(ring_size("64MB"), Ok(64 << 20));
         assert_eq!(ring_size("5 KiB"), Ok(8192));
+    }
+
+    /// Check that the memory for tables has its own bounds, and is not rounded.
+    #[test]
+    fn table_memories() {
+        assert_eq!(table_memory("256MiB"), Ok(RunConfig::DEFAULT_TABLE_MEMORY));
+        assert_eq!(table_memory("5000"), Ok(5000));
+        for text in ["4095", "9GiB", "0"] {
+            let error = table_memory(text).unwrap_err();
+            assert!(error.contains("between"), "{text}: {error}");
+        }
     }
 
     /// Check that sizes out of bounds, overflows and foreign units are refused.

@@ -170,6 +170,7 @@ mod tests {
             id: 0,
             walk: 0,
             pad2: 0,
+            hash: [0; 2],
         };
         let mut bytes = bytes_of(&head(2));
         bytes.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);

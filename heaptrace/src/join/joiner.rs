@@ -2,12 +2,12 @@
 //!
 //! Stage: join. Everything that reaches this file in one call is complete: the sideband has been
 //! read up to after the last event, so that mappings are known before the stacks in them. Knows
-//! nothing of the kernel's maps but the keys of blocks.
+//! nothing of the kernel's maps but the keys of blocks and stacks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, end, flag, walk,
+    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, StackKey, end, flag, walk,
 };
 
 use super::addresses::Addresses;
@@ -50,6 +50,8 @@ pub struct Joiner {
     rate_changes: u32,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
+    /// Stacks in the kernel's map of which the same is true.
+    orphan_stacks: Vec<StackKey>,
 }
 
 /// Changes of the sampling rate that a run lists at most.
@@ -87,6 +89,7 @@ impl Joiner {
                 ..Quality::default()
             },
             orphans: Vec::new(),
+            orphan_stacks: Vec::new(),
         }
     }
 
@@ -286,13 +289,24 @@ impl Joiner {
     }
 
     fn stack(&mut self, head: &StackHead, frames: &[u64]) {
+        let key = StackKey {
+            low: head.hash[0],
+            high: head.hash[1],
+            process: head.process,
+        };
         let Some(entry) = self
             .processes
             .id(head.process)
-            .and_then(|id| self.processes.get(id))
+            .and_then(|id| self.processes.change(id))
         else {
+            self.orphan_stacks.push(key);
             return self.lost_one("unjoined");
         };
+        if entry.record.ended {
+            self.orphan_stacks.push(key);
+        } else {
+            entry.stacks.push((key, head.id));
+        }
         let pid = entry.record.pid;
         let locations = frames
             .iter()
@@ -338,6 +352,10 @@ impl Joiner {
         entry.record.untracked_frees = event.untracked;
         self.orphans.extend(entry.block_keys());
         entry.blocks = HashMap::new();
+        for (key, id) in std::mem::take(&mut entry.stacks) {
+            self.orphan_stacks.push(key);
+            self.sent_stacks.remove(&id);
+        }
         let pid = entry.record.pid;
         let sites: Vec<SiteId> = entry.sites.values().copied().collect();
         self.processes.ended(pid, id);
@@ -401,6 +419,16 @@ impl Joiner {
     /// Keys of blocks in the kernel's live map whose process is gone, once each.
     pub fn take_orphans(&mut self) -> Vec<BlockKey> {
         std::mem::take(&mut self.orphans)
+    }
+
+    /// Keys of stacks in the kernel's map whose process is gone.
+    pub fn take_orphan_stacks(&mut self) -> Vec<StackKey> {
+        std::mem::take(&mut self.orphan_stacks)
+    }
+
+    /// Takes in the files for whose unwind tables there was no room.
+    pub fn set_without_tables(&mut self, files: BTreeSet<String>) {
+        self.quality.without_tables = files;
     }
 
     /// What changed since the last call.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use heaptrace_common::wire::{BlockKey, ProcessBegin};
+use heaptrace_common::wire::{BlockKey, ProcessBegin, StackKey};
 
 use super::estimate::{Estimate, Sums};
 use super::update::{Process, ProcessId, SiteId, StackId, ThreadNameId};
@@ -42,6 +42,8 @@ pub(super) struct Entry {
     pub(super) sums: Sums,
     pub(super) peak: Estimate,
     pub(super) blocks: HashMap<u64, Block>,
+    /// Keys of its stacks in the kernel's map, and their ids.
+    pub(super) stacks: Vec<(StackKey, u64)>,
     pub(super) sites: HashMap<(StackId, Option<ThreadNameId>), SiteId>,
     pub(super) is_changed: bool,
     /// Samples since they were counted last, and whether they ever were.
@@ -80,6 +82,7 @@ impl Processes {
             sums: Sums::default(),
             peak: Estimate::default(),
             blocks: HashMap::new(),
+            stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,
             samples: 0,

@@ -43,6 +43,7 @@ fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
         id,
         walk: 0,
         pad2: 0,
+        hash: [0; 2],
     };
     Event::Stack(head, frames.to_vec())
 }

@@ -196,6 +196,9 @@ pub struct Quality {
     /// Allocators that a traced process mapped and that are not probed: what it allocates by them
     /// is not in the numbers.
     pub unprobed: BTreeSet<String>,
+    /// Files for whose unwind tables there was no room, each with who runs it and why: their frames
+    /// are left by frame pointers, if they have any.
+    pub without_tables: BTreeSet<String>,
     /// Frees of blocks that were not recorded.
     pub untracked_frees: u64,
     /// Allocator calls that failed.

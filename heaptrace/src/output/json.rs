@@ -148,6 +148,7 @@ struct Quality<'a> {
     frames_unsymbolized: u64,
     noted: &'a BTreeMap<String, u64>,
     unprobed: &'a BTreeSet<String>,
+    without_tables: &'a BTreeSet<String>,
     kernel_map_bytes: u64,
 }
 
@@ -282,6 +283,7 @@ impl<'a> Quality<'a> {
             frames_unsymbolized: findings.unsymbolized(),
             noted: &quality.noted,
             unprobed: &quality.unprobed,
+            without_tables: &quality.without_tables,
             kernel_map_bytes: quality.kernel_map_bytes,
         }
     }

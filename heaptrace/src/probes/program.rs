@@ -6,16 +6,19 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
+use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::counters::{COUNTERS, Counter};
+use heaptrace_common::limits::SEGMENT_SLOTS;
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{
-    Block, BlockKey, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES, TableRef, setting,
+    Block, BlockKey, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES, StackKey,
+    TableRef, setting,
 };
 
-use super::btf::Btf;
+use super::btf::{Btf, BtfError};
 use crate::config::RunConfig;
 use crate::sys;
 
@@ -46,7 +49,8 @@ wire_pod!(
     PodBlock(Block),
     PodCountdown(Countdown),
     PodProcessEnd(ProcessEnd),
-    PodProcessState(ProcessState)
+    PodProcessState(ProcessState),
+    PodStackKey(StackKey)
 );
 
 /// The map of unwind tables.
@@ -79,6 +83,7 @@ impl Program {
             .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
         let btf = Btf::parse(&kernel)?;
         let offset = |structure, member| btf.member_offset(structure, member);
+        let changed = change_time(&btf)?;
         let constants = [
             ("AGENT_TGID", std::process::id()),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
@@ -102,6 +107,8 @@ impl Program {
             ("FILE_INODE", offset("file", "f_inode")?),
             ("INODE_NUMBER", offset("inode", "i_ino")?),
             ("INODE_SUPER", offset("inode", "i_sb")?),
+            ("INODE_CHANGE_SECONDS", changed.0),
+            ("INODE_CHANGE_NANOSECONDS", changed.1),
             ("SUPER_DEVICE", offset("super_block", "s_dev")?),
         ];
         let seed = random()?;
@@ -122,7 +129,9 @@ impl Program {
             .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", config.ring_size)
-            .map_max_entries("LIVE", config.max_live);
+            .map_max_entries("LIVE", config.max_live)
+            .map_max_entries("PAGES", config.tables.pages())
+            .map_max_entries("ROWS", segments(config.tables.max_bytes));
         let mut ebpf = loader.load(OBJECT).context(
             "the kernel refused heaptrace's maps; `heaptrace doctor` says what is missing",
         )?;
@@ -294,6 +303,33 @@ impl Program {
         })
     }
 
+    /// The map of segments of unwind tables, once.
+    pub fn take_rows(&mut self) -> Result<ArrayOfMaps<MapData, MapData>> {
+        let map = self.ebpf.take_map("ROWS").ok_or_else(|| missing("ROWS"))?;
+        Ok(ArrayOfMaps::try_from(map)?)
+    }
+
+    /// A segment of unwind tables, of so many slots of eight bytes.
+    pub fn new_segment(slots: u32) -> Result<MapData> {
+        let array =
+            aya_obj::Map::new_from_params(BPF_MAP_TYPE_ARRAY as u32, 4, 8, slots, BPF_F_MMAPABLE);
+        Ok(MapData::create(array, "ROWS_SEGMENT", None)?)
+    }
+
+    /// Forgets stacks of processes that are gone.
+    pub fn forget_stacks(&mut self, keys: impl IntoIterator<Item = StackKey>) -> Result<()> {
+        let map = self
+            .ebpf
+            .map_mut("STACKS")
+            .ok_or_else(|| missing("STACKS"))?;
+        let mut stacks = HashMap::<_, PodStackKey, u64>::try_from(map)?;
+        for key in keys {
+            // Two threads may have sent the same one, and a full map has kept none.
+            let _ = stacks.remove(&PodStackKey(key));
+        }
+        Ok(())
+    }
+
     /// A descriptor of an array map, and how many values it has.
     pub fn array(&self, name: &str) -> Result<(BorrowedFd<'_>, usize)> {
         match self.ebpf.map(name) {
@@ -342,6 +378,23 @@ fn refused(error: ProgramError) -> anyhow::Error {
     }
     anyhow!(error)
         .context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
+}
+
+/// Where an inode has the seconds and the nanoseconds of its last change: two members since Linux 6.11, one
+/// under two names before.
+fn change_time(btf: &Btf<'_>) -> Result<(u32, u32), BtfError> {
+    let offset = |member| btf.member_offset("inode", member);
+    if let (Ok(seconds), Ok(nanoseconds)) = (offset("i_ctime_sec"), offset("i_ctime_nsec")) {
+        return Ok((seconds, nanoseconds));
+    }
+    let time = offset("__i_ctime").or_else(|_| offset("i_ctime"))?;
+    Ok((time, time + 8))
+}
+
+/// Most segments for so many bytes of rows.
+fn segments(bytes: u64) -> u32 {
+    let segments = bytes.div_ceil(u64::from(SEGMENT_SLOTS) * 8);
+    u32::try_from(segments).unwrap_or(u32::MAX).max(1)
 }
 
 fn missing(name: &str) -> anyhow::Error {

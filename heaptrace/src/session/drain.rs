@@ -10,12 +10,13 @@ use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
+use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
-use crate::unwind::{self, Loader, MappedFile};
+use crate::unwind::{self, MappedFile, Tables};
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -27,7 +28,7 @@ const MAX_MAPPED: usize = 1 << 14;
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
     sideband: AsyncFd<Sideband>,
-    loader: Loader,
+    tables: Tables,
     batch: Vec<Event>,
     /// Files that were mapped since they were asked for, and by whom.
     mapped: Vec<(u32, Mapped)>,
@@ -39,13 +40,13 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new(program: &mut Program) -> Result<Self> {
+    pub(super) fn new(program: &mut Program, config: &RunConfig) -> Result<Self> {
         Ok(Self {
             ring: sys::when_readable(program.take_ring()?)?,
             sideband: sys::when_readable(
                 Sideband::open().context("can't follow the mappings of processes (perf)")?,
             )?,
-            loader: Loader::new(program)?,
+            tables: Tables::new(program, &config.tables)?,
             batch: Vec::new(),
             mapped: Vec::new(),
             births: Vec::new(),
@@ -64,9 +65,9 @@ impl Drain {
         std::mem::take(&mut self.births)
     }
 
-    /// The loader of unwind tables.
-    pub(super) fn loader(&mut self) -> &mut Loader {
-        &mut self.loader
+    /// The unwind tables.
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Waits until one of the streams has something.
@@ -108,7 +109,7 @@ impl Drain {
             let mapped = match &event.change {
                 Change::Mapped(mapped) => {
                     if joiner.follows(event.pid) {
-                        load_table(&mut self.loader, event.pid, mapped.start, mapped.end, None);
+                        load_table(&self.tables, event.pid, mapped.start, mapped.end, None);
                     }
                     mapped.path.starts_with('/').then(|| mapped.clone())
                 }
@@ -132,7 +133,7 @@ impl Drain {
         for event in self.batch.drain(..) {
             match event {
                 Event::NeedTable(it) => {
-                    load_table(&mut self.loader, it.tgid, it.start, it.end, Some(it.file));
+                    load_table(&self.tables, it.tgid, it.start, it.end, Some(it.file));
                 }
                 event => joiner.event(event),
             }
@@ -155,8 +156,13 @@ impl Drain {
         }
         joiner.set_lost("undecoded", self.undecoded);
         joiner.set_lost("sideband", self.sideband.get_ref().lost());
-        joiner.set_noted("unwind_tables_refused", self.loader.refused());
-        joiner.set_noted("unwind_functions_damaged", self.loader.damaged());
+        let tables = self.tables.counts();
+        joiner.set_noted("unwind_tables_refused", tables.refused);
+        joiner.set_noted("unwind_tables_evicted", tables.evicted);
+        joiner.set_noted("unwind_tables_delayed", tables.delayed);
+        joiner.set_noted("unwind_tables_cached", tables.cached);
+        joiner.set_noted("unwind_functions_damaged", tables.damaged);
+        joiner.set_without_tables(self.tables.refused());
         let count = |counter: Counter| counters[counter as usize];
         // An allocation that is lost proves the block freed that stood at its address, and marks it.
         let marked = [
@@ -177,7 +183,8 @@ impl Drain {
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
             joiner.set_process_counters(state.0.process, state.0.failed, state.0.untracked);
         }
-        program.forget_blocks(joiner.take_orphans())
+        program.forget_blocks(joiner.take_orphans())?;
+        program.forget_stacks(joiner.take_orphan_stacks())
     }
 
     /// Joins the frees whose events found no place in the ring.
@@ -219,20 +226,19 @@ impl Drain {
 
 /// Loads the table of a file that a process has mapped, under the key that it was asked for by, or
 /// else by the one that it most probably has.
-fn load_table(loader: &mut Loader, pid: u32, start: u64, end: u64, asked: Option<FileKey>) {
-    let file = match asked {
-        Some(FileKey::VDSO) => unwind::vdso(),
-        _ => MappedFile::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")),
-    };
-    match (file, asked) {
-        (Some(file), None) if loader.knows(file.key) => {}
-        (Some(file), _) => loader.load(&MappedFile {
-            key: asked.unwrap_or(file.key),
-            ..file
-        }),
-        // The process ended, or mapped something else there.
-        (None, Some(asked)) => loader.forget(asked),
-        (None, None) => {}
+fn load_table(tables: &Tables, pid: u32, start: u64, end: u64, asked: Option<FileKey>) {
+    if asked == Some(FileKey::VDSO) {
+        unwind::vdso().map_or_else(|| tables.forget(FileKey::VDSO), |file| tables.answer(file));
+        return;
+    }
+    let file = MappedFile::of_mapping(pid, start, end);
+    match asked {
+        None => file.into_iter().for_each(|file| tables.load(file)),
+        Some(key) => match file.and_then(|file| file.under(key)) {
+            Some(file) => tables.answer(file),
+            // The process ended, or mapped something else there.
+            None => tables.forget(key),
+        },
     }
 }
 

@@ -15,7 +15,7 @@ use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
-use crate::unwind::{self, Loader, MappedFile};
+use crate::unwind::{self, MappedFile, Tables};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -64,11 +64,11 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 }
 
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
-pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
+pub(super) fn load_tables(config: &RunConfig, tables: &Tables) {
     let files = match &config.target {
         Target::Command(words) => allocators::files_of_command(words)
             .iter()
-            .filter_map(MappedFile::open)
+            .filter_map(|path| MappedFile::open(path, None))
             .collect(),
         Target::Pids(pids) => pids
             .iter()
@@ -77,8 +77,10 @@ pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
         // What is needed is asked for; everything that runs would be too much.
         Target::All => Vec::new(),
     };
-    for file in files.iter().chain(&unwind::vdso()) {
-        loader.load(file);
+    if !tables.load_now(files.into_iter().chain(unwind::vdso())) {
+        tracing::warn!(
+            "some unwind tables take long; the first stacks through their files are broken off"
+        );
     }
 }
 

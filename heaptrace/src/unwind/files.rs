@@ -3,11 +3,11 @@
 //! Stage unwind. What is loaded before the first event need not be asked for later.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use heaptrace_common::wire::FileKey;
+use heaptrace_common::wire::{FileKey, version_of};
 
 use crate::probes::maps;
 
@@ -18,13 +18,15 @@ pub struct MappedFile {
     pub key: FileKey,
     /// The file.
     pub file: File,
-    /// Its path, for messages.
+    /// By which path it was opened, for messages.
     pub path: String,
+    /// The process that has it mapped, if one has yet.
+    pub pid: Option<u32>,
 }
 
 impl MappedFile {
     /// Opens a file by its path.
-    pub fn open(path: impl AsRef<Path>) -> Option<Self> {
+    pub fn open(path: impl AsRef<Path>, pid: Option<u32>) -> Option<Self> {
         let path = path.as_ref();
         let file = File::open(path).ok()?;
         let meta = file.metadata().ok()?;
@@ -33,10 +35,28 @@ impl MappedFile {
             key: FileKey {
                 inode: meta.ino(),
                 device: kernel_device(libc::major(device), libc::minor(device)),
+                version: version(&meta),
             },
             file,
             path: path.display().to_string(),
+            pid,
         })
+    }
+
+    /// Opens what a process has mapped, if it is still there.
+    pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
+        let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+        Self::open(link, Some(pid))
+    }
+
+    /// The same under the key that the kernel program has for it, if it can be that file.
+    ///
+    /// A file system of layers or of volumes shows other devices than the kernel has inside; the number and
+    /// the time of the last change stay. What was mapped there meanwhile instead has others.
+    pub fn under(self, key: FileKey) -> Option<Self> {
+        let is_same = self.key.version == key.version
+            && (self.key.inode == key.inode || self.key.device != key.device);
+        is_same.then_some(Self { key, ..self })
     }
 }
 
@@ -48,18 +68,24 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
     maps::parse(&text)
         .filter(|mapping| mapping.executable && mapping.inode != 0)
         .filter_map(|mapping| {
+            let file = maps::open_mapped(thread, &mapping).ok()?;
             let key = FileKey {
                 inode: mapping.inode,
                 device: kernel_device(mapping.device.0, mapping.device.1),
+                version: version(&file.metadata().ok()?),
             };
-            let file = maps::open_mapped(thread, &mapping).ok()?;
             seen.insert(key).then_some(MappedFile {
                 key,
                 file,
                 path: mapping.path,
+                pid: Some(pid),
             })
         })
         .collect()
+}
+
+fn version(meta: &Metadata) -> u64 {
+    version_of(meta.ctime() as u64, meta.ctime_nsec() as u32)
 }
 
 /// A device number as the kernel keeps it.
@@ -82,7 +108,7 @@ mod tests {
             .collect();
         let foretold: HashSet<_> = allocators::files_of_command(&[own.into()])
             .iter()
-            .filter_map(MappedFile::open)
+            .filter_map(|path| MappedFile::open(path, None))
             .map(|file| file.key)
             .collect();
         assert!(foretold.len() >= 3, "program, loader and C library");

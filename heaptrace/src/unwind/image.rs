@@ -2,15 +2,19 @@
 //!
 //! Stage: unwind. The file is a traced process's and may be anything; it knows no unwind rules.
 
+use std::borrow::Cow;
+use std::io::Read;
+
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 use object::elf::{
-    EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED,
-    SHT_NOBITS,
+    CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, EM_X86_64, ET_DYN, ET_EXEC,
+    FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS,
 };
 use object::read::ReadRef;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
+use sha2::{Digest as _, Sha256};
 
-use super::table::TableError;
+use super::table::{Limits, TableError};
 
 const ENDIAN: object::LittleEndian = object::LittleEndian;
 
@@ -32,20 +36,31 @@ impl Segment {
 }
 
 /// Which form the unwind information has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
     EhFrame,
     DebugFrame,
 }
 
-/// What the builder has to know of a file.
+/// What a table is made from, by its hash. A file's build id is only what the file says of itself.
+pub(super) type Fingerprint = [u8; 32];
+
+/// Counted up when the same file gives another table than before.
+const BUILDER: u64 = 1;
+
+/// Largest window that a compressed section may ask for, as a power of two.
+const MAX_WINDOW: u32 = 24;
+
+/// All that a table is made from.
 pub(super) struct Image<'data> {
     /// The loaded segments.
     pub(super) segments: Vec<Segment>,
-    /// Unwind information, the best first.
-    pub(super) frames: Vec<(Form, &'data [u8])>,
+    /// Unwind information, at most one section of a form, the better form first.
+    pub(super) frames: Vec<(Form, Cow<'data, [u8]>)>,
     /// What encoded pointers are relative to.
     pub(super) bases: BaseAddresses,
+    /// The same as a list.
+    addresses: [Option<u64>; 4],
 }
 
 impl<'data> Image<'data> {
@@ -63,6 +78,7 @@ impl<'data> Image<'data> {
             segments: Vec::new(),
             frames: Vec::new(),
             bases: BaseAddresses::default(),
+            addresses: [None; 4],
         };
         let mut frame_header = None;
         let length = data.len().unwrap_or(u64::MAX);
@@ -81,12 +97,58 @@ impl<'data> Image<'data> {
             }
         }
         image.sections(header, data, max_section)?;
-        if image.frames.is_empty()
+        if !image.has(Form::EhFrame)
             && let Some(segment) = frame_header
         {
             image.by_frame_header(data, segment, max_section);
         }
+        image.frames.sort_by_key(|(form, _)| *form);
         Ok(image)
+    }
+
+    /// The hash of everything that a table is made from.
+    pub(super) fn fingerprint(&self, limits: &Limits) -> Fingerprint {
+        let mut hash = Sha256::new();
+        let mut number = |number: u64| hash.update(number.to_le_bytes());
+        number(BUILDER);
+        for limit in [limits.rows, limits.functions, self.segments.len()] {
+            number(limit as u64);
+        }
+        for segment in &self.segments {
+            number(segment.address);
+            number(segment.offset);
+            number(segment.size);
+            number(u64::from(segment.executable));
+        }
+        for address in self.addresses {
+            number(address.unwrap_or(u64::MAX));
+        }
+        for (form, bytes) in &self.frames {
+            hash.update((*form as u64).to_le_bytes());
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        }
+        hash.finalize().into()
+    }
+
+    fn has(&self, form: Form) -> bool {
+        self.frames.iter().any(|(other, _)| *other == form)
+    }
+
+    fn rebase(&mut self) {
+        let [eh_frame, eh_frame_hdr, text, got] = self.addresses;
+        let mut bases = BaseAddresses::default();
+        for (address, set) in [
+            (eh_frame, BaseAddresses::set_eh_frame as fn(_, _) -> _),
+            (eh_frame_hdr, BaseAddresses::set_eh_frame_hdr),
+            (text, BaseAddresses::set_text),
+            (got, BaseAddresses::set_got),
+        ] {
+            if let Some(address) = address {
+                bases = set(bases, address);
+            }
+        }
+        self.bases = bases;
     }
 
     fn sections<R: ReadRef<'data>>(
@@ -104,33 +166,42 @@ impl<'data> Image<'data> {
                 continue;
             };
             let address = section.sh_addr(ENDIAN);
-            let bases = std::mem::take(&mut self.bases);
-            self.bases = match name {
-                b".eh_frame" => bases.set_eh_frame(address),
-                b".eh_frame_hdr" => bases.set_eh_frame_hdr(address),
-                b".text" => bases.set_text(address),
-                b".got" => bases.set_got(address),
-                _ => bases,
+            let base = match name {
+                b".eh_frame" => Some(0),
+                b".eh_frame_hdr" => Some(1),
+                b".text" => Some(2),
+                b".got" => Some(3),
+                _ => None,
             };
+            if let Some(base) = base.and_then(|base| self.addresses.get_mut(base)) {
+                *base = Some(address);
+            }
             let form = match name {
                 b".eh_frame" => Form::EhFrame,
                 b".debug_frame" => Form::DebugFrame,
                 _ => continue,
             };
             let (offset, size) = (section.sh_offset(ENDIAN), section.sh_size(ENDIAN));
-            let flags = section.sh_flags(ENDIAN);
-            if section.sh_type(ENDIAN) == SHT_NOBITS || size == 0 || flags.contains(SHF_COMPRESSED)
-            {
+            if section.sh_type(ENDIAN) == SHT_NOBITS || size == 0 || self.has(form) {
                 continue;
             }
             if size > max_section {
                 return Err(TableError::TooLarge);
             }
-            if let Ok(bytes) = data.read_bytes_at(offset, size) {
-                self.frames.push((form, bytes));
-            }
+            let Ok(bytes) = data.read_bytes_at(offset, size) else {
+                continue;
+            };
+            let bytes = if section.sh_flags(ENDIAN).contains(SHF_COMPRESSED) {
+                match decompress(bytes, max_section) {
+                    Some(bytes) => Cow::Owned(bytes),
+                    None => continue,
+                }
+            } else {
+                Cow::Borrowed(bytes)
+            };
+            self.frames.push((form, bytes));
         }
-        self.frames.sort_by_key(|(form, _)| *form != Form::EhFrame);
+        self.rebase();
         Ok(())
     }
 
@@ -154,8 +225,10 @@ impl<'data> Image<'data> {
                 .ok()
         });
         if let Some(bytes) = found {
-            self.bases = bases.set_eh_frame(address);
-            self.frames.push((Form::EhFrame, bytes));
+            let [_, _, text, got] = self.addresses;
+            self.addresses = [Some(address), Some(segment.address), text, got];
+            self.rebase();
+            self.frames.push((Form::EhFrame, Cow::Borrowed(bytes)));
         }
     }
 
@@ -183,4 +256,25 @@ impl<'data> Image<'data> {
             .max()?;
         Some((start, end))
     }
+}
+
+/// A compressed section's content, if it is not longer than it may be.
+fn decompress(section: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
+    let (header, content) =
+        object::from_bytes::<CompressionHeader64<object::LittleEndian>>(section).ok()?;
+    if header.ch_size.get(ENDIAN) > max_bytes {
+        return None;
+    }
+    let content: Box<dyn Read + '_> = match header.ch_type.get(ENDIAN) {
+        ELFCOMPRESS_ZLIB => Box::new(flate2::read::ZlibDecoder::new(content)),
+        ELFCOMPRESS_ZSTD => {
+            let mut decoder = zstd::stream::read::Decoder::new(content).ok()?;
+            decoder.window_log_max(MAX_WINDOW).ok()?;
+            Box::new(decoder)
+        }
+        _ => return None,
+    };
+    let mut bytes = Vec::new();
+    content.take(max_bytes).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }

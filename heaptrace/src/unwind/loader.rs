@@ -1,183 +1,312 @@
-//! Unwind tables in the kernel's maps: built once per file, shared by all processes.
+//! Which files have a table, and which tables go when the memory for them is full.
 //!
-//! Stage unwind. Rows, pages and rules are only ever added, and a table is named in the map of
-//! tables only when all of it is in place, so that the kernel program never reads half a table.
+//! Stage: unwind. Tables are shared between files of the same content, and the one that was not used for
+//! longest goes first. It knows neither how tables are made nor who asks for them.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Result};
-use heaptrace_common::unwind::{Rule, pack_row, row_offset, row_rule, slot_of_rows};
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
-use super::files::MappedFile;
-use super::memory::Memory;
-use super::table::{Limits, Table, build};
-use crate::probes::elf;
-use crate::probes::program::{Program, TableMap};
+use super::image::Fingerprint;
+use super::store::{NoPlace, Placed, Store, StoreLimits};
+use super::table::Table;
 
-/// Loads tables into the kernel's maps.
-pub struct Loader {
-    tables: TableMap,
-    pages: Memory,
-    rows: Memory,
-    rules: Memory,
-    /// How far pages and rows are filled.
-    filled: (u32, u32),
-    rule_ids: HashMap<Rule, u16>,
-    /// Tables of files that are one and the same build under several inodes.
-    by_build: HashMap<Vec<u8>, TableRef>,
-    known: HashSet<FileKey>,
-    /// Files whose tables found no place.
-    refused: u64,
-    /// Functions whose unwind information was not understood.
-    damaged: u64,
+/// How long a table is left in its place after it was used, in seconds. Where all that is in use does not
+/// fit, each table would else drive out one that is asked for again at once.
+const IDLE: u64 = 5;
+
+/// After how many seconds a table that found no place is asked for again.
+const RETRY: u64 = 30;
+
+/// Most files whose state is kept, below the number that the kernel's map takes.
+pub(super) const MAX_FILES: usize = heaptrace_common::limits::MAX_TABLES as usize / 4 * 3;
+
+/// The arrays that the kernel program reads, and what names tables in them.
+pub(super) trait Arrays {
+    /// Writes a table that is named nowhere yet. Where there is no memory for all of its segments: how many
+    /// segments there are.
+    fn write(&mut self, placed: &Placed) -> Result<(), u32>;
+    /// Names the table of a file. False where there is no place for another name.
+    fn name(&mut self, file: FileKey, table: TableRef) -> bool;
+    /// Takes a name away.
+    fn forget(&mut self, file: FileKey);
+    /// Returns when no program walks by a table any more whose name was taken away.
+    fn settle(&mut self);
+    /// Sets the clock that uses are noted by.
+    fn set_clock(&mut self, now: u64);
+    /// What the clock said when a table was last used.
+    fn last_use(&self, slot: u32) -> u64;
+    /// Notes a use.
+    fn note_use(&mut self, slot: u32, now: u64);
 }
 
-impl Loader {
-    /// With nothing loaded.
-    pub fn new(program: &mut Program) -> Result<Self> {
-        let image = |name| {
-            let (fd, slots) = program.array(name)?;
-            Memory::map(fd, slots).with_context(|| format!("can't map {name}"))
-        };
-        let (pages, rows, rules) = (image("PAGES")?, image("ROWS")?, image("RULES")?);
-        Ok(Self {
-            tables: program.take_tables()?,
-            pages,
-            rows,
-            rules,
-            filled: (0, 0),
-            rule_ids: HashMap::new(),
-            by_build: HashMap::new(),
-            known: HashSet::new(),
-            refused: 0,
-            damaged: 0,
-        })
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its table is in this slot.
+    Loaded(u32),
+    /// It has none.
+    Absent,
+    /// Its table found no place.
+    Refused(NoPlace, u64),
+}
+
+/// The states of files: to be looked at without waiting for a table to be written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files(Arc<Mutex<HashMap<FileKey, State>>>);
+
+impl Files {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileKey, State>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the table of a file. One that can't be loaded is said to be absent: its frames are
-    /// followed by frame pointers.
-    pub fn load(&mut self, mapped: &MappedFile) {
-        let table = self.table(&mapped.file, &mapped.path);
-        match self.tables.insert(mapped.key, table) {
-            Ok(()) => {
-                self.known.insert(mapped.key);
+    /// What is known of a file.
+    pub(super) fn state(&self, file: FileKey) -> Option<State> {
+        self.lock().get(&file).copied()
+    }
+}
+
+struct Loaded {
+    table: TableRef,
+    fingerprint: Fingerprint,
+    files: HashSet<FileKey>,
+}
+
+/// Loads tables, and takes them out again.
+pub(super) struct Loader<A> {
+    arrays: A,
+    store: Store,
+    files: Files,
+    /// The version of a file that was last seen, by its inode and device.
+    versions: HashMap<(u64, u64), FileKey>,
+    tables: HashMap<u32, Loaded>,
+    by_fingerprint: HashMap<Fingerprint, u32>,
+    now: u64,
+    evicted: u64,
+}
+
+impl<A: Arrays> Loader<A> {
+    pub(super) fn new(arrays: A, limits: StoreLimits) -> Self {
+        let mut loader = Self {
+            arrays,
+            store: Store::new(limits),
+            files: Files::default(),
+            versions: HashMap::new(),
+            tables: HashMap::new(),
+            by_fingerprint: HashMap::new(),
+            now: 0,
+            evicted: 0,
+        };
+        loader.tick(1);
+        loader
+    }
+
+    pub(super) fn files(&self) -> Files {
+        self.files.clone()
+    }
+
+    /// Tables that made room for others.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// The clock goes on, in seconds from 1 on.
+    pub(super) fn tick(&mut self, now: u64) {
+        if now == self.now {
+            return;
+        }
+        self.now = now;
+        self.arrays.set_clock(now);
+        let is_over = |state: &State| matches!(state, State::Refused(_, at) if at + RETRY <= now);
+        self.forget_all(is_over);
+    }
+
+    /// Gives a file the table of another one with the same content, if there is such a table.
+    pub(super) fn share(&mut self, file: FileKey, fingerprint: &Fingerprint) -> bool {
+        let slot = self.by_fingerprint.get(fingerprint).copied();
+        slot.is_some_and(|slot| self.give(file, slot))
+    }
+
+    /// Loads the table of a file.
+    pub(super) fn load(
+        &mut self,
+        file: FileKey,
+        fingerprint: &Fingerprint,
+        built: &Table,
+    ) -> Result<(), NoPlace> {
+        // Another thread may have built the same one meanwhile.
+        if self.share(file, fingerprint) {
+            return Ok(());
+        }
+        let placed = loop {
+            match self.store.add(built) {
+                Ok(placed) => match self.arrays.write(&placed) {
+                    Ok(()) => break placed,
+                    Err(segments) => {
+                        self.store.remove(placed.table.slot);
+                        self.store.stop_growing(segments);
+                    }
+                },
+                Err(NoPlace::Full) if self.make_room(Store::slots_for(built)) => {}
+                Err(reason) => {
+                    self.set(file, State::Refused(reason, self.now));
+                    return Err(reason);
+                }
             }
-            Err(error) => tracing::warn!("{}: {error:#}", mapped.path),
+        };
+        let slot = placed.table.slot;
+        self.arrays.note_use(slot, self.now);
+        self.by_fingerprint.insert(*fingerprint, slot);
+        let loaded = Loaded {
+            table: placed.table,
+            fingerprint: *fingerprint,
+            files: HashSet::new(),
+        };
+        self.tables.insert(slot, loaded);
+        self.give(file, slot);
+        Ok(())
+    }
+
+    /// Notes that a file has no table.
+    pub(super) fn set_absent(&mut self, file: FileKey) {
+        self.set(file, State::Absent);
+    }
+
+    /// Says again what is known of a file; false where nothing is.
+    pub(super) fn repeat(&mut self, file: FileKey) -> bool {
+        match self.files.state(file) {
+            Some(state) => self.name(file, state),
+            None => false,
         }
     }
 
-    /// Whether a file's table was loaded, or found absent.
-    pub fn knows(&self, key: FileKey) -> bool {
-        self.known.contains(&key)
-    }
-
-    /// Takes back that a file was asked for: it could not be opened, and may be another time.
-    pub fn forget(&mut self, key: FileKey) {
-        self.tables.remove(key);
-    }
-
-    /// Files whose tables found no place.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// Functions whose unwind information was not understood.
-    pub fn damaged(&self) -> u64 {
-        self.damaged
-    }
-
-    fn table(&mut self, file: &File, path: &str) -> TableRef {
-        let absent = TableRef {
-            state: table::ABSENT,
-            pages_at: 0,
-            pages: 0,
-            first_page: 0,
-        };
-        let build_id = elf::build_id(file);
-        if let Some(known) = self
-            .by_build
-            .get(&build_id)
-            .filter(|_| !build_id.is_empty())
+    /// Takes back that a file was asked for, so that it can be again.
+    pub(super) fn forget(&mut self, file: FileKey) {
+        self.arrays.forget(file);
+        let state = self.files.lock().remove(&file);
+        if let Some(State::Loaded(slot)) = state
+            && let Some(loaded) = self.tables.get_mut(&slot)
         {
-            return *known;
+            loaded.files.remove(&file);
         }
-        let found = match build(&object::ReadCache::new(file), &Limits::default()) {
-            Ok(built) => self.add(&built).unwrap_or_else(|| {
-                tracing::warn!("{path}: no room for its unwind table");
-                self.refused += 1;
-                absent
-            }),
-            Err(error) => {
-                tracing::debug!("{path}: {error}");
-                absent
+        let place = (file.inode, file.device);
+        if self.versions.get(&place) == Some(&file) {
+            self.versions.remove(&place);
+        }
+    }
+
+    fn give(&mut self, file: FileKey, slot: u32) -> bool {
+        let Some(loaded) = self.tables.get_mut(&slot) else {
+            return false;
+        };
+        loaded.files.insert(file);
+        self.arrays.note_use(slot, self.now);
+        self.set(file, State::Loaded(slot));
+        true
+    }
+
+    fn set(&mut self, file: FileKey, state: State) {
+        if self.files.lock().len() >= MAX_FILES {
+            self.forget_some();
+        }
+        // A number is one file's after another's, and a file has one content after another.
+        let place = (file.inode, file.device);
+        if let Some(older) = self.versions.insert(place, file)
+            && older != file
+        {
+            self.forget(older);
+        }
+        self.files.lock().insert(file, state);
+        if !self.name(file, state) {
+            self.forget_some();
+            if !self.name(file, state) {
+                self.forget(file);
             }
+        }
+    }
+
+    fn name(&mut self, file: FileKey, state: State) -> bool {
+        let table = match state {
+            State::Loaded(slot) => self.tables.get(&slot).map(|loaded| loaded.table),
+            State::Absent | State::Refused(..) => Some(TableRef::none(table::ABSENT)),
         };
-        self.by_build.insert(build_id, found);
-        found
+        table.is_some_and(|table| self.arrays.name(file, table))
     }
 
-    /// Adds a table; `None` where it does not fit.
-    fn add(&mut self, built: &Table) -> Option<TableRef> {
-        let (pages_at, rows_at) = self.filled;
-        let pages_end = pages_at.checked_add(u32::try_from(built.pages.len()).ok()?)?;
-        let rows_end = rows_at.checked_add(u32::try_from(built.rows.len()).ok()?)?;
-        if pages_end as usize > self.pages.len() || rows_end as usize > self.rows.len() * 2 {
-            return None;
+    /// Forgets files for which a name is all that there is, and if there are none, half of all tables.
+    fn forget_some(&mut self) {
+        if self.forget_all(|state| !matches!(state, State::Loaded(_))) == 0 {
+            let mut slots = self.by_use(0);
+            slots.truncate(slots.len().div_ceil(2));
+            self.evict(&slots);
         }
-        let rules: Vec<u16> = built
-            .rules
-            .iter()
-            .map(|rule| self.rule(*rule))
-            .collect::<Option<_>>()?;
-        for (at, row) in (rows_at..).zip(&built.rows) {
-            let rule = rules.get(row_rule(*row) as usize).copied()?;
-            self.set_row(at, pack_row(row_offset(*row) as u16, rule));
-        }
-        for (at, first) in (pages_at..).zip(&built.pages) {
-            self.pages.set(at as usize, u64::from(rows_at + first));
-        }
-        self.filled = (pages_end, rows_end);
-        self.damaged += u64::from(built.damaged);
-        Some(TableRef {
-            state: table::LOADED,
-            pages_at,
-            // The last entry only ends the last page.
-            pages: (built.pages.len() as u32).saturating_sub(1),
-            first_page: built.first_page,
-        })
     }
 
-    fn set_row(&mut self, at: u32, row: u32) {
-        let slot = at as usize / 2;
-        let (low, high) = (
-            self.rows.get(slot) as u32,
-            (self.rows.get(slot) >> 32) as u32,
-        );
-        let slot_value = if at & 1 == 0 {
-            slot_of_rows(row, high)
-        } else {
-            slot_of_rows(low, row)
-        };
-        self.rows.set(slot, slot_value);
-    }
-
-    fn rule(&mut self, rule: Rule) -> Option<u16> {
-        if let Some(id) = self.rule_ids.get(&rule) {
-            return Some(*id);
+    fn forget_all(&mut self, which: impl Fn(&State) -> bool) -> usize {
+        let files = self.files.lock();
+        let gone = files.iter().filter(|(_, state)| which(state));
+        let gone: Vec<FileKey> = gone.map(|(file, _)| *file).collect();
+        drop(files);
+        for file in &gone {
+            self.forget(*file);
         }
-        let id = u16::try_from(self.rule_ids.len()).ok()?;
-        self.rules.set(usize::from(id), rule_bits(rule));
-        self.rule_ids.insert(rule, id);
-        Some(id)
+        gone.len()
     }
-}
 
-/// A rule as it stands in memory.
-fn rule_bits(rule: Rule) -> u64 {
-    u64::from(rule.cfa)
-        | u64::from(rule.bp) << 8
-        | u64::from(rule.bp_offset as u16) << 16
-        | u64::from(rule.cfa_offset as u32) << 32
+    /// Takes out what was not used for longest, so that as many slots are free. False where that would
+    /// take tables that are in use.
+    fn make_room(&mut self, slots: u32) -> bool {
+        let mut free = self.store.free_slots();
+        let mut chosen = Vec::new();
+        for slot in self.by_use(IDLE) {
+            chosen.push(slot);
+            free += self.store.slots_of(slot);
+            if free >= slots {
+                self.evict(&chosen);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Tables that were not used for so many seconds, or whose files are gone, those first that
+    /// were not used for longest.
+    fn by_use(&self, idle: u64) -> Vec<u32> {
+        let tables = self.tables.iter().map(|(slot, loaded)| {
+            let used = if loaded.files.is_empty() {
+                0
+            } else {
+                self.arrays.last_use(*slot)
+            };
+            (used, *slot)
+        });
+        let mut found: Vec<_> = tables
+            .filter(|(used, _)| *used == 0 || used + idle <= self.now)
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    fn evict(&mut self, slots: &[u32]) {
+        for slot in slots {
+            let Some(loaded) = self.tables.remove(slot) else {
+                continue;
+            };
+            self.by_fingerprint.remove(&loaded.fingerprint);
+            for file in loaded.files {
+                self.forget(file);
+            }
+            self.evicted += 1;
+        }
+        self.arrays.settle();
+        for slot in slots {
+            self.store.remove(*slot);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn arrays(&mut self) -> &mut A {
+        &mut self.arrays
+    }
 }

@@ -40,11 +40,6 @@ impl Memory {
         })
     }
 
-    /// How many values there are.
-    pub(super) fn len(&self) -> usize {
-        self.slots
-    }
-
     /// Sets a value, which the kernel program may read at the same time. Beyond the end nothing
     /// happens.
     pub(super) fn set(&mut self, slot: usize, value: u64) {

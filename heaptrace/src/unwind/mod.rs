@@ -2,17 +2,26 @@
 //!
 //! Stage: unwind. It knows files and tables, neither blocks nor what a stack is walked for.
 
+mod arrays;
+mod build;
+mod cache;
 mod files;
 mod image;
+mod kept;
 mod loader;
 mod memory;
+mod ranges;
 mod rule;
+mod store;
 mod table;
+mod tables;
 mod vdso;
 
+pub use build::build;
+pub use cache::default_folder;
 pub use files::{MappedFile, of_process};
-pub use loader::Loader;
-pub use table::{Limits, Table, TableError, build, lookup};
+pub use table::{Limits, Table, TableError, lookup};
+pub use tables::{TableCounts, Tables};
 pub use vdso::{VDSO, vdso};
 
 #[cfg(test)]

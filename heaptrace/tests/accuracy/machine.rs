@@ -197,6 +197,7 @@ impl Machine {
                     id: stack_id(process, site),
                     walk: 0,
                     pad2: 0,
+                    hash: [0; 2],
                 };
                 joiner.event(Event::Stack(head, vec![stack_id(process, site)]));
             }

@@ -63,6 +63,7 @@ const LIMITS: Limits = Limits {
     rows: 20_000,
     functions: 2_000,
     section_bytes: 1 << 16,
+    time: MOST_TIME,
 };
 
 /// Most memory for a file: some for each of its bytes, and some in any case.

@@ -347,6 +347,10 @@ impl<'a, 'o> Report<'a, 'o> {
             let line = format!("  {:<20}{}", "not probed", escape(path));
             writeln!(self.out, "{}", self.style.warning(&line))?;
         }
+        for words in &quality.without_tables {
+            let line = format!("  {:<20}{}", "not unwound", escape(words));
+            writeln!(self.out, "{}", self.style.warning(&line))?;
+        }
         for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
             let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
             writeln!(self.out, "{}", self.style.warning(&line))?;

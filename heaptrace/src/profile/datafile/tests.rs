@@ -118,6 +118,7 @@ fn update(n: u32) -> Update {
             stacks_broken: 6,
             noted: [("nested_calls".to_owned(), 3)].into(),
             unprobed: ["/lib/x.so".to_owned()].into(),
+            without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
             kernel_map_bytes: 1 << 30,
         },
     }

@@ -144,6 +144,8 @@ struct QualityMessage {
     noted: BTreeMap<String, u64>,
     #[prost(string, repeated, tag = "10")]
     unprobed: Vec<String>,
+    #[prost(string, repeated, tag = "11")]
+    without_tables: Vec<String>,
     #[prost(uint64, tag = "3")]
     untracked_frees: u64,
     #[prost(uint64, tag = "4")]
@@ -397,6 +399,7 @@ impl From<&Quality> for QualityMessage {
             lost: quality.lost.clone(),
             noted: quality.noted.clone(),
             unprobed: quality.unprobed.iter().cloned().collect(),
+            without_tables: quality.without_tables.iter().cloned().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
@@ -414,6 +417,7 @@ impl From<QualityMessage> for Quality {
             lost: quality.lost,
             noted: quality.noted,
             unprobed: quality.unprobed.into_iter().collect(),
+            without_tables: quality.without_tables.into_iter().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,

@@ -2,6 +2,8 @@
 //!
 //! Stage: unwind.
 
+use std::time::Duration;
+
 use object::{Object as _, ObjectSection as _};
 
 use super::real::vdso;
@@ -12,6 +14,7 @@ const LIMITS: Limits = Limits {
     rows: 2_000,
     functions: 200,
     section_bytes: 1 << 16,
+    time: Duration::from_secs(60),
 };
 
 fn try_build(data: &[u8]) -> bool {

@@ -2,26 +2,18 @@
 //!
 //! Stage: unwind.
 
+mod caching;
 mod damage;
 mod oracle;
+mod packing;
 mod real;
-
-use heaptrace_common::unwind::{row_offset, row_rule};
+mod sections;
 
 use super::Table;
 
 /// Asserts what the kernel program relies on.
 fn assert_sound(table: &Table) {
-    assert_eq!(table.pages.first(), Some(&0));
-    assert_eq!(table.pages.last(), Some(&(table.rows.len() as u32)));
-    for pages in table.pages.windows(2) {
-        let rows = &table.rows[pages[0] as usize..pages[1] as usize];
-        assert_eq!(rows.first().map(|row| row_offset(*row)), Some(0));
-        let sorted = rows.is_sorted_by(|a, b| row_offset(*a) < row_offset(*b));
-        assert!(sorted, "{rows:x?}");
-        let mut rules = rows.iter().map(|row| row_rule(*row) as usize);
-        assert!(rules.all(|rule| rule < table.rules.len()));
-    }
+    assert!(table.is_sound(), "{table:x?}");
 }
 
 /// Numbers that look random, the same in each run.

@@ -1,0 +1,128 @@
+//! The kernel program's arrays of tables, and the map that names them.
+//!
+//! Stage: unwind. Written through shared memory: by system calls a row at a time would take hundreds of
+//! times longer. It knows neither files nor which table is where.
+
+use std::os::fd::AsFd as _;
+
+use anyhow::{Context as _, Result};
+use aya::maps::{ArrayOfMaps, MapData};
+use heaptrace_common::limits::SEGMENT_SLOTS;
+use heaptrace_common::unwind::Rule;
+use heaptrace_common::wire::{FileKey, TableRef};
+
+use super::loader::Arrays;
+use super::memory::Memory;
+use super::store::Placed;
+use crate::probes::program::{Program, TableMap};
+
+/// A segment of rows, which the kernel program finds by its number.
+struct Segment {
+    map: MapData,
+    slots: Memory,
+}
+
+/// The arrays in the kernel.
+pub(super) struct KernelArrays {
+    tables: TableMap,
+    uses: Memory,
+    pages: Memory,
+    rules: Memory,
+    rows: ArrayOfMaps<MapData, MapData>,
+    segments: Vec<Segment>,
+}
+
+impl KernelArrays {
+    /// With nothing in them.
+    pub(super) fn new(program: &mut Program) -> Result<Self> {
+        let shared = |name| {
+            let (fd, slots) = program.array(name)?;
+            Memory::map(fd, slots).with_context(|| format!("can't map {name}"))
+        };
+        let (uses, pages, rules) = (shared("USES")?, shared("PAGES")?, shared("RULES")?);
+        Ok(Self {
+            uses,
+            pages,
+            rules,
+            tables: program.take_tables()?,
+            rows: program.take_rows()?,
+            segments: Vec::new(),
+        })
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let map = Program::new_segment(SEGMENT_SLOTS)?;
+        let slots = Memory::map(map.fd().as_fd(), SEGMENT_SLOTS as usize)?;
+        self.rows.set(self.segments.len() as u32, &map, 0)?;
+        self.segments.push(Segment { map, slots });
+        Ok(())
+    }
+}
+
+impl Arrays for KernelArrays {
+    fn write(&mut self, placed: &Placed) -> Result<(), u32> {
+        for (at, rule) in (placed.rules.first as usize..).zip(&placed.rules.values) {
+            self.rules.set(at, rule_bits(*rule));
+        }
+        for (segment, write) in &placed.rows {
+            while self.segments.len() <= *segment as usize {
+                if let Err(error) = self.grow() {
+                    tracing::warn!("no memory for more unwind tables: {error:#}");
+                    return Err(self.segments.len() as u32);
+                }
+            }
+            if let Some(segment) = self.segments.get_mut(*segment as usize) {
+                for (at, slot) in (write.first as usize..).zip(&write.values) {
+                    segment.slots.set(at, *slot);
+                }
+            }
+        }
+        for (at, page) in (placed.pages.first as usize..).zip(&placed.pages.values) {
+            self.pages.set(at, *page);
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, file: FileKey, table: TableRef) -> bool {
+        let named = self.tables.insert(file, table);
+        if let Err(error) = &named {
+            tracing::debug!("a table can't be named: {error:#}");
+        }
+        named.is_ok()
+    }
+
+    fn forget(&mut self, file: FileKey) {
+        self.tables.remove(file);
+    }
+
+    fn settle(&mut self) {
+        // When a map of maps is changed, the kernel returns only when every program that could still use
+        // what was there before has ended. What is changed doesn't matter for that.
+        if let Some(first) = self.segments.first()
+            && let Err(error) = self.rows.set(0, &first.map, 0)
+        {
+            tracing::warn!("can't wait for the kernel program: {error:#}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+
+    fn set_clock(&mut self, now: u64) {
+        self.uses.set(0, now);
+    }
+
+    fn last_use(&self, slot: u32) -> u64 {
+        self.uses.get(slot as usize)
+    }
+
+    fn note_use(&mut self, slot: u32, now: u64) {
+        self.uses.set(slot as usize, now);
+    }
+}
+
+/// A rule as it stands in memory.
+fn rule_bits(rule: Rule) -> u64 {
+    u64::from(rule.cfa)
+        | u64::from(rule.bp) << 8
+        | u64::from(rule.bp_offset as u16) << 16
+        | u64::from(rule.cfa_offset as u32) << 32
+}

@@ -1,0 +1,353 @@
+//! Packed tables, read as the kernel program reads them, while they come and go.
+//!
+//! Stage: unwind.
+
+use std::collections::HashMap;
+use std::fs;
+
+use heaptrace_common::rows::{
+    PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
+};
+use heaptrace_common::unwind::Rule;
+use heaptrace_common::wire::{FileKey, TableRef, table};
+
+use super::Random;
+use super::real::vdso;
+use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
+use crate::unwind::store::{NoPlace, Placed, StoreLimits};
+use crate::unwind::{Limits, Table, build, lookup};
+
+/// The kernel's arrays, in this process. Asserts that nothing is overwritten that can be read.
+struct Memory {
+    limits: StoreLimits,
+    segments: Vec<Vec<u64>>,
+    max_segments: usize,
+    pages: Vec<u64>,
+    rules: Vec<Rule>,
+    uses: Vec<u64>,
+    names: HashMap<FileKey, TableRef>,
+    /// Tables whose name was taken away, and that somebody may still walk by.
+    on_the_way: Vec<TableRef>,
+    settled: usize,
+}
+
+impl Memory {
+    fn new(limits: StoreLimits) -> Self {
+        Self {
+            limits,
+            segments: Vec::new(),
+            max_segments: usize::MAX,
+            pages: vec![0; limits.pages as usize],
+            rules: vec![Rule::NONE; limits.rules as usize],
+            uses: vec![0; limits.tables as usize],
+            names: HashMap::new(),
+            on_the_way: Vec::new(),
+            settled: 0,
+        }
+    }
+
+    /// All rows and pages that can be reached now.
+    fn reachable(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let named = self.names.values().chain(&self.on_the_way);
+        let named = named.filter(|it| it.state == table::LOADED);
+        named.flat_map(|it| {
+            (it.pages_at..it.pages_at + it.pages).map(|page| {
+                let page = self.pages[page as usize];
+                (page_first_row(page), page_first_row(page) + page_rows(page))
+            })
+        })
+    }
+
+    fn lookup(&self, table: TableRef, file_offset: u64) -> Option<Rule> {
+        let page = (file_offset >> PAGE_BITS).checked_sub(u64::from(table.first_page))?;
+        let page = u32::try_from(page).ok()?;
+        if page >= table.pages {
+            return None;
+        }
+        let page = self.pages[(table.pages_at + page) as usize];
+        let (mut low, mut high) = (page_first_row(page), page_first_row(page) + page_rows(page));
+        let row = |index: u32| {
+            let slot = index / 2;
+            let segment = &self.segments[(slot / self.limits.segment) as usize];
+            row_of_slot(segment[(slot % self.limits.segment) as usize], index)
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(row_offset(row(middle))) <= file_offset & 0xffff {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Some(self.rules[row_rule(row(low - 1)) as usize])
+    }
+
+    fn assert_same(&self, placed: TableRef, table: &Table, random: &mut Random) {
+        let bytes = (table.pages.len() + 2) << PAGE_BITS;
+        let from = u64::from(table.first_page) << PAGE_BITS;
+        for _ in 0..200 {
+            let at = (from + random.below(bytes) as u64).saturating_sub(1 << PAGE_BITS);
+            assert_eq!(self.lookup(placed, at), lookup(table, at), "{at:x}");
+        }
+    }
+}
+
+impl Arrays for Memory {
+    fn write(&mut self, placed: &Placed) -> Result<(), u32> {
+        for (at, rule) in (placed.rules.first as usize..).zip(&placed.rules.values) {
+            assert_eq!(self.rules[at], Rule::NONE, "a rule was there already");
+            self.rules[at] = *rule;
+        }
+        let reachable: Vec<_> = self.reachable().collect();
+        for (segment, write) in &placed.rows {
+            while self.segments.len() <= *segment as usize {
+                if self.segments.len() == self.max_segments {
+                    return Err(self.segments.len() as u32);
+                }
+                self.segments.push(vec![0; self.limits.segment as usize]);
+            }
+            let first = (segment * self.limits.segment + write.first) * 2;
+            let end = first + write.values.len() as u32 * 2;
+            let taken = reachable
+                .iter()
+                .any(|(low, high)| *low < end && first < *high);
+            assert!(!taken, "rows that are in use are overwritten");
+            let values = self.segments[*segment as usize].iter_mut();
+            for (slot, value) in values.skip(write.first as usize).zip(&write.values) {
+                *slot = *value;
+            }
+        }
+        let first = placed.pages.first as usize;
+        self.pages[first..first + placed.pages.values.len()].copy_from_slice(&placed.pages.values);
+        Ok(())
+    }
+
+    fn name(&mut self, file: FileKey, table: TableRef) -> bool {
+        self.names.insert(file, table);
+        true
+    }
+
+    fn forget(&mut self, file: FileKey) {
+        self.on_the_way.extend(self.names.remove(&file));
+    }
+
+    fn settle(&mut self) {
+        self.on_the_way.clear();
+        self.settled += 1;
+    }
+
+    fn set_clock(&mut self, now: u64) {
+        self.uses[0] = now;
+    }
+
+    fn last_use(&self, slot: u32) -> u64 {
+        self.uses[slot as usize]
+    }
+
+    fn note_use(&mut self, slot: u32, now: u64) {
+        self.uses[slot as usize] = now;
+    }
+}
+
+const LIMITS: StoreLimits = StoreLimits {
+    slots: 10_000,
+    segment: 3_000,
+    pages: 200,
+    rules: 2_000,
+    tables: 50,
+};
+
+fn file(inode: u64) -> FileKey {
+    FileKey {
+        inode,
+        device: 1,
+        version: 1,
+    }
+}
+
+/// The first pages of a table.
+fn part(table: &Table, pages: usize) -> Table {
+    let pages = table.pages[..=pages.min(table.pages.len() - 1)].to_vec();
+    let rows = *pages.last().unwrap() as usize;
+    Table {
+        rows: table.rows[..rows].to_vec(),
+        pages,
+        ..table.clone()
+    }
+}
+
+/// A large and a small table.
+fn tables() -> [Table; 2] {
+    let own = fs::read("/proc/self/exe").unwrap();
+    [own, vdso()].map(|data| build(data.as_slice(), &Limits::default()).unwrap())
+}
+
+fn loader(limits: StoreLimits) -> Loader<Memory> {
+    Loader::new(Memory::new(limits), limits)
+}
+
+/// Check that no table that can be reached is ever overwritten, and that each gives its own rules as long as it
+/// is named, through many random loads, uses, forgets and pauses.
+#[test]
+fn tables_never_share_a_place() {
+    let [large, small] = tables();
+    let kinds: Vec<Table> = [1, 2, 3, 5, 8, 40]
+        .map(|pages| part(&large, pages))
+        .into_iter()
+        .chain([small])
+        .collect();
+    assert!(kinds.iter().all(Table::is_sound));
+    let mut loader = loader(LIMITS);
+    let mut random = Random(7);
+    let mut expected: HashMap<FileKey, usize> = HashMap::new();
+    let (mut now, mut refused, mut most) = (1, 0, 0);
+    for _ in 0..3_000 {
+        let key = FileKey {
+            version: random.next() % 2,
+            ..file(random.next() % 60)
+        };
+        match random.below(10) {
+            0 => {
+                loader.forget(key);
+                expected.remove(&key);
+            }
+            1..4 => {
+                now += random.next() % 4;
+                loader.tick(now);
+            }
+            4 => {
+                if let Some(State::Loaded(slot)) = loader.files().state(key) {
+                    loader.arrays().note_use(slot, now);
+                }
+            }
+            _ if loader.files().state(key).is_none() => {
+                let kind = random.below(kinds.len());
+                // Some files have the content of others.
+                let fingerprint = [(kind * 2 + random.below(2)) as u8; 32];
+                match loader.load(key, &fingerprint, &kinds[kind]) {
+                    Ok(()) => {
+                        expected.insert(key, kind);
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            _ => {}
+        }
+        let names = loader.arrays().names.clone();
+        let loaded = names.iter().filter(|(_, it)| it.state == table::LOADED);
+        most = most.max(loaded.clone().count());
+        for (key, table) in loaded {
+            let kind = &kinds[expected[key]];
+            loader.arrays().assert_same(*table, kind, &mut random);
+        }
+    }
+    assert!(loader.evicted() > 100, "{}", loader.evicted());
+    assert!(refused > 10 && most > 5, "{refused} {most}");
+    assert!(loader.arrays().segments.len() == 4);
+}
+
+/// Check that the table goes that was not used for longest, that its file can be asked for again, and
+/// that nobody can walk by it any more when its place is taken.
+#[test]
+fn the_least_recently_used_goes_first() {
+    let [large, _] = tables();
+    let one = part(&large, 1);
+    let slots = one.rows.len().div_ceil(2) as u32;
+    let limits = StoreLimits {
+        slots: 3 * slots,
+        segment: 3 * slots,
+        ..LIMITS
+    };
+    let mut loader = loader(limits);
+    for inode in 1..=3 {
+        loader.load(file(inode), &[inode as u8; 32], &one).unwrap();
+    }
+    loader.tick(20);
+    for inode in [1, 3] {
+        let Some(State::Loaded(slot)) = loader.files().state(file(inode)) else {
+            panic!("{inode} is gone");
+        };
+        loader.arrays().note_use(slot, 20);
+    }
+    loader.tick(21);
+    loader.load(file(4), &[4; 32], &one).unwrap();
+    assert_eq!(loader.files().state(file(2)), None);
+    assert!(!loader.arrays().names.contains_key(&file(2)));
+    assert_eq!((loader.evicted(), loader.arrays().settled), (1, 1));
+    // All others are in use: none is driven out by one more, which is asked for again later.
+    let refused = loader.load(file(5), &[5; 32], &one);
+    assert_eq!(refused, Err(NoPlace::Full));
+    assert_eq!(loader.arrays().names[&file(5)].state, table::ABSENT);
+    loader.tick(60);
+    assert_eq!(loader.files().state(file(5)), None);
+    assert_eq!(loader.load(file(5), &[5; 32], &one), Ok(()));
+}
+
+/// Check that a table which could never fit drives out no other one, and that one without memory
+/// for its segment is refused and takes nothing.
+#[test]
+fn refuses_what_has_no_room() {
+    let [large, small] = tables();
+    let mut loader = loader(LIMITS);
+    loader.load(file(1), &[1; 32], &small).unwrap();
+    loader.tick(100);
+    assert!(large.rows.len() / 2 > LIMITS.slots as usize);
+    let refused = loader.load(file(2), &[2; 32], &large);
+    assert_eq!(refused, Err(NoPlace::TooLarge));
+    assert_eq!(loader.evicted(), 0);
+
+    loader.arrays().max_segments = 1;
+    let mut parts = (1..40).map(|pages| part(&large, pages));
+    let many = parts
+        .find(|it| it.rows.len() / 2 > LIMITS.segment as usize)
+        .unwrap();
+    let refused = loader.load(file(3), &[3; 32], &many);
+    assert_eq!(refused, Err(NoPlace::TooLarge));
+    assert_eq!(loader.load(file(4), &[4; 32], &small), Ok(()));
+
+    let few_rules = StoreLimits { rules: 3, ..LIMITS };
+    let mut loader = self::loader(few_rules);
+    let refused = loader.load(file(1), &[1; 32], &small);
+    assert_eq!(refused, Err(NoPlace::Rules));
+}
+
+/// Check that a file's new content takes the place of its old one, that files of one content share a
+/// table, and that a table without files goes first.
+#[test]
+fn a_file_has_one_content_at_a_time() {
+    let [large, small] = tables();
+    let one = part(&large, 1);
+    let mut loader = loader(LIMITS);
+    loader.load(file(1), &[1; 32], &one).unwrap();
+    loader.load(file(2), &[1; 32], &one).unwrap();
+    assert!(loader.share(file(3), &[1; 32]));
+    assert!(!loader.share(file(4), &[4; 32]));
+    let names = &loader.arrays().names;
+    assert_eq!(names[&file(1)], names[&file(2)]);
+    let newer = FileKey {
+        version: 2,
+        ..file(1)
+    };
+    loader.load(newer, &[2; 32], &small).unwrap();
+    assert_eq!(loader.files().state(file(1)), None);
+    let names = &loader.arrays().names;
+    assert!(!names.contains_key(&file(1)) && names.contains_key(&file(2)));
+    assert_ne!(names[&newer], names[&file(2)]);
+}
+
+/// Check that a machine with very many files does not make the lists of files grow without end.
+#[test]
+fn files_are_bounded() {
+    let [_, small] = tables();
+    let mut loader = loader(LIMITS);
+    loader.load(file(0), &[1; 32], &small).unwrap();
+    for inode in 1..3 * MAX_FILES as u64 {
+        loader.set_absent(file(inode));
+    }
+    assert!(loader.arrays().names.len() <= MAX_FILES);
+    assert!(loader.arrays().names.contains_key(&file(0)));
+    for inode in 0..3 * MAX_FILES as u64 {
+        assert!(loader.share(file(inode), &[1; 32]) || inode >= MAX_FILES as u64);
+    }
+    assert!(loader.arrays().names.len() <= MAX_FILES);
+}

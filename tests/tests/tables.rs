@@ -1,0 +1,188 @@
+//! Unwind tables and what else stands in the kernel's maps: bounded, right, and gone when it is not needed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{Child, Heaptrace, Site, c, map_entries, ready_pid, run};
+
+/// Short processes, unless the environment names another number.
+const PROCESSES: u32 = 2000;
+
+/// Check that very many short processes leave nothing behind in the kernel's maps, however they end. Prints what
+/// each map holds before and after. `HEAPTRACE_TEST_PROCESSES` sets their number.
+#[test]
+fn short_processes_leave_nothing_behind() -> Result<()> {
+    let processes = std::env::var("HEAPTRACE_TEST_PROCESSES");
+    let processes = processes.unwrap_or_else(|_| PROCESSES.to_string());
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(c("crowd")?.command().args(["16", &processes]))?;
+    let pid = ready_pid(&target.line()?)?;
+    let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+    here.wait_attached(&mut tracer, pid)?;
+    target.go()?;
+    target.line()?;
+    // What ended is taken out within a second, with the next update.
+    std::thread::sleep(Duration::from_secs(3));
+    let before = map_entries(tracer.pid())?;
+    target.go()?;
+    let begin = Instant::now();
+    while target.line().is_err() {
+        ensure!(
+            begin.elapsed() < Duration::from_secs(900),
+            "it takes too long"
+        );
+    }
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let after = loop {
+        let now = map_entries(tracer.pid())?;
+        let is_done = now
+            .iter()
+            .all(|(name, entries)| before.get(name).is_some_and(|it| entries <= it));
+        if is_done || Instant::now() > deadline {
+            break now;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    for (name, entries) in &after {
+        let before = before.get(name).copied().unwrap_or_default();
+        println!("{name:<16} {before:>6} {entries:>6} after {processes} processes");
+        assert!(*entries <= before, "{name}: {before} became {entries}");
+    }
+    for name in ["LIVE", "PROCESSES", "STACKS", "TABLES", "THREADS", "ENDED"] {
+        assert!(after.contains_key(name), "{name} is not among {after:?}");
+    }
+    target.go()?;
+    target.wait()?.success()?;
+    let report = here.finish(tracer)?.report;
+    report.check_nothing_lost()?;
+    let seen = report.processes.len();
+    assert!(seen > processes.parse::<usize>()?, "{seen} processes");
+    Ok(())
+}
+
+/// Check that a file whose table finds no room is named with the process that runs it, and that stacks
+/// through other files stay whole.
+#[test]
+fn who_has_no_table_is_named() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    // The C library's needs 113 KiB.
+    let options = ["--max-table-memory", "100KiB", "--no-table-cache"];
+    let recording = here.record(&options, &[c("deep")?])?;
+    let truth = recording.truth("main")?;
+    let quality = &recording.report.quality;
+    let who = format!("deep ({}): ", truth.pid);
+    let named = quality.without_tables.iter();
+    let mut named = named.filter(|it| it.starts_with(&who));
+    assert!(
+        named.any(|it| it.contains("libc.so.6")),
+        "{:?}",
+        quality.without_tables
+    );
+    assert!(quality.noted["unwind_tables_refused"] > 0);
+    truth.matches(&recording.report.totals)
+}
+
+const LIBRARY: &str = "
+    #include <stdlib.h>
+    __attribute__((noinline)) static void *deeper(size_t size) {
+        volatile char space[SPACE];
+        space[0] = 1;
+        void *block = malloc(size);
+        space[SPACE - 1] = (char)(size_t)block;
+        return block;
+    }
+    void *work(size_t size) {
+        void *block = deeper(size);
+        __asm__ volatile(\"\" ::: \"memory\");
+        return block;
+    }";
+
+fn library(path: &Path, space: u32) -> Result<()> {
+    let source = path.with_extension("c");
+    fs::write(&source, LIBRARY)?;
+    let mut command = Command::new("cc");
+    command
+        .args(["-O2", "-fomit-frame-pointer", "-fPIC", "-shared"])
+        .arg(format!("-DSPACE={space}"))
+        .arg(&source)
+        .arg("-o")
+        .arg(path);
+    run(&mut command)?.success()?;
+    Ok(())
+}
+
+/// Check that stacks are whole through a library that is loaded in the midst of a run, unloaded, and replaced
+/// by another one under the same number of the same file system, loaded at the same place.
+#[test]
+fn a_replaced_library_has_its_own_table() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let [path, other] = ["plug.so", "other.so"].map(|name| here.path(name));
+    library(&path, 40)?;
+    library(&other, 3000)?;
+    let mut target = Child::spawn(c("reloads")?.command().arg(&path))?;
+    let pid = ready_pid(&target.line()?)?;
+    let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+    here.wait_attached(&mut tracer, pid)?;
+    target.go()?;
+    target.line()?;
+    // Written in place: the same inode.
+    fs::write(&path, fs::read(&other)?)?;
+    target.go()?;
+    target.line()?;
+    target.go()?;
+    target.wait()?.success()?;
+    let report = here.finish(tracer)?.report;
+    for size in [20_001, 20_002] {
+        let found = report
+            .sites
+            .iter()
+            .find(|site| site.totals.allocations == 1 && site.totals.allocated_bytes == size);
+        let site: &Site = found.with_context(|| format!("no block of {size} bytes"))?;
+        let functions = site.stack.iter().map(|it| it.function.as_deref());
+        let functions: Vec<_> = functions.map(Option::unwrap_or_default).collect();
+        assert_eq!(site.stack_end, "complete", "{size}: {functions:?}");
+        let mut rest = functions.iter();
+        for function in ["deeper", "work", "main", "_start"] {
+            assert!(
+                rest.any(|it| *it == function),
+                "{size}: no {function} in its place in {functions:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Check that tables are kept for the next run, and that the next run is none the worse for what somebody
+/// did to them.
+#[test]
+fn kept_tables_are_used_and_not_believed() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let folder = here.path("cache");
+    let folder_text = folder.display().to_string();
+    let record = || here.record(&["--table-cache", &folder_text], &["jq", "-n", "1"]);
+    let cached = |noted: &std::collections::BTreeMap<String, u64>| noted["unwind_tables_cached"];
+    let first = record()?.report.quality;
+    let files = || -> Result<Vec<_>> {
+        let entries = fs::read_dir(&folder)?;
+        Ok(entries.collect::<std::io::Result<Vec<_>>>()?)
+    };
+    assert_eq!(cached(&first.noted), 0);
+    assert!(!files()?.is_empty());
+    let second = record()?.report.quality;
+    assert!(cached(&second.noted) > 0, "{:?}", second.noted);
+    assert_eq!(second.stacks_complete, first.stacks_complete);
+    for file in files()? {
+        let mut bytes = fs::read(file.path())?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(file.path(), bytes)?;
+    }
+    let third = record()?.report.quality;
+    assert_eq!(cached(&third.noted), 0, "{:?}", third.noted);
+    assert_eq!(third.stacks_complete, first.stacks_complete);
+    assert_eq!(third.stacks_broken, 0);
+    Ok(())
+}
