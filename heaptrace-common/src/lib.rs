@@ -6,5 +6,6 @@
 pub mod cookie;
 pub mod counters;
 pub mod limits;
+pub mod names;
 pub mod unwind;
 pub mod wire;

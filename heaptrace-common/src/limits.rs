@@ -6,6 +6,12 @@ pub const MAX_FRAMES: usize = 128;
 /// Bytes of a thread or process name, as the kernel keeps it.
 pub const COMM_BYTES: usize = 16;
 
+/// Control groups, and users, that a choice of processes can name.
+pub const MAX_CHOICES: u32 = 64;
+
+/// Levels of control groups above a process that are searched for one of them.
+pub const MAX_CGROUP_LEVELS: u32 = 32;
+
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 

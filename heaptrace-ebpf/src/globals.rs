@@ -6,6 +6,14 @@ use aya_ebpf::Global;
 #[unsafe(no_mangle)]
 pub static AGENT_TGID: Global<u32> = Global::new(0);
 
+/// Process id of the agent's guardian, which is never traced either.
+#[unsafe(no_mangle)]
+pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
+
+/// What the choice of processes asks for: bits of `choice`.
+#[unsafe(no_mangle)]
+pub static CHOICES: Global<u32> = Global::new(0);
+
 /// Most frames of a stack, 1 to `MAX_FRAMES`.
 #[unsafe(no_mangle)]
 pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);
@@ -26,6 +34,9 @@ pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 /// `task_struct.group_leader`.
 #[unsafe(no_mangle)]
 pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
+/// `task_struct.comm`.
+#[unsafe(no_mangle)]
+pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);

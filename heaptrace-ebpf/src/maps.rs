@@ -8,11 +8,14 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     limits::{
-        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_PAGES, MAX_PROCESSES, MAX_ROWS, MAX_RULES,
-        MAX_STACKS, MAX_TABLES, MAX_THREADS,
+        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, MAX_CHOICES, MAX_PAGES, MAX_PROCESSES, MAX_ROWS,
+        MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS,
     },
     unwind::Rule,
-    wire::{Block, BlockKey, FileKey, ProcessEnd, ProcessState, StackKey, TableRef, ThreadState},
+    wire::{
+        Block, BlockKey, ChosenNames, FileKey, ProcessEnd, ProcessState, StackKey, TableRef,
+        ThreadState,
+    },
 };
 
 /// Records on their way to the agent.
@@ -77,3 +80,15 @@ pub static SEQUENCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 /// goes, so that a run never sees an allocator's one function without the other.
 #[map]
 pub static GATE: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Names of the processes that are chosen.
+#[map]
+pub static CHOSEN_NAMES: Array<ChosenNames> = Array::with_max_entries(1, 0);
+
+/// Ids of the control groups that are chosen.
+#[map]
+pub static CHOSEN_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(MAX_CHOICES, 0);
+
+/// Ids of the users that are chosen.
+#[map]
+pub static CHOSEN_USERS: HashMap<u32, u8> = HashMap::with_max_entries(MAX_CHOICES, 0);

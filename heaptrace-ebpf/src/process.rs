@@ -12,24 +12,49 @@ use heaptrace_common::{
 };
 
 use crate::{
+    choice,
     counters::{add_one, count_and_warn, next_id},
     globals::{TASK_GROUP_LEADER, TASK_START_BOOTTIME},
     live::now,
     maps::{ENDED, EVENTS, PROCESSES},
 };
 
+/// State of a process without a record.
+const NO_RECORD: ProcessState = ProcessState {
+    process: 0,
+    failed: 0,
+    untracked: 0,
+    borrowed: 0,
+    user: 0,
+    pad: 0,
+};
+
 /// Serial number of the record of a process; begins one where there is none.
+/// `None` where the process is not to be traced.
 #[inline(always)]
 pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
     if let Some(state) = unsafe { PROCESSES.get(tgid) } {
-        return Some(state.process);
+        if state.process != 0 {
+            return Some(state.process);
+        }
+        if !choice::may_have_changed(state.user) {
+            return None;
+        }
+        let _ = PROCESSES.remove(tgid);
     }
     begin(ctx, tgid)
 }
 
 #[inline(never)]
 fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
+    let user = choice::user();
+    if !choice::is_wanted(tgid) {
+        let unwanted = ProcessState { user, ..NO_RECORD };
+        // Where there is no place for it, it is asked again with each call, and costs more.
+        let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
+        return None;
+    }
     let process = next_id();
     // The record reaches the ring before anything refers to it.
     let Some(mut event) = EVENTS.reserve::<ProcessBegin>(0) else {
@@ -47,9 +72,8 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     });
     let state = ProcessState {
         process,
-        failed: 0,
-        untracked: 0,
-        borrowed: 0,
+        user,
+        ..NO_RECORD
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
         Ok(()) => {
@@ -138,7 +162,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         return;
     };
     // Two last threads can come here at once: who removes the entry reports the end.
-    if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 {
+    if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 || state.process == 0 {
         return;
     }
     let record = ProcessEnd {

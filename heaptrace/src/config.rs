@@ -3,6 +3,7 @@
 //! No stage of the flow: `cli/` makes these, `session.rs` reads them. Nothing here parses arguments.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use heaptrace_common::limits;
@@ -37,6 +38,19 @@ impl Target {
     }
 }
 
+/// Which of all processes are traced; where nothing is named, all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Patterns of names, one of which must fit.
+    pub names: Vec<String>,
+    /// Patterns of names, none of which may fit.
+    pub excluded: Vec<String>,
+    /// Control groups, in or below one of which a process must be.
+    pub cgroups: Vec<PathBuf>,
+    /// Ids of users, one of whom must be its real one.
+    pub users: Vec<u32>,
+}
+
 /// What a probe does when it is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
@@ -51,6 +65,8 @@ pub enum Probes {
 pub struct RunConfig {
     /// Whom to trace.
     pub target: Target,
+    /// Which of all processes, where all are the target.
+    pub choice: Choice,
     /// Whether the children of the targets are traced, too.
     pub children: bool,
     /// End the run after this time.

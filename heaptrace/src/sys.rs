@@ -2,7 +2,7 @@
 //!
 //! No stage of the flow; imports none.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -276,4 +276,24 @@ mod tests {
         assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
         assert_eq!(parse_cpu_list(""), [] as [u32; 0]);
     }
+}
+
+/// Id of a user of this machine, by name.
+pub fn user_id(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 1 << 16];
+    // SAFETY: the struct is integers and pointers, for which zero is no value yet.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the buffer is as long as said, and outlives what the entry points to.
+    let result = unsafe {
+        libc::getpwnam_r(
+            name.as_ptr(),
+            &raw mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    (result == 0 && !found.is_null()).then_some(entry.pw_uid)
 }

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation};
-use crate::config::{Probes, RunConfig, Target};
+use crate::config::{Choice, Probes, RunConfig, Target};
 use crate::output::Metric;
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
@@ -23,6 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo heaptrace --pid 1234                       watch a running process
   sudo heaptrace --all                            watch the whole machine
+  sudo heaptrace --all --comm 'php-fpm*'          watch every process of that name
   sudo heaptrace -- ./server --port 80            start a command, watch it from the start
   sudo heaptrace record -- ./server --port 80     record it, then look at the record:
   heaptrace report                                  as text (--format json for programs)
@@ -198,6 +199,8 @@ struct Run {
     #[arg(last = true, value_name = "COMMAND", help_heading = "Target",
           conflicts_with_all = ["pid", "all"])]
     command: Vec<OsString>,
+    #[command(flatten)]
+    choice: Chosen,
     /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     duration: Option<Duration>,
@@ -223,6 +226,25 @@ struct Run {
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
           value_parser = values::ring_size)]
     ring_size: u32,
+}
+
+/// What narrows `--all`, in the kernel: what is not wanted is not recorded, and costs little.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which of all processes")]
+struct Chosen {
+    /// Only processes with such a name, e.g. nginx or 'php-fpm*' (as `ps -o comm` shows it); may be
+    /// given several times, as may the others
+    #[arg(long, value_name = "GLOB", requires = "all", value_parser = values::glob)]
+    comm: Vec<String>,
+    /// No processes with such a name
+    #[arg(long, value_name = "GLOB", requires = "all", value_parser = values::glob)]
+    exclude: Vec<String>,
+    /// Only processes in this control group or below, e.g. /system.slice/nginx.service
+    #[arg(long, value_name = "PATH", requires = "all")]
+    cgroup: Vec<PathBuf>,
+    /// Only this user's processes, by name or number
+    #[arg(long, value_name = "NAME", requires = "all", value_parser = values::user)]
+    user: Vec<u32>,
 }
 
 impl Cli {
@@ -292,6 +314,12 @@ impl Run {
         };
         Some(RunConfig {
             target,
+            choice: Choice {
+                names: self.choice.comm,
+                excluded: self.choice.exclude,
+                cgroups: self.choice.cgroup,
+                users: self.choice.user,
+            },
             children: !self.no_children,
             duration: self.duration,
             interval: self.interval,

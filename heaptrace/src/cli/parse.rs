@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format};
-    use crate::config::{Probes, RunConfig, Target};
+    use crate::config::{Choice, Probes, RunConfig, Target};
     use crate::output::Metric;
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
@@ -144,6 +144,7 @@ mod tests {
             run("heaptrace --all"),
             RunConfig {
                 target: Target::All,
+                choice: Choice::default(),
                 children: true,
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
@@ -174,6 +175,28 @@ mod tests {
                 )
             );
             assert!(!command.children && !command.verbose);
+        }
+    }
+
+    /// Check that what narrows `--all` arrives, each option any number of times, and that it needs `--all`.
+    #[test]
+    fn choices() {
+        let config = run(
+            "heaptrace --all --comm a* --comm b --exclude ab --cgroup /x.slice \
+                          --user root --user 65534",
+        );
+        assert_eq!(
+            config.choice,
+            Choice {
+                names: vec!["a*".to_owned(), "b".to_owned()],
+                excluded: vec!["ab".to_owned()],
+                cgroups: vec!["/x.slice".into()],
+                users: vec![0, 65534],
+            }
+        );
+        for option in ["--comm a", "--exclude a", "--cgroup /a", "--user root"] {
+            let message = complaint(&format!("heaptrace --pid 3 {option}"));
+            assert!(message.contains("--all"), "{message}");
         }
     }
 
@@ -285,6 +308,9 @@ mod tests {
             ),
             ("heaptrace --all --ring-size 3", "--ring-size"),
             ("heaptrace --all --max-live 0", "--max-live"),
+            ("heaptrace --all --comm sixteen-letters!", "--comm"),
+            ("heaptrace --all --exclude [a", "--exclude"),
+            ("heaptrace --all --user no-such-user", "--user"),
             ("heaptrace report --top 0", "--top"),
             ("heaptrace report --metric bytes", "--metric"),
             ("heaptrace report --format xml", "--format"),
@@ -312,7 +338,7 @@ mod tests {
     /// Check that what does not exist yet is not offered.
     #[test]
     fn only_what_works_is_offered() {
-        for option in ["--sample", "--cgroup", "--comm", "--min-size", "--probes"] {
+        for option in ["--sample", "--min-size", "--probes"] {
             let mut command = Cli::command();
             assert!(!command.render_long_help().to_string().contains(option));
         }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use heaptrace_common::names::{NamePatterns, PatternError};
+
 use crate::config::RunConfig;
 
 /// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
@@ -58,6 +60,28 @@ pub(super) fn ring_size(text: &str) -> Result<u32, String> {
         return Err("it must be between 4KiB and 1GiB".to_owned());
     }
     u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
+}
+
+/// Reads a pattern of process names.
+pub(super) fn glob(text: &str) -> Result<String, String> {
+    let mut alone = NamePatterns::NONE;
+    let problem = match alone.add(text.as_bytes()) {
+        Ok(()) => return Ok(text.to_owned()),
+        Err(PatternError::TooLong) => {
+            "the kernel keeps 15 bytes of a name; end it with * before that"
+        }
+        Err(PatternError::TooMany) => "it is too long",
+        Err(PatternError::Unfinished) => "a [ needs its ], and \\ something behind it",
+    };
+    Err(problem.to_owned())
+}
+
+/// Reads a user: a name that this machine knows, or a number.
+pub(super) fn user(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    crate::sys::user_id(text).ok_or_else(|| "there is no user of that name".to_owned())
 }
 
 /// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
@@ -135,6 +159,14 @@ mod tests {
             let error = duration(text).unwrap_err();
             assert!(error.contains(reason), "{text:?}: {error}");
         }
+    }
+
+    /// Check that users are found by name and number.
+    #[test]
+    fn users() {
+        assert_eq!(user("root"), Ok(0));
+        assert_eq!(user("1234"), Ok(1234));
+        assert!(user("no such user").unwrap_err().contains("no user"));
     }
 
     /// Check sizes, and that a ring becomes a power of two that is not smaller.

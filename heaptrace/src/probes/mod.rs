@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod attach;
 pub mod btf;
 pub mod capabilities;
+pub mod choice;
 pub mod elf;
 pub mod guardian;
 pub mod launch;

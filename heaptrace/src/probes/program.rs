@@ -10,9 +10,12 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
-use heaptrace_common::wire::{Block, BlockKey, FileKey, ProcessEnd, ProcessState, TableRef};
+use heaptrace_common::wire::{
+    Block, BlockKey, ChosenNames, FileKey, ProcessEnd, ProcessState, TableRef,
+};
 
 use super::btf::Btf;
+use super::choice::Chosen;
 use crate::config::RunConfig;
 use crate::sys;
 
@@ -41,6 +44,7 @@ wire_pod!(
     PodTableRef(TableRef),
     PodBlockKey(BlockKey),
     PodBlock(Block),
+    PodChosenNames(ChosenNames),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState)
 );
@@ -70,18 +74,21 @@ pub struct Program {
 
 impl Program {
     /// Loads the object into the kernel and attaches what follows processes; probes come later.
-    pub fn load(config: &RunConfig) -> Result<Self> {
+    pub fn load(config: &RunConfig, chosen: &Chosen, guardian: u32) -> Result<Self> {
         let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
             .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
         let btf = Btf::parse(&kernel)?;
         let offset = |structure, member| btf.member_offset(structure, member);
         let constants = [
             ("AGENT_TGID", std::process::id()),
+            ("GUARDIAN_TGID", guardian),
+            ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
             ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
+            ("TASK_COMM", offset("task_struct", "comm")?),
             (
                 "TASK_START_BOOTTIME",
                 offset("task_struct", "start_boottime")?,
@@ -137,7 +144,31 @@ impl Program {
                 .attach(tracepoint)
                 .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
         }
-        Ok(Self { ebpf })
+        let mut program = Self { ebpf };
+        program.choose(chosen)?;
+        Ok(program)
+    }
+
+    /// Says which processes are to be traced.
+    fn choose(&mut self, chosen: &Chosen) -> Result<()> {
+        Array::<_, PodChosenNames>::try_from(self.map_mut("CHOSEN_NAMES")?)?.set(
+            0,
+            PodChosenNames(*chosen.names),
+            0,
+        )?;
+        let mut cgroups = HashMap::<_, u64, u8>::try_from(self.map_mut("CHOSEN_CGROUPS")?)?;
+        for cgroup in &chosen.cgroups {
+            cgroups.insert(cgroup, 1, 0)?;
+        }
+        let mut users = HashMap::<_, u32, u8>::try_from(self.map_mut("CHOSEN_USERS")?)?;
+        for user in &chosen.users {
+            users.insert(user, 1, 0)?;
+        }
+        Ok(())
+    }
+
+    fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
+        self.ebpf.map_mut(name).ok_or_else(|| missing(name))
     }
 
     /// A descriptor of a program for probes.
