@@ -8,6 +8,7 @@
 mod attach;
 mod child;
 mod fixture;
+mod kernel;
 mod paths;
 mod record;
 mod report;
@@ -19,6 +20,7 @@ mod valgrind;
 
 pub use child::{Child, Ended, run, send};
 pub use fixture::{Fixture, c, c_library, c_optimized, cpp, rust};
+pub use kernel::{Holdings, definitions};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
