@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use heaptrace_tests::{
@@ -61,7 +61,8 @@ fn traced(
     fixture: &str,
     command: impl FnOnce(&OsStr) -> Command,
 ) -> Result<(Vec<Truth>, Report)> {
-    let run_ = Run::new(name, &[])?;
+    // The name after an exec of /proc/self/exe.
+    let run_ = Run::new(name, &["--comm", "exe"])?;
     let program = run_.program(fixture)?;
     let ended = run(&mut command(program.as_os_str()))?.success()?;
     Ok((truths(&ended.stdout)?, run_.report()?))
@@ -72,8 +73,7 @@ fn traced(
 #[test]
 fn families() -> Result<()> {
     for (fixture, members) in [("forks", 6), ("spawns", 8), ("relatives", 211)] {
-        let name = format!("fam-{fixture}");
-        let (truths, report) = traced(&name, fixture, |program| Command::new(program))?;
+        let (truths, report) = traced(fixture, fixture, |program| Command::new(program))?;
         assert_eq!(truths.len(), members, "{fixture}");
         all_match(&truths, &report).with_context(|| fixture.to_owned())?;
         assert!(report.processes.iter().all(|process| process.ended));
@@ -304,8 +304,12 @@ fn a_killed_tracer_of_all() -> Result<()> {
     let traced = Run::new("killed", &["--interval", "100ms"])?;
     let mut target = Child::spawn(&mut Command::new(traced.program("forever")?))?;
     let pid = ready_pid(&target.line()?)?;
-    thread::sleep(Duration::from_secs(1));
     let Run { here, tracer, .. } = traced;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while here.report()?.truth(Some(pid)).allocations < 100 {
+        anyhow::ensure!(Instant::now() < deadline, "nothing is written");
+        thread::sleep(Duration::from_millis(200));
+    }
     send(i32::try_from(tracer.pid())?, libc::SIGKILL)?;
     tracer.wait()?;
     target.go()?;
