@@ -1,6 +1,7 @@
 //! Constants that the agent sets before it loads the program.
 
 use aya_ebpf::Global;
+use heaptrace_common::limits::DEFAULT_RING_BYTES;
 
 /// Process id of the agent, which is never traced.
 #[unsafe(no_mangle)]
@@ -17,6 +18,10 @@ pub static CHOICES: Global<u32> = Global::new(0);
 /// Most frames of a stack, 1 to `MAX_FRAMES`.
 #[unsafe(no_mangle)]
 pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);
+
+/// From how many bytes on the ring is filling up.
+#[unsafe(no_mangle)]
+pub static RING_CROWDED_BYTES: Global<u32> = Global::new(DEFAULT_RING_BYTES / 8);
 
 /// Seed of the stack hash, drawn for each run so that nobody can prepare a collision.
 #[unsafe(no_mangle)]

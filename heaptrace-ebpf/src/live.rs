@@ -11,6 +11,7 @@ use heaptrace_common::{
 use crate::{
     counters::{count, count_and_warn},
     maps::{EVENTS, LIVE},
+    ring,
 };
 
 /// No block.
@@ -62,15 +63,16 @@ pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {
         return false;
     };
+    let time = now();
     event.write(Free {
         kind: kind::FREE,
         flags: free_flags(state, id),
         tid,
-        time: now(),
+        time,
         process: state.process,
         id,
     });
-    event.submit(0);
+    event.submit(ring::soon(time));
     true
 }
 
@@ -102,18 +104,19 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     // Who removes the entry sends the event: two threads that free one block (a bug of the
     // program) must not count twice.
     if LIVE.remove(key).is_err() {
-        event.discard(0);
+        event.discard(ring::QUIETLY);
         return false;
     }
+    let time = now();
     event.write(Free {
         kind: kind::FREE,
         flags: free_flags(state, block.id),
         tid,
-        time: now(),
+        time,
         process: state.process,
         id: block.id,
     });
-    event.submit(0);
+    event.submit(ring::soon(time));
     true
 }
 

@@ -16,6 +16,7 @@ mod live;
 mod maps;
 mod own_stack;
 mod process;
+mod ring;
 mod stack;
 mod thread;
 mod unwind;

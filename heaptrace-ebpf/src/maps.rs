@@ -76,6 +76,10 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTER_SL
 #[map]
 pub static SEQUENCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
+/// When the agent was last woken, on the monotonic clock.
+#[map]
+pub static LAST_WAKE: Array<u64> = Array::with_max_entries(1, 0);
+
 /// 1 while calls are recorded. Opened when all probes are in place and closed before the first one
 /// goes, so that a run never sees an allocator's one function without the other.
 #[map]

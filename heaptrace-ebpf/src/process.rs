@@ -17,6 +17,7 @@ use crate::{
     globals::{TASK_GROUP_LEADER, TASK_START_BOOTTIME},
     live::now,
     maps::{ENDED, EVENTS, PROCESSES},
+    ring,
 };
 
 /// State of a process without a record.
@@ -77,11 +78,12 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
         Ok(()) => {
-            event.submit(0);
+            // What the agent reads of the process, it must read while that lives.
+            event.submit(ring::AT_ONCE);
             Some(process)
         }
         Err(_) => {
-            event.discard(0);
+            event.discard(ring::QUIETLY);
             // Another thread of the process may have been first.
             // SAFETY: as above.
             if let Some(state) = unsafe { PROCESSES.get(tgid) } {
@@ -176,7 +178,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
     };
     if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
         event.write(record);
-        event.submit(0);
+        event.submit(ring::soon(record.time));
     } else if ENDED.insert(state.process, record, 0).is_ok() {
         count_and_warn!(
             ctx,

@@ -16,7 +16,7 @@ use crate::{
     globals::HASH_SEED,
     live::now,
     maps::{EVENTS, STACKS},
-    unwind,
+    ring, unwind,
 };
 
 /// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
@@ -67,7 +67,7 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
             (&raw const EVENTS).cast_mut().cast(),
             (stack as *mut Stack).cast(),
             bytes,
-            0,
+            ring::with_stacks(stack.head.time),
         )
     };
     if sent != 0 {

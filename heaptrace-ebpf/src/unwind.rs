@@ -30,6 +30,7 @@ use crate::{
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES},
     process::read,
+    ring,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
@@ -229,7 +230,7 @@ fn request(mapping: &Mapping) {
         .insert(mapping.file, requested, u64::from(BPF_NOEXIST))
         .is_err()
     {
-        event.discard(0);
+        event.discard(ring::QUIETLY);
         return;
     }
     event.write(NeedTable {
@@ -240,7 +241,7 @@ fn request(mapping: &Mapping) {
         end: mapping.end,
         file: mapping.file,
     });
-    event.submit(0);
+    event.submit(ring::AT_ONCE);
 }
 
 /// The rule for an address in the mapping at hand; the empty one where there is none.

@@ -29,8 +29,8 @@ use drain::Drain;
 use kin::{Kin, Listener};
 use stop::{Stop, Stopper};
 
-/// How often the sideband is read where the ring gives no occasion to.
-const SIDEBAND_TICK: Duration = Duration::from_millis(100);
+/// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
@@ -113,13 +113,14 @@ async fn trace(
     let first = tokio::time::Instant::now() + config.interval;
     let mut updates = tokio::time::interval_at(first, config.interval);
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks = tokio::time::interval(SIDEBAND_TICK);
+    let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failure = None;
     let stop = loop {
         tokio::select! {
             stop = stopper.wait() => break stop,
             _ = updates.tick() => {
+                drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
                 if let Err(error) = observer.update(update, joiner.files()) {

@@ -10,7 +10,7 @@ use crate::{
     counters::{count_and_warn, next_id},
     live::{self, NO_BLOCK, free_flags, now},
     maps::{EVENTS, LIVE},
-    own_stack, process, stack,
+    own_stack, process, ring, stack,
     thread::Caller,
 };
 
@@ -110,7 +110,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         freed_at: 0,
     };
     if LIVE.insert(key, block, 0).is_err() {
-        event.discard(0);
+        event.discard(ring::QUIETLY);
         count_and_warn!(
             ctx,
             Counter::LiveMapFull,
@@ -121,11 +121,12 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         }
         return;
     }
+    let time = now();
     event.write(Alloc {
         kind: kind::ALLOC,
         flags: free_flags(state, state.taken.id),
         tid: caller.tid(),
-        time: now(),
+        time,
         process,
         id,
         stack,
@@ -134,6 +135,6 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         freed: state.taken.id,
         replaced,
     });
-    event.submit(0);
+    event.submit(ring::soon(time));
     state.last_id = id;
 }

@@ -109,12 +109,14 @@ impl Program {
         } else {
             0
         };
+        let crowded_bytes = config.ring_size / 8;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
         }
         loader
             .override_global("HASH_SEED", &seed, true)
+            .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", config.ring_size)
             .map_max_entries("LIVE", config.max_live);
