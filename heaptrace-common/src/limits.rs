@@ -33,6 +33,9 @@ pub const MAX_ROWS: u32 = 1 << 24;
 /// Distinct unwind rules, over all files.
 pub const MAX_RULES: u32 = 1 << 16;
 
+/// Most blocks that can be live at a time, whatever memory there is.
+pub const MAX_BLOCKS: u32 = 1 << 28;
+
 /// Default of the blocks that can be live at a time.
 pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;
 

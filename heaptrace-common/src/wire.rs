@@ -189,6 +189,8 @@ pub struct ProcessEnd {
     pub failed: u64,
     /// Frees of blocks that were not recorded.
     pub untracked: u64,
+    /// Allocations that found no place.
+    pub lost: u64,
 }
 
 /// A file that code stands in, as the kernel knows it.
@@ -276,6 +278,8 @@ pub struct ProcessState {
     pub failed: u64,
     /// Frees of blocks that were not recorded.
     pub untracked: u64,
+    /// Allocations that found no place.
+    pub lost: u64,
     /// 1 for a vfork child: it runs in its parent's memory, under its parent's record.
     pub borrowed: u64,
     /// The user whose process it was when that was decided.
@@ -397,10 +401,10 @@ const _: () = {
     assert!(size_of::<StackHead>() == 40);
     assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
     assert!(size_of::<ProcessBegin>() == 48);
-    assert!(size_of::<ProcessEnd>() == 40);
+    assert!(size_of::<ProcessEnd>() == 48);
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
-    assert!(size_of::<ProcessState>() == 40);
+    assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<ChosenNames>() == 2 * (24 + 8 * 256));
     assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(size_of::<WalkState>() == 96);

@@ -25,6 +25,7 @@ const NO_RECORD: ProcessState = ProcessState {
     process: 0,
     failed: 0,
     untracked: 0,
+    lost: 0,
     borrowed: 0,
     user: 0,
     pad: 0,
@@ -139,6 +140,15 @@ pub fn untracked(tgid: u32) {
     }
 }
 
+/// Counts an allocation that found no place.
+#[inline(always)]
+pub fn lost(tgid: u32) {
+    if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
+        // SAFETY: as in `failed`.
+        unsafe { add_one(&raw mut (*state).lost) };
+    }
+}
+
 /// Lets a vfork child run under its parent's record, in whose memory it runs.
 #[inline(always)]
 pub fn borrow(parent: u32, child: u32) {
@@ -148,6 +158,7 @@ pub fn borrow(parent: u32, child: u32) {
             borrowed: 1,
             failed: 0,
             untracked: 0,
+            lost: 0,
             ..*state
         };
         // A full map makes the child a process of its own: its frees of the parent's blocks
@@ -175,6 +186,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         process: state.process,
         failed: state.failed,
         untracked: state.untracked,
+        lost: state.lost,
     };
     if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
         event.write(record);

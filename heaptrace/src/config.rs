@@ -75,10 +75,13 @@ pub struct RunConfig {
     pub interval: Duration,
     /// Most frames of a stack.
     pub max_stack_depth: u32,
-    /// Most blocks that can be live at a time.
-    pub max_live: u32,
-    /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
-    pub ring_size: u32,
+    /// Bytes that the kernel's maps, and what the agent keeps beside them, may take.
+    pub max_memory: u64,
+    /// Most blocks that can be live at a time, where that is not to follow from the memory.
+    pub max_live: Option<u32>,
+    /// Bytes of the ring between the kernel and the agent, where they are not to follow from the
+    /// memory and the CPUs; a power of two, at least a page.
+    pub ring_size: Option<u32>,
     /// What the probes do.
     pub probes: Probes,
     /// Show the kernel program's own warnings.
@@ -90,10 +93,10 @@ impl RunConfig {
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
     /// Most frames that a stack can have.
     pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
-    /// Most live blocks, unless the user says otherwise.
-    pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
-    /// Bytes of the ring, unless the user says otherwise.
-    pub const DEFAULT_RING_SIZE: u32 = limits::DEFAULT_RING_BYTES;
+    /// Bytes of memory, unless the user says otherwise.
+    pub const DEFAULT_MEMORY: u64 = 1 << 30;
+    /// With less memory than this, too little could be recorded to be of use.
+    pub const MIN_MEMORY: u64 = 16 << 20;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;
     /// The largest ring that the kernel maps reliably.

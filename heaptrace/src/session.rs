@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::RunConfig;
-use crate::join::{Joiner, OpenFiles, Update};
+use crate::join::{Joiner, OpenFiles, Room, Update};
 use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::choice::Chosen;
@@ -90,7 +90,10 @@ async fn trace(
     if config.verbose {
         drain::log(&mut program)?;
     }
-    let mut joiner = Joiner::new(targets::follows_all(&config.target));
+    let mut joiner = Joiner::new(
+        targets::follows_all(&config.target),
+        Room::within(config.max_memory),
+    );
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, drain.loader());

@@ -218,32 +218,35 @@ struct Run {
     #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
     max_stack_depth: u32,
-    /// Most blocks that can be live at a time; what is beyond is counted as lost
-    #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::DEFAULT_MAX_LIVE,
+    /// Most memory for the kernel's maps and what goes with them; what finds no place is counted as lost
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "1GiB",
+          value_parser = values::memory)]
+    max_memory: u64,
+    /// Most blocks that can be live at a time [default: what half of that memory holds]
+    #[arg(long, value_name = "N", help_heading = "Run options",
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
-    max_live: u32,
-    /// Memory between the kernel and heaptrace, rounded up to a power of two
-    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
-          value_parser = values::ring_size)]
-    ring_size: u32,
+    max_live: Option<u32>,
+    /// Memory between the kernel and heaptrace, rounded up to a power of two [default: 16MiB for each
+    /// CPU, up to a sixteenth of that memory]
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::ring_size)]
+    ring_size: Option<u32>,
 }
 
 /// What narrows `--all`, in the kernel: what is not wanted is not recorded, and costs little.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which of all processes")]
 struct Chosen {
     /// Only processes with such a name, e.g. nginx or 'php-fpm*' (as `ps -o comm` shows it); may be
     /// given several times, as may the others
-    #[arg(long, value_name = "GLOB", requires = "all", value_parser = values::glob)]
+    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     comm: Vec<String>,
     /// No processes with such a name
-    #[arg(long, value_name = "GLOB", requires = "all", value_parser = values::glob)]
+    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     exclude: Vec<String>,
     /// Only processes in this control group or below, e.g. /system.slice/nginx.service
-    #[arg(long, value_name = "PATH", requires = "all")]
+    #[arg(long, value_name = "PATH", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"])]
     cgroup: Vec<PathBuf>,
     /// Only this user's processes, by name or number
-    #[arg(long, value_name = "NAME", requires = "all", value_parser = values::user)]
+    #[arg(long, value_name = "NAME", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
     user: Vec<u32>,
 }
 
@@ -324,6 +327,7 @@ impl Run {
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,
+            max_memory: self.max_memory,
             max_live: self.max_live,
             ring_size: self.ring_size,
             probes,

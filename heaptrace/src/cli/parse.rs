@@ -149,8 +149,9 @@ mod tests {
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
-                max_live: RunConfig::DEFAULT_MAX_LIVE,
-                ring_size: RunConfig::DEFAULT_RING_SIZE,
+                max_memory: RunConfig::DEFAULT_MEMORY,
+                max_live: None,
+                ring_size: None,
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -178,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Check that what narrows `--all` arrives, each option any number of times, and that it needs `--all`.
+    /// Check that what narrows `--all` arrives, each option any number of times, and that it goes with no other target.
     #[test]
     fn choices() {
         let config = run(
@@ -194,9 +195,14 @@ mod tests {
                 users: vec![0, 65534],
             }
         );
-        for option in ["--comm a", "--exclude a", "--cgroup /a", "--user root"] {
-            let message = complaint(&format!("heaptrace --pid 3 {option}"));
-            assert!(message.contains("--all"), "{message}");
+        for option in ["--comm a", "--exclude a", "--cgroup a", "--user 0"] {
+            let name = &option[..option.len() - 2];
+            for message in [
+                complaint(&format!("heaptrace --pid 3 {option}")),
+                complaint(&format!("heaptrace record {option} -- ls")),
+            ] {
+                assert!(message.contains("cannot be used with") && message.contains(name));
+            }
         }
     }
 
@@ -205,12 +211,13 @@ mod tests {
     fn run_options() {
         let config = run(
             "heaptrace record --exact --duration 1h30m --interval 500ms --max-stack-depth 16 \
-                          --max-live 1000 --ring-size 512K --probes empty -v --all",
+                          --max-live 1000 --ring-size 512K --max-memory 64MiB --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
         assert_eq!(config.interval, Duration::from_millis(500));
-        assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
-        assert_eq!(config.ring_size, 512 << 10);
+        assert_eq!((config.max_stack_depth, config.max_live), (16, Some(1000)));
+        assert_eq!(config.ring_size, Some(512 << 10));
+        assert_eq!(config.max_memory, 64 << 20);
         assert_eq!(config.probes, Probes::Empty);
         assert!(config.verbose);
     }
@@ -308,6 +315,7 @@ mod tests {
             ),
             ("heaptrace --all --ring-size 3", "--ring-size"),
             ("heaptrace --all --max-live 0", "--max-live"),
+            ("heaptrace --all --max-memory 1MiB", "--max-memory"),
             ("heaptrace --all --comm sixteen-letters!", "--comm"),
             ("heaptrace --all --exclude [a", "--exclude"),
             ("heaptrace --all --user no-such-user", "--user"),

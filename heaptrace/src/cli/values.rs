@@ -62,6 +62,18 @@ pub(super) fn ring_size(text: &str) -> Result<u32, String> {
     u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
 }
 
+/// Reads the memory that a run may take.
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < RunConfig::MIN_MEMORY {
+        return Err(format!(
+            "it must be {}MiB at least",
+            RunConfig::MIN_MEMORY >> 20
+        ));
+    }
+    Ok(bytes)
+}
+
 /// Reads a pattern of process names.
 pub(super) fn glob(text: &str) -> Result<String, String> {
     let mut alone = NamePatterns::NONE;

@@ -1,6 +1,7 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod fold;
 mod interner;
 mod joiner;
 mod modules;
@@ -11,6 +12,7 @@ mod spaces;
 mod tests;
 mod update;
 
+pub use fold::Room;
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use update::{

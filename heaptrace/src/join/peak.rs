@@ -71,6 +71,21 @@ impl Peak {
         self.shrink(site, bytes);
     }
 
+    /// A site takes another one's bytes over; both have none now, or what is live of both adds up.
+    pub(super) fn merge(&mut self, from: u32, to: u32) {
+        let Some(level) = self.levels.get_mut(from as usize) else {
+            return;
+        };
+        let (now, at_peak) = (level.now, level.at_peak);
+        level.at_peak = 0;
+        self.set(from, |_| 0);
+        self.set(to, |other| other + now);
+        if let Some(level) = self.levels.get_mut(to as usize) {
+            level.at_peak += at_peak;
+        }
+        self.moved.extend([from, to]);
+    }
+
     fn set(&mut self, site: u32, change: impl FnOnce(u64) -> u64) {
         let index = site as usize;
         if index >= self.levels.len() {

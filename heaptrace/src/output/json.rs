@@ -103,6 +103,8 @@ struct Process<'a> {
     start_time_ns: u64,
     untracked_frees: u64,
     failed_allocations: u64,
+    lost: u64,
+    merged: u64,
 }
 
 #[derive(Serialize)]
@@ -193,6 +195,8 @@ impl<'a> Process<'a> {
             start_time_ns: process.start_time_ns,
             untracked_frees: process.untracked_frees,
             failed_allocations: process.failed_allocations,
+            lost: process.lost,
+            merged: process.merged,
         }
     }
 }

@@ -11,4 +11,5 @@ pub mod launch;
 pub mod machine;
 pub mod maps;
 pub mod program;
+pub mod sizes;
 pub mod tracefs;

@@ -16,6 +16,7 @@ use heaptrace_common::wire::{
 
 use super::btf::Btf;
 use super::choice::Chosen;
+use super::sizes::Sizes;
 use crate::config::RunConfig;
 use crate::sys;
 
@@ -109,7 +110,8 @@ impl Program {
         } else {
             0
         };
-        let crowded_bytes = config.ring_size / 8;
+        let sizes = Sizes::new(config, aya::util::nr_cpus().map_or(1, |cpus| cpus as u64));
+        let crowded_bytes = sizes.ring / 8;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
@@ -118,8 +120,12 @@ impl Program {
             .override_global("HASH_SEED", &seed, true)
             .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
-            .map_max_entries("EVENTS", config.ring_size)
-            .map_max_entries("LIVE", config.max_live);
+            .map_max_entries("EVENTS", sizes.ring)
+            .map_max_entries("LIVE", sizes.live)
+            .map_max_entries("THREADS", sizes.threads)
+            .map_max_entries("PROCESSES", sizes.processes)
+            .map_max_entries("ENDED", sizes.processes)
+            .map_max_entries("STACKS", sizes.stacks);
         let mut ebpf = loader.load(OBJECT).context(
             "the kernel refused heaptrace's maps; `heaptrace doctor` says what is missing",
         )?;

@@ -100,7 +100,13 @@ impl Table<'_> {
                 // The target last: a long command must not push out the rest.
                 "heaptrace, {}, {}, by {}: {}",
                 text::duration(self.profile.duration_ns),
-                match self.profile.processes.len() {
+                match self
+                    .profile
+                    .processes
+                    .iter()
+                    .filter(|it| !it.is_vacant())
+                    .count()
+                {
                     1 => "1 process".to_owned(),
                     n => format!("{} processes", text::count(n as u64)),
                 },

@@ -63,6 +63,7 @@ pub fn read_from(mut reader: impl Read, name: &str) -> Result<Recording, DataFil
         }
     };
     let mut recording = reading.recording;
+    recording.profile.settle();
     match broken {
         Some(why) => recording.warnings.push(format!(
             "{name} is incomplete ({why}): this is what was known {} into the run",

@@ -72,6 +72,8 @@ fn update(n: u32) -> Update {
                 totals: totals(n.into()),
                 untracked_frees: 3,
                 failed_allocations: 1,
+                lost: 5,
+                merged: 6,
                 allocators: vec![Allocator {
                     path: "/usr/lib/libc.so.6".to_owned(),
                     kind: "glibc".to_owned(),
@@ -84,7 +86,7 @@ fn update(n: u32) -> Update {
             Site {
                 process: ProcessId(0),
                 stack: StackId(n),
-                totals: totals(n.into()),
+                totals: totals(u64::from(n) + 1),
             },
         )],
         totals: totals(u64::from(n) + 1),
