@@ -12,6 +12,7 @@ pub mod check;
 pub mod digest;
 pub mod process;
 pub mod run;
+pub mod soak;
 pub mod test;
 pub mod test_result;
 pub mod toolchain;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build_ebpf, check, run, test, vm};
+use xtask::{bench, build_ebpf, check, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -27,6 +27,8 @@ enum Task {
     BuildEbpf(build_ebpf::Args),
     /// Measure what tracing costs, and write docs/benchmarks.md.
     Bench(bench::Args),
+    /// Watch what heaptrace takes while it traces everything for a long time.
+    Soak(soak::Args),
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::BuildEbpf(args) => build_ebpf::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Soak(args) => soak::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match result {

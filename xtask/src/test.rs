@@ -17,7 +17,7 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "gcc",
     "g++",
     "libc6-dev",
@@ -27,6 +27,7 @@ const PACKAGES: [&str; 8] = [
     "golang-go",
     "jq",
     "sqlite3",
+    "strace",
 ];
 
 /// The package of the end-to-end tests.
