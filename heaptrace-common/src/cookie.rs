@@ -1,28 +1,138 @@
 //! The number that goes with each probe: what its program can't know of the place it runs at.
 //!
-//! How far the code of the probed file reaches before and behind the probe, 32 bits each.
+//! In the lower half of 48 bits how far the code of the probed file reaches behind the probe, in the
+//! upper half how far before it, both in units of 16 bytes. Above them, four bits each, where the
+//! first four arguments of the function stand: by then they may have been moved.
 
-/// Packs how far code reaches before and behind a probe; what doesn't fit is cut short.
-pub const fn pack(before: u64, behind: u64) -> u64 {
-    const MOST: u64 = u32::MAX as u64;
+/// Arguments that are followed to the place of a probe.
+pub const ARGUMENTS: usize = 4;
+
+/// Bits of a reach, which is counted in units.
+const REACH_BITS: u32 = 24;
+
+/// Bytes of a unit.
+const UNIT: u64 = 16;
+
+const REGISTER_BITS: u32 = 4;
+
+/// A register that may hold an argument, as its place in what the kernel saves of them (`pt_regs`):
+/// all general ones but the stack pointer, and the last ones to be saved are the first here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register(u8);
+
+impl Register {
+    /// Where the calling convention passes the first arguments: rdi, rsi, rdx, rcx.
+    pub const PASSED: [Self; ARGUMENTS] = [Self(14), Self(13), Self(12), Self(11)];
+
+    /// The register that instructions give this number; the stack pointer never holds an argument.
+    pub const fn of_encoding(number: u8) -> Option<Self> {
+        Some(Self(match number {
+            0 => 10,
+            1 => 11,
+            2 => 12,
+            3 => 5,
+            5 => 4,
+            6 => 13,
+            7 => 14,
+            8 => 9,
+            9 => 8,
+            10 => 7,
+            11 => 6,
+            12 => 3,
+            13 => 2,
+            14 => 1,
+            15 => 0,
+            _ => return None,
+        }))
+    }
+
+    /// The number that instructions give it.
+    pub const fn encoding(self) -> u8 {
+        let mut number = 0;
+        while number < 16 {
+            if let Some(register) = Self::of_encoding(number)
+                && register.0 == self.0
+            {
+                break;
+            }
+            number += 1;
+        }
+        number
+    }
+}
+
+/// Packs how far code reaches before and behind a probe, and where the arguments stand. A reach that
+/// doesn't fit is cut short, and a broken unit counts as a whole one.
+pub const fn pack(before: u64, behind: u64, arguments: [Register; ARGUMENTS]) -> u64 {
+    const MOST: u64 = (1 << REACH_BITS) - 1;
+    let before = before.div_ceil(UNIT);
+    let behind = behind.div_ceil(UNIT);
     let before = if before > MOST { MOST } else { before };
     let behind = if behind > MOST { MOST } else { behind };
-    before << 32 | behind
+    let mut cookie = before << REACH_BITS | behind;
+    let mut index = 0;
+    while index < ARGUMENTS {
+        cookie |= (arguments[index].0 as u64) << shift(index);
+        index += 1;
+    }
+    cookie
+}
+
+const fn shift(argument: usize) -> u32 {
+    2 * REACH_BITS + REGISTER_BITS * argument as u32
 }
 
 /// How far code reaches before and behind the probe that has this cookie.
 pub const fn reach(cookie: u64) -> (u64, u64) {
-    (cookie >> 32, cookie & u32::MAX as u64)
+    const MASK: u64 = (1 << REACH_BITS) - 1;
+    ((cookie >> REACH_BITS & MASK) * UNIT, (cookie & MASK) * UNIT)
+}
+
+/// Where an argument stands at the probe that has this cookie: how many bytes behind the beginning
+/// of the registers that the kernel saved.
+#[inline(always)]
+pub const fn argument_at(cookie: u64, index: usize) -> u64 {
+    (cookie >> shift(index) & 0xf) * 8
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that both numbers come back, and that a large one doesn't spill into the other.
+    /// Check that both reaches come back, in whole units, and that a large one doesn't spill into the
+    /// other or into the arguments.
     #[test]
-    fn packs_both() {
-        assert_eq!(reach(pack(0x1234, 0xffff_ffff)), (0x1234, 0xffff_ffff));
-        assert_eq!(reach(pack(7, 1 << 40)), (7, 0xffff_ffff));
+    fn packs_the_reach() {
+        let most = ((1 << 24) - 1) * 16;
+        let packed = |before, behind| pack(before, behind, Register::PASSED);
+        assert_eq!(reach(packed(0x1230, most)), (0x1230, most));
+        assert_eq!(reach(packed(7, 1 << 40)), (16, most));
+        assert_eq!(reach(packed(u64::MAX, 0)), (most, 0));
+        for cookie in [packed(0, 0), packed(u64::MAX, u64::MAX)] {
+            let at = [0, 1, 2, 3].map(|index| argument_at(cookie, index));
+            assert_eq!(at, [112, 104, 96, 88]);
+        }
+    }
+
+    /// Check that each register has a place of its own, where the kernel saves it, and keeps its
+    /// number.
+    #[test]
+    fn packs_every_register() {
+        // As `struct pt_regs` has them on x86-64, by the numbers that instructions give them.
+        let saved = [
+            80, 88, 96, 40, 152, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0,
+        ];
+        for (number, offset) in (0..16).zip(saved) {
+            let register = Register::of_encoding(number);
+            assert_eq!(register.is_none(), number == 4);
+            let Some(register) = register else { continue };
+            assert_eq!(register.encoding(), number);
+            for index in 0..ARGUMENTS {
+                let mut arguments = Register::PASSED;
+                arguments[index] = register;
+                assert_eq!(argument_at(pack(5, 6, arguments), index), offset);
+            }
+        }
+        assert_eq!(Register::of_encoding(16), None);
     }
 }

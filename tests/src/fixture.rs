@@ -87,6 +87,14 @@ pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     })
 }
 
+/// A program that the benchmarks measure with, `xtask/bench/<name>.c`.
+pub fn bench_program(name: &str) -> Result<Fixture> {
+    let source = workspace().join("xtask/bench").join(format!("{name}.c"));
+    compile_file("cc", &source, &format!("bench-{name}"), |command| {
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]);
+    })
+}
+
 /// A fixture in C++.
 pub fn cpp(name: &str) -> Result<Fixture> {
     compile("cpp", name, "cpp", |command| {
@@ -124,6 +132,20 @@ fn compile_as(
 ) -> Result<Fixture> {
     let sources = workspace().join("tests/fixtures");
     let source = sources.join(language).join(format!("{name}.{extension}"));
+    let compiler = match language {
+        "c" => "cc",
+        "cpp" => "c++",
+        _ => "rustc",
+    };
+    compile_file(compiler, &source, output, flags)
+}
+
+fn compile_file(
+    compiler: &str,
+    source: &Path,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
     let folder = folder();
     create(&folder)?;
     let path = folder.join(output);
@@ -133,21 +155,16 @@ fn compile_as(
     lock.lock()
         .context("cannot lock the folder of the fixtures")?;
     let inputs = [
-        source.clone(),
-        sources.join("c/truth.h"),
+        source.to_owned(),
+        workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),
     ];
     if up_to_date(&path, &inputs)? {
         return Ok(Fixture { path });
     }
-    let compiler = match language {
-        "c" => "cc",
-        "cpp" => "c++",
-        _ => "rustc",
-    };
     let unfinished = folder.join(format!(".{output}.unfinished"));
     let mut command = Command::new(compiler);
-    command.arg(&source).arg("-o").arg(&unfinished);
+    command.arg(source).arg("-o").arg(&unfinished);
     flags(&mut command);
     let ended = run(&mut command)?;
     ensure!(

@@ -19,7 +19,7 @@ mod truth;
 mod valgrind;
 
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, c, c_library, c_optimized, cpp, rust};
+pub use fixture::{Fixture, bench_program, c, c_library, c_optimized, cpp, rust};
 pub use kernel::{Holdings, definitions};
 pub use paths::{heaptrace, workspace};
 pub use record::{Heaptrace, Recording};

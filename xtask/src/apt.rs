@@ -80,6 +80,13 @@ pub fn is_installed(package: &str) -> bool {
     .is_some_and(|text| text.lines().any(|line| line == "installed"))
 }
 
+/// The version of an installed package.
+pub fn version(package: &str) -> Option<String> {
+    let text = query("dpkg-query", &["-W", "-f", "${Version}\n", package])?;
+    let version = text.lines().next().map(str::trim)?;
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
 /// Whether apt's lists have a version of the package to install.
 pub fn is_known(package: &str) -> bool {
     query("apt-cache", &["policy", package]).is_some_and(|text| has_candidate(&text))

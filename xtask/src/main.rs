@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build_ebpf, check, run, soak, test, vm};
+use xtask::{bench, build_ebpf, check, placements, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -29,6 +29,8 @@ enum Task {
     Bench(bench::Args),
     /// Watch what heaptrace takes while it traces everything for a long time.
     Soak(soak::Args),
+    /// Measure what probes cost where they stand, and write docs/placement.md.
+    Placements(placements::Args),
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Task::BuildEbpf(args) => build_ebpf::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Placements(args) => placements::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match result {

@@ -1,7 +1,12 @@
 //! Entry of the functions that allocate: what is asked for, and from where.
 
-use aya_ebpf::{macros::uprobe, programs::ProbeContext};
-use heaptrace_common::wire::call;
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_probe_read_kernel, generated::bpf_get_attach_cookie},
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use heaptrace_common::{cookie, wire::call};
 
 use crate::{
     own_stack,
@@ -78,10 +83,17 @@ fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     }
 }
 
-/// An integer argument of the probed function.
+/// An integer argument of the probed function, wherever it stands at the place of the probe.
 #[inline(always)]
 pub fn argument(ctx: &ProbeContext, index: usize) -> u64 {
-    ctx.arg(index).unwrap_or(0)
+    // SAFETY: the helpers check what they are given; the cookie names one of the saved registers.
+    unsafe {
+        let cookie = bpf_get_attach_cookie(ctx.as_ptr());
+        let register = ctx
+            .as_ptr()
+            .byte_add(cookie::argument_at(cookie, index) as usize);
+        bpf_probe_read_kernel(register.cast::<u64>()).unwrap_or(0)
+    }
 }
 
 /// The stack pointer at a probe.

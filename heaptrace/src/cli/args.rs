@@ -105,6 +105,13 @@ enum Sub {
     /// Say what this kernel and these rights allow, and what to do about what they don't.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
+    /// Say where in a file's functions probes go, as a table for programs.
+    #[command(hide = true)]
+    Placements {
+        /// Files of allocators.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -280,6 +287,7 @@ impl Cli {
                 output: pprof.output,
             },
             Some(Sub::Doctor) => Action::Doctor,
+            Some(Sub::Placements { files }) => Action::Placements { files },
         };
         Some(Invocation {
             action,

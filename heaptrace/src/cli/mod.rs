@@ -12,6 +12,7 @@ mod logging;
 mod message;
 mod naming;
 mod parse;
+mod placements;
 mod record;
 mod report;
 mod values;
@@ -86,6 +87,11 @@ pub enum Action {
     },
     /// Look at the machine.
     Doctor,
+    /// Say where probes go.
+    Placements {
+        /// Files of allocators.
+        files: Vec<PathBuf>,
+    },
 }
 
 /// Format of a report.
@@ -151,6 +157,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         } => convert::flamegraph(&input, &output, metric),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
         Action::Doctor => doctor::run(color),
+        Action::Placements { files } => placements::run(&files),
     }
 }
 

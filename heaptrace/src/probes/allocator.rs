@@ -13,6 +13,7 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadRef};
 use thiserror::Error;
 
 use super::maps::{self, Mapping};
+use super::placement::{Needs, Placement, Placer};
 
 /// A file is the same file whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,8 +76,10 @@ pub const MALLOC_FAMILY: &[Hook] = &[
 /// A place to probe: one address, under all the names that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Offset in the file.
+    /// Offset in the file of the function's entry.
     pub offset: u64,
+    /// Bytes of its code, where the symbol says.
+    pub size: Option<u64>,
     /// How far the file's code reaches before and behind it.
     pub reach: (u64, u64),
     /// The programs.
@@ -101,6 +104,25 @@ pub struct Allocator {
 }
 
 impl Allocator {
+    /// Where each probe really goes, in the order of the places.
+    pub fn placements(&self) -> Vec<Placement> {
+        let placer = Placer::new(&self.file);
+        let place = |place: &Place| {
+            let others = self.places.iter().map(|other| other.offset);
+            let needs = Needs::of(place.hook.entry);
+            placer.place(place.offset, place.size, place.reach.1, others, needs)
+        };
+        self.places.iter().map(place).collect()
+    }
+
+    /// Names of all functions that are probed, with the offset and the instruction that each probe is on.
+    pub fn placed_names(&self) -> Vec<String> {
+        let placed = self.places.iter().zip(self.placements());
+        placed
+            .map(|(place, placement)| format!("{}{placement}", place.names.join("/")))
+            .collect()
+    }
+
     /// Names of all functions that are probed.
     pub fn hook_names(&self) -> Vec<String> {
         self.places
@@ -139,6 +161,15 @@ pub enum AllocatorError {
 
 /// Reads a file that may be glibc's C library.
 pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError> {
+    read(file, path, true)
+}
+
+/// Reads a file whose functions have the names of the malloc family, whatever it is.
+pub fn read_named(file: File, path: String) -> Result<Allocator, AllocatorError> {
+    read(file, path, false)
+}
+
+fn read(file: File, path: String, only_glibc: bool) -> Result<Allocator, AllocatorError> {
     let unreadable = |path: &str, source| AllocatorError::Unreadable {
         path: path.to_owned(),
         source,
@@ -153,7 +184,7 @@ pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError>
     let is_glibc = image
         .dynamic_symbols()
         .any(|symbol| symbol.is_definition() && symbol.name() == Ok("gnu_get_libc_version"));
-    if !is_glibc {
+    if only_glibc && !is_glibc {
         return Err(AllocatorError::NotGlibc { path });
     }
     let places = places(&image);
@@ -161,7 +192,7 @@ pub fn read_glibc(file: File, path: String) -> Result<Allocator, AllocatorError>
     drop(cache);
     Ok(Allocator {
         path,
-        kind: "glibc",
+        kind: if is_glibc { "glibc" } else { "by name" },
         file,
         id,
         places,
@@ -176,14 +207,15 @@ fn places<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Vec<Place> {
             .dynamic_symbols()
             .chain(image.symbols())
             .filter(|symbol| symbol.is_definition() && symbol.name() == Ok(hook.function))
-            .find_map(|symbol| locate(image, symbol.address()));
-        let Some((offset, reach)) = found else {
+            .find_map(|symbol| Some((locate(image, symbol.address())?, symbol.size())));
+        let Some(((offset, reach), size)) = found else {
             continue;
         };
         match places.iter_mut().find(|place| place.offset == offset) {
             Some(place) => place.names.push(hook.function),
             None => places.push(Place {
                 offset,
+                size: (size > 0).then_some(size),
                 reach,
                 hook: *hook,
                 names: vec![hook.function],

@@ -96,9 +96,10 @@ impl Probes {
             return Ok(());
         }
         let mut events = Vec::new();
+        let placements = allocator.placements();
         // Returns first: an entry whose return is not probed would leave its call pending.
         for is_return in [true, false] {
-            for place in &allocator.places {
+            for (place, placement) in allocator.places.iter().zip(&placements) {
                 let name = match (is_return, self.kind) {
                     (false, ProbeKind::Full) => Some(place.hook.entry),
                     (false, ProbeKind::Empty) => Some("empty_entry"),
@@ -108,7 +109,7 @@ impl Probes {
                 let Some(name) = name else { continue };
                 let event = self
                     .definitions
-                    .define(&allocator.file, place.offset, is_return)
+                    .define(&allocator.file, place.offset + placement.offset, is_return)
                     .with_context(|| {
                         format!(
                             "can't define a probe on {} in {}",
@@ -117,7 +118,12 @@ impl Probes {
                         )
                     })?;
                 let program = self.program(program, name)?;
-                self.link(event, &program, cookie::pack(place.reach.0, place.reach.1))
+                let cookie = cookie::pack(
+                    place.reach.0.saturating_add(placement.offset),
+                    place.reach.1.saturating_sub(placement.offset),
+                    placement.registers,
+                );
+                self.link(event, &program, cookie)
                     .with_context(|| format!("can't probe {}", allocator.path))?;
                 events.push(event);
             }

@@ -10,6 +10,7 @@ pub mod guardian;
 pub mod launch;
 pub mod machine;
 pub mod maps;
+pub mod placement;
 pub mod program;
 pub mod sizes;
 pub mod tracefs;

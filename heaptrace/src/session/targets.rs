@@ -158,7 +158,7 @@ fn add_allocators(
         probes.add_allocator(program, &allocator)?;
         tracing::info!(
             "probing {} in {}",
-            allocator.hook_names().join(", "),
+            allocator.placed_names().join(", "),
             allocator.path
         );
         let build_id = elf::build_id(&allocator.file);

@@ -30,7 +30,7 @@ pub(super) fn architecture(arch: &str) -> Check {
 }
 
 /// Major and minor version in a kernel release such as `6.1.0-13-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
+pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.trim().split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

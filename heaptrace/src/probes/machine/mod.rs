@@ -4,11 +4,12 @@
 //! the kernel. Changes nothing that outlasts the process, and knows nothing of how checks are shown.
 
 mod kernel;
+mod places;
 mod rights;
 
 use std::fs;
 
-pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL};
+pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL, version as kernel_version};
 use thiserror::Error;
 
 use super::capabilities::Capabilities;
@@ -122,6 +123,7 @@ pub fn examine() -> Vec<Check> {
         ),
         rights::locked_memory(&limits),
         rights::open_files(&limits),
+        places::examine(),
     ]);
     checks
 }

@@ -1,0 +1,47 @@
+//! `heaptrace placements`, hidden: where in a file's functions probes go.
+//!
+//! Part of the command line, no stage of the flow. For benchmarks and tests: a line for each function,
+//! fields between tabs. Takes functions by their names, whatever allocator the file is, or none.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::probes::allocator;
+use crate::text;
+
+pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "file\tfunctions\tentry\toffset\tinstruction\tstepped\twhy"
+    )?;
+    for path in files {
+        write(&mut out, path)?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(out: &mut impl io::Write, path: &Path) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| name.clone())?;
+    let allocator = allocator::read_named(file, name)?;
+    for (place, placement) in allocator.places.iter().zip(allocator.placements()) {
+        writeln!(
+            out,
+            "{}\t{}\t{:#x}\t{}\t{}\t{}\t{}",
+            text::escape(&allocator.path),
+            place.names.join("/"),
+            place.offset,
+            placement.offset,
+            placement.instruction,
+            placement.is_stepped(),
+            placement.reason,
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! `cargo xtask placements`: where probes stand in allocators, and what they cost there and at the entry, written to
+//! docs/placement.md.
+//!
+//! It must not know how places are found: it asks the release build, and measures with plain probes of the kernel's.
+
+mod library;
+mod table;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::machine::Machine;
+use crate::bench::stats::Spread;
+use crate::{process, run, workspace};
+use library::Library;
+
+/// Where the results are written to, below the repository's root.
+const PAGE: &str = "docs/placement.md";
+
+/// Measure what probes cost where they stand.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// How often each place is measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How long one measurement takes.
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    /// Allocators to preload, instead of those that Debian has and the C library.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print the results and write no file.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A function of an allocator.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The allocator.
+    pub allocator: String,
+    /// The function's names.
+    pub functions: String,
+    /// Where in the function the probe stands.
+    pub offset: u64,
+    /// The instruction there.
+    pub instruction: String,
+    /// Nanoseconds without a probe, with one at the entry, and with one where heaptrace places it.
+    pub untraced: Spread,
+    /// With a probe at the entry, and whether the kernel executes the instruction out of line.
+    pub entry: (Spread, bool),
+    /// The same where heaptrace places it.
+    pub placed: (Spread, bool),
+}
+
+/// Run the task.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    run::build_release(None)?;
+    let machine = Machine::look()?;
+    let libraries = if args.files.is_empty() {
+        library::known()?
+    } else {
+        library::preloaded(&args.files)?
+    };
+    let mut rows = Vec::new();
+    for library in &libraries {
+        println!("{}: {}", library.name, library.path.display());
+        rows.extend(measure(library, args).with_context(|| format!("measuring {}", library.name))?);
+    }
+    let page = table::page(&machine, args.rounds, args.seconds, &rows);
+    println!("\n{page}");
+    if args.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let path = workspace::root().join(PAGE);
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("Written to {}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line of what heaptrace says of a file.
+struct Place {
+    functions: String,
+    entry: u64,
+    offset: u64,
+    instruction: String,
+}
+
+fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
+    let printed = process::output(&mut run::heaptrace(&[
+        "placements".into(),
+        library.path.clone().into(),
+    ])?)?;
+    let mut rows = Vec::new();
+    for place in places(&printed)? {
+        let function = place.functions.split('/').next().unwrap_or_default();
+        let at = |offset: u64| Some((library.path.as_path(), offset));
+        let ways = [None, at(place.entry), at(place.entry + place.offset)];
+        let mut times: [Vec<f64>; 3] = Default::default();
+        let mut stepped = [false; 3];
+        for _ in 0..args.rounds {
+            for ((way, times), stepped) in ways.iter().zip(&mut times).zip(&mut stepped) {
+                let (time, is_stepped) = once(library, function, args.seconds, *way)?;
+                times.push(time);
+                *stepped = is_stepped;
+            }
+        }
+        let [Some(untraced), Some(entry), Some(placed)] =
+            [0, 1, 2].map(|way: usize| times.get(way).and_then(|times| Spread::of(times)))
+        else {
+            bail!("nothing was measured");
+        };
+        println!(
+            "    {}+{} ({}): {:.0} ns, at the entry {:.0} ns",
+            place.functions, place.offset, place.instruction, placed.min, entry.min
+        );
+        rows.push(Row {
+            allocator: library.name.clone(),
+            functions: place.functions,
+            offset: place.offset,
+            instruction: place.instruction,
+            untraced,
+            entry: (entry, stepped[1]),
+            placed: (placed, stepped[2]),
+        });
+    }
+    Ok(rows)
+}
+
+/// Nanoseconds of an operation, and whether the kernel executed the probed instruction out of line.
+fn once(
+    library: &Library,
+    function: &str,
+    seconds: f64,
+    probe: Option<(&Path, u64)>,
+) -> Result<(f64, bool)> {
+    let preload: Vec<(&str, OsString)> = match &library.preload {
+        true => vec![("LD_PRELOAD", library.path.clone().into())],
+        false => Vec::new(),
+    };
+    let mut command = process::as_root(&library.program, &preload)?;
+    command.arg(function).arg(seconds.to_string());
+    if let Some((path, offset)) = probe {
+        command.arg(path).arg(offset.to_string());
+    }
+    read(&process::output(&mut command)?, probe.is_some())
+}
+
+fn read(printed: &str, is_probed: bool) -> Result<(f64, bool)> {
+    let number = |name: &str| -> Result<f64> {
+        printed
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            .with_context(|| format!("the program printed no {name}: {printed}"))
+    };
+    let (hits, operations) = (number("hits ")?, number("operations ")?);
+    // A place that misses calls is no place.
+    if is_probed && (hits - operations).abs() > 0.5 {
+        bail!("{hits} hits in {operations} operations");
+    }
+    Ok((number("ns_per_operation ")?, number("stepped ")? > 0.0))
+}
+
+fn places(printed: &str) -> Result<Vec<Place>> {
+    let place = |line: &str| -> Option<Place> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [_, functions, entry, offset, instruction, ..] = fields[..] else {
+            return None;
+        };
+        Some(Place {
+            functions: functions.to_owned(),
+            entry: u64::from_str_radix(entry.strip_prefix("0x")?, 16).ok()?,
+            offset: offset.parse().ok()?,
+            instruction: instruction.to_owned(),
+        })
+    };
+    printed
+        .lines()
+        .skip(1)
+        .map(|line| place(line).with_context(|| format!("not a line of heaptrace's: {line}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a function's line is read, and one that was cut is an error.
+    #[test]
+    fn lines_are_read() {
+        let head = "file\tfunctions\tentry\toffset\tinstruction\tstepped\twhy\n";
+        let line = "/lib/x\tmemalign/aligned_alloc\t0x1f0\t7\tje\tfalse\tconditional jump\n";
+        let found = places(&format!("{head}{line}")).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].entry, found[0].offset), (0x1f0, 7));
+        assert_eq!(found[0].functions, "memalign/aligned_alloc");
+        assert!(places(&format!("{head}/lib/x\tmalloc\n")).is_err());
+    }
+
+    /// Check that a place that doesn't see every call is an error, and that without a probe none is.
+    #[test]
+    fn missed_calls_are_an_error() {
+        let printed =
+            |hits: u32| format!("ns_per_operation 9.5\noperations 200\nhits {hits}\nstepped 1\n");
+        assert_eq!(read(&printed(200), true).unwrap(), (9.5, true));
+        assert_eq!(read(&printed(0), false).unwrap(), (9.5, true));
+        assert!(read(&printed(100), true).is_err());
+        assert!(read("operations 9\n", false).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! The results as a page of Markdown.
+//!
+//! Part of placements. It must not measure anything itself.
+
+use std::fmt::Write;
+
+use super::Row;
+use crate::bench::machine::Machine;
+use crate::bench::stats::Spread;
+
+/// The whole page.
+pub(super) fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
+    let mut page = String::new();
+    // Writing to a String doesn't fail.
+    let _ = write_page(&mut page, machine, rounds, seconds, rows);
+    page
+}
+
+fn write_page(
+    page: &mut String,
+    machine: &Machine,
+    rounds: u32,
+    seconds: f64,
+    rows: &[Row],
+) -> std::fmt::Result {
+    writeln!(page, "# Where probes stand, and what they cost there\n")?;
+    writeln!(
+        page,
+        "Written by `cargo xtask placements`; run it for your own machine. The places are those of this run's libraries: \
+         heaptrace finds them anew in each file that it probes.\n"
+    )?;
+    writeln!(page, "- Date: {}", machine.date)?;
+    writeln!(
+        page,
+        "- heaptrace: {}, {}",
+        machine.heaptrace, machine.rustc
+    )?;
+    writeln!(page, "- Kernel: Linux {}", machine.kernel)?;
+    let guest = if machine.virtual_machine {
+        ", in a virtual machine"
+    } else {
+        ""
+    };
+    writeln!(
+        page,
+        "- Processor: {} × {}{guest}\n",
+        machine.cpus, machine.cpu
+    )?;
+    writeln!(
+        page,
+        "An operation is one call of the function and, where it gives a block, the `free` for it, in a loop that does nothing else. \
+         One probe without a program is on the function, at its entry or as placed. A time is the least of {rounds} rounds of \
+         {seconds} s, measured in turns: what else the machine does only adds to it. **2×** marks an instruction that the kernel executes out of line, with a second trap.\n"
+    )?;
+    writeln!(
+        page,
+        "| allocator | function | place | instruction | untraced, ns | probe at the entry, ns | as placed, ns |"
+    )?;
+    writeln!(page, "|--|--|--:|--|--:|--:|--:|")?;
+    for row in rows {
+        writeln!(
+            page,
+            "| {} | {} | +{} | `{}` | {:.0} | {} | {} |",
+            row.allocator,
+            row.functions.replace('/', ", "),
+            row.offset,
+            row.instruction,
+            row.untraced.min,
+            cell(row.entry),
+            cell(row.placed)
+        )?;
+    }
+    Ok(())
+}
+
+fn cell((time, is_stepped): (Spread, bool)) -> String {
+    let mark = if is_stepped { " **2×**" } else { "" };
+    format!("{:.0}{mark}", time.min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a second trap is marked, and only where there is one.
+    #[test]
+    fn second_traps_are_marked() {
+        let time = Spread {
+            median: 1234.5,
+            min: 1000.0,
+            max: 2000.0,
+        };
+        assert_eq!(cell((time, false)), "1000");
+        assert!(cell((time, true)).ends_with(" **2×**"));
+    }
+}
