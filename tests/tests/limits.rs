@@ -78,22 +78,18 @@ fn ended_processes_are_merged() -> Result<()> {
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
     let report = &recording.report;
     report.check_nothing_lost()?;
-    let of_name = |name: &str| {
-        let named = report.processes.iter().filter(move |it| it.command == name);
+    let of_true = || {
+        let named = report.processes.iter().filter(|it| it.command == "true");
         named.map(|it| (it.merged.max(1), it.merged, it.totals.allocations))
     };
     assert_eq!(
-        of_name("true")
-            .map(|(stands_for, ..)| stands_for)
-            .sum::<u64>(),
+        of_true().map(|(stands_for, ..)| stands_for).sum::<u64>(),
         600
     );
-    let merged: Vec<_> = of_name("true")
-        .filter(|(_, merged, _)| *merged > 0)
-        .collect();
+    let merged: Vec<_> = of_true().filter(|(_, merged, _)| *merged > 0).collect();
     assert!(matches!(merged[..], [(_, 300.., _)]), "{merged:?}");
     // Each of them does the same.
-    let alone = of_name("true").find(|(_, merged, _)| *merged == 0);
+    let alone = of_true().find(|(_, merged, _)| *merged == 0);
     let each = alone.map_or(0, |(.., allocations)| allocations);
     assert!(
         each > 0 && merged[0].2 == merged[0].1 * each,
