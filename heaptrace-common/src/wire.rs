@@ -167,8 +167,10 @@ pub struct ProcessBegin {
     pub process: u64,
     /// When the process started, nanoseconds on the boot clock.
     pub start_time: u64,
-    /// Name.
+    /// Name, which is that of its first thread.
     pub comm: [u8; COMM_BYTES],
+    /// Id of its control group in the unified hierarchy, 0 where that can't be known.
+    pub cgroup: u64,
 }
 
 /// The end of a process record.
@@ -201,6 +203,14 @@ pub struct FileKey {
     pub inode: u64,
     /// Device, in the kernel's own encoding.
     pub device: u64,
+}
+
+impl FileKey {
+    /// Stands for the kernel's vDSO, which is no file but has code. No device has such a number.
+    pub const VDSO: Self = Self {
+        inode: 1,
+        device: u64::MAX,
+    };
 }
 
 /// Value of the table map: where the unwind table of a file stands.
@@ -400,8 +410,8 @@ const _: () = {
     assert!(size_of::<Free>() == 32);
     assert!(size_of::<StackHead>() == 40);
     assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
-    assert!(size_of::<ProcessBegin>() == 48);
     assert!(size_of::<ProcessEnd>() == 48);
+    assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 48);

@@ -57,6 +57,12 @@ pub static VMA_PGOFF: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_file`.
 #[unsafe(no_mangle)]
 pub static VMA_FILE: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_mm`.
+#[unsafe(no_mangle)]
+pub static VMA_MM: Global<u32> = Global::new(0);
+/// `mm_struct.context.vdso`.
+#[unsafe(no_mangle)]
+pub static MM_VDSO: Global<u32> = Global::new(0);
 /// `file.f_inode`.
 #[unsafe(no_mangle)]
 pub static FILE_INODE: Global<u32> = Global::new(0);

@@ -3,7 +3,10 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::BPF_NOEXIST,
-    helpers::{bpf_get_current_comm, bpf_probe_read_kernel, generated::bpf_get_current_task},
+    helpers::{
+        bpf_probe_read_kernel,
+        generated::{bpf_get_current_cgroup_id, bpf_get_current_task},
+    },
 };
 use heaptrace_common::{
     counters::Counter,
@@ -14,7 +17,7 @@ use heaptrace_common::{
 use crate::{
     choice,
     counters::{add_one, count_and_warn, next_id},
-    globals::{TASK_GROUP_LEADER, TASK_START_BOOTTIME},
+    globals::{TASK_COMM, TASK_GROUP_LEADER, TASK_START_BOOTTIME},
     live::now,
     maps::{ENDED, EVENTS, PROCESSES},
     ring,
@@ -63,14 +66,17 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
         return None;
     };
+    let (start_time, comm) = identity();
     event.write(ProcessBegin {
         kind: kind::PROCESS_BEGIN,
         pad: 0,
         tgid,
         time: now(),
         process,
-        start_time: start_time(),
-        comm: bpf_get_current_comm().unwrap_or([0; COMM_BYTES]),
+        start_time,
+        comm,
+        // SAFETY: takes no arguments.
+        cgroup: unsafe { bpf_get_current_cgroup_id() },
     });
     let state = ProcessState {
         process,
@@ -100,14 +106,18 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     }
 }
 
-/// When the current process started, on the boot clock; 0 where that can't be read.
+/// When the current process started, on the boot clock, and its name, which is that of its first
+/// thread; zeros where that can't be read.
 #[inline(always)]
-fn start_time() -> u64 {
+fn identity() -> (u64, [u8; COMM_BYTES]) {
     // SAFETY: reads at offsets that the kernel's own BTF gives; a wrong one yields an error.
     unsafe {
         let task = bpf_get_current_task();
         let leader = read::<u64>(task, TASK_GROUP_LEADER.load());
-        read::<u64>(leader, TASK_START_BOOTTIME.load())
+        (
+            read(leader, TASK_START_BOOTTIME.load()),
+            read(leader, TASK_COMM.load()),
+        )
     }
 }
 

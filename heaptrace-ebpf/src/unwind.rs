@@ -25,8 +25,8 @@ use heaptrace_common::{
 
 use crate::{
     globals::{
-        FILE_INODE, INODE_NUMBER, INODE_SUPER, MAX_STACK_DEPTH, SUPER_DEVICE, VMA_END, VMA_FILE,
-        VMA_PGOFF, VMA_START,
+        FILE_INODE, INODE_NUMBER, INODE_SUPER, MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END,
+        VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES},
     process::read,
@@ -170,7 +170,7 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     }
     let file = walk.state.mapping.file;
     if file.inode == 0 {
-        // JIT code, and the kernel's own page.
+        // JIT code.
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;
     }
@@ -209,6 +209,9 @@ extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64
                 inode: read::<u64>(inode, INODE_NUMBER.load()),
                 device: u64::from(read::<u32>(superblock, SUPER_DEVICE.load())),
             };
+        } else if mapping.start == read::<u64>(read::<u64>(vma, VMA_MM.load()), MM_VDSO.load()) {
+            mapping.file = FileKey::VDSO;
+            mapping.offset = 0;
         }
     }
     0

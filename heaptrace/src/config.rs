@@ -69,6 +69,8 @@ pub struct RunConfig {
     pub choice: Choice,
     /// Whether the children of the targets are traced, too.
     pub children: bool,
+    /// Whether sites of threads of different names are kept apart.
+    pub threads: bool,
     /// End the run after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

@@ -11,7 +11,8 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
-use tokio::time::MissedTickBehavior;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
 use crate::join::{Joiner, OpenFiles, Room, Update};
@@ -86,6 +87,7 @@ async fn trace(
 ) -> Result<Finished> {
     // Before anything is attached: Ctrl-C must never leave a target half probed.
     let mut stopper = Stopper::new(config.duration)?;
+    let mut asked = signal(SignalKind::user_defined1()).context("can't listen for signals")?;
     let mut program = Program::load(config, chosen, guardian.pid)?;
     if config.verbose {
         drain::log(&mut program)?;
@@ -94,6 +96,9 @@ async fn trace(
         targets::follows_all(&config.target),
         Room::within(config.max_memory),
     );
+    if config.threads {
+        joiner.tell_threads_apart();
+    }
     let mut drain = Drain::new(&mut program)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, drain.loader());
@@ -122,7 +127,7 @@ async fn trace(
     let stop = loop {
         tokio::select! {
             stop = stopper.wait() => break stop,
-            _ = updates.tick() => {
+            () = due(&mut updates, &mut asked) => {
                 drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
@@ -170,6 +175,14 @@ async fn trace(
         files: joiner.into_files(),
         notes,
     })
+}
+
+/// Waits until an update is due, or until somebody asks for one by SIGUSR1.
+async fn due(updates: &mut Interval, asked: &mut Signal) {
+    tokio::select! {
+        _ = updates.tick() => {}
+        _ = asked.recv() => {}
+    }
 }
 
 fn run_info(config: &RunConfig) -> Result<RunInfo> {

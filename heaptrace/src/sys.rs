@@ -241,6 +241,43 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((owned(ends[0].into())?, owned(ends[1].into())?))
 }
 
+/// Whether a folder is one of the unified control group hierarchy.
+pub fn is_unified_cgroup(folder: BorrowedFd<'_>) -> bool {
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open, and the buffer has room for the answer.
+    let result = unsafe { libc::fstatfs(folder.as_raw_fd(), found.as_mut_ptr()) };
+    // SAFETY: the call has filled it.
+    result == 0 && unsafe { found.assume_init() }.f_type == libc::CGROUP2_SUPER_MAGIC
+}
+
+/// Opens a control group by its id, below any folder of its hierarchy. What is opened is good for
+/// nothing but to tell its path.
+pub fn open_cgroup(hierarchy: BorrowedFd<'_>, id: u64) -> io::Result<OwnedFd> {
+    /// The kernel's `struct file_handle`, with what such a file system puts into it.
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        id: [u8; 8],
+    }
+    /// The kernel's `FILEID_KERNFS`.
+    const KERNFS: i32 = 0xfe;
+    let handle = Handle {
+        bytes: 8,
+        kind: KERNFS,
+        id: id.to_ne_bytes(),
+    };
+    // SAFETY: the handle says how long it is, and the call only reads it.
+    owned(unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            hierarchy.as_raw_fd(),
+            std::ptr::from_ref(&handle),
+            libc::O_PATH | libc::O_CLOEXEC,
+        )
+    })
+}
+
 fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> libc::c_long {
     // SAFETY: the attribute block is valid and zeroed but for what the command reads.
     unsafe {

@@ -59,13 +59,75 @@ pub fn c(name: &str) -> Result<Fixture> {
     })
 }
 
-/// A fixture in C without frame pointers, at a level of optimization such as `-O2`.
-pub fn c_optimized(name: &str, level: &str) -> Result<Fixture> {
-    compile_as("c", name, "c", &format!("{name}{level}"), |command| {
+/// A compiler of C and C++, and how much it optimizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler {
+    /// `gcc` or `clang`.
+    pub name: &'static str,
+    /// A level of optimization such as `-O2`.
+    pub level: &'static str,
+}
+
+impl Compiler {
+    /// Every compiler at every level.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ["gcc", "clang"].into_iter().flat_map(|name| {
+            ["-O0", "-O1", "-O2", "-O3"]
+                .into_iter()
+                .map(move |level| Self { name, level })
+        })
+    }
+
+    /// The compiler's name for C++.
+    fn for_cpp(self) -> &'static str {
+        match self.name {
+            "gcc" => "g++",
+            _ => "clang++",
+        }
+    }
+}
+
+/// A fixture in C without frame pointers.
+pub fn c_optimized(name: &str, compiler: Compiler, definitions: &[&str]) -> Result<Fixture> {
+    let Compiler { name: cc, level } = compiler;
+    let output = format!("{name}-{cc}{level}{}", definitions.concat());
+    compile_with(cc, "c", name, "c", &output, |command| {
         command
             .arg("-std=gnu11")
             .args(FLAGS)
+            .args(definitions)
             .args([level, "-fomit-frame-pointer"]);
+    })
+}
+
+/// A fixture in C++ without frame pointers.
+pub fn cpp_optimized(name: &str, compiler: Compiler) -> Result<Fixture> {
+    let output = format!("{name}-{}{}", compiler.name, compiler.level);
+    compile_with(compiler.for_cpp(), "cpp", name, "cpp", &output, |command| {
+        command
+            .arg("-std=gnu++17")
+            .args(FLAGS)
+            .args([compiler.level, "-fomit-frame-pointer"]);
+    })
+}
+
+/// A fixture in Rust as a release build makes it, without frame pointers.
+pub fn rust_optimized(name: &str) -> Result<Fixture> {
+    let output = format!("{name}-rust");
+    compile_with("rustc", "rust", name, "rs", &output, |command| {
+        command.args(["--edition", "2024", "-g", "-C", "opt-level=3"]);
+    })
+}
+
+/// A shared library in C without frame pointers, for a fixture to load.
+pub fn c_plugin(name: &str) -> Result<Fixture> {
+    compile_as("c", name, "c", &format!("{name}.so"), |command| {
+        command.arg("-std=gnu11").args(FLAGS).args([
+            "-fPIC",
+            "-shared",
+            "-O2",
+            "-fomit-frame-pointer",
+        ]);
     })
 }
 
@@ -130,13 +192,24 @@ fn compile_as(
     output: &str,
     flags: impl FnOnce(&mut Command),
 ) -> Result<Fixture> {
-    let sources = workspace().join("tests/fixtures");
-    let source = sources.join(language).join(format!("{name}.{extension}"));
     let compiler = match language {
         "c" => "cc",
         "cpp" => "c++",
         _ => "rustc",
     };
+    compile_with(compiler, language, name, extension, output, flags)
+}
+
+fn compile_with(
+    compiler: &str,
+    language: &str,
+    name: &str,
+    extension: &str,
+    output: &str,
+    flags: impl FnOnce(&mut Command),
+) -> Result<Fixture> {
+    let sources = workspace().join("tests/fixtures");
+    let source = sources.join(language).join(format!("{name}.{extension}"));
     compile_file(compiler, &source, output, flags)
 }
 

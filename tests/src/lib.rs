@@ -8,6 +8,7 @@
 mod attach;
 mod child;
 mod fixture;
+mod gdb;
 mod kernel;
 mod paths;
 mod record;
@@ -19,9 +20,13 @@ mod truth;
 mod valgrind;
 
 pub use child::{Child, Ended, run, send};
-pub use fixture::{Fixture, bench_program, c, c_library, c_optimized, cpp, rust};
+pub use fixture::{
+    Compiler, Fixture, bench_program, c, c_library, c_optimized, c_plugin, cpp, cpp_optimized,
+    rust, rust_optimized,
+};
+pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use kernel::{Holdings, definitions};
-pub use paths::{heaptrace, workspace};
+pub use paths::{heaptrace, target, workspace};
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals};
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};

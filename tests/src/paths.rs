@@ -22,7 +22,7 @@ fn profile() -> &'static str {
 }
 
 /// Cargo's target folder.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || workspace().join("target"),
         |folder| workspace().join(folder),

@@ -129,6 +129,7 @@ pub struct Frame {
     pub line: Option<u32>,
     #[serde(default)]
     pub inlined: bool,
+    pub address: String,
 }
 
 impl std::ops::AddAssign<&Totals> for Totals {

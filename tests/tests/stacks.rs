@@ -2,13 +2,17 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
-use heaptrace_tests::{Heaptrace, Report, Site, c_optimized};
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{
+    Compiler, Fixture, Heaptrace, Report, Site, c, c_optimized, c_plugin, cpp_optimized,
+    rust_optimized,
+};
 
-const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
+/// What a frame must have above it, by the size it asks for.
+type Expected = (u64, &'static [&'static str]);
 
-/// What each kind of frame must have above it, by the size it asks for.
-const EXPECTED: [(u64, &[&str]); 8] = [
+/// Of every kind of frame in C.
+const FRAMES: [Expected; 12] = [
     (1001, &["leaf", "three", "two", "one", "main", "_start"]),
     (1002, &["leaf", "with_alloca", "main", "_start"]),
     (1003, &["leaf", "with_large_frame", "main", "_start"]),
@@ -32,15 +36,62 @@ const EXPECTED: [(u64, &[&str]); 8] = [
             "_start",
         ],
     ),
+    (1010, &["leaf", "saves_oddly", "main", "_start"]),
+    (1011, &["leaf", "realigns_oddly", "main", "_start"]),
+    (1012, &["leaf", "goes_and_comes", "main", "_start"]),
+    (
+        1013,
+        &["leaf", "with_huge_frame", "in_large_thread", "start_thread"],
+    ),
 ];
 
-/// The site that allocated one block of a size.
+/// Of C++ exceptions; the runtime's 128 bytes are in the first.
+const EXCEPTIONS: [Expected; 5] = [
+    (
+        3129,
+        &[
+            "__cxa_allocate_exception",
+            "throwing",
+            "throwing",
+            "throwing",
+            "throwing",
+            "rethrowing",
+            "main",
+            "_start",
+        ],
+    ),
+    (2002, &["leaf", "guard", "rethrowing", "main", "_start"]),
+    (2003, &["leaf", "rethrowing", "main", "_start"]),
+    (2004, &["leaf", "main", "_start"]),
+    (2005, &["new", "new_in_function", "main", "_start"]),
+];
+
+/// Of Rust.
+const RUST: [Expected; 5] = [
+    (4001, &["leaf", "area", "by_trait", "main", "_start"]),
+    (4002, &["leaf", "by_sort", "main", "_start"]),
+    (
+        4003,
+        &[
+            "leaf",
+            "by_recursion",
+            "by_recursion",
+            "by_recursion",
+            "main",
+            "_start",
+        ],
+    ),
+    (4004, &["leaf", "by_panic", "main", "_start"]),
+    (4005, &["leaf", "in_thread", "start_thread"]),
+];
+
+/// The site that allocated blocks of a size.
 fn site(report: &Report, size: u64) -> Result<&Site> {
-    let found = report
-        .sites
-        .iter()
-        .find(|site| site.totals.allocations == 1 && site.totals.allocated_bytes == size);
-    found.with_context(|| format!("no site of one block of {size} bytes"))
+    let found = report.sites.iter().find(|site| {
+        let totals = &site.totals;
+        totals.allocations > 0 && totals.allocated_bytes == size * totals.allocations
+    });
+    found.with_context(|| format!("no site of blocks of {size} bytes"))
 }
 
 /// Functions of a site, from the innermost on, those of libraries left out.
@@ -51,37 +102,133 @@ fn functions(site: &Site) -> Vec<&str> {
         .collect()
 }
 
+/// Fails unless the stack of a size is whole, with the functions in their order.
+fn has_whole_stack(report: &Report, (size, expected): Expected) -> Result<()> {
+    let site = site(report, size)?;
+    let found = functions(site);
+    let mut rest = site.stack.iter();
+    for function in expected {
+        ensure!(
+            rest.any(|frame| frame.is(function)),
+            "{size} bytes: no {function} in its place in {found:?}"
+        );
+    }
+    ensure!(site.stack_end == "complete", "{size} bytes: {found:?}");
+    Ok(())
+}
+
+fn record(fixture: Fixture) -> Result<Report> {
+    Ok(Heaptrace::tracing()?.record_all(&[fixture])?.report)
+}
+
 /// Check that functions called through every kind of frame are all there, in their order, and that
-/// the stack is whole, at every level of optimization.
+/// the stack is whole, with each compiler at every level of optimization; and that a stack that is
+/// too deep, and one with a frame that is too large, are said to be so.
 #[test]
 fn every_kind_of_frame_is_left() -> Result<()> {
-    for level in LEVELS {
-        let fixture = c_optimized("frames", level)?;
-        let recording = Heaptrace::tracing()?.record_all(&[fixture])?;
-        let report = &recording.report;
-        for (size, expected) in EXPECTED {
-            let site = site(report, size).context(level)?;
-            let found = functions(site);
-            let mut rest = found.iter();
-            for function in expected {
-                assert!(
-                    rest.any(|it| it == function),
-                    "{level}, {size} bytes: no {function} in its place in {found:?}"
-                );
-            }
-            assert_eq!(
-                site.stack_end, "complete",
-                "{level}, {size} bytes: {found:?}"
-            );
+    for compiler in Compiler::all() {
+        let report = record(c_optimized("frames", compiler, &[])?)?;
+        for expected in FRAMES {
+            has_whole_stack(&report, expected).with_context(|| format!("{compiler:?}"))?;
         }
-        let deep = site(report, 1009).context(level)?;
-        assert_eq!(deep.stack_end, "truncated", "{level}");
+        let deep = site(&report, 1009)?;
+        assert_eq!(deep.stack_end, "truncated", "{compiler:?}");
+        assert_eq!(deep.stack.len(), 128, "{compiler:?}");
         assert!(
             functions(deep)[1..].iter().all(|it| *it == "recursion"),
-            "{level}"
+            "{compiler:?}"
         );
-        assert_eq!(report.quality.stacks_truncated, 1);
+        assert_eq!(report.quality.stacks_truncated, 1, "{compiler:?}");
+        let large = site(&report, 1014)?;
+        assert_eq!(large.stack_end, "broken", "{compiler:?}");
+        assert_eq!(
+            functions(large),
+            ["leaf", "takes_more_than_fits"],
+            "{compiler:?}"
+        );
+        assert_eq!(report.quality.stacks_broken, 1, "{compiler:?}");
     }
+    Ok(())
+}
+
+/// Check that stacks are whole where an exception is made, in destructors that run while it passes,
+/// where it is caught, and in `operator new`, which keeps no frame pointer.
+#[test]
+fn exceptions_have_whole_stacks() -> Result<()> {
+    for compiler in Compiler::all() {
+        let report = record(cpp_optimized("throws", compiler)?)?;
+        for expected in EXCEPTIONS {
+            has_whole_stack(&report, expected).with_context(|| format!("{compiler:?}"))?;
+        }
+        // The innermost of four has three others above it.
+        let passed = report.sites.iter().filter(|site| {
+            site.totals.allocations == 1
+                && site.totals.allocated_bytes == 2001
+                && site.stack_end == "complete"
+                && site.has("rethrowing")
+        });
+        assert_eq!(passed.count(), 4, "{compiler:?}");
+        assert_eq!(report.quality.stacks_broken, 0, "{compiler:?}");
+    }
+    Ok(())
+}
+
+/// Check that a release build of Rust, without frame pointers, has whole stacks: through a trait's
+/// function, a closure in the standard library's sort, a panic, and in a thread.
+#[test]
+fn rust_has_whole_stacks() -> Result<()> {
+    let report = record(rust_optimized("frames")?)?;
+    for expected in RUST {
+        has_whole_stack(&report, expected)?;
+    }
+    assert_eq!(report.quality.stacks_broken, 0);
+    Ok(())
+}
+
+/// Check that a callback out of a library that was loaded by dlopen has its whole stack, at the
+/// latest when there was time to read the library.
+#[test]
+fn plugins_have_whole_stacks() -> Result<()> {
+    let (program, plugin) = (c("plugged")?, c_plugin("plugin")?);
+    let report = Heaptrace::tracing()?.record_all(&[program, plugin])?.report;
+    let expected = &[
+        "called_back",
+        "plugin_inner",
+        "plugin_run",
+        "main",
+        "_start",
+    ];
+    has_whole_stack(&report, (1002, expected))?;
+    assert_ne!(site(&report, 1001)?.stack_end, "truncated");
+    Ok(())
+}
+
+/// Check that stacks are whole through the kernel's vDSO, where signals interrupt it, and that its
+/// frames are known as such.
+#[test]
+fn the_vdso_has_whole_stacks() -> Result<()> {
+    let compiler = Compiler {
+        name: "gcc",
+        level: "-O2",
+    };
+    let report = record(c_optimized("vdso", compiler, &[])?)?;
+    assert_eq!(report.quality.stacks_broken, 0, "{:?}", report.sites);
+    let through = report.sites.iter().filter(|site| {
+        let frame = site.stack.iter().find(|frame| {
+            frame.module.as_deref() == Some("[vdso]")
+                && frame
+                    .function
+                    .as_deref()
+                    .is_some_and(|it| it.contains("clock_gettime"))
+        });
+        frame.is_some() && site.has("on_timer") && site.has("look_at_the_clock")
+    });
+    let samples: u64 = through.map(|site| site.totals.allocations).sum();
+    println!(
+        "{samples} of {} stacks lead through the vDSO",
+        report.quality.samples
+    );
+    assert!(samples >= 10, "{samples}: {:?}", report.sites);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ pub mod build_ebpf;
 pub mod cargo;
 pub mod check;
 pub mod digest;
+pub mod fuzz;
 pub mod placements;
 pub mod process;
 pub mod run;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build_ebpf, check, placements, run, soak, test, vm};
+use xtask::{bench, build_ebpf, check, fuzz, placements, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -31,6 +31,8 @@ enum Task {
     Soak(soak::Args),
     /// Measure what probes cost where they stand, and write docs/placement.md.
     Placements(placements::Args),
+    /// Look for files that harm the builder of unwind tables.
+    Fuzz(fuzz::Args),
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Placements(args) => placements::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match result {

@@ -17,15 +17,22 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 15] = [
     "gcc",
     "g++",
+    "clang",
     "libc6-dev",
     // valgrind can't run without the loader's symbols.
     "libc6-dbg",
     "valgrind",
+    "gdb",
     "golang-go",
+    "git",
     "jq",
+    "perl",
+    "python3",
+    // Has redis-server's program under another name, and starts no service.
+    "redis-tools",
     "sqlite3",
     "strace",
 ];

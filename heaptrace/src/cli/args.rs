@@ -12,9 +12,9 @@ use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand};
 
 use super::values;
-use super::{Action, Color, Format, Invocation};
+use super::{Action, Color, Format, Invocation, Rotation};
 use crate::config::{Choice, Probes, RunConfig, Target};
-use crate::output::Metric;
+use crate::output::{Filter, Label, Metric};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
                      heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
@@ -39,6 +39,11 @@ Examples:
   sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
   sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
   sudo heaptrace record -o /tmp/ls.data -- ls     to a file of your choice
+  sudo heaptrace record --all --interval 10s --rotate 1h,24
+                                                  for as long as it runs: a snapshot every 10 seconds,
+                                                  a file every hour, those of the last day
+
+SIGUSR1 writes a snapshot now; a file can be read while it is written.
 
 The exit status of a command is passed on. Then: heaptrace report, flamegraph or pprof.";
 
@@ -47,18 +52,27 @@ Examples:
   heaptrace report                                what was not freed, largest first
   heaptrace report --metric total-allocations     who allocates most often
   heaptrace report --metric peak-bytes --top 5    what memory was needed for at the peak
+  heaptrace report --by process                   which programs have how much
+  heaptrace report --by function --filter process=nginx
+  heaptrace report --filter 'module=libssl*'      what goes through a library
+  heaptrace report --snapshots                    when there was how much
+  heaptrace report --at 2h heaptrace.data.3       as it was then, in an older file
   heaptrace report --format json | jq .totals     for programs";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:
   heaptrace flamegraph                            heaptrace.data to heaptrace.svg
   heaptrace flamegraph --metric total-bytes       everything that was allocated, freed or not
+  heaptrace flamegraph --by cgroup                control groups at the root
+  heaptrace flamegraph --filter 'container=4d2f*' of one container
   heaptrace flamegraph old.data -o old.svg        another file";
 
 const PPROF_EXAMPLES: &str = "\
 Examples:
   heaptrace pprof                                 heaptrace.data to heaptrace.pb.gz
   go tool pprof -http=: heaptrace.pb.gz           look at it
+  heaptrace pprof --filter unit=nginx.service     of one service
+  go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -139,6 +153,10 @@ struct Record {
     /// The data file to write
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.data")]
     output: PathBuf,
+    /// Begin a new file after so much, or so long, and keep the last ones as FILE.1, FILE.2, …: e.g.
+    /// 64MiB, 1h, or 1h,24 to keep 24 of them, with FILE itself [default: one file; keep 5]
+    #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
+    rotate: Option<Rotation>,
     /// What the probes do: `full` records, `empty` does nothing (for benchmarks)
     #[arg(long, hide = true, default_value = "full", value_parser = probes())]
     probes: Probes,
@@ -153,12 +171,23 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
+    /// What to put together: function, line and module count what the innermost frame allocates, and
+    /// beside it what its stacks do; process is all processes of one name, pid each [default: each
+    /// stack of each process]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
+    by: Option<Label>,
+    /// List the snapshots that are in the file, instead
+    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top"])]
+    snapshots: bool,
 }
 
 #[derive(Debug, Args)]
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
+    /// What stands at the root of the graph [default: each process, where there are several]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
+    by: Option<Label>,
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
@@ -181,6 +210,16 @@ struct Input {
     /// The data file to read
     #[arg(value_name = "FILE", default_value = "heaptrace.data")]
     file: PathBuf,
+    /// Look at the run as it was so long after its beginning, by the last snapshot until then
+    /// [default: at its end]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    at: Option<Duration>,
+    /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
+    /// several times, and then all must fit. KEY is function, line, module, thread, process, pid,
+    /// cgroup, container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
+    /// lower case differ
+    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
+    filter: Vec<Filter>,
 }
 
 #[derive(Debug, Args)]
@@ -218,6 +257,9 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
+    /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
+    #[arg(long, help_heading = "Run options")]
+    threads: bool,
     /// Record every allocation [default: yes]
     #[arg(long, help_heading = "Run options")]
     exact: bool,
@@ -270,20 +312,27 @@ impl Cli {
             Some(Sub::Record(record)) => Action::Record {
                 run: record.run.into_config(record.probes, verbose)?,
                 output: record.output,
+                rotate: record.rotate,
+            },
+            Some(Sub::Report(report)) if report.snapshots => Action::Snapshots {
+                input: report.input.into(),
+                format: report.format,
             },
             Some(Sub::Report(report)) => Action::Report {
-                input: report.input.file,
+                input: report.input.into(),
                 format: report.format,
                 metric: report.ranking.metric,
                 top: report.ranking.top(),
+                by: report.by,
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
-                input: graph.input.file,
+                input: graph.input.into(),
                 output: graph.output,
                 metric: graph.metric,
+                by: graph.by,
             },
             Some(Sub::Pprof(pprof)) => Action::Pprof {
-                input: pprof.input.file,
+                input: pprof.input.into(),
                 output: pprof.output,
             },
             Some(Sub::Doctor) => Action::Doctor,
@@ -299,6 +348,16 @@ impl Cli {
     /// Whether the words begin a recording.
     pub(super) fn is_record(&self) -> bool {
         matches!(self.subcommand, Some(Sub::Record(_)))
+    }
+}
+
+impl From<Input> for super::Input {
+    fn from(input: Input) -> Self {
+        Self {
+            file: input.file,
+            at: input.at,
+            filters: input.filter,
+        }
     }
 }
 
@@ -332,6 +391,7 @@ impl Run {
                 users: self.choice.user,
             },
             children: !self.no_children,
+            threads: self.threads,
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,
@@ -361,6 +421,26 @@ fn one_of<T: Clone + Send + Sync + 'static>(
 
 fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
     one_of(Metric::ALL.map(|metric| (metric.name(), metric)).to_vec())
+}
+
+fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> + use<> {
+    let names: Vec<_> = labels.iter().map(|label| label.name()).collect();
+    let wanted = labels.to_vec();
+    // Names that are known from elsewhere deserve more than a list of others.
+    clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
+        let found = Label::from_name(&given).filter(|label| wanted.contains(label));
+        found.ok_or_else(|| match given.as_str() {
+            "type" => format!(
+                "heaptrace records no types of allocations; there are {}",
+                names.join(", ")
+            ),
+            _ => format!("there are {}", names.join(", ")),
+        })
+    })
+}
+
+fn filter(text: &str) -> Result<Filter, String> {
+    text.parse()
 }
 
 fn format() -> impl clap::builder::TypedValueParser<Value = Format> {

@@ -5,25 +5,36 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{destination, input, message};
-use crate::output::{Format, Metric};
+use super::input::{self, Loaded};
+use super::{Input, destination, message};
+use crate::output::{Format, Grouping, Label, Metric};
 
 /// Draws a data file.
-pub(super) fn flamegraph(file: &Path, output: &Path, metric: Metric) -> anyhow::Result<ExitCode> {
-    convert(file, output, &Format::Flamegraph(metric))?;
+pub(super) fn flamegraph(
+    input: &Input,
+    output: &Path,
+    metric: Metric,
+    by: Option<Label>,
+) -> anyhow::Result<ExitCode> {
+    let mut loaded = input::load(input)?;
+    loaded.grouping = by.map(|by| Grouping {
+        by,
+        metric,
+        top: None,
+    });
+    convert(&loaded, output, &Format::Flamegraph(metric))?;
     message::wrote(output, "open it in a browser");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Converts a data file to a profile.
-pub(super) fn pprof(file: &Path, output: &Path) -> anyhow::Result<ExitCode> {
-    convert(file, output, &Format::Pprof)?;
+pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
+    convert(&input::load(input)?, output, &Format::Pprof)?;
     message::wrote(output, "look at it with: go tool pprof -http=: FILE");
     Ok(ExitCode::SUCCESS)
 }
 
-fn convert(file: &Path, output: &Path, format: &Format) -> anyhow::Result<()> {
-    let loaded = input::load(file)?;
+fn convert(loaded: &Loaded, output: &Path, format: &Format) -> anyhow::Result<()> {
     loaded.warn();
     destination::write_to(output, |out| format.write(&loaded.findings(), out))
 }

@@ -2,10 +2,8 @@
 //!
 //! Part of the command line, no stage of the flow.
 
-use std::path::Path;
-
-use super::{message, naming};
-use crate::output::Findings;
+use super::{Input, message, naming};
+use crate::output::{self, Filter, Findings, Grouping};
 use crate::profile::{self, Profile, Symbols};
 use crate::symbolize::OnDisk;
 
@@ -14,21 +12,35 @@ pub(super) struct Loaded {
     pub(super) profile: Profile,
     symbols: Symbols,
     warnings: Vec<String>,
+    filters: Vec<Filter>,
+    /// What sites are put together by.
+    pub(super) grouping: Option<Grouping>,
 }
 
-/// Reads a data file.
+/// Reads a data file, and leaves of it what is asked for.
 ///
 /// A recorder that was killed had no time to look up names: then this machine's files give them.
-pub(super) fn load(path: &Path) -> anyhow::Result<Loaded> {
-    let recording = profile::read(path)?;
+pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
+    let until = input.at.map_or(u64::MAX, |at| {
+        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+    });
+    let recording = profile::read_at(&input.file, until)?;
     let symbols = match recording.symbols {
         Some(symbols) => symbols,
         None => naming::all(&recording.profile, &OnDisk),
     };
+    let mut warnings = recording.warnings;
+    let profile = output::select(recording.profile, &symbols, &input.filters);
+    if profile.sites.is_empty() && !input.filters.is_empty() {
+        let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
+        warnings.push(format!("nothing fits {}", filters.join(" and ")));
+    }
     Ok(Loaded {
-        profile: recording.profile,
+        profile,
         symbols,
-        warnings: recording.warnings,
+        warnings,
+        filters: input.filters.clone(),
+        grouping: None,
     })
 }
 
@@ -39,6 +51,8 @@ impl Loaded {
             profile: &self.profile,
             symbols: &self.symbols,
             warnings: &self.warnings,
+            filters: &self.filters,
+            grouping: self.grouping,
         }
     }
 

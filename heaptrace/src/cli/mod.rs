@@ -15,18 +15,21 @@ mod parse;
 mod placements;
 mod record;
 mod report;
+mod rotation;
 mod values;
 
 use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use crate::config::RunConfig;
-use crate::output::Metric;
+use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
 
 pub use parse::{Stop, parse};
+pub use rotation::{Limit, Rotation};
 
 /// A command line, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,31 +60,44 @@ pub enum Action {
         run: RunConfig,
         /// The data file.
         output: PathBuf,
+        /// When a new data file begins.
+        rotate: Option<Rotation>,
     },
     /// Show a data file.
     Report {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// For people or for programs.
         format: Format,
         /// What to rank by.
         metric: Metric,
         /// How many stacks to show, where the user said so.
         top: Option<usize>,
+        /// What to put together.
+        by: Option<Label>,
+    },
+    /// List the snapshots of a data file.
+    Snapshots {
+        /// The data file.
+        input: Input,
+        /// For people or for programs.
+        format: Format,
     },
     /// Draw a data file.
     Flamegraph {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// The SVG file.
         output: PathBuf,
         /// What widths stand for.
         metric: Metric,
+        /// What stands at the root.
+        by: Option<Label>,
     },
     /// Convert a data file.
     Pprof {
         /// The data file.
-        input: PathBuf,
+        input: Input,
         /// The profile.
         output: PathBuf,
     },
@@ -92,6 +108,17 @@ pub enum Action {
         /// Files of allocators.
         files: Vec<PathBuf>,
     },
+}
+
+/// A data file, and what of it is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The file.
+    pub file: PathBuf,
+    /// The time of the run that is looked at; its end, where nothing is said.
+    pub at: Option<Duration>,
+    /// What must fit.
+    pub filters: Vec<Filter>,
 }
 
 /// Format of a report.
@@ -143,18 +170,25 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Live { run, metric, top } => {
             live::run(&run, report::Ranking { metric, top }, color)
         }
-        Action::Record { run, output } => record::run(&run, output),
+        Action::Record {
+            run,
+            output,
+            rotate,
+        } => record::run(&run, output, rotate),
         Action::Report {
             input,
             format,
             metric,
             top,
-        } => report::run(&input, format, report::Ranking { metric, top }, color),
+            by,
+        } => report::run(&input, format, report::Ranking { metric, top }, by, color),
+        Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,
             output,
             metric,
-        } => convert::flamegraph(&input, &output, metric),
+            by,
+        } => convert::flamegraph(&input, &output, metric, by),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
         Action::Doctor => doctor::run(color),
         Action::Placements { files } => placements::run(&files),

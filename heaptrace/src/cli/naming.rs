@@ -20,7 +20,28 @@ const BATCH: usize = 2048;
 /// Looks up every location.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     let mut symbolizer = Symbolizer::new();
-    let mut progress = Progress::new(profile.locations.len());
+    look_up(
+        &mut symbolizer,
+        profile,
+        files,
+        Progress::new(profile.locations.len()),
+    );
+    symbolizer.into_symbols()
+}
+
+/// Looks up every location that has no names yet, and says nothing.
+pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
+    let mut symbolizer = Symbolizer::knowing(known);
+    look_up(&mut symbolizer, profile, files, Progress::silent());
+    symbolizer.into_symbols()
+}
+
+fn look_up(
+    symbolizer: &mut Symbolizer,
+    profile: &Profile,
+    files: &dyn ModuleFiles,
+    mut progress: Progress,
+) {
     // One file after the other, so that none has to be opened twice.
     let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
     for (index, location) in (0_u32..).zip(&profile.locations) {
@@ -33,7 +54,6 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
         symbolizer.symbolize(profile, files, batch.iter().copied());
         progress.add(batch.len());
     }
-    symbolizer.into_symbols()
 }
 
 /// A line on a terminal's standard error that counts up; nothing elsewhere.
@@ -53,6 +73,14 @@ impl Progress {
             total,
             terminal: io::stderr().is_terminal(),
             shown: false,
+        }
+    }
+
+    /// Where somebody else has the terminal.
+    fn silent() -> Self {
+        Self {
+            terminal: false,
+            ..Self::new(0)
         }
     }
 

@@ -106,9 +106,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cli::{Action, Color, Format};
+    use crate::cli::{Action, Color, Format, Input};
     use crate::config::{Choice, Probes, RunConfig, Target};
-    use crate::output::Metric;
+    use crate::output::{Label, Metric};
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
         parse(line.split_whitespace().map(OsString::from))
@@ -146,6 +146,7 @@ mod tests {
                 target: Target::All,
                 choice: Choice::default(),
                 children: true,
+                threads: false,
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn run_options() {
         let config = run(
-            "heaptrace record --exact --duration 1h30m --interval 500ms --max-stack-depth 16 \
+            "heaptrace record --exact --threads --duration 1h30m --interval 500ms --max-stack-depth 16 \
                           --max-live 1000 --ring-size 512K --max-memory 64MiB --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
@@ -219,48 +220,110 @@ mod tests {
         assert_eq!(config.ring_size, Some(512 << 10));
         assert_eq!(config.max_memory, 64 << 20);
         assert_eq!(config.probes, Probes::Empty);
-        assert!(config.verbose);
+        assert!(config.verbose && config.threads);
     }
 
     /// Check the commands that read a data file, and the names of the files they use by default.
     #[test]
     fn offline_commands() {
         let action = |line: &str| parsed(line).unwrap().action;
-        let data = PathBuf::from("heaptrace.data");
+        let file = |name: &str| Input {
+            file: PathBuf::from(name),
+            at: None,
+            filters: Vec::new(),
+        };
         assert_eq!(
             action("heaptrace report"),
             Action::Report {
-                input: data.clone(),
+                input: file("heaptrace.data"),
                 format: Format::Text,
                 metric: Metric::LiveBytes,
                 top: None,
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace report x.data --format json --metric temporary --top 3"),
             Action::Report {
-                input: "x.data".into(),
+                input: file("x.data"),
                 format: Format::Json,
                 metric: Metric::Temporary,
                 top: Some(3),
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace flamegraph --metric peak-bytes"),
             Action::Flamegraph {
-                input: data.clone(),
+                input: file("heaptrace.data"),
                 output: "heaptrace.svg".into(),
                 metric: Metric::PeakBytes,
+                by: None,
             }
         );
         assert_eq!(
             action("heaptrace pprof -o -"),
             Action::Pprof {
-                input: data,
+                input: file("heaptrace.data"),
                 output: "-".into(),
             }
         );
         assert_eq!(action("heaptrace doctor"), Action::Doctor);
+    }
+
+    /// Check what groups and filters every offline command takes, and what is said of others.
+    #[test]
+    fn groups_and_filters() {
+        for label in Label::ALL {
+            let line = format!("heaptrace report --by {}", label.name());
+            let Action::Report { by, .. } = parsed(&line).unwrap().action else {
+                panic!("{line}");
+            };
+            assert_eq!(by, Some(label));
+            let graph = parsed(&format!("heaptrace flamegraph --by {}", label.name()));
+            assert_eq!(graph.is_ok(), !label.is_of_stack(), "{label:?}");
+        }
+        for command in ["report", "flamegraph", "pprof"] {
+            let line = format!("heaptrace {command} --filter function=a=b --filter pid=7 x");
+            let (Action::Report { input, .. }
+            | Action::Flamegraph { input, .. }
+            | Action::Pprof { input, .. }) = parsed(&line).unwrap().action
+            else {
+                panic!("{line}");
+            };
+            let shown: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
+            assert_eq!(shown, ["function=a=b", "pid=7"], "{line}");
+        }
+        for (options, reason) in [
+            ("--by type", "records no type"),
+            ("--by colour", "there are stack, function"),
+            ("--filter main", "function=main"),
+            ("--filter type=x", "no key"),
+            ("--filter stack=x", "no key"),
+            ("--filter function=", "no name is empty"),
+        ] {
+            let message = complaint(&format!("heaptrace report {options}"));
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+
+    /// Check that a time reaches every offline command, and that a list of times takes none.
+    #[test]
+    fn snapshots() {
+        for command in ["report", "flamegraph", "pprof"] {
+            let (Action::Report { input, .. }
+            | Action::Flamegraph { input, .. }
+            | Action::Pprof { input, .. }) = parsed(&format!("heaptrace {command} --at 1m30s"))
+                .unwrap()
+                .action
+            else {
+                panic!("{command}");
+            };
+            assert_eq!(input.at, Some(Duration::from_secs(90)));
+        }
+        let action = parsed("heaptrace report --snapshots").unwrap().action;
+        assert!(matches!(action, Action::Snapshots { .. }), "{action:?}");
+        complaint("heaptrace report --snapshots --at 3s");
     }
 
     /// Check that `-v` and `--color` are taken behind a subcommand.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::rotation::{Rotation, Rotator};
 use super::{exit_code, message, naming};
 use crate::config::{RunConfig, Target};
 use crate::join::{OpenFiles, Update};
@@ -15,15 +16,23 @@ use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer};
 use crate::text;
 
-pub(super) fn run(config: &RunConfig, output: PathBuf) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    config: &RunConfig,
+    output: PathBuf,
+    rotation: Option<Rotation>,
+) -> anyhow::Result<ExitCode> {
     let mut recorder = Recorder {
         path: output,
         greeting: greeting(config),
+        rotator: rotation.map(Rotator::new),
         recording: None,
     };
     let finished = session::run(config, &mut recorder)?;
     let Recorder {
-        path, recording, ..
+        path,
+        rotator,
+        recording,
+        ..
     } = recorder;
     let Recording {
         mut writer,
@@ -32,6 +41,9 @@ pub(super) fn run(config: &RunConfig, output: PathBuf) -> anyhow::Result<ExitCod
     // Now, while the files are at hand: tomorrow they may have been replaced.
     writer.symbols(&naming::all(&profile, &finished.files))?;
     writer.finish(finished.duration_ns)?;
+    if let Some(mut rotator) = rotator {
+        rotator.wait()?;
+    }
     for note in &finished.notes {
         message::note(note);
     }
@@ -44,6 +56,7 @@ struct Recorder {
     path: PathBuf,
     /// What to say when the run begins.
     greeting: Option<String>,
+    rotator: Option<Rotator>,
     recording: Option<Recording>,
 }
 
@@ -54,6 +67,9 @@ struct Recording {
 
 impl Observer for Recorder {
     fn started(&mut self, info: &RunInfo) -> anyhow::Result<()> {
+        if let Some(rotator) = &self.rotator {
+            rotator.prepare(&self.path)?;
+        }
         self.recording = Some(Recording {
             writer: DataFileWriter::create(&self.path, info)?,
             profile: Profile::new(info.clone()),
@@ -64,13 +80,18 @@ impl Observer for Recorder {
         Ok(())
     }
 
-    fn update(&mut self, update: Update, _: &OpenFiles) -> anyhow::Result<()> {
+    fn update(&mut self, update: Update, files: &OpenFiles) -> anyhow::Result<()> {
         let recording = self
             .recording
             .as_mut()
             .context("an update came before the run began")?;
-        recording.writer.update(&update)?;
-        Ok(recording.profile.fold(update)?)
+        let Recording { writer, profile } = recording;
+        writer.update(&update)?;
+        profile.fold(update)?;
+        match &mut self.rotator {
+            Some(rotator) => rotator.turn(&self.path, writer, profile, files),
+            None => Ok(()),
+        }
     }
 }
 
@@ -167,6 +188,7 @@ mod tests {
         let mut recorder = Recorder {
             path: dir.path().join("x.data"),
             greeting: None,
+            rotator: None,
             recording: None,
         };
         recorder.started(&info()).unwrap();
@@ -182,6 +204,7 @@ mod tests {
         let mut recorder = Recorder {
             path: "/dev/full".into(),
             greeting: None,
+            rotator: None,
             recording: None,
         };
         let error = recorder.started(&info()).unwrap_err();

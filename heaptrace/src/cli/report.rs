@@ -3,12 +3,11 @@
 //! Part of the command line, no stage of the flow. How it reads is the output stage's business.
 
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Color, Format, input};
-use crate::output::{self, Findings, Metric, ReportOptions};
-use crate::profile::Profile;
+use super::{Color, Format, Input, input, message};
+use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
+use crate::profile::{self, Profile};
 use crate::view;
 
 /// What to put first, and how much of it.
@@ -19,12 +18,18 @@ pub(super) struct Ranking {
 }
 
 pub(super) fn run(
-    file: &Path,
+    input: &Input,
     format: Format,
     ranking: Ranking,
+    by: Option<Label>,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    let mut loaded = input::load(file)?;
+    let mut loaded = input::load(input)?;
+    loaded.grouping = by.map(|by| Grouping {
+        by,
+        metric: ranking.metric,
+        top: ranking.top,
+    });
     match format {
         Format::Text => {
             // They head the report: a reader at a terminal need not see them twice.
@@ -35,11 +40,26 @@ pub(super) fn run(
         }
         Format::Json => {
             loaded.warn();
-            if let Some(top) = ranking.top {
+            // With groups, it is they that are meant.
+            if by.is_none()
+                && let Some(top) = ranking.top
+            {
                 keep(&mut loaded.profile, ranking.metric, top);
             }
             print(&loaded.findings(), &output::Format::Json)?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the snapshots of a data file.
+pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
+    let recording = profile::read(&input.file)?;
+    recording.warnings.iter().for_each(message::warn);
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Text => output::write_snapshots(&recording.snapshots, &mut out)?,
+        Format::Json => output::write_snapshots_json(&recording.snapshots, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

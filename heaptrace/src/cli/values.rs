@@ -97,7 +97,7 @@ pub(super) fn user(text: &str) -> Result<u32, String> {
 }
 
 /// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     const HINT: &str = "write it as 512K, 64MiB or 1GiB";
     let (number, unit, behind) = number_and_unit(text.trim());
     if number.is_empty() {

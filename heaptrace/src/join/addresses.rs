@@ -13,6 +13,7 @@ use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::probes::{allocator, elf, maps};
+use crate::unwind;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -58,8 +59,11 @@ impl Addresses {
             return;
         };
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let open = || allocator::open_mapped(thread, &mapping).ok();
-            let file = if mapping.inode == 0 { None } else { open() };
+            let file = match (mapping.path.as_str(), mapping.inode) {
+                (unwind::VDSO, 0) => unwind::vdso().map(|vdso| vdso.file),
+                (_, 0) => None,
+                _ => allocator::open_mapped(thread, &mapping).ok(),
+            };
             let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
                 continue;
@@ -226,6 +230,9 @@ fn root_of(pid: u32) -> String {
 /// Opens the file that a process has just mapped: by the mapping itself, or, where the process is
 /// gone already, by its path, if it is still the same file.
 fn open_mapped(pid: u32, mapped: &Mapped) -> Option<File> {
+    if mapped.path == unwind::VDSO {
+        return unwind::vdso().map(|vdso| vdso.file);
+    }
     if !mapped.path.starts_with('/') {
         return None;
     }

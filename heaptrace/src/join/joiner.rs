@@ -11,14 +11,17 @@ use heaptrace_common::wire::{
 };
 
 use super::addresses::Addresses;
+use super::cgroups::Cgroups;
+use super::command_line;
 use super::fold::{Ended, Room};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
 use super::processes::{self, Block, Processes};
+use super::threads::{self, Threads};
 use super::update::{
-    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId, Totals,
-    Update,
+    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId,
+    ThreadNameId, Totals, Update,
 };
 use crate::events::record::Event;
 use crate::events::sideband::SideEvent;
@@ -32,6 +35,9 @@ pub struct Joiner {
     /// Stacks by the ids of the kernel program, and how their walk ended.
     sent_stacks: HashMap<u64, (StackId, u32)>,
     pub(super) processes: Processes,
+    cgroups: Cgroups,
+    /// Where threads of different names are kept apart.
+    threads: Option<Threads>,
     pub(super) sites: Vec<SiteState>,
     changed_sites: Vec<SiteId>,
     /// Samples whose stack is broken off, per reason.
@@ -58,6 +64,8 @@ impl Joiner {
             stacks: Interner::new(),
             sent_stacks: HashMap::new(),
             processes: Processes::default(),
+            cgroups: Cgroups::default(),
+            threads: None,
             sites: Vec::new(),
             changed_sites: Vec::new(),
             broken: HashMap::new(),
@@ -71,6 +79,11 @@ impl Joiner {
             },
             orphans: Vec::new(),
         }
+    }
+
+    /// Keeps sites of threads of different names apart, from now on.
+    pub fn tell_threads_apart(&mut self) {
+        self.threads = Some(Threads::new());
     }
 
     /// Makes an allocator known that is probed, with the build id of its file.
@@ -138,7 +151,8 @@ impl Joiner {
         if event.freed != 0 {
             self.block_freed(event.process, event.freed, temporary);
         }
-        let Some(site) = self.site(process, stack) else {
+        let thread = self.thread(process, event);
+        let Some(site) = self.site(process, stack, thread) else {
             return;
         };
         match self.stacks.get(stack.0).map(|stack| stack.completeness) {
@@ -223,17 +237,31 @@ impl Joiner {
         *self.quality.lost.entry(reason.to_owned()).or_default() += 1;
     }
 
-    fn site(&mut self, process: ProcessId, stack: StackId) -> Option<SiteId> {
+    fn thread(&mut self, process: ProcessId, event: &Alloc) -> Option<ThreadNameId> {
+        let threads = self.threads.as_mut()?;
+        let pid = self.processes.get(process)?.record.pid;
+        threads.name(event.process, event.tid, event.time, || {
+            threads::ask(pid, event.tid)
+        })
+    }
+
+    fn site(
+        &mut self,
+        process: ProcessId,
+        stack: StackId,
+        thread: Option<ThreadNameId>,
+    ) -> Option<SiteId> {
         let entry = self.processes.change(process)?;
-        if let Some(site) = entry.sites.get(&stack) {
+        if let Some(site) = entry.sites.get(&(stack, thread)) {
             return Some(*site);
         }
         let next = SiteId(self.sites.len() as u32);
         let id = self.ended.vacant_sites.pop().unwrap_or(next);
-        entry.sites.insert(stack, id);
+        entry.sites.insert((stack, thread), id);
         let site = Site {
             process,
             stack,
+            thread,
             totals: Totals::default(),
         };
         match self.sites.get_mut(id.0 as usize) {
@@ -274,11 +302,13 @@ impl Joiner {
     fn process_began(&mut self, event: &ProcessBegin) {
         let pid = event.tgid;
         let allocators = self.addresses.allocators_of(pid, event.time);
+        let command = processes::name(&event.comm);
         let record = Process {
             pid,
             start_time_ns: event.start_time,
-            command: processes::name(&event.comm),
-            cgroup: processes::cgroup(pid),
+            command_line: command_line::of(pid, &command),
+            command,
+            cgroup: self.cgroups.of(pid, event.cgroup),
             allocators,
             ..Process::default()
         };
@@ -301,6 +331,9 @@ impl Joiner {
         let pid = entry.record.pid;
         let sites: Vec<SiteId> = entry.sites.values().copied().collect();
         self.processes.ended(pid, id);
+        if let Some(threads) = &mut self.threads {
+            threads.ended(event.process);
+        }
         for site in sites {
             self.peak.clear(site.0);
         }
@@ -370,6 +403,11 @@ impl Joiner {
             modules,
             locations,
             stacks: self.stacks.take_new(),
+            threads: self
+                .threads
+                .as_mut()
+                .map(Threads::take_new)
+                .unwrap_or_default(),
             processes: self.processes.take_changed(),
             sites,
             totals: self.totals,

@@ -1,6 +1,8 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod cgroups;
+mod command_line;
 mod fold;
 mod interner;
 mod joiner;
@@ -10,6 +12,7 @@ mod processes;
 mod spaces;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod update;
 
 pub use fold::Room;
@@ -17,5 +20,5 @@ pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use update::{
     Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };

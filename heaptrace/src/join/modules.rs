@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::update::{Module, ModuleId};
 
@@ -23,9 +24,9 @@ pub(super) struct Modules {
 }
 
 /// The files of modules, as far as they could be opened.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
-    files: Vec<Option<File>>,
+    files: Vec<Option<Arc<File>>>,
     open: usize,
 }
 
@@ -58,7 +59,7 @@ impl Modules {
             None
         };
         self.files.open += usize::from(file.is_some());
-        self.files.files.push(file);
+        self.files.files.push(file.map(Arc::new));
         id
     }
 

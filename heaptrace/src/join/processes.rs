@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use heaptrace_common::wire::{BlockKey, ProcessBegin};
 
-use super::update::{Process, ProcessId, SiteId, StackId};
+use super::update::{Process, ProcessId, SiteId, StackId, ThreadNameId};
 
 /// A block that was allocated and not freed.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
     pub(super) blocks: HashMap<u64, Block>,
-    pub(super) sites: HashMap<StackId, SiteId>,
+    pub(super) sites: HashMap<(StackId, Option<ThreadNameId>), SiteId>,
     pub(super) is_changed: bool,
 }
 
@@ -148,31 +148,9 @@ pub(super) fn name(comm: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Control group of a process that is still there: of the unified hierarchy, where it has one.
-pub(super) fn cgroup(pid: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    parse_cgroup(&text).to_owned()
-}
-
-fn parse_cgroup(text: &str) -> &str {
-    let unified = text.lines().find(|line| line.starts_with("0::"));
-    unified
-        .or_else(|| text.lines().next())
-        .and_then(|line| line.splitn(3, ':').nth(2))
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that the unified hierarchy comes first, and that paths may hold colons.
-    #[test]
-    fn parses_cgroups() {
-        assert_eq!(parse_cgroup("4:cpu:/a\n0::/b:c\n"), "/b:c");
-        assert_eq!(parse_cgroup("4:cpu:/a\n"), "/a");
-        assert_eq!(parse_cgroup(""), "");
-    }
 
     /// Check that a name ends at its first zero byte.
     #[test]

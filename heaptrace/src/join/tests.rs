@@ -23,6 +23,7 @@ fn begin(process: u64) -> Event {
         process,
         start_time: 7,
         comm: *b"name\0rest of it\0",
+        cgroup: 0,
     })
 }
 

@@ -33,6 +33,10 @@ pub struct ProcessId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u32);
 
+/// Index of a thread's name in the run's table of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadNameId(pub u32);
+
 /// A file (or the kernel's own vDSO) that was mapped executable into a traced process.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
@@ -122,6 +126,9 @@ pub struct Process {
     pub start_time_ns: u64,
     /// Name (`comm`); raw, to be escaped by every output.
     pub command: String,
+    /// Its words, as they were at its first allocation, cut to a size; empty if it ended before they
+    /// could be read. Raw, too.
+    pub command_line: String,
     /// Control group path, empty if unknown.
     pub cgroup: String,
     /// Whether it has ended, or called `exec`, before the run did.
@@ -151,17 +158,20 @@ impl Process {
 
     /// Whether it is such a place.
     pub fn is_vacant(&self) -> bool {
-        self.pid == 0 && self.merged == 0
+        self.ended && self.pid == 0 && self.merged == 0
     }
 }
 
-/// Everything that one stack in one process allocated.
+/// Everything that one stack in one process allocated; in the threads of one name, where these are
+/// kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The process.
     pub process: ProcessId,
     /// The stack.
     pub stack: StackId,
+    /// Name of the thread, where it is asked for and known.
+    pub thread: Option<ThreadNameId>,
     /// Its counters.
     pub totals: Totals,
 }
@@ -203,6 +213,8 @@ pub struct Update {
     pub locations: Vec<Location>,
     /// New stacks.
     pub stacks: Vec<Stack>,
+    /// New names of threads; raw, to be escaped by every output.
+    pub threads: Vec<String>,
     /// Changed processes, whole.
     pub processes: Vec<(ProcessId, Process)>,
     /// Changed sites, whole.

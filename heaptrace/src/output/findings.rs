@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::Metric;
+use super::{Filter, Grouping, Label, Metric};
 use crate::join::{Completeness, LocationId, Module, Process, Site, StackId};
 use crate::profile::{Profile, Symbols};
 use crate::text;
@@ -18,6 +18,10 @@ pub struct Findings<'a> {
     pub symbols: &'a Symbols,
     /// What a reader should know first, e.g. that the data file is incomplete.
     pub warnings: &'a [String],
+    /// The filters that the profile has passed.
+    pub filters: &'a [Filter],
+    /// What sites are put together by, where that is asked for.
+    pub grouping: Option<Grouping>,
 }
 
 /// One function of a call stack.
@@ -46,7 +50,17 @@ impl<'a> Findings<'a> {
             profile,
             symbols,
             warnings: &[],
+            filters: &[],
+            grouping: None,
         }
+    }
+
+    /// The filters in a few words, if there are any: `only process=sh and function=main`. Safe to
+    /// print.
+    pub(super) fn only(&self) -> Option<String> {
+        let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
+        let words = format!("only {}", filters.join(" and "));
+        (!filters.is_empty()).then(|| text::escape(&words).into_owned())
     }
 
     /// The sites where this metric is not zero, the largest first.
@@ -66,6 +80,20 @@ impl<'a> Findings<'a> {
     /// The process of a site.
     pub(super) fn process(&self, site: &Site) -> Option<&'a Process> {
         self.profile.processes.get(site.process.0 as usize)
+    }
+
+    /// The name of a site's thread, where it was recorded.
+    pub(super) fn thread(&self, site: &Site) -> Option<&'a str> {
+        let name = self.profile.threads.get(site.thread?.0 as usize)?;
+        Some(name.as_str())
+    }
+
+    /// The name of whoever called: a thread, a process, or where that one belongs.
+    pub(super) fn caller(&self, site: &Site, label: Label) -> Option<String> {
+        match label {
+            Label::Thread => self.thread(site).map(ToOwned::to_owned),
+            label => label.of_process(self.process(site)?),
+        }
     }
 
     /// The code addresses of a stack, innermost first.
@@ -168,5 +196,9 @@ pub(super) fn file_name(path: &str) -> &str {
 
 /// A process as people name it: `server (42)`. Safe to print.
 pub(super) fn process_label(process: &Process) -> String {
-    format!("{} ({})", text::escape(&process.command), process.pid)
+    let command = text::escape(&process.command);
+    match process.merged {
+        0 => format!("{command} ({})", process.pid),
+        many => format!("{command} ({} ended)", text::count(many)),
+    }
 }

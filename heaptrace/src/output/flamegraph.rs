@@ -84,6 +84,9 @@ fn subtitle(findings: &Findings<'_>) -> String {
     if lost > 0 {
         subtitle.push_str(&format!(" · LOST {}", text::count(lost)));
     }
+    if let Some(only) = findings.only() {
+        subtitle.push_str(&format!(" · {only}"));
+    }
     if !findings.warnings.is_empty() {
         subtitle.push_str(" · INCOMPLETE");
     }

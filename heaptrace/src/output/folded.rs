@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::findings::{Findings, process_label};
 use super::{Metric, OutputError};
+use crate::text;
 
 /// Stacks from the outermost frame to the innermost, with their values, in the order of their frames:
 /// stacks that begin alike stand together, which a sort of whole lines doesn't give.
@@ -14,6 +15,9 @@ pub(super) fn stacks(
     metric: Metric,
 ) -> Result<Vec<(Vec<String>, u64)>, OutputError> {
     let several = findings.profile.processes.len() > 1;
+    // Of who calls; a stack has no one function that could be its root.
+    let root = findings.grouping.map(|grouping| grouping.by);
+    let root = root.filter(|label| !label.is_of_stack());
     let mut stacks = BTreeMap::<Vec<String>, u64>::new();
     let mut sum = 0u64;
     for (site, value) in findings.sites_by(metric) {
@@ -26,8 +30,18 @@ pub(super) fn stacks(
         if frames.is_empty() {
             frames.push("[no stack]".to_owned());
         }
-        if several && let Some(process) = findings.process(site) {
-            frames.insert(0, frame_name(&process_label(process)));
+        let first = match root {
+            Some(label) => Some(match findings.caller(site, label) {
+                Some(name) => text::escape(&name).into_owned(),
+                None => label.none().to_owned(),
+            }),
+            None => {
+                let process = findings.process(site).filter(|_| several);
+                process.map(process_label)
+            }
+        };
+        if let Some(name) = first {
+            frames.insert(0, frame_name(&name));
         }
         // Only a crafted file gets there; a drawing of it would be of numbers that are none.
         sum = sum

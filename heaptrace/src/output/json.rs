@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 
-use super::{Findings, Metric, OutputError};
+use super::cgroup::Place;
+use super::{Findings, Grouping, Metric, OutputError};
 use crate::join::{self, Totals};
 use crate::profile::{self, RunEnd};
 use crate::text;
@@ -29,12 +30,16 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
         end: match profile.end {
             RunEnd::Orderly => "orderly",
             RunEnd::CutOff => "cut-off",
+            RunEnd::WentOn => "went-on",
         },
         warnings: findings.warnings,
+        filters: findings.filters.iter().map(ToString::to_string).collect(),
         totals: (&profile.totals).into(),
         quality: Quality::new(findings),
         processes: profile.processes.iter().map(Process::new).collect(),
         sites: sites(findings),
+        group_by: findings.grouping.map(|grouping| grouping.by.name()),
+        groups: findings.grouping.map(|grouping| groups(findings, grouping)),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
     report.serialize(&mut serializer).map_err(io::Error::from)?;
@@ -53,10 +58,16 @@ struct Report<'a> {
     started_unix_ns: u64,
     end: &'static str,
     warnings: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    filters: Vec<String>,
     totals: Counters,
     quality: Quality<'a>,
     processes: Vec<Process<'a>>,
     sites: Vec<Site<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<Group<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -105,6 +116,29 @@ struct Process<'a> {
     failed_allocations: u64,
     lost: u64,
     merged: u64,
+    command_line: &'a str,
+    container: Option<Container>,
+    pod: Option<String>,
+    unit: Option<String>,
+    slice: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Container {
+    runtime: &'static str,
+    id: String,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: String,
+    totals: Counters,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cumulative: Option<Counters>,
+    sites: u64,
+    processes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<Frame<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -120,6 +154,8 @@ struct Site<'a> {
     totals: SiteTotals,
     stack: Vec<Frame<'a>>,
     stack_end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -177,6 +213,7 @@ impl<'a> Quality<'a> {
 
 impl<'a> Process<'a> {
     fn new(process: &'a join::Process) -> Self {
+        let place = Place::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
@@ -197,6 +234,14 @@ impl<'a> Process<'a> {
             failed_allocations: process.failed_allocations,
             lost: process.lost,
             merged: process.merged,
+            command_line: &process.command_line,
+            container: place.container.map(|it| Container {
+                runtime: it.runtime,
+                id: it.id,
+            }),
+            pod: place.pod,
+            unit: place.unit,
+            slice: place.slice,
         }
     }
 }
@@ -214,19 +259,40 @@ fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
                 // Exact mode estimates nothing.
                 live_bytes_error: 0,
             },
-            stack: findings
-                .stack(site.stack)
-                .into_iter()
-                .map(|frame| Frame {
-                    function: frame.function.unwrap_or_default(),
-                    module: frame.module.map_or("", |module| module.path.as_str()),
-                    file: frame.file.unwrap_or_default(),
-                    line: frame.line,
-                    inlined: frame.inlined,
-                    address: format!("{:#x}", frame.address),
-                })
-                .collect(),
+            stack: stack(findings, site.stack),
             stack_end: findings.completeness(site.stack).1,
+            thread: findings.thread(site),
+        })
+        .collect()
+}
+
+fn stack<'a>(findings: &Findings<'a>, id: join::StackId) -> Vec<Frame<'a>> {
+    findings
+        .stack(id)
+        .into_iter()
+        .map(|frame| Frame {
+            function: frame.function.unwrap_or_default(),
+            module: frame.module.map_or("", |module| module.path.as_str()),
+            file: frame.file.unwrap_or_default(),
+            line: frame.line,
+            inlined: frame.inlined,
+            address: format!("{:#x}", frame.address),
+        })
+        .collect()
+}
+
+/// The groups that were asked for, the largest first.
+fn groups<'a>(findings: &Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+    let (groups, _) = super::groups::groups(findings, grouping);
+    groups
+        .into_iter()
+        .map(|group| Group {
+            name: group.name,
+            totals: (&group.totals).into(),
+            cumulative: group.cumulative.as_ref().map(Into::into),
+            sites: group.sites,
+            processes: group.processes,
+            stack: group.stack.map(|id| stack(findings, id)),
         })
         .collect()
 }

@@ -2,15 +2,21 @@
 //!
 //! Each format is a pure function from [`Findings`] to a writer, in a file of its own.
 
+mod cgroup;
+mod filter;
 mod findings;
 mod flamegraph;
 mod folded;
+mod glob;
+mod groups;
 mod json;
+mod label;
 mod metric;
 mod pprof;
 mod proto;
 mod report;
 mod shorten;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -18,10 +24,14 @@ use std::io::{self, BufWriter, Write};
 
 use thiserror::Error;
 
+pub use filter::{Filter, select};
 pub use findings::Findings;
+pub use groups::Grouping;
+pub use label::Label;
 pub use metric::Metric;
 pub use report::{ReportOptions, write_summary};
 pub(crate) use shorten::function as shorten_function;
+pub use snapshots::{write_snapshots, write_snapshots_json};
 
 /// A format, with what it can be asked for.
 #[derive(Clone, Debug)]

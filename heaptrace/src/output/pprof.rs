@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use super::findings::{StackFrame, file_name};
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use super::{Findings, OutputError};
+use super::{Findings, Label as By, OutputError};
 use crate::join::{LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
@@ -95,6 +95,7 @@ impl Builder<'_> {
                 .map(|(reason, count)| format!("lost ({reason}): {count}")),
         );
         comments.extend(self.findings.warnings.iter().cloned());
+        comments.extend(self.findings.only());
         for comment in comments {
             // pprof prints comments as they are.
             let comment = self.string(&text::escape(&comment));
@@ -122,11 +123,15 @@ impl Builder<'_> {
                 str: 0,
                 num: process.pid.into(),
             });
-            label.push(Label {
-                key: self.string("process"),
-                str: self.string(&text::escape(&process.command)),
-                num: 0,
-            });
+            for kind in [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit] {
+                if let Some(name) = self.findings.caller(site, kind) {
+                    label.push(Label {
+                        key: self.string(kind.name()),
+                        str: self.string(&text::escape(&name)),
+                        num: 0,
+                    });
+                }
+            }
         }
         let location_id = self
             .findings

@@ -40,6 +40,19 @@ pub(super) fn cut_front(text: &str, width: usize) -> String {
 
 /// Cuts the last parameter list to `(…)`, with what follows it.
 fn without_parameters(name: &str) -> String {
+    match parameters(name) {
+        Some(at) if !name[at..].starts_with("()") => format!("{}(…)", &name[..at]),
+        _ => name.to_owned(),
+    }
+}
+
+/// A function's name without its last parameter list and what follows it.
+pub(super) fn bare(name: &str) -> &str {
+    parameters(name).map_or(name, |at| &name[..at])
+}
+
+/// Where the last parameter list begins.
+fn parameters(name: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut open = None;
     for (at, c) in name.char_indices() {
@@ -59,10 +72,7 @@ fn without_parameters(name: &str) -> String {
             _ => {}
         }
     }
-    match open {
-        Some(at) if at > 0 && !name[at..].starts_with("()") => format!("{}(…)", &name[..at]),
-        _ => name.to_owned(),
-    }
+    open.filter(|at| *at > 0)
 }
 
 /// Cuts template arguments deeper than `keep` levels to `<…>`.
@@ -189,6 +199,17 @@ mod tests {
             assert_eq!(function(name, width), expected);
         }
         assert!(function(&"<".repeat(1 << 14), 9).chars().count() <= 9);
+        for (name, expected) in [
+            (
+                LONG,
+                &LONG[..LONG.len() - "(std::map<int, int> const&, unsigned long)".len()],
+            ),
+            ("operator()() const", "operator()"),
+            ("grab", "grab"),
+            ("f()", "f"),
+        ] {
+            assert_eq!(bare(name), expected);
+        }
         for name in ["", "((((", ">>>>", "<<<<", "f)(", "日本語の長い名前"] {
             for width in 1..12 {
                 assert!(function(name, width).chars().count() <= width, "{name}");

@@ -19,6 +19,7 @@ pub enum BtfError {
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_TYPEDEF: u32 = 8;
 
 /// How deep unnamed structs may be nested in a struct.
 const MAX_NESTING: u32 = 16;
@@ -32,6 +33,8 @@ pub struct Btf<'a> {
 
 struct Type<'a> {
     name: u32,
+    /// Size in bytes; of a typedef, the id of what it names.
+    size_or_id: u32,
     kind: u32,
     members: &'a [u8],
     has_bitfields: bool,
@@ -65,18 +68,44 @@ impl<'a> Btf<'a> {
         Ok(btf)
     }
 
-    /// Offset in bytes of a member of a struct, unnamed structs inside it looked through.
+    /// Offset in bytes of a member of a struct, unnamed structs inside it looked through; of a
+    /// member's own member where there is a dot between both.
     pub fn member_offset(&self, name: &str, member: &str) -> Result<u32, BtfError> {
         self.starts
             .iter()
             .filter_map(|at| Some(self.type_at(*at)?.0))
             .filter(|found| found.kind == KIND_STRUCT && self.string(found.name) == name.as_bytes())
-            .find_map(|found| self.find_member(&found, member, 0))
+            .find_map(|found| self.find_path(&found, member))
             .map(|bits| bits / 8)
             .ok_or_else(|| BtfError::NotFound(name.to_owned(), member.to_owned()))
     }
 
-    fn find_member(&self, parent: &Type<'_>, wanted: &str, nesting: u32) -> Option<u32> {
+    fn find_path(&self, parent: &Type<'_>, path: &str) -> Option<u32> {
+        let mut names = path.split('.');
+        let (mut offset, mut id) = self.find_member(parent, names.next()?, 0)?;
+        for name in names {
+            let (inner, more) = self.find_member(&self.named(id)?, name, 0)?;
+            offset = offset.checked_add(inner)?;
+            id = more;
+        }
+        Some(offset)
+    }
+
+    /// The type of an id, typedefs looked through.
+    fn named(&self, mut id: u32) -> Option<Type<'a>> {
+        for _ in 0..MAX_NESTING {
+            let start = self.starts.get((id as usize).checked_sub(1)?)?;
+            let (found, _) = self.type_at(*start)?;
+            if found.kind != KIND_TYPEDEF {
+                return Some(found);
+            }
+            id = found.size_or_id;
+        }
+        None
+    }
+
+    /// Offset in bits and type of a member.
+    fn find_member(&self, parent: &Type<'_>, wanted: &str, nesting: u32) -> Option<(u32, u32)> {
         parent.members.chunks_exact(12).find_map(|entry| {
             let (name, id, offset) = (u32_at(entry, 0)?, u32_at(entry, 4)?, u32_at(entry, 8)?);
             let offset = if parent.has_bitfields {
@@ -86,7 +115,7 @@ impl<'a> Btf<'a> {
             };
             let name = self.string(name);
             if name == wanted.as_bytes() {
-                return Some(offset);
+                return Some((offset, id));
             }
             if !name.is_empty() || nesting == MAX_NESTING {
                 return None;
@@ -96,7 +125,8 @@ impl<'a> Btf<'a> {
             if inner.kind != KIND_STRUCT && inner.kind != KIND_UNION {
                 return None;
             }
-            offset.checked_add(self.find_member(&inner, wanted, nesting + 1)?)
+            let (within, id) = self.find_member(&inner, wanted, nesting + 1)?;
+            Some((offset.checked_add(within)?, id))
         })
     }
 
@@ -115,6 +145,7 @@ impl<'a> Btf<'a> {
         let next = at + 12 + extra;
         let found = Type {
             name: u32_at(self.types, at)?,
+            size_or_id: u32_at(self.types, at + 8)?,
             kind,
             members: self.types.get(at + 12..next)?,
             has_bitfields: info >> 31 != 0,
@@ -148,6 +179,8 @@ mod tests {
         let mut types: Vec<u32> = vec![7, 1 << 24, 4, 32]; // [1] int
         types.extend([0, 4 << 24 | 1, 8, 5, 1, 32]); // [2] unnamed, `c` at bit 32
         types.extend([1, 1 << 31 | 4 << 24 | 2, 16, 3, 1, 0, 0, 2, 64]); // [3] s
+        types.extend([7, 8 << 24, 3]); // [4] typedef of s
+        types.extend([3, 4 << 24 | 1, 24, 1, 4, 64]); // [5] struct a { [4] s at bit 64; }
         let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let mut data = Vec::new();
         data.extend(MAGIC.to_ne_bytes());
@@ -174,6 +207,9 @@ mod tests {
         assert_eq!(btf.member_offset("s", "a"), Ok(0));
         assert_eq!(btf.member_offset("s", "c"), Ok(12));
         assert!(btf.member_offset("s", "d").is_err());
+        assert_eq!(btf.member_offset("a", "s.c"), Ok(20));
+        assert!(btf.member_offset("a", "s.d").is_err());
+        assert!(btf.member_offset("a", "s.c.a").is_err());
         assert!(btf.member_offset("t", "a").is_err());
     }
 

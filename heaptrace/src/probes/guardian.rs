@@ -67,12 +67,18 @@ impl Guardian {
 }
 
 fn guard(alive: &OwnedFd, tracefs: &Tracefs, agent: u32) {
-    // SAFETY: plain system calls on this process alone. The signals that end a run are for the
-    // agent; the guardian must outlive it, also where a whole process group gets them.
+    // SAFETY: plain system calls on this process alone. The signals that end a run, or ask
+    // something of it, are for the agent; the guardian must outlive it, also where a whole process group gets them.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"heaptrace-guard".as_ptr());
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGPIPE,
+            libc::SIGUSR1,
+        ] {
             libc::signal(signal, libc::SIG_IGN);
         }
     }

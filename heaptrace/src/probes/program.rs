@@ -99,6 +99,8 @@ impl Program {
             ("VMA_END", offset("vm_area_struct", "vm_end")?),
             ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
             ("VMA_FILE", offset("vm_area_struct", "vm_file")?),
+            ("VMA_MM", offset("vm_area_struct", "vm_mm")?),
+            ("MM_VDSO", offset("mm_struct", "context.vdso")?),
             ("FILE_INODE", offset("file", "f_inode")?),
             ("INODE_NUMBER", offset("inode", "i_ino")?),
             ("INODE_SUPER", offset("inode", "i_sb")?),

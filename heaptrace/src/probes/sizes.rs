@@ -80,6 +80,7 @@ mod tests {
             target: Target::All,
             choice: Choice::default(),
             children: true,
+            threads: false,
             duration: None,
             interval: Duration::from_secs(1),
             max_stack_depth: 128,

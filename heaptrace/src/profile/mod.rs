@@ -5,6 +5,9 @@ mod model;
 mod symbols;
 mod wire;
 
-pub use datafile::{DataFileError, DataFileWriter, Recording, create_private, read, read_from};
-pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo};
+pub use datafile::{
+    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
+    read_from,
+};
+pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

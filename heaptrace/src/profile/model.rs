@@ -5,7 +5,9 @@
 
 use thiserror::Error;
 
-use crate::join::{Location, Module, Process, Quality, Site, Stack, Totals, Update};
+use crate::join::{
+    Location, Module, Process, ProcessId, Quality, Site, SiteId, Stack, Totals, Update,
+};
 
 /// How allocations were chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,17 @@ pub enum RunEnd {
     Orderly,
     /// The record ends early (its writer was killed, or the disk was full).
     CutOff,
+    /// It went on: what is here is a snapshot of it.
+    WentOn,
+}
+
+/// What was live at some time of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Nanoseconds since the run began.
+    pub elapsed_ns: u64,
+    /// Totals of the run until then.
+    pub totals: Totals,
 }
 
 /// A run's findings.
@@ -53,6 +66,8 @@ pub struct Profile {
     pub locations: Vec<Location>,
     /// Call stacks.
     pub stacks: Vec<Stack>,
+    /// Names of threads.
+    pub threads: Vec<String>,
     /// Processes.
     pub processes: Vec<Process>,
     /// Allocation sites.
@@ -100,10 +115,26 @@ impl Profile {
             modules: Vec::new(),
             locations: Vec::new(),
             stacks: Vec::new(),
+            threads: Vec::new(),
             processes: Vec::new(),
             sites: Vec::new(),
             totals: Totals::default(),
             quality: Quality::default(),
+        }
+    }
+
+    /// An update that leads here from nothing.
+    pub fn to_update(&self) -> Update {
+        Update {
+            elapsed_ns: self.duration_ns,
+            modules: self.modules.clone(),
+            locations: self.locations.clone(),
+            stacks: self.stacks.clone(),
+            threads: self.threads.clone(),
+            processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
+            sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
+            totals: self.totals,
+            quality: self.quality.clone(),
         }
     }
 
@@ -125,12 +156,16 @@ impl Profile {
             }
         }
         self.stacks.extend(update.stacks);
+        self.threads.extend(update.threads);
         for (id, process) in update.processes {
             upsert(&mut self.processes, "process", id.0, process)?;
         }
         for (id, site) in update.sites {
             in_table("site", "process", site.process.0, self.processes.len())?;
             in_table("site", "stack", site.stack.0, self.stacks.len())?;
+            if let Some(thread) = site.thread {
+                in_table("site", "thread", thread.0, self.threads.len())?;
+            }
             upsert(&mut self.sites, "site", id.0, site)?;
         }
         self.totals = update.totals;

@@ -15,7 +15,7 @@ use crate::events::sideband::{Change, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
-use crate::unwind::{Loader, MappedFile};
+use crate::unwind::{self, Loader, MappedFile};
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -183,8 +183,11 @@ impl Drain {
 /// Loads the table of a file that a process has mapped, under the key that it was asked for by, or
 /// else by the one that it most probably has.
 fn load_table(loader: &mut Loader, pid: u32, start: u64, end: u64, asked: Option<FileKey>) {
-    let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    match (MappedFile::open(&path), asked) {
+    let file = match asked {
+        Some(FileKey::VDSO) => unwind::vdso(),
+        _ => MappedFile::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")),
+    };
+    match (file, asked) {
         (Some(file), None) if loader.knows(file.key) => {}
         (Some(file), _) => loader.load(&MappedFile {
             key: asked.unwrap_or(file.key),

@@ -78,7 +78,7 @@ pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
         // What is needed is asked for; everything that runs would be too much.
         Target::All => Vec::new(),
     };
-    for file in &files {
+    for file in files.iter().chain(&unwind::vdso()) {
         loader.load(file);
     }
 }

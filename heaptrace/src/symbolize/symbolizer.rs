@@ -91,6 +91,17 @@ impl Symbolizer {
         }
     }
 
+    /// A symbolizer that knows what another one has found.
+    pub fn knowing(symbols: Symbols) -> Self {
+        let ids = (0..).map(StringId);
+        let strings = symbols.strings.iter().cloned().zip(ids).collect();
+        Self {
+            symbols,
+            strings,
+            ..Self::new()
+        }
+    }
+
     /// What was found until now.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols

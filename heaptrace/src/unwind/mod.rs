@@ -8,10 +8,12 @@ mod loader;
 mod memory;
 mod rule;
 mod table;
+mod vdso;
 
 pub use files::{MappedFile, of_command, of_process};
 pub use loader::Loader;
 pub use table::{Limits, Table, TableError, build, lookup};
+pub use vdso::{VDSO, vdso};
 
 #[cfg(test)]
 mod tests;

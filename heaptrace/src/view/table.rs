@@ -301,6 +301,7 @@ mod tests {
         profile.sites.push(Site {
             process: ProcessId(0),
             stack: StackId(0),
+            thread: None,
             totals: Totals {
                 live_bytes,
                 allocations,

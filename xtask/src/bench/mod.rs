@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         let mut counts = vec![1, machine.cpus];
         counts.dedup();
+        counts.truncate(if workload.depth.is_some() { 1 } else { 2 });
         for threads in counts {
             let command = (workload.command)(args.seconds, threads)?;
             rows.push(Row {

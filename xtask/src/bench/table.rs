@@ -91,6 +91,40 @@ fn write_page(
             write_row(page, row)?;
         }
     }
+    write_frame(page, rows)
+}
+
+/// What each further frame costs, by the least and the most deep of the workloads that differ in nothing else.
+fn write_frame(page: &mut String, rows: &[Row]) -> std::fmt::Result {
+    let deep: Vec<(u32, &Row)> = WORKLOADS
+        .iter()
+        .filter_map(|workload| {
+            let row = rows.iter().find(|row| row.workload == workload.name)?;
+            Some((workload.depth?, row))
+        })
+        .collect();
+    let (Some((low, first)), Some((high, last))) = (deep.first(), deep.last()) else {
+        return Ok(());
+    };
+    if high <= low {
+        return Ok(());
+    }
+    writeln!(page, "\n## A frame\n")?;
+    writeln!(
+        page,
+        "What each further frame of a stack costs: the difference of the medians {high} and {low} calls deep, by the \
+         {} calls between.\n",
+        high - low
+    )?;
+    writeln!(page, "| mode | ns per frame |")?;
+    writeln!(page, "|--|--:|")?;
+    for (index, mode) in MODES.iter().enumerate() {
+        let median = |row: &Row| Spread::of(&row.modes.get(index)?.nanoseconds).map(|it| it.median);
+        if let (Some(few), Some(many)) = (median(first), median(last)) {
+            let nanoseconds = (many - few) / f64::from(high - low);
+            writeln!(page, "| {} | {nanoseconds:.1} |", mode.name)?;
+        }
+    }
     Ok(())
 }
 
@@ -150,5 +184,39 @@ mod tests {
                 "| 2 | empty probes | 300.0 (200.0–400.0) | 20.00 (20.00–30.00) | 7 |",
             ]
         );
+    }
+
+    /// Check that the cost of a frame is the slope between the least and the most deep.
+    #[test]
+    fn a_frame_costs_what_lies_between() {
+        let row = |depth: u32, exact: f64| Row {
+            workload: WORKLOADS
+                .iter()
+                .find(|workload| workload.depth == Some(depth))
+                .unwrap()
+                .name,
+            threads: 1,
+            modes: vec![
+                Runs {
+                    nanoseconds: vec![10.0],
+                    lost: 0,
+                },
+                Runs {
+                    nanoseconds: vec![exact],
+                    lost: 0,
+                },
+            ],
+        };
+        let mut text = String::new();
+        write_frame(
+            &mut text,
+            &[row(1, 1000.0), row(8, 0.0), row(120, 12_900.0)],
+        )
+        .unwrap();
+        assert!(text.contains("| untraced | 0.0 |\n"), "{text}");
+        assert!(text.contains("| 100.0 |\n"), "{text}");
+        text.clear();
+        write_frame(&mut text, &[row(1, 1000.0)]).unwrap();
+        assert_eq!(text, "");
     }
 }

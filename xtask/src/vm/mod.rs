@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use heaptrace_tests::Fixture;
+use heaptrace_tests::{Compiler, Fixture};
 
 use crate::{apt, run, workspace};
 
@@ -37,8 +37,14 @@ const COUNTED: [&str; 12] = [
     "relatives",
 ];
 
-/// The fixture whose stacks must be whole without frame pointers, but for the one that is deeper than the limit.
-const UNWOUND: (&str, &str) = ("frames", "-O2");
+/// Fixtures whose stacks must be whole without frame pointers.
+const UNWOUND: [&str; 2] = ["frames", "vdso"];
+
+/// How these are compiled.
+const COMPILER: Compiler = Compiler {
+    name: "gcc",
+    level: "-O2",
+};
 
 /// Trace the fixtures on other kernels.
 #[derive(clap::Args, Debug)]
@@ -77,7 +83,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .iter()
         .map(|name| heaptrace_tests::c(name))
         .collect::<Result<Vec<Fixture>>>()?;
-    fixtures.push(heaptrace_tests::c_optimized(UNWOUND.0, UNWOUND.1)?);
+    for name in UNWOUND {
+        fixtures.push(heaptrace_tests::c_optimized(name, COMPILER, &[])?);
+    }
     let names: Vec<String> = fixtures.iter().map(Fixture::name).collect();
     let initrd = image::build(&folder, &workspace::heaptrace_binary(), &fixtures)
         .context("cannot build the machine's file system")?;

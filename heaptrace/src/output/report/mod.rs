@@ -2,6 +2,7 @@
 //!
 //! Stage: output. Every string of a traced process is escaped before it is printed.
 
+mod groups;
 mod stack;
 mod style;
 mod table;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
-use super::{Metric, OutputError};
+use super::{Grouping, Metric, OutputError};
 use crate::join::{Site, Totals};
 use crate::profile::{Mode, RunEnd};
 use crate::text::{bytes, count, duration, escape, share};
@@ -116,13 +117,20 @@ impl<'a, 'o> Report<'a, 'o> {
             let warning = format!("warning: {}", escape(warning));
             writeln!(self.out, "{}", self.style.warning(&warning))?;
         }
+        if let Some(only) = self.findings.only() {
+            writeln!(self.out, "{}", self.style.bold(&only))?;
+        }
         writeln!(self.out)
     }
 
     /// Says so where a warning doesn't.
     fn not_ended(&mut self) -> io::Result<()> {
-        if self.findings.profile.end == RunEnd::CutOff && self.findings.warnings.is_empty() {
-            let note = "not ended: what follows was true at the last update";
+        let note = match self.findings.profile.end {
+            RunEnd::CutOff => "not ended: what follows was true at the last update",
+            RunEnd::WentOn => "a snapshot: the run went on",
+            RunEnd::Orderly => return Ok(()),
+        };
+        if self.findings.warnings.is_empty() {
             writeln!(self.out, "{}\n", self.style.dim(note))?;
         }
         Ok(())
@@ -166,6 +174,14 @@ impl<'a, 'o> Report<'a, 'o> {
     }
 
     fn sites(&mut self) -> io::Result<()> {
+        if let Some(grouping) = self.findings.grouping {
+            let grouping = Grouping {
+                top: Some(self.options.top),
+                ..grouping
+            };
+            let width = self.options.width.map(|_| self.width);
+            return groups::write(self.out, self.findings, grouping, width, self.style);
+        }
         let metric = self.options.metric;
         let sites = self.findings.sites_by(metric);
         if sites.is_empty() {
@@ -200,9 +216,11 @@ impl<'a, 'o> Report<'a, 'o> {
             }
             _ => String::new(),
         };
+        let thread = self.findings.thread(site).map(escape);
+        let thread = thread.map_or_else(String::new, |name| format!("  by thread {name}"));
         writeln!(
             self.out,
-            "{rank:>3}. {}  {}{process}",
+            "{rank:>3}. {}  {}{process}{thread}",
             self.style.number(&value),
             site_totals(&site.totals)
         )?;
@@ -293,7 +311,11 @@ impl<'a, 'o> Report<'a, 'o> {
     fn quality(&mut self) -> io::Result<()> {
         let quality = &self.findings.profile.quality;
         let nothing_lost = quality.lost.values().all(|count| *count == 0);
-        writeln!(self.out, "{}\n", self.style.bold("Quality"))?;
+        let heading = match self.findings.filters {
+            [] => "Quality",
+            _ => "Quality (of the whole run)",
+        };
+        writeln!(self.out, "{}\n", self.style.bold(heading))?;
         writeln!(
             self.out,
             "  {:<20}{} seen, {}",

@@ -3,6 +3,7 @@
 //! The text formats are compared with files in `snapshots/`; set `HEAPTRACE_BLESS=1` to write them
 //! anew, and read the difference.
 
+mod groups;
 mod sample;
 
 use std::io::{self, Read as _};
@@ -367,7 +368,15 @@ fn pprof() {
         .map(|l| (string(l.key), string(l.str), l.num))
         .collect();
     let evil = crate::text::escape(EVIL);
-    assert_eq!(labels, [("pid", "", 42), ("process", &*evil, 0)]);
+    assert_eq!(
+        labels,
+        [
+            ("pid", "", 42),
+            ("process", &*evil, 0),
+            ("cgroup", "/user.slice/app\\x1b.scope", 0),
+            ("unit", "app\\x1b.scope", 0),
+        ]
+    );
 
     // The program first, with its build id.
     assert_eq!(string(found.mapping[0].filename), "/usr/bin/server");

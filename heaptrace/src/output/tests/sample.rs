@@ -44,6 +44,7 @@ pub(super) fn profile() -> Profile {
         pid,
         start_time_ns: 5_000,
         command: command.to_owned(),
+        command_line: format!("{command} --fast"),
         cgroup: "/user.slice/app\x1b.scope".to_owned(),
         ended,
         totals,
@@ -60,6 +61,7 @@ pub(super) fn profile() -> Profile {
     let site = |process, stack, totals| Site {
         process: ProcessId(process),
         stack: StackId(stack),
+        thread: None,
         totals,
     };
     let mut recursion = vec![2];
@@ -105,6 +107,7 @@ pub(super) fn profile() -> Profile {
             stack(&[5], Completeness::Broken),
             stack(&[6, 7], Completeness::Complete),
         ],
+        threads: Vec::new(),
         processes: vec![
             process(41, "server", totals(1_300, 1_000, 120), false),
             process(42, EVIL, totals(10, 64, 10), true),

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub use create::create_private;
-pub use read::{Recording, read, read_from};
+pub use read::{Recording, is_data_file, read, read_at, read_from};
 pub use write::DataFileWriter;
 
 /// First bytes of every data file. The first is no text, and the last two are what a transfer in

@@ -13,7 +13,7 @@ use super::chunk::{self, ChunkError, Kind, read_up_to, u32_at};
 use super::{DataFileError, MAGIC, VERSION};
 use crate::join::Update;
 use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
-use crate::profile::{Profile, RunEnd, RunInfo, Symbols};
+use crate::profile::{Profile, RunEnd, RunInfo, Snapshot, Symbols};
 use crate::text;
 
 /// What a data file holds.
@@ -23,15 +23,23 @@ pub struct Recording {
     pub profile: Profile,
     /// Names of its locations, where the recorder had the time to look them up.
     pub symbols: Option<Symbols>,
+    /// Every update, in the order of time.
+    pub snapshots: Vec<Snapshot>,
     /// What the reader of any report on it should know: one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// Reads a data file.
 pub fn read(path: &Path) -> Result<Recording, DataFileError> {
+    read_at(path, u64::MAX)
+}
+
+/// Reads a data file as it was so many nanoseconds into the run: up to the last update until then,
+/// with names that were written later.
+pub fn read_at(path: &Path, until: u64) -> Result<Recording, DataFileError> {
     let name = text::escape(&path.to_string_lossy()).into_owned();
     match File::open(path) {
-        Ok(file) => read_from(BufReader::new(file), &name),
+        Ok(file) => read_until(BufReader::new(file), &name, until),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DataFileError::Missing { name })
         }
@@ -39,22 +47,35 @@ pub fn read(path: &Path) -> Result<Recording, DataFileError> {
     }
 }
 
+/// Whether a file begins as data files do.
+pub fn is_data_file(path: &Path) -> bool {
+    let head = File::open(path).and_then(|mut file| read_up_to(&mut file, MAGIC.len()));
+    head.is_ok_and(|head| head == MAGIC)
+}
+
 /// Reads a data file from anything; errors call it `name`.
-pub fn read_from(mut reader: impl Read, name: &str) -> Result<Recording, DataFileError> {
+pub fn read_from(reader: impl Read, name: &str) -> Result<Recording, DataFileError> {
+    read_until(reader, name, u64::MAX)
+}
+
+fn read_until(mut reader: impl Read, name: &str, until: u64) -> Result<Recording, DataFileError> {
     let info = read_start(&mut reader, name)?;
     let mut reading = Reading {
         recording: Recording {
             profile: Profile::new(info),
             symbols: None,
+            snapshots: Vec::new(),
             warnings: Vec::new(),
         },
+        until,
+        duration_ns: None,
         update: None,
         symbols: None,
     };
     let broken = loop {
         match chunk::decode(&mut reader) {
             Ok(Some((kind, payload))) => match reading.take(kind, &payload) {
-                Ok(()) if reading.recording.profile.end == RunEnd::Orderly => break None,
+                Ok(()) if reading.duration_ns.is_some() => break None,
                 Ok(()) => {}
                 Err(why) => break Some(why),
             },
@@ -64,7 +85,22 @@ pub fn read_from(mut reader: impl Read, name: &str) -> Result<Recording, DataFil
     };
     let mut recording = reading.recording;
     recording.profile.settle();
+    let went_on = |it: &Snapshot| it.elapsed_ns > until;
+    if let Some(first) = recording.snapshots.first().filter(|it| went_on(it)) {
+        let first = text::duration(first.elapsed_ns);
+        recording
+            .warnings
+            .push(format!("{name} knows nothing before {first} into the run"));
+    }
+    if recording.snapshots.last().is_some_and(went_on) {
+        recording.profile.end = RunEnd::WentOn;
+    } else if let Some(duration_ns) = reading.duration_ns {
+        recording.profile.duration_ns = duration_ns;
+        recording.profile.end = RunEnd::Orderly;
+    }
     match broken {
+        // It is not the end that is asked for.
+        _ if recording.profile.end == RunEnd::WentOn => {}
         Some(why) => recording.warnings.push(format!(
             "{name} is incomplete ({why}): this is what was known {} into the run",
             text::duration(recording.profile.duration_ns)
@@ -120,6 +156,10 @@ fn read_start(reader: &mut impl Read, name: &str) -> Result<RunInfo, DataFileErr
 /// A recording, and what is not whole yet.
 struct Reading {
     recording: Recording,
+    /// Nothing later is folded.
+    until: u64,
+    /// How long the run took, once its end was read.
+    duration_ns: Option<u64>,
     update: Option<Update>,
     symbols: Option<Symbols>,
 }
@@ -137,8 +177,7 @@ impl Reading {
             Kind::Symbols => self.take_symbols(payload),
             Kind::End => {
                 let end = End::decode(payload).map_err(damaged)?;
-                self.recording.profile.duration_ns = end.duration_ns;
-                self.recording.profile.end = RunEnd::Orderly;
+                self.duration_ns = Some(end.duration_ns);
                 Ok(())
             }
         }
@@ -151,6 +190,13 @@ impl Reading {
         part.merge_into(&mut update).map_err(damaged)?;
         if more {
             self.update = Some(update);
+            return Ok(());
+        }
+        self.recording.snapshots.push(Snapshot {
+            elapsed_ns: update.elapsed_ns,
+            totals: update.totals,
+        });
+        if update.elapsed_ns > self.until {
             return Ok(());
         }
         self.recording.profile.fold(update).map_err(damaged)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::join::{
     Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, Totals, Update,
+    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };
 use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -61,12 +61,14 @@ fn update(n: u32) -> Update {
                 _ => Completeness::Broken,
             },
         }],
+        threads: vec![format!("worker\x1b{n}")],
         processes: vec![(
             ProcessId(0),
             Process {
                 pid: 42,
                 start_time_ns: 7,
                 command: "a\x1b[2Jb".to_owned(),
+                command_line: "a b".to_owned(),
                 cgroup: "/user.slice".to_owned(),
                 ended: n > 1,
                 totals: totals(n.into()),
@@ -86,6 +88,7 @@ fn update(n: u32) -> Update {
             Site {
                 process: ProcessId(0),
                 stack: StackId(n),
+                thread: (n > 0).then_some(ThreadNameId(n)),
                 totals: totals(u64::from(n) + 1),
             },
         )],
@@ -157,6 +160,43 @@ fn round_trip() {
     assert_eq!(&recording.profile, states.last().unwrap());
     assert_eq!(recording.symbols, Some(symbols()));
     assert_eq!(recording.warnings, Vec::<String>::new());
+}
+
+/// Check that a file can be read as it was at any time, with names that were written later, and what
+/// is said where nothing was known yet.
+#[test]
+fn earlier_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, states, _) = written(dir.path());
+    const SECOND: u64 = 1_000_000_000;
+    // Updates are of 0, 1 and 2 seconds.
+    for (until, state, end) in [
+        (0, 1, RunEnd::WentOn),
+        (2 * SECOND - 1, 2, RunEnd::WentOn),
+        (2 * SECOND, 4, RunEnd::Orderly),
+    ] {
+        let recording = read_at(&path, until).unwrap();
+        let expected = Profile {
+            end,
+            ..states[state].clone()
+        };
+        assert_eq!(recording.profile, expected, "{until}");
+        assert_eq!(recording.symbols, Some(symbols()));
+        assert_eq!(recording.warnings, Vec::<String>::new());
+        let times: Vec<_> = recording.snapshots.iter().map(|it| it.elapsed_ns).collect();
+        assert_eq!(times, [0, SECOND, 2 * SECOND]);
+        assert_eq!(recording.snapshots[1].totals, totals(2));
+    }
+
+    let mut late = Profile::new(info());
+    late.fold(update(0)).unwrap();
+    late.duration_ns = 7 * SECOND;
+    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    writer.update(&late.to_update()).unwrap();
+    assert_eq!(read(&path).unwrap().profile, late);
+    let recording = read_at(&path, SECOND).unwrap();
+    assert_eq!(recording.profile.sites, []);
+    assert!(recording.warnings[0].contains("nothing before 7.00 s"));
 }
 
 /// Check that what a writer that was killed leaves can be read, with a warning that says when.
@@ -240,6 +280,7 @@ fn whole_but_senseless() {
                 Site {
                     process: ProcessId(9),
                     stack: StackId(0),
+                    thread: None,
                     totals: Totals::default(),
                 },
             )],

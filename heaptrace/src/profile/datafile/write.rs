@@ -71,6 +71,16 @@ impl DataFileWriter {
         self.chunks(Vec::new(), Kind::End, &[End { duration_ns }])
     }
 
+    /// Bytes that were written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The file was renamed; errors name it by its new name.
+    pub fn moved_to(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path

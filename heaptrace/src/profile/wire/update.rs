@@ -8,7 +8,8 @@ use prost::Message;
 
 use super::{Parts, WireError};
 use crate::join::{
-    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, Totals,
+    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, ThreadNameId,
+    Totals,
 };
 
 /// [`join::Update`], or a part of one.
@@ -33,6 +34,8 @@ pub(in crate::profile) struct UpdateMessage {
     totals: Option<Counters>,
     #[prost(message, optional, tag = "9")]
     quality: Option<QualityMessage>,
+    #[prost(string, repeated, tag = "20")]
+    threads: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,6 +126,8 @@ struct Process {
     lost: u64,
     #[prost(uint64, tag = "13")]
     merged: u64,
+    #[prost(string, tag = "20")]
+    command_line: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -135,6 +140,8 @@ struct Site {
     stack: u32,
     #[prost(message, optional, tag = "4")]
     totals: Option<Counters>,
+    #[prost(uint32, optional, tag = "20")]
+    thread: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -174,6 +181,10 @@ impl UpdateMessage {
         for stack in &update.stacks {
             parts.add(Stack::from(stack), |part| &mut part.stacks);
         }
+        for thread in &update.threads {
+            parts.reserve(thread.len() + 6);
+            parts.open.threads.push(thread.clone());
+        }
         for (id, process) in &update.processes {
             parts.add(Process::new(*id, process), |part| &mut part.processes);
         }
@@ -202,6 +213,7 @@ impl UpdateMessage {
         for stack in self.stacks {
             update.stacks.push(stack.try_into()?);
         }
+        update.threads.extend(self.threads);
         update
             .processes
             .extend(self.processes.into_iter().map(Process::into_plain));
@@ -329,6 +341,7 @@ impl Process {
             pid: process.pid,
             start_time_ns: process.start_time_ns,
             command: process.command.clone(),
+            command_line: process.command_line.clone(),
             cgroup: process.cgroup.clone(),
             ended: process.ended,
             totals: Some(process.totals.into()),
@@ -353,6 +366,7 @@ impl Process {
             pid: self.pid,
             start_time_ns: self.start_time_ns,
             command: self.command,
+            command_line: self.command_line,
             cgroup: self.cgroup,
             ended: self.ended,
             totals: self.totals.unwrap_or_default().into(),
@@ -380,6 +394,7 @@ impl Site {
             id: id.0,
             process: site.process.0,
             stack: site.stack.0,
+            thread: site.thread.map(|id| id.0),
             totals: Some(site.totals.into()),
         }
     }
@@ -388,6 +403,7 @@ impl Site {
         let site = join::Site {
             process: ProcessId(self.process),
             stack: StackId(self.stack),
+            thread: self.thread.map(ThreadNameId),
             totals: self.totals.unwrap_or_default().into(),
         };
         (SiteId(self.id), site)

@@ -1,0 +1,345 @@
+//! Data files that follow one another, of which the last ones are kept.
+//!
+//! Part of the command line, no stage of the flow. Every file can be read by itself: it begins with
+//! all that was known when the one before it ended, and ends with the names of all addresses.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+
+use super::{naming, values};
+use crate::join::OpenFiles;
+use crate::profile::{self, DataFileError, DataFileWriter, Profile, Symbols};
+
+/// When a new file begins, and how many are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// When a new file begins.
+    pub limit: Limit,
+    /// How many files are kept, with the one that is being written.
+    pub keep: u32,
+}
+
+/// What a file may have grown to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Bytes, beside those that the file began with.
+    Bytes(u64),
+    /// Time that is in it.
+    Time(Duration),
+}
+
+impl Rotation {
+    /// How many files are kept, unless the user says otherwise.
+    pub const DEFAULT_KEEP: u32 = 5;
+    /// The smallest size that is taken.
+    const MIN_BYTES: u64 = 4096;
+
+    /// Reads `SIZE|TIME[,KEEP]`: `64MiB`, `1h`, `1h,24`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        const HINT: &str = "write it as 64MiB, 1h or 1h,24";
+        let (limit, keep) = match text.split_once(',') {
+            Some((limit, keep)) => (limit, Some(keep)),
+            None => (text, None),
+        };
+        if limit.ends_with(|c: char| c.is_ascii_digit()) {
+            return Err(format!("`{limit}` has no unit; {HINT}"));
+        }
+        let limit = match (values::duration(limit), values::size(limit)) {
+            // 5m is a time everywhere; a size of that many would be 5M.
+            (Ok(time), _) => Limit::Time(time),
+            (_, Ok(bytes)) if bytes >= Self::MIN_BYTES => Limit::Bytes(bytes),
+            (_, Ok(_)) => return Err("a file must have at least 4KiB".to_owned()),
+            _ => return Err(format!("`{limit}` is neither a size nor a time; {HINT}")),
+        };
+        let keep = match keep.map(str::parse) {
+            None => Self::DEFAULT_KEEP,
+            Some(Ok(keep @ 2..=10_000)) => keep,
+            Some(_) => return Err(format!("keep from 2 to 10000 files; {HINT}")),
+        };
+        Ok(Self { limit, keep })
+    }
+}
+
+/// Begins new files where it is time to.
+#[derive(Debug)]
+pub(super) struct Rotator {
+    rotation: Rotation,
+    /// How long the run had gone on when the current file began.
+    begun_ns: u64,
+    /// Bytes that the current file began with.
+    base: u64,
+    /// Gives names to the file before it. One at a time: while it goes on, no other file begins.
+    closing: Option<JoinHandle<Result<Symbols, DataFileError>>>,
+    /// The names that are known, so that none is looked up twice.
+    symbols: Symbols,
+}
+
+impl Rotator {
+    pub(super) fn new(rotation: Rotation) -> Self {
+        Self {
+            rotation,
+            begun_ns: 0,
+            base: 0,
+            closing: None,
+            symbols: Symbols::default(),
+        }
+    }
+
+    /// Makes room for the first file of a run: those of earlier runs are not lost to it.
+    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<()> {
+        match path.symlink_metadata() {
+            Ok(found) if !found.is_file() => {
+                bail!(
+                    "--rotate needs a file of its own, and {} is none",
+                    path.display()
+                )
+            }
+            _ => self.shift(path),
+        }
+    }
+
+    /// Begins a new file, if it is time to; the older one is finished in the background.
+    pub(super) fn turn(
+        &mut self,
+        path: &Path,
+        writer: &mut DataFileWriter,
+        profile: &Profile,
+        files: &OpenFiles,
+    ) -> anyhow::Result<()> {
+        let is_due = match self.rotation.limit {
+            Limit::Bytes(bytes) => writer.written().saturating_sub(self.base) >= bytes,
+            Limit::Time(time) => {
+                u128::from(profile.duration_ns.saturating_sub(self.begun_ns)) >= time.as_nanos()
+            }
+        };
+        if !is_due || self.closing.as_ref().is_some_and(|it| !it.is_finished()) {
+            return Ok(());
+        }
+        self.wait()?;
+        self.shift(path)?;
+        let mut next = DataFileWriter::create(path, &profile.info)?;
+        next.update(&profile.to_update())?;
+        self.base = next.written();
+        self.begun_ns = profile.duration_ns;
+        let mut done = std::mem::replace(writer, next);
+        done.moved_to(numbered(path, 1));
+        let (profile, files) = (profile.clone(), files.clone());
+        let known = std::mem::take(&mut self.symbols);
+        self.closing = Some(std::thread::spawn(move || {
+            let symbols = naming::complete(known, &profile, &files);
+            done.symbols(&symbols)?;
+            done.finish(profile.duration_ns)?;
+            Ok(symbols)
+        }));
+        Ok(())
+    }
+
+    /// Waits until the older file is whole.
+    pub(super) fn wait(&mut self) -> anyhow::Result<()> {
+        if let Some(closing) = self.closing.take() {
+            let closed = closing.join();
+            let closed = closed.map_err(|_| anyhow!("finishing an older data file failed"))?;
+            self.symbols = closed?;
+        }
+        Ok(())
+    }
+
+    /// Gives every file the number that follows its own; the last one goes.
+    fn shift(&self, path: &Path) -> anyhow::Result<()> {
+        let names: Vec<PathBuf> = (0..self.rotation.keep).map(|n| numbered(path, n)).collect();
+        let mut there = Vec::new();
+        for name in &names {
+            match name.symlink_metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                // An empty one comes from a writer that was killed at once.
+                Ok(found)
+                    if found.is_file() && (found.len() == 0 || profile::is_data_file(name)) =>
+                {
+                    there.push(name);
+                }
+                Ok(_) => bail!(
+                    "{} is in the way, and no data file; move it, or name another file with -o",
+                    name.display()
+                ),
+                Err(error) => return Err(error).context(name.display().to_string()),
+            }
+        }
+        // From the last one, so that none is ever without a name; a gap ends the row.
+        let moves = there.iter().zip(names.get(1..).unwrap_or_default());
+        for (from, to) in moves.rev() {
+            fs::rename(from, to)
+                .with_context(|| format!("can't rename {} to {}", from.display(), to.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of the file before `number` others.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let mut name = OsString::from(path);
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{Location, Process, ProcessId, Update};
+    use crate::profile::{Mode, RunEnd, RunInfo, read};
+
+    fn info() -> RunInfo {
+        RunInfo {
+            version: "0".into(),
+            mode: Mode::Exact,
+            started_unix_ns: 1,
+            target: "--all".into(),
+            kernel: "6.1".into(),
+        }
+    }
+
+    fn update(n: u32) -> Update {
+        Update {
+            elapsed_ns: u64::from(n + 1) * 1_000_000_000,
+            locations: vec![Location {
+                module: None,
+                address: n.into(),
+            }],
+            processes: vec![(ProcessId(n), Process::default())],
+            ..Update::default()
+        }
+    }
+
+    /// Check sizes and times, that what could be either is asked about, and how many are kept.
+    #[test]
+    fn limits() {
+        let rotation = |limit, keep| Ok(Rotation { limit, keep });
+        let seconds = |n| Limit::Time(Duration::from_secs(n));
+        assert_eq!(Rotation::parse("1h"), rotation(seconds(3600), 5));
+        assert_eq!(Rotation::parse("5m,24"), rotation(seconds(300), 24));
+        assert_eq!(Rotation::parse("5M"), rotation(Limit::Bytes(5 << 20), 5));
+        assert_eq!(
+            Rotation::parse("64MiB,2"),
+            rotation(Limit::Bytes(64 << 20), 2)
+        );
+        for (text, reason) in [
+            ("100", "no unit"),
+            ("", "neither"),
+            ("soon", "neither"),
+            ("1h,", "keep from"),
+            ("1h,1", "keep from"),
+            ("1h,x", "keep from"),
+            ("1K", "at least"),
+            ("0s", "neither"),
+        ] {
+            let error = Rotation::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    /// Check that each file has all that the ones before it had, that as many are kept as asked for,
+    /// and that every one of them was ended in order, with names.
+    #[test]
+    fn files_follow_one_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.data");
+        let mut rotator = Rotator::new(Rotation {
+            limit: Limit::Time(Duration::from_secs(2)),
+            keep: 3,
+        });
+        rotator.prepare(&path).unwrap();
+        let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+        let mut profile = Profile::new(info());
+        for n in 0..9 {
+            let update = update(n);
+            writer.update(&update).unwrap();
+            profile.fold(update).unwrap();
+            // Always done in time: here it is the files that are looked at.
+            rotator.wait().unwrap();
+            rotator
+                .turn(&path, &mut writer, &profile, &OpenFiles::default())
+                .unwrap();
+        }
+        rotator.wait().unwrap();
+        let found = |number| read(&numbered(&path, number)).unwrap();
+        assert_eq!(found(0).profile, profile);
+        assert_eq!(found(0).profile.end, RunEnd::CutOff);
+        for (number, locations) in [(1, 8), (2, 6)] {
+            let recording = found(number);
+            assert_eq!(recording.profile.end, RunEnd::Orderly);
+            assert_eq!(recording.profile.locations.len(), locations);
+            assert_eq!(recording.profile.processes.len(), locations);
+            assert_eq!(recording.symbols.unwrap().frames.len(), locations);
+            assert!(recording.warnings.is_empty());
+        }
+        assert!(!numbered(&path, 3).exists());
+    }
+
+    /// Check that a size counts what came into a file, not what it began with: otherwise there were
+    /// a new file at every update some day.
+    #[test]
+    fn sizes_count_what_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.data");
+        let mut rotator = Rotator::new(Rotation {
+            limit: Limit::Bytes(100),
+            keep: 2,
+        });
+        let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+        let mut profile = Profile::new(info());
+        let mut turns = Vec::new();
+        for n in 0..30 {
+            let update = update(n);
+            writer.update(&update).unwrap();
+            profile.fold(update).unwrap();
+            rotator.wait().unwrap();
+            rotator
+                .turn(&path, &mut writer, &profile, &OpenFiles::default())
+                .unwrap();
+            if rotator.begun_ns == profile.duration_ns {
+                turns.push(n);
+            }
+        }
+        rotator.wait().unwrap();
+        assert!(turns.len() > 3, "{turns:?}");
+        assert!(
+            turns.windows(2).all(|pair| pair[1] > pair[0] + 1),
+            "{turns:?}"
+        );
+    }
+
+    /// Check that the files of an earlier run move on, that what is no data file is left alone, and
+    /// that a gap in the numbers costs nothing.
+    #[test]
+    fn what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.data");
+        let rotator = Rotator::new(Rotation::parse("1h,3").unwrap());
+        rotator.prepare(&path).unwrap();
+        drop(DataFileWriter::create(&path, &info()).unwrap());
+        fs::write(numbered(&path, 2), "precious").unwrap();
+        // The first of them takes the gap, and so stops in front of what is none.
+        rotator.prepare(&path).unwrap();
+        assert!(!path.exists() && profile::is_data_file(&numbered(&path, 1)));
+
+        drop(DataFileWriter::create(&path, &info()).unwrap());
+        let error = rotator.prepare(&path).unwrap_err();
+        assert!(
+            error.to_string().contains("x.data.2 is in the way"),
+            "{error}"
+        );
+        assert_eq!(fs::read(numbered(&path, 2)).unwrap(), b"precious");
+        assert!(path.exists() && numbered(&path, 1).exists());
+
+        let error = rotator.prepare(Path::new("/dev/null")).unwrap_err();
+        assert!(error.to_string().contains("a file of its own"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Patterns of names.
+//!
+//! Stage: output. `*` stands for any characters, `/` among them, `?` for one, and every other
+//! character for itself: `operator[]` and `[u8; 4]` are names of functions, so there are no classes.
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Glob(String);
+
+impl Glob {
+    pub(super) fn new(pattern: &str) -> Self {
+        Self(pattern.to_owned())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the pattern stands for all of a name; upper and lower case differ.
+    ///
+    /// Takes time by the product of both lengths, at worst.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let (mut pattern, mut rest) = (self.0.as_str(), name);
+        // What follows the last star, and where that was tried.
+        let mut again: Option<(&str, &str)> = None;
+        loop {
+            match (pattern.chars().next(), rest.chars().next()) {
+                (Some('*'), _) => {
+                    pattern = &pattern[1..];
+                    again = Some((pattern, rest));
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(p), Some(c)) if p == '?' || p == c => {
+                    pattern = &pattern[p.len_utf8()..];
+                    rest = &rest[c.len_utf8()..];
+                    continue;
+                }
+                _ => {}
+            }
+            // The last star takes one character more.
+            let Some((behind, from)) = again else {
+                return false;
+            };
+            let Some(taken) = from.chars().next() else {
+                return false;
+            };
+            rest = &from[taken.len_utf8()..];
+            pattern = behind;
+            again = Some((behind, rest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check every kind of character, at the ends and in between.
+    #[test]
+    fn matches() {
+        for (pattern, name, expected) in [
+            ("main", "main", true),
+            ("main", "domain", false),
+            ("main", "mainly", false),
+            ("Main", "main", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("*main", "domain", true),
+            ("main*", "main::inner", true),
+            ("*main*", "a::main::b", true),
+            ("m?in", "main", true),
+            ("m?in", "min", false),
+            ("?", "日", true),
+            ("日*語", "日本語", true),
+            ("a*b*c", "axxbyybzzc", true),
+            ("a*b*c", "axxbyybzz", false),
+            ("/system.slice/*", "/system.slice/a/b", true),
+            ("operator[]", "operator[]", true),
+            ("*[u8; 4]*", "f::<[u8; 4]>", true),
+            ("**a", "ba", true),
+            ("a?*", "a", false),
+        ] {
+            assert_eq!(
+                Glob::new(pattern).matches(name),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+    }
+
+    /// Check that patterns which try everything come to an end soon.
+    #[test]
+    fn worst_cases() {
+        let pattern = "a*".repeat(200) + "b";
+        assert!(!Glob::new(&pattern).matches(&"a".repeat(4000)));
+    }
+}

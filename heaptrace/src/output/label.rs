@@ -1,0 +1,182 @@
+//! What a report groups by, and what a filter looks at: names that a site has.
+//!
+//! Stage: output. Gives names as they are; whoever prints one escapes it.
+
+use std::borrow::Cow;
+
+use super::cgroup::Place;
+use super::findings::{StackFrame, file_name};
+use crate::join::Process;
+
+/// A kind of name, by its own name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Label {
+    /// The whole call stack.
+    Stack,
+    /// A function on it.
+    Function,
+    /// A source line on it.
+    Line,
+    /// A file with code on it.
+    Module,
+    /// The name of the thread, where it was recorded.
+    Thread,
+    /// The name of the process: all that are called alike.
+    Process,
+    /// One process, by its id.
+    Pid,
+    /// The control group of the process.
+    Cgroup,
+    /// The container that its control group belongs to.
+    Container,
+    /// The systemd unit that its control group belongs to.
+    Unit,
+}
+
+impl Label {
+    /// Every kind, in the order in which help texts name them.
+    pub const ALL: [Self; 10] = [
+        Self::Stack,
+        Self::Function,
+        Self::Line,
+        Self::Module,
+        Self::Thread,
+        Self::Process,
+        Self::Pid,
+        Self::Cgroup,
+        Self::Container,
+        Self::Unit,
+    ];
+
+    /// The name that `--by` and `--filter` take.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stack => "stack",
+            Self::Function => "function",
+            Self::Line => "line",
+            Self::Module => "module",
+            Self::Thread => "thread",
+            Self::Process => "process",
+            Self::Pid => "pid",
+            Self::Cgroup => "cgroup",
+            Self::Container => "container",
+            Self::Unit => "unit",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|label| label.name() == name)
+    }
+
+    /// Whether it is of the frames of a stack, and not of who calls.
+    pub fn is_of_stack(self) -> bool {
+        matches!(
+            self,
+            Self::Stack | Self::Function | Self::Line | Self::Module
+        )
+    }
+
+    /// Several of them, for a headline.
+    pub(super) fn plural(self) -> &'static str {
+        match self {
+            Self::Stack => "stacks",
+            Self::Function => "functions",
+            Self::Line => "lines",
+            Self::Module => "modules",
+            Self::Thread => "thread names",
+            Self::Process => "process names",
+            Self::Pid => "processes",
+            Self::Cgroup => "control groups",
+            Self::Container => "containers",
+            Self::Unit => "units",
+        }
+    }
+
+    /// What it is called where there is none.
+    pub(super) fn none(self) -> &'static str {
+        match self {
+            Self::Container => "[no container]",
+            Self::Unit => "[no unit]",
+            Self::Thread => "[no thread recorded]",
+            Self::Cgroup => "[unknown]",
+            _ => "[no name]",
+        }
+    }
+
+    /// The name that groups a process with others; `None` where it has none of this kind.
+    pub(super) fn of_process(self, process: &Process) -> Option<String> {
+        let name = match self {
+            Self::Process => process.command.clone(),
+            Self::Pid => match process.merged {
+                0 => format!("{} ({})", process.command, process.pid),
+                many => format!("{} ({many} ended)", process.command),
+            },
+            Self::Cgroup => process.cgroup.clone(),
+            Self::Container => {
+                let container = Place::of(&process.cgroup).container?;
+                format!("{} {}", container.runtime, container.short())
+            }
+            Self::Unit => Place::of(&process.cgroup).unit?,
+            Self::Stack | Self::Function | Self::Line | Self::Module | Self::Thread => return None,
+        };
+        Some(name).filter(|name| !name.is_empty())
+    }
+
+    /// The name that groups a frame with others; `None` where it has none of this kind.
+    pub(super) fn of_frame<'a>(self, frame: &StackFrame<'a>) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Function => Some(match (frame.function, frame.module) {
+                (Some(function), _) => function.into(),
+                (None, Some(module)) => {
+                    format!("[{}+{:#x}]", file_name(&module.path), frame.address).into()
+                }
+                (None, None) => format!("[{:#x}]", frame.address).into(),
+            }),
+            Self::Line => match (frame.file, frame.line) {
+                (Some(file), 0) => Some(file.into()),
+                (Some(file), line) => Some(format!("{file}:{line}").into()),
+                // Better than nothing: what was built without lines still has functions.
+                (None, _) => Self::Function.of_frame(frame),
+            },
+            Self::Module => frame.module.map(|module| module.path.as_str().into()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that names and kinds map one to one, and that every kind is of a process or a frame.
+    #[test]
+    fn names() {
+        let process = Process {
+            pid: 7,
+            command: "sh".to_owned(),
+            cgroup: format!("/system.slice/docker-{}.scope", "a1".repeat(32)),
+            ..Process::default()
+        };
+        let found = Label::ALL.map(|label| {
+            assert_eq!(Label::from_name(label.name()), Some(label));
+            let name = label.of_process(&process);
+            let is_of_process = !label.is_of_stack() && label != Label::Thread;
+            assert_eq!(name.is_some(), is_of_process, "{label:?}");
+            name.unwrap_or_default()
+        });
+        let cgroup = process.cgroup.as_str();
+        let unit = &cgroup["/system.slice/".len()..];
+        let names = ["sh", "sh (7)", cgroup, "docker a1a1a1a1a1a1", unit];
+        assert_eq!(found[5..], names);
+        assert_eq!(Label::from_name("type"), None);
+    }
+
+    /// Check that a process without a control group has no container, and no unit.
+    #[test]
+    fn nothing() {
+        for label in [Label::Process, Label::Cgroup, Label::Container, Label::Unit] {
+            assert_eq!(label.of_process(&Process::default()), None, "{label:?}");
+        }
+    }
+}

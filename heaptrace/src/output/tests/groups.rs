@@ -1,0 +1,301 @@
+//! Groups and filters, on the same profile.
+
+use super::{assert_printable, sample, snapshot, text};
+use crate::join::{ProcessId, ThreadNameId, Totals};
+use crate::output::groups::{Group, add, groups};
+use crate::output::{
+    Filter, Findings, Format, Grouping, Label, Metric, ReportOptions, folded, select,
+};
+use crate::profile::Profile;
+
+fn by(label: Label) -> Grouping {
+    Grouping {
+        by: label,
+        metric: Metric::LiveBytes,
+        top: None,
+    }
+}
+
+fn found(profile: &Profile, grouping: Grouping) -> Vec<Group> {
+    let symbols = sample::symbols();
+    groups(&Findings::new(profile, &symbols), grouping).0
+}
+
+fn filters(words: &[&str]) -> Vec<Filter> {
+    words.iter().map(|word| word.parse().unwrap()).collect()
+}
+
+fn selected(words: &[&str]) -> Profile {
+    select(sample::profile(), &sample::symbols(), &filters(words))
+}
+
+fn sum<'a>(all: impl IntoIterator<Item = &'a Totals>) -> Totals {
+    let mut sum = Totals::default();
+    for totals in all {
+        add(&mut sum, totals);
+    }
+    sum
+}
+
+/// Check that groups of any kind add up to all of the sites.
+#[test]
+fn groups_add_up() {
+    let profile = sample::profile();
+    let whole = sum(profile.sites.iter().map(|site| &site.totals));
+    for label in Label::ALL {
+        let metric = Metric::TotalAllocations;
+        let groups = found(
+            &profile,
+            Grouping {
+                metric,
+                ..by(label)
+            },
+        );
+        assert_eq!(sum(groups.iter().map(|it| &it.totals)), whole, "{label:?}");
+        let ranks: Vec<_> = groups.iter().map(|it| metric.of(&it.totals)).collect();
+        assert!(ranks.is_sorted_by(|a, b| a >= b), "{label:?}: {ranks:?}");
+    }
+}
+
+/// Check that a function's own share and what its stacks have are told apart, that recursion counts
+/// once, and that an inlined function is one.
+#[test]
+fn functions() {
+    let profile = sample::profile();
+    let groups = found(&profile, by(Label::Function));
+    let live = |name: &str| {
+        let group = groups.iter().find(|it| it.name == name).unwrap();
+        let cumulative = group.cumulative.unwrap();
+        (group.totals.live_bytes, cumulative.live_bytes, group.sites)
+    };
+    assert_eq!(live("grab"), (100_000, 100_000, 1));
+    // In the stack below `grab`, and the innermost of another one.
+    assert_eq!(live("handle_request"), (20_000, 120_000, 2));
+    assert_eq!(live("recurse"), (0, 20_000, 1));
+    assert_eq!(live("__libc_start_call_main"), (0, 120_640, 3));
+}
+
+/// Check that processes of one name are put together, and those of several control groups, units and
+/// containers are not.
+#[test]
+fn processes() {
+    let mut profile = sample::profile();
+    profile.processes[1].command = "server".to_owned();
+    let id = "0123456789ab".to_owned() + &"0".repeat(52);
+    profile.processes[1].cgroup = format!("/system.slice/docker-{id}.scope");
+    let names = |label| -> Vec<_> {
+        let groups = found(&profile, by(label));
+        let names = groups
+            .into_iter()
+            .map(|it| (it.name, it.totals.live_bytes, it.processes));
+        names.collect()
+    };
+    assert_eq!(names(Label::Process), [("server".to_owned(), 120_645, 2)]);
+    assert_eq!(
+        names(Label::Pid),
+        [
+            ("server (41)".to_owned(), 120_005, 1),
+            ("server (42)".to_owned(), 640, 1)
+        ]
+    );
+    assert_eq!(
+        names(Label::Container),
+        [
+            ("[no container]".to_owned(), 120_005, 1),
+            ("docker 0123456789ab".to_owned(), 640, 1)
+        ]
+    );
+    assert_eq!(names(Label::Unit)[1].0, format!("docker-{id}.scope"));
+    assert_eq!(names(Label::Cgroup)[0].0, "/user.slice/app\u{1b}.scope");
+}
+
+/// Check that threads which were kept apart have groups of their own, in processes of all names, can
+/// be asked for, and are told of in every format.
+#[test]
+fn threads() {
+    let mut profile = sample::profile();
+    profile.threads = vec!["main".to_owned(), "io\u{1b}1".to_owned()];
+    profile.sites[0].thread = Some(ThreadNameId(1));
+    profile.sites[1].thread = Some(ThreadNameId(1));
+    profile.sites[2].thread = Some(ThreadNameId(0));
+    let groups = found(&profile, by(Label::Thread));
+    let names: Vec<_> = groups
+        .iter()
+        .map(|it| (it.name.as_str(), it.totals.live_bytes))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("io\u{1b}1", 100_640),
+            ("main", 20_000),
+            ("[no thread recorded]", 5)
+        ]
+    );
+    let symbols = sample::symbols();
+    let io = select(profile, &symbols, &filters(&["thread=io*", "pid=41"]));
+    assert_eq!((io.sites.len(), io.processes.len()), (1, 1));
+    assert_eq!(io.processes[0].totals.live_bytes, 100_000);
+    let findings = Findings::new(&io, &symbols);
+    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    assert!(report.contains("by thread io\\x1b1"), "{report}");
+    assert_printable(&report);
+    assert!(text(&Format::Json, &findings).contains(r#""thread":"io\u001b1""#));
+    let pprof = crate::output::pprof::build(&findings);
+    assert!(pprof.string_table.iter().any(|text| text == "thread"));
+}
+
+/// Check that one stack in several processes is one group, and how many groups are wanted.
+#[test]
+fn stacks() {
+    let mut profile = sample::profile();
+    profile.sites[1].stack = profile.sites[0].stack;
+    let groups = found(&profile, by(Label::Stack));
+    assert_eq!((groups[0].sites, groups[0].processes), (2, 2));
+    assert_eq!(groups[0].totals.live_bytes, 100_640);
+    let top = Some(1);
+    assert_eq!(
+        found(
+            &profile,
+            Grouping {
+                top,
+                ..by(Label::Stack)
+            }
+        )
+        .len(),
+        1
+    );
+}
+
+/// Check that every kind of filter takes what it names and nothing else, and that totals are those
+/// of what it takes.
+#[test]
+fn filters_select() {
+    for (words, sites, live) in [
+        (&["process=server"][..], 4, 120_005),
+        (&["pid=42"], 1, 640),
+        (&["process=*"], 5, 120_645),
+        (&["cgroup=/user.slice/*"], 5, 120_645),
+        (&["cgroup=user.slice"], 0, 0),
+        (&["unit=app*"], 5, 120_645),
+        (&["container=*"], 0, 0),
+        (&["function=grab"], 1, 100_000),
+        // Inlined, and called in another stack; by its name without parameters.
+        (&["function=handle_request"], 2, 120_000),
+        (&["function=shop::Shelf<*>::put"], 1, 5),
+        (&["function=Grab"], 0, 0),
+        (&["line=pool.c:31"], 1, 100_000),
+        (&["line=/home/*/pool.c:*"], 1, 100_000),
+        (&["module=libc.so.6"], 3, 120_640),
+        (&["module=/usr/lib/*"], 3, 120_640),
+        // Of one stack, though not of one frame.
+        (&["function=grab", "module=libc*"], 1, 100_000),
+        (&["function=grab", "function=recurse"], 0, 0),
+        (&["pid=41", "module=libc*"], 2, 120_000),
+        (&["pid=41", "pid=42"], 0, 0),
+    ] {
+        let profile = selected(words);
+        assert_eq!(profile.sites.len(), sites, "{words:?}");
+        assert_eq!(profile.totals.live_bytes, live, "{words:?}");
+        assert_eq!(
+            profile.totals,
+            sum(profile.sites.iter().map(|it| &it.totals))
+        );
+        for site in &profile.sites {
+            assert!((site.process.0 as usize) < profile.processes.len());
+        }
+    }
+}
+
+/// Check that sites go with their processes where those before them are gone, and that a process has
+/// what its sites have.
+#[test]
+fn processes_move() {
+    let evil = selected(&["pid=42"]);
+    assert_eq!(
+        (evil.processes[0].pid, evil.sites[0].process),
+        (42, ProcessId(0))
+    );
+    // Its own highest point stays known, as all of it is there.
+    assert_eq!(
+        evil.processes[0].totals,
+        sample::profile().processes[1].totals
+    );
+
+    let grab = selected(&["function=grab"]);
+    assert_eq!(grab.processes.len(), 1);
+    assert_eq!(grab.processes[0].totals, grab.totals);
+    assert_eq!(selected(&["function=nobody"]).processes, []);
+}
+
+/// Check the text of groups and of a filter, that hostile names are harmless, and what is said where
+/// nothing is left.
+#[test]
+fn text_reports() {
+    let symbols = sample::symbols();
+    let mut whole = String::new();
+    for (label, words) in [
+        (Label::Function, &[][..]),
+        (Label::Process, &[]),
+        (Label::Stack, &["process=server", "function=handle_request"]),
+        (Label::Unit, &["function=\u{1b}*"]),
+    ] {
+        let filters = filters(words);
+        let profile = selected(words);
+        let findings = Findings {
+            filters: &filters,
+            grouping: Some(by(label)),
+            ..Findings::new(&profile, &symbols)
+        };
+        let options = ReportOptions {
+            top: 4,
+            ..ReportOptions::default()
+        };
+        whole.push_str(&text(&Format::Text(options), &findings));
+        whole.push_str("\n----\n\n");
+    }
+    assert_printable(&whole);
+    snapshot("groups.txt", &whole);
+}
+
+/// Check that JSON has the groups that were asked for, and says what was filtered.
+#[test]
+fn json() {
+    let symbols = sample::symbols();
+    let words = ["process=server"];
+    let (filters, profile) = (filters(&words), selected(&words));
+    let findings = Findings {
+        filters: &filters,
+        grouping: Some(by(Label::Function)),
+        ..Findings::new(&profile, &symbols)
+    };
+    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    assert_eq!(found["filters"], serde_json::json!(words));
+    assert_eq!(found["group_by"], "function");
+    assert_eq!(found["groups"][0]["name"], "grab");
+    assert_eq!(found["groups"][0]["totals"]["live_bytes"], 100_000);
+    assert_eq!(found["groups"][1]["cumulative"]["live_bytes"], 120_000);
+    assert_eq!(found["totals"]["live_bytes"], 120_005);
+}
+
+/// Check that what is asked for is the root of every stack, and is safe there.
+#[test]
+fn roots_of_flame_graphs() {
+    let (profile, symbols) = (sample::profile(), sample::symbols());
+    let roots = |label| -> Vec<String> {
+        let findings = Findings {
+            grouping: Some(by(label)),
+            ..Findings::new(&profile, &symbols)
+        };
+        let stacks = folded::stacks(&findings, Metric::LiveBytes).unwrap();
+        let mut roots: Vec<_> = stacks
+            .into_iter()
+            .map(|(frames, _)| frames[0].clone())
+            .collect();
+        roots.dedup();
+        roots
+    };
+    assert_eq!(roots(Label::Cgroup), ["/user.slice/app\\x1b.scope"]);
+    assert_eq!(roots(Label::Container), ["[no container]"]);
+    assert_eq!(roots(Label::Process)[1], "server");
+    assert_eq!(roots(Label::Pid)[1], "server (41)");
+}

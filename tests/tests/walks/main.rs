@@ -1,0 +1,261 @@
+//! The unwind step and the tables, on this machine's own files and on running programs, against
+//! framehop: single steps at random places, and whole walks.
+
+mod peer;
+mod stopped;
+mod walker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace::unwind::{Limits, build, lookup};
+use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
+use heaptrace_tests::{
+    Compiler, Fixture, c_optimized, cpp_optimized, require_tool, rust_optimized,
+};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+
+use peer::{Opinion, Peer};
+use stopped::{Next, Stopped};
+use walker::Walker;
+
+/// Memory in which every word differs, and all are addresses far up.
+struct Noise;
+
+impl Memory for Noise {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        Some(mix(address) & 0xffff_fff8 | 0x7ff0_0000_0000)
+    }
+}
+
+/// Mixes the bits of a number (splitmix64).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Programs and libraries of this machine, and fixtures of all compilers.
+fn files() -> Result<BTreeSet<PathBuf>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let mut files: Vec<PathBuf> = maps
+        .lines()
+        .filter(|line| line.contains(" r-xp "))
+        .filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])))
+        .collect();
+    for (tool, package) in [
+        ("gdb", "gdb"),
+        ("git", "git"),
+        ("jq", "jq"),
+        ("perl", "perl"),
+        ("python3", "python3"),
+        ("redis-check-rdb", "redis-tools"),
+        ("sqlite3", "sqlite3"),
+    ] {
+        // What stands earlier in the path may be a script.
+        require_tool(tool, package)?;
+        files.push(PathBuf::from("/usr/bin").join(tool));
+    }
+    let named = Command::new("cc")
+        .args(["-print-file-name=libstdc++.so.6", "-print-prog-name=cc1"])
+        .output()?;
+    files.extend(String::from_utf8(named.stdout)?.lines().map(PathBuf::from));
+    for compiler in Compiler::all() {
+        files.push(c_optimized("frames", compiler, &["-DTRAPS"])?.path);
+        files.push(cpp_optimized("throws", compiler)?.path);
+    }
+    files.push(rust_optimized("frames")?.path);
+    let real = files.iter().map(fs::canonicalize);
+    Ok(real.collect::<Result<_, _>>()?)
+}
+
+/// Fails unless at each of some thousand places of a file both give the same caller; says at how
+/// many there is one, and at how many ours has no rule for what there is.
+fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
+    const BIAS: u64 = 0x5500_0000_0000;
+    let file = object::File::parse(data)?;
+    let table = build(data, &Limits::default())?;
+    let code: Vec<(u64, u64, u64)> = file
+        .sections()
+        .filter(|section| section.kind() == object::SectionKind::Text)
+        .filter_map(|section| {
+            let (offset, size) = section.file_range()?;
+            Some((section.address(), offset, size))
+        })
+        .collect();
+    let end = file.segments().map(|it| it.address() + it.size()).max();
+    let mut peer = Peer::new();
+    peer.add(&file, BIAS, (BIAS, BIAS + end.context("no segments")?));
+    let all: u64 = code.iter().map(|section| section.2).sum();
+    let (mut callers, mut refused) = (0, 0);
+    for place in 0..places {
+        let mut at = mix(place) % all;
+        let mut sections = code.iter();
+        let (address, offset) = loop {
+            let (address, offset, size) = sections.next().context("no code")?;
+            if at < *size {
+                break (address + at, offset + at);
+            }
+            at -= size;
+        };
+        let start = Registers {
+            ip: BIAS + address,
+            sp: 0x7fe0_0000_0000 + mix(place + 1) % 4096 * 8,
+            bp: 0x7fe0_0010_0000 + mix(place + 2) % 4096 * 8,
+        };
+        let rule = lookup(&table, offset).unwrap_or(Rule::NONE);
+        let mut ours = start;
+        let outcome = step(rule, &mut ours, &mut Noise);
+        // What is given by memory framehop can't follow.
+        if matches!(rule.cfa, cfa::DEREF_BP | cfa::DEREF_SP) {
+            continue;
+        }
+        let theirs = match rule.cfa {
+            cfa::SIGNAL => Peer::step_signal(start, &mut Noise),
+            _ => peer.step(start, true, &mut Noise),
+        };
+        let agree = match (outcome, theirs) {
+            (outcome::CALLER | outcome::CALLER_EXACT, Opinion::Caller(theirs)) => {
+                callers += 1;
+                // What framehop takes for kept, we take for lost.
+                let bp_agrees = ours.bp == theirs.bp || ours.bp == LOST_BP;
+                bp_agrees && (ours.ip, ours.sp) == (theirs.ip, theirs.sp)
+            }
+            (outcome::OUTERMOST, Opinion::Outermost) => true,
+            // Code that is not covered returns, to framehop, where it is the innermost.
+            (outcome::NO_RULE, Opinion::Caller(theirs)) => theirs.sp == start.sp + 8,
+            // What is larger than fits clang's assembler writes as less than nothing.
+            (outcome::STUCK, Opinion::Caller(theirs)) => theirs.sp <= start.sp,
+            (outcome::UNSUPPORTED, _) => {
+                refused += 1;
+                true
+            }
+            _ => false,
+        };
+        ensure!(
+            agree,
+            "at {address:#x}: {rule:?} gives {outcome} {ours:x?}, framehop {theirs:x?}"
+        );
+    }
+    Ok((callers, refused))
+}
+
+/// Check that a step from a random place with random registers goes where framehop goes, in the
+/// machine's programs and libraries and in fixtures of gcc, clang and rustc.
+#[test]
+fn steps_agree_with_framehop() -> Result<()> {
+    let (mut places, mut callers, mut refused) = (0, 0, 0);
+    let files = files()?;
+    for path in &files {
+        const PLACES: u64 = 10_000;
+        let name = path.display().to_string();
+        let (called, unsupported) =
+            compare(&fs::read(path)?, PLACES).with_context(|| name.clone())?;
+        println!("{name}: {called} callers, {unsupported} of {PLACES} places without a rule");
+        places += PLACES;
+        callers += called;
+        refused += unsupported;
+    }
+    println!(
+        "{callers} callers agree, of {places} places in {} files",
+        files.len()
+    );
+    // Of a small program much is the C library's start code, some of it without unwind information.
+    assert!(callers * 10 >= places * 8, "{callers} of {places}");
+    assert!(refused * 100 < places, "{refused} of {places}");
+    Ok(())
+}
+
+/// Whether a stack of a trap may end so.
+fn ends_well(size: u64, end: u32) -> bool {
+    match size {
+        1009 => end == 0,
+        1014 => matches!(end, outcome::UNSUPPORTED | outcome::STUCK),
+        _ => end == outcome::OUTERMOST,
+    }
+}
+
+/// Walks at each trap; how deep each stack was, by the size that was asked for.
+fn walk_at_traps(fixture: &Fixture) -> Result<BTreeMap<u64, usize>> {
+    let mut depths = BTreeMap::new();
+    Stopped::start(&mut fixture.command())?.run(|program, stop| {
+        let mut walker = Walker::new(program)?;
+        let (ours, theirs) = walker.both(program, stop.registers, 128);
+        let size = stop.argument;
+        ensure!(ends_well(size, ours.end), "{size}: {ours:x?}, {theirs:x?}");
+        if size == 1014 {
+            let common = ours.addresses.len();
+            ensure!(theirs.addresses.get(..common) == Some(&ours.addresses[..]));
+        } else {
+            ensure!(ours == theirs, "{size}: {ours:x?}, {theirs:x?}");
+        }
+        depths.insert(size, ours.addresses.len());
+        Ok(Next::Trap)
+    })?;
+    Ok(depths)
+}
+
+/// Check that walks of real stacks, through every kind of frame, have the addresses that framehop
+/// finds, with each compiler at every level of optimization.
+#[test]
+fn walks_agree_with_framehop() -> Result<()> {
+    for compiler in Compiler::all() {
+        let fixture = c_optimized("frames", compiler, &["-DTRAPS"])?;
+        let depths = walk_at_traps(&fixture).with_context(|| format!("{compiler:?}"))?;
+        let sizes: Vec<u64> = depths.keys().copied().collect();
+        assert_eq!(sizes, (1001..=1014).collect::<Vec<_>>(), "{compiler:?}");
+        assert_eq!(depths[&1009], 128);
+        assert!(depths[&1001] >= 7, "{compiler:?}: {depths:?}");
+    }
+    Ok(())
+}
+
+/// Check that walks agree at every single instruction of a program too, also in the middle of
+/// prologues, epilogues and linkage stubs, and that almost none is broken off.
+#[test]
+fn walks_agree_at_every_instruction() -> Result<()> {
+    const STEPS: usize = 20_000;
+    const LIMIT: usize = 40;
+    for name in ["gcc", "clang"] {
+        let compiler = Compiler { name, level: "-O2" };
+        let fixture = c_optimized("frames", compiler, &["-DTRAPS"])?;
+        let mut walker = None;
+        let (mut steps, mut followed, mut other) = (0, 0, BTreeMap::<u32, usize>::new());
+        // The loader's way to bind a function at its first call finds its frame by a register that
+        // is not followed.
+        let mut command = fixture.command();
+        command.env("LD_BIND_NOW", "1");
+        Stopped::start(&mut command)?.run(|program, stop| {
+            if !walker
+                .as_ref()
+                .is_some_and(|it: &Walker| it.knows(stop.registers.ip))
+            {
+                walker = Some(Walker::new(program)?);
+            }
+            let walker = walker.as_mut().context("made above")?;
+            let (ours, theirs) = walker.both(program, stop.registers, LIMIT);
+            match ours.end {
+                0 | outcome::OUTERMOST => {
+                    ensure!(ours == theirs, "{ours:x?}, {theirs:x?}");
+                    followed += 1;
+                }
+                end => *other.entry(end).or_default() += 1,
+            }
+            steps += 1;
+            Ok(if steps < STEPS {
+                Next::Instruction
+            } else {
+                Next::Kill
+            })
+        })?;
+        println!(
+            "{name}: at {followed} of {steps} instructions the same, broken off by outcome: {other:?}"
+        );
+        assert!(followed * 1000 >= steps * 998, "{followed} of {steps}");
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Whole walks of a stopped program's stack: by our tables and step, as the kernel program goes, and
+//! by the peer.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use heaptrace::unwind::{Limits, Table, build, lookup};
+use heaptrace_common::unwind::{Registers, Rule, cfa, outcome, step, step_frame_pointer};
+use object::{Object as _, ObjectSegment as _};
+
+use crate::peer::{Opinion, Peer};
+use crate::stopped::{CodeMapping, Stopped};
+
+/// Everything that is known of a program's code.
+pub(crate) struct Walker {
+    mappings: Vec<CodeMapping>,
+    tables: HashMap<String, Table>,
+    peer: Peer,
+}
+
+/// A walk: an address per frame, and a constant of [`outcome`], 0 where the limit was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Walk {
+    /// Where each frame is, the innermost first.
+    pub(crate) addresses: Vec<u64>,
+    /// How it ended.
+    pub(crate) end: u32,
+}
+
+/// What the peer can't find out by itself of a frame.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    /// Nothing.
+    Nothing,
+    /// Its caller was interrupted by a signal.
+    Signal,
+    /// Its caller, as what leads there is given by memory.
+    Caller(Registers),
+}
+
+impl Walker {
+    /// Reads what the program has mapped.
+    pub(crate) fn new(program: &Stopped) -> Result<Self> {
+        let mut walker = Self {
+            mappings: program.code()?,
+            tables: HashMap::new(),
+            peer: Peer::new(),
+        };
+        for mapping in &walker.mappings {
+            let image = program.image(mapping)?;
+            let Ok(file) = object::File::parse(image.as_slice()) else {
+                continue;
+            };
+            let segment = file.segments().find_map(|segment| {
+                let (offset, size) = segment.file_range();
+                let holds = (offset..offset + size).contains(&mapping.offset);
+                holds.then(|| (segment.address(), offset))
+            });
+            if let Some((address, offset)) = segment {
+                let bias = mapping.range.0 - mapping.offset + offset - address;
+                walker.peer.add(&file, bias, mapping.range);
+            }
+            if let Ok(table) = build(image.as_slice(), &Limits::default()) {
+                walker.tables.insert(mapping.path.clone(), table);
+            }
+        }
+        Ok(walker)
+    }
+
+    /// Whether an address is in code that was there when this was made.
+    pub(crate) fn knows(&self, address: u64) -> bool {
+        self.mapping(address).is_some()
+    }
+
+    fn mapping(&self, address: u64) -> Option<&CodeMapping> {
+        self.mappings
+            .iter()
+            .find(|mapping| (mapping.range.0..mapping.range.1).contains(&address))
+    }
+
+    fn rule(&self, address: u64) -> Rule {
+        let rule = self.mapping(address).and_then(|mapping| {
+            let table = self.tables.get(&mapping.path)?;
+            lookup(table, address - mapping.range.0 + mapping.offset)
+        });
+        rule.unwrap_or_default()
+    }
+
+    /// Both walks from these registers outward: ours and the peer's.
+    pub(crate) fn both(
+        &mut self,
+        program: &Stopped,
+        start: Registers,
+        limit: usize,
+    ) -> (Walk, Walk) {
+        let (ours, told) = self.ours(program, start, limit);
+        (ours, self.peers(program, start, limit, &told))
+    }
+
+    /// Our walk, and what the peer has to be told for its own.
+    fn ours(&self, mut program: &Stopped, start: Registers, limit: usize) -> (Walk, Vec<Told>) {
+        let mut walk = Walk {
+            addresses: vec![start.ip],
+            end: 0,
+        };
+        let mut told = Vec::new();
+        let mut exact = true;
+        let mut registers = start;
+        while walk.addresses.len() < limit {
+            let rule = self.rule(registers.ip - u64::from(!exact));
+            let mut code = step(rule, &mut registers, &mut program);
+            if code == outcome::NO_RULE {
+                code = step_frame_pointer(&mut registers, &mut program);
+            }
+            if code > outcome::CALLER_EXACT {
+                walk.end = code;
+                break;
+            }
+            exact = code == outcome::CALLER_EXACT;
+            told.push(match rule.cfa {
+                _ if exact => Told::Signal,
+                cfa::DEREF_BP | cfa::DEREF_SP => Told::Caller(registers),
+                _ => Told::Nothing,
+            });
+            walk.addresses.push(registers.ip);
+        }
+        (walk, told)
+    }
+
+    /// The peer's walk.
+    fn peers(
+        &mut self,
+        mut program: &Stopped,
+        start: Registers,
+        limit: usize,
+        told: &[Told],
+    ) -> Walk {
+        let mut walk = Walk {
+            addresses: vec![start.ip],
+            end: 0,
+        };
+        let mut exact = true;
+        let mut registers = start;
+        for frame in 0..limit - 1 {
+            let told = told.get(frame).copied().unwrap_or(Told::Nothing);
+            let opinion = match told {
+                Told::Signal => Peer::step_signal(registers, &mut program),
+                Told::Caller(caller) => Opinion::Caller(caller),
+                Told::Nothing => self.peer.step(registers, exact, &mut program),
+            };
+            exact = matches!(told, Told::Signal);
+            match opinion {
+                Opinion::Caller(caller) => registers = caller,
+                Opinion::Outermost => {
+                    walk.end = outcome::OUTERMOST;
+                    break;
+                }
+                Opinion::None(_) | Opinion::Unreadable => {
+                    walk.end = outcome::UNREADABLE;
+                    break;
+                }
+            }
+            walk.addresses.push(registers.ip);
+        }
+        walk
+    }
+}
