@@ -340,6 +340,10 @@ pub struct ThreadState {
     pub process: u64,
     /// Id of the last block that this thread allocated.
     pub last_id: u64,
+    /// Where the pending call returns to, if it has no return probe; else 0.
+    pub returns_to: u64,
+    /// The address that this thread freed last, 0 once it has allocated since.
+    pub freed: u64,
     /// Stack of the pending call, ready to be sent.
     pub stack: Stack,
     /// Where the walk up that stack is.
@@ -391,6 +395,10 @@ pub mod call {
     pub const REALLOC: u32 = 3;
     /// As `ALLOC`, with a product of sizes that overflows: it can only fail.
     pub const OVERFLOW: u32 = 4;
+    /// As `REALLOC`, and frees the block where it fails.
+    pub const REALLOC_OR_FREE: u32 = 5;
+    /// Returns how large a block is that it may have resized where it stands.
+    pub const RESIZE: u32 = 6;
 }
 
 /// Key of the stack map: 128 bits of a hash whose seed is drawn anew for each run.
@@ -416,12 +424,12 @@ const _: () = {
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<ChosenNames>() == 2 * (24 + 8 * 256));
-    assert!(size_of::<ThreadState>() == 72 + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(size_of::<ThreadState>() == 88 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(size_of::<WalkState>() == 96);
     assert!(size_of::<Mapping>() == 40);
     assert!(size_of::<StackKey>() == 24);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<TableRef>() == 16);
     assert!(size_of::<NeedTable>() == 40);
-    assert!(core::mem::offset_of!(ThreadState, stack) == 72);
+    assert!(core::mem::offset_of!(ThreadState, stack) == 88);
 };

@@ -51,6 +51,15 @@ pub struct Choice {
     pub users: Vec<u32>,
 }
 
+/// A file that the user says is an allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAllocator {
+    /// The file.
+    pub path: PathBuf,
+    /// What the names of its functions begin with, before `malloc`, `free` and so on.
+    pub prefix: String,
+}
+
 /// What a probe does when it is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
@@ -84,6 +93,8 @@ pub struct RunConfig {
     /// Bytes of the ring between the kernel and the agent, where they are not to follow from the
     /// memory and the CPUs; a power of two, at least a page.
     pub ring_size: Option<u32>,
+    /// Files that discovery is told are allocators.
+    pub allocators: Vec<NamedAllocator>,
     /// What the probes do.
     pub probes: Probes,
     /// Show the kernel program's own warnings.

@@ -65,6 +65,7 @@ pub struct Totals {
 pub struct Quality {
     pub samples: u64,
     pub lost: BTreeMap<String, u64>,
+    pub unprobed: Vec<String>,
     pub untracked_frees: u64,
     pub failed_allocations: u64,
     pub stacks_complete: u64,

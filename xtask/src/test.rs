@@ -17,7 +17,7 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 19] = [
     "gcc",
     "g++",
     "clang",
@@ -35,6 +35,10 @@ const PACKAGES: [&str; 15] = [
     "redis-tools",
     "sqlite3",
     "strace",
+    "libjemalloc-dev",
+    "libgoogle-perftools-dev",
+    "libmimalloc-dev",
+    "musl-tools",
 ];
 
 /// The package of the end-to-end tests.

@@ -153,6 +153,7 @@ mod tests {
                 max_memory: RunConfig::DEFAULT_MEMORY,
                 max_live: None,
                 ring_size: None,
+                allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -268,7 +269,12 @@ mod tests {
                 output: "-".into(),
             }
         );
-        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+        let doctor = |pids| Action::Doctor {
+            pids,
+            allocators: Vec::new(),
+        };
+        assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
+        assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
     /// Check what groups and filters every offline command takes, and what is said of others.

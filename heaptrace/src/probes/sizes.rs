@@ -87,6 +87,7 @@ mod tests {
             max_memory,
             max_live: None,
             ring_size: None,
+            allocators: Vec::new(),
             probes: Probes::Full,
             verbose: false,
         }
