@@ -303,18 +303,6 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that ranges and single numbers mix.
-    #[test]
-    fn cpu_lists() {
-        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
-        assert_eq!(parse_cpu_list(""), [] as [u32; 0]);
-    }
-}
-
 /// Id of a user of this machine, by name.
 pub fn user_id(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
@@ -333,4 +321,16 @@ pub fn user_id(name: &str) -> Option<u32> {
         )
     };
     (result == 0 && !found.is_null()).then_some(entry.pw_uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that ranges and single numbers mix.
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(parse_cpu_list(""), [] as [u32; 0]);
+    }
 }
