@@ -3,9 +3,14 @@
 //! No stage of the flow; both sides of it import this crate. It knows neither aya nor std.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod cookie;
 pub mod counters;
 pub mod limits;
+mod logarithm;
 pub mod names;
+pub mod sampling;
 pub mod unwind;
 pub mod wire;

@@ -99,6 +99,8 @@ pub struct Alloc {
     pub freed: u64,
     /// Id of a block that stood at this address without having been seen freed, 0 if none.
     pub replaced: u64,
+    /// Mean bytes between samples that it was taken under; 1 where all are taken.
+    pub mean: u64,
 }
 
 /// A free of a recorded block.
@@ -334,6 +336,9 @@ pub struct ThreadState {
     pub call: u32,
     /// Zero.
     pub pad: u32,
+    /// Mean bytes between samples that the pending call was taken under, 1 where all are taken, 0
+    /// where only the block that it may free is of interest.
+    pub mean: u64,
     /// The block that realloc took out of the live map; its id is 0 if there was none.
     pub taken: Block,
     /// Serial number of the process record.
@@ -344,6 +349,8 @@ pub struct ThreadState {
     pub returns_to: u64,
     /// The address that this thread freed last, 0 once it has allocated since.
     pub freed: u64,
+    /// What the kernel program marked that moment by.
+    pub last_mark: u64,
     /// Stack of the pending call, ready to be sent.
     pub stack: Stack,
     /// Where the walk up that stack is.
@@ -401,6 +408,36 @@ pub mod call {
     pub const RESIZE: u32 = 6;
 }
 
+/// The countdown of a CPU to its next sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Countdown {
+    /// Bytes left up to and with the one that is sampled; as a signed number, zero or below while
+    /// the next countdown is not begun.
+    pub left: u64,
+    /// Mean bytes between samples that it was begun with.
+    pub mean: u64,
+}
+
+/// Entries of the map of settings, which the agent changes as the run goes.
+pub mod setting {
+    /// Mean bytes between samples, 1 where all calls are taken.
+    pub const MEAN: u32 = 0;
+    /// By which power of two it is larger for processes that have no entry of their own.
+    pub const SHIFT: u32 = 1;
+    /// How many there are.
+    pub const COUNT: u32 = 2;
+}
+
+/// Classes of sizes: none for zero, and one for each power of two.
+pub const SIZE_CLASSES: u32 = 65;
+
+/// The class of a size: 0 for 0, else one more than the power of two that is not above it.
+#[inline(always)]
+pub const fn size_class(size: u64) -> u32 {
+    u64::BITS - size.leading_zeros()
+}
+
 /// Key of the stack map: 128 bits of a hash whose seed is drawn anew for each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -414,7 +451,7 @@ pub struct StackKey {
 }
 
 const _: () = {
-    assert!(size_of::<Alloc>() == 72);
+    assert!(size_of::<Alloc>() == 80);
     assert!(size_of::<Free>() == 32);
     assert!(size_of::<StackHead>() == 40);
     assert!(size_of::<Stack>() == 40 + 8 * MAX_FRAMES);
@@ -424,12 +461,13 @@ const _: () = {
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<ChosenNames>() == 2 * (24 + 8 * 256));
-    assert!(size_of::<ThreadState>() == 88 + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(size_of::<WalkState>() == 96);
+    assert!(size_of::<Countdown>() == 16);
     assert!(size_of::<Mapping>() == 40);
     assert!(size_of::<StackKey>() == 24);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<TableRef>() == 16);
     assert!(size_of::<NeedTable>() == 40);
-    assert!(core::mem::offset_of!(ThreadState, stack) == 88);
+    assert!(core::mem::offset_of!(ThreadState, stack) == 104);
 };

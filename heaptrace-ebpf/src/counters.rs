@@ -21,6 +21,17 @@ pub fn count(counter: Counter) -> u64 {
 
 /// Adds one to a map value, and returns what it was.
 ///
+/// # Safety
+///
+/// As for [`add`].
+#[inline(always)]
+pub unsafe fn add_one(slot: *mut u64) -> u64 {
+    // SAFETY: by this function's own condition.
+    unsafe { add(slot, 1) }
+}
+
+/// Adds to a map value, and returns what it was.
+///
 /// The core library offers no fetch-and-add for this target, which has no compare-and-swap of every
 /// width; the instruction exists. The ordering must not be relaxed: for that LLVM (seen with 22)
 /// takes the instruction that does not fetch, and the result is whatever stood in the register.
@@ -29,9 +40,9 @@ pub fn count(counter: Counter) -> u64 {
 ///
 /// The pointer must point into a map value, at an aligned u64.
 #[inline(always)]
-pub unsafe fn add_one(slot: *mut u64) -> u64 {
+pub unsafe fn add(slot: *mut u64, number: u64) -> u64 {
     // SAFETY: by this function's own condition.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(slot, 1) }
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(slot, number) }
 }
 
 /// Whether the n-th event of a kind is worth a line in the log: the first, second, fourth, ….

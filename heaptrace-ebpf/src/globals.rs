@@ -27,6 +27,18 @@ pub static RING_CROWDED_BYTES: Global<u32> = Global::new(DEFAULT_RING_BYTES / 8)
 #[unsafe(no_mangle)]
 pub static HASH_SEED: Global<u64> = Global::new(0x9e37_79b9_7f4a_7c15);
 
+/// 1 where not every call is recorded.
+#[unsafe(no_mangle)]
+pub static PARTIAL: Global<u32> = Global::new(0);
+
+/// Requested bytes below which a call is not recorded.
+#[unsafe(no_mangle)]
+pub static MIN_SIZE: Global<u64> = Global::new(0);
+
+/// Requested bytes above which a call is not recorded.
+#[unsafe(no_mangle)]
+pub static MAX_SIZE: Global<u64> = Global::new(u64::MAX);
+
 /// Offsets of kernel struct members, read from the running kernel's BTF.
 #[unsafe(no_mangle)]
 pub static TASK_TGID: Global<u32> = Global::new(0);

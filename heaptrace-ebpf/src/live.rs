@@ -11,7 +11,7 @@ use heaptrace_common::{
 use crate::{
     counters::{count, count_and_warn},
     maps::{EVENTS, LIVE},
-    ring,
+    ring, sample,
 };
 
 /// No block.
@@ -24,6 +24,12 @@ pub const NO_BLOCK: Block = Block {
 /// Set in the address of keys under which freed blocks wait to be swept whose own address may
 /// already belong to another block. No user address has it.
 const PARKED: u64 = 1 << 63;
+
+/// Whether something is known of an address.
+#[inline(always)]
+pub fn knows(process: u64, address: u64) -> bool {
+    LIVE.get_ptr(BlockKey { address, process }).is_some()
+}
 
 /// Takes the block at an address out of the map, if a live one is there.
 #[inline(always)]
@@ -50,7 +56,7 @@ pub fn put_back(process: u64, address: u64, block: Block) {
 /// Flags of an event that frees a block.
 #[inline(always)]
 pub fn free_flags(state: &ThreadState, id: u64) -> u16 {
-    if state.last_id == id {
+    if state.last_id == id && state.last_mark == sample::mark() {
         flag::TEMPORARY
     } else {
         0

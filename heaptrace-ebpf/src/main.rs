@@ -17,6 +17,7 @@ mod maps;
 mod own_stack;
 mod process;
 mod ring;
+mod sample;
 mod stack;
 mod thread;
 mod unwind;

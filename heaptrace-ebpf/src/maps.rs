@@ -13,8 +13,8 @@ use heaptrace_common::{
     },
     unwind::Rule,
     wire::{
-        Block, BlockKey, ChosenNames, FileKey, ProcessEnd, ProcessState, StackKey, TableRef,
-        ThreadState,
+        Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
+        StackKey, TableRef, ThreadState, setting,
     },
 };
 
@@ -75,6 +75,22 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTER_SL
 /// Last sequence number of ids, per CPU.
 #[map]
 pub static SEQUENCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Countdowns to the next sample. The agent begins the first ones.
+#[map]
+pub static COUNTDOWN: PerCpuArray<Countdown> = PerCpuArray::with_max_entries(1, 0);
+
+/// What the agent changes as the run goes.
+#[map]
+pub static SETTINGS: Array<u64> = Array::with_max_entries(setting::COUNT, 0);
+
+/// By which power of two the mean between samples is larger, per process.
+#[map]
+pub static SHIFTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// How often sizes of each class were asked for, per CPU.
+#[map]
+pub static SIZES: PerCpuArray<u64> = PerCpuArray::with_max_entries(SIZE_CLASSES, 0);
 
 /// When the agent was last woken, on the monotonic clock.
 #[map]

@@ -51,6 +51,15 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     begin(ctx, tgid)
 }
 
+/// Serial number of the record of a process, where it has one.
+#[inline(always)]
+pub fn known(tgid: u32) -> Option<u64> {
+    // SAFETY: as in `serial`.
+    unsafe { PROCESSES.get(tgid) }
+        .map(|state| state.process)
+        .filter(|process| *process != 0)
+}
+
 #[inline(never)]
 fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     let user = choice::user();

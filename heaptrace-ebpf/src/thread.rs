@@ -17,7 +17,7 @@ use crate::{
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
-    process, stack,
+    process, sample, stack,
 };
 
 /// The page that the kernel maps for returns from probed functions: it takes the highest page
@@ -79,7 +79,8 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
             count(Counter::NestedCalls);
             return None;
         }
-        if sp == state.sp && (state.returns_to == 0 || is_pending(state)) {
+        // Where not all calls are recorded, a tail call does not come here.
+        if sp == state.sp && !sample::is_partial() && (state.returns_to == 0 || is_pending(state)) {
             // A tail call, which its caller can't tell from one call: the stack stays as it was
             // taken, before the kernel put its trampoline in the place of the return address.
             give_back(state);
@@ -105,6 +106,7 @@ pub fn pend(
     call: u32,
     size: u64,
     pointer: u64,
+    mean: u64,
 ) {
     // A function that rounds its size up, and jumps to another one with that, was asked for less.
     let is_handed_over =
@@ -113,8 +115,16 @@ pub fn pend(
     state.freed = 0;
     if state.sp != sp {
         state.sp = sp;
-        stack::take(ctx, sp, &mut state.stack, &mut state.walk);
+        if mean != 0 {
+            stack::take(ctx, sp, &mut state.stack, &mut state.walk);
+            if sample::is_partial() && sample::is_inside(ctx, state) {
+                count(Counter::NestedCalls);
+                state.sp = 0;
+                return;
+            }
+        }
     }
+    state.mean = mean;
     state.call = call;
     if !is_handed_over {
         state.size = size;
@@ -144,17 +154,24 @@ fn give_back(state: &mut ThreadState) {
 /// the other was left by longjmp.
 #[inline(always)]
 pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
-    // SAFETY: the helpers check what they are given; the kernel passes valid registers.
-    let (reach, here, caller) = unsafe {
-        (
-            bpf_get_attach_cookie(ctx.regs.cast()),
-            (*ctx.regs).rip,
-            bpf_probe_read_user(sp as *const u64).unwrap_or(0),
-        )
-    };
+    // SAFETY: the helper checks the address.
+    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    is_trampoline(back) || is_own(ctx, back)
+}
+
+/// Whether an address is in the allocator's own file.
+#[inline(always)]
+pub fn is_own(ctx: &ProbeContext, address: u64) -> bool {
+    // SAFETY: the helper checks what it is given; the kernel passes valid registers.
+    let (reach, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
     let (before, behind) = cookie::reach(reach);
-    caller & !0xfff == TRAMPOLINE_PAGE
-        || caller >= here.wrapping_sub(before) && caller < here.wrapping_add(behind)
+    address >= here.wrapping_sub(before) && address < here.wrapping_add(behind)
+}
+
+/// Whether a return address is the kernel's trampoline.
+#[inline(always)]
+pub fn is_trampoline(address: u64) -> bool {
+    address & !0xfff == TRAMPOLINE_PAGE
 }
 
 /// Whether the pending call is still under way, as far as its return address tells: while it is, the
@@ -164,7 +181,7 @@ fn is_pending(state: &ThreadState) -> bool {
     // SAFETY: the helper checks the address.
     match unsafe { bpf_probe_read_user(state.sp as *const u64) } {
         Ok(slot) if state.returns_to != 0 => slot == state.returns_to,
-        Ok(slot) => slot & !0xfff == TRAMPOLINE_PAGE,
+        Ok(slot) => is_trampoline(slot),
         Err(_) => true,
     }
 }

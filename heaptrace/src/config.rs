@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use heaptrace_common::limits;
+use heaptrace_common::{limits, sampling};
 
 /// Whom to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,35 @@ pub enum Probes {
     Empty,
 }
 
+/// Which allocations are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Mean bytes between samples; 1 takes all.
+    pub mean: u64,
+    /// Most samples a second, over all processes; the mean is made larger for those that have more
+    /// than their share.
+    pub max_per_second: Option<u32>,
+    /// The smallest size.
+    pub min_size: u64,
+    /// The largest size.
+    pub max_size: u64,
+}
+
+impl Sampling {
+    /// Everything.
+    pub const EXACT: Self = Self {
+        mean: 1,
+        max_per_second: None,
+        min_size: 0,
+        max_size: u64::MAX,
+    };
+
+    /// Whether there are allocations that are not recorded.
+    pub fn is_partial(&self) -> bool {
+        self.mean > 1 || self.min_size > 0 || self.max_size < u64::MAX
+    }
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
@@ -95,6 +124,8 @@ pub struct RunConfig {
     pub ring_size: Option<u32>,
     /// Files that discovery is told are allocators.
     pub allocators: Vec<NamedAllocator>,
+    /// Which allocations are recorded.
+    pub sampling: Sampling,
     /// What the probes do.
     pub probes: Probes,
     /// Show the kernel program's own warnings.
@@ -110,6 +141,12 @@ impl RunConfig {
     pub const DEFAULT_MEMORY: u64 = 1 << 30;
     /// With less memory than this, too little could be recorded to be of use.
     pub const MIN_MEMORY: u64 = 16 << 20;
+    /// Mean bytes between samples of processes that already run, unless the user says otherwise.
+    pub const DEFAULT_MEAN: u64 = 512 << 10;
+    /// The largest mean.
+    pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
+    /// Most samples a second of the whole machine, unless the user says otherwise.
+    pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;
     /// The largest ring that the kernel maps reliably.

@@ -5,6 +5,7 @@
 mod drain;
 mod kin;
 mod newcomers;
+mod rate;
 mod stop;
 mod targets;
 
@@ -12,11 +13,12 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use heaptrace_common::sampling;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
-use crate::join::{Joiner, OpenFiles, Room, Update};
+use crate::join::{Joiner, OpenFiles, RateChange, Room, Update};
 use crate::probes::attach::Probes;
 use crate::probes::capabilities;
 use crate::probes::choice::Chosen;
@@ -25,7 +27,7 @@ use crate::probes::launch::Held;
 use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
-use crate::profile::{Mode, RunInfo};
+use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
@@ -126,6 +128,10 @@ async fn trace(
     updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut rates = tokio::time::interval(rate::TICK);
+    rates.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut control = config.sampling.max_per_second.map(rate::Control::new);
+    let mut looked = begin;
     let mut failure = None;
     let stop = loop {
         tokio::select! {
@@ -137,6 +143,13 @@ async fn trace(
                 if let Err(error) = observer.update(update, joiner.files()) {
                     failure = Some(error);
                     break Stop::Failed;
+                }
+            }
+            _ = rates.tick(), if control.is_some() => {
+                let sampled = joiner.take_sampled();
+                let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
+                for change in control.iter_mut().flat_map(|it| it.tick(since, &sampled)) {
+                    set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
                 }
             }
             _ = ticks.tick() => {
@@ -184,6 +197,27 @@ async fn trace(
     })
 }
 
+/// Changes the sampling rate of a process, or of all that have none of their own.
+fn set_rate(
+    config: &RunConfig,
+    change: rate::Change,
+    at_ns: u64,
+    program: &mut Program,
+    joiner: &mut Joiner,
+) -> Result<()> {
+    match change.whose {
+        Some((_, pid)) => program.set_shift_of(pid, change.shift)?,
+        None => program.set_shift(change.shift.unwrap_or(0))?,
+    }
+    let shift = change.shift.unwrap_or(change.all);
+    joiner.rate_changed(RateChange {
+        at_ns,
+        process: change.whose.map(|(process, _)| process),
+        mean_bytes: sampling::shifted(config.sampling.mean, shift),
+    });
+    Ok(())
+}
+
 /// Waits until an update is due, or until somebody asks for one by SIGUSR1.
 async fn due(updates: &mut Interval, asked: &mut Signal) {
     tokio::select! {
@@ -200,7 +234,14 @@ fn run_info(config: &RunConfig) -> Result<RunInfo> {
         .context("/proc/sys/kernel/osrelease")?;
     Ok(RunInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        mode: Mode::Exact,
+        mode: match config.sampling.mean {
+            1 => Mode::Exact,
+            mean_bytes => Mode::Sampled { mean_bytes },
+        },
+        sizes: SizeRange {
+            min: config.sampling.min_size,
+            max: config.sampling.max_size,
+        },
         started_unix_ns: started,
         target: config.target.describe(),
         kernel: kernel.trim().to_owned(),

@@ -72,6 +72,23 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// An estimate's standard error as it stands behind it; nothing behind an exact number.
+pub fn plus_minus(error: u64, format: impl Fn(u64) -> String) -> String {
+    match error {
+        0 => String::new(),
+        error => format!(" ± {}", format(error)),
+    }
+}
+
+/// The sizes that are counted together: none, or those from a power of two up to the next.
+pub fn size_class(class: usize) -> String {
+    match class {
+        0 => bytes(0),
+        1 => bytes(1),
+        class => format!("{} and more", bytes(1 << (class - 1).min(63))),
+    }
+}
+
 /// A time as a person reads it: `0.25 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn duration(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;

@@ -84,10 +84,18 @@ impl Heaptrace {
         run(&mut self.command(arguments)?)
     }
 
-    /// Starts `record -o FILE` with further arguments.
+    /// Starts `record -o FILE` with further arguments; exact, unless they say how to sample.
     pub fn start_record<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = self.command(&["record", "-o"])?;
-        command.arg(self.data()).args(arguments);
+        command.arg(self.data());
+        let says = |option: &str| arguments.iter().any(|it| it.as_ref() == option);
+        if !["--exact", "--sample", "--max-samples-per-second"]
+            .into_iter()
+            .any(says)
+        {
+            command.arg("--exact");
+        }
+        command.args(arguments);
         Child::spawn(&mut command)
     }
 

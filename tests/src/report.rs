@@ -24,6 +24,39 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// Allocation sites.
     pub sites: Vec<Site>,
+    /// How often which sizes were asked for.
+    pub sizes: Vec<SizeClass>,
+    /// Over which stretches which sampling rate ruled.
+    #[serde(default)]
+    pub rates: Vec<Rate>,
+}
+
+/// Sizes that are counted together.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct SizeClass {
+    /// The smallest.
+    pub min: u64,
+    /// The largest.
+    pub max: u64,
+    /// How often they were asked for.
+    pub calls: u64,
+}
+
+/// A stretch over which a sampling rate ruled.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Rate {
+    /// Where it begins.
+    pub from_ns: u64,
+    /// Where it ends.
+    pub to_ns: u64,
+    /// The process, where it is not for all.
+    pub pid: Option<u32>,
+    /// Mean bytes between samples.
+    pub mean_bytes: u64,
+}
+
+fn null_is_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(0))
 }
 
 /// How allocations were chosen.
@@ -54,6 +87,14 @@ pub struct Totals {
     pub live_bytes: u64,
     pub peak_live_bytes: u64,
     pub temporary_allocations: u64,
+    #[serde(default)]
+    pub allocations_error: u64,
+    #[serde(default)]
+    pub allocated_bytes_error: u64,
+    #[serde(default)]
+    pub live_allocations_error: u64,
+    #[serde(default)]
+    pub live_bytes_error: u64,
 }
 
 /// Quality of the record.
@@ -66,6 +107,8 @@ pub struct Quality {
     pub samples: u64,
     pub lost: BTreeMap<String, u64>,
     pub unprobed: Vec<String>,
+    /// 0 also where it can't be known.
+    #[serde(deserialize_with = "null_is_zero")]
     pub untracked_frees: u64,
     pub failed_allocations: u64,
     pub stacks_complete: u64,
@@ -143,6 +186,15 @@ impl std::ops::AddAssign<&Totals> for Totals {
         self.live_bytes += other.live_bytes;
         self.peak_live_bytes += other.peak_live_bytes;
         self.temporary_allocations += other.temporary_allocations;
+        // Errors that have nothing to do with each other.
+        let add = |error: &mut u64, other: u64| *error = (*error as f64).hypot(other as f64) as u64;
+        add(&mut self.allocations_error, other.allocations_error);
+        add(&mut self.allocated_bytes_error, other.allocated_bytes_error);
+        add(
+            &mut self.live_allocations_error,
+            other.live_allocations_error,
+        );
+        add(&mut self.live_bytes_error, other.live_bytes_error);
     }
 }
 
@@ -205,7 +257,7 @@ impl Report {
         Ok(report)
     }
 
-    /// What has to hold for any run in exact mode.
+    /// What has to hold for any run, and what for one in exact mode.
     fn check(&self) -> Result<()> {
         ensure!(self.schema == 1, "schema {}", self.schema);
         self.totals.check("the run")?;
@@ -214,6 +266,9 @@ impl Report {
         }
         for site in &self.sites {
             site.totals.check("a site")?;
+        }
+        if self.mode != Mode::Exact {
+            return Ok(());
         }
         let processes = sum(self.processes.iter().map(|process| &process.totals));
         ensure!(

@@ -18,7 +18,7 @@ fn named(here: &Heaptrace, fixture: &str, name: &str) -> Result<PathBuf> {
 
 /// Starts `record --all` with further options, and waits until it records.
 fn recording(here: &Heaptrace, options: &[&str]) -> Result<Child> {
-    let mut arguments = vec!["--all"];
+    let mut arguments = vec!["--all", "--exact"];
     arguments.extend(options);
     let mut tracer = here.start_record(&arguments)?;
     here.wait_recording(&mut tracer)?;

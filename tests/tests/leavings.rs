@@ -19,7 +19,7 @@ fn leaves_nothing(
     let mut target = Child::spawn(&mut c("forever")?.command())?;
     let pid = ready_pid(&target.line()?)?;
     let pid_text = pid.to_string();
-    let mut arguments = vec!["--pid", &pid_text];
+    let mut arguments = vec!["--exact", "--pid", &pid_text];
     arguments.extend(options);
     let mut tracer = here.start_record(&arguments)?;
     here.wait_attached(&mut tracer, pid)?;

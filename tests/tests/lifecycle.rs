@@ -26,7 +26,7 @@ impl Run {
     fn new(name: &str, options: &[&str]) -> Result<Self> {
         let here = Heaptrace::tracing()?;
         let name = format!("ht-{name}");
-        let mut arguments = vec!["--all", "--comm", &name];
+        let mut arguments = vec!["--all", "--exact", "--comm", &name];
         arguments.extend(options);
         let mut tracer = here.start_record(&arguments)?;
         here.wait_recording(&mut tracer)?;
@@ -141,7 +141,7 @@ fn a_stopped_target() -> Result<()> {
     let mut target = Child::spawn(&mut c("older")?.command())?;
     let pid = ready_pid(&target.line()?)?;
     target.signal(libc::SIGSTOP)?;
-    let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+    let mut tracer = here.start_record(&["--exact", "--pid", &pid.to_string()])?;
     here.wait_attached(&mut tracer, pid)?;
     target.go()?;
     thread::sleep(Duration::from_millis(300));
@@ -247,7 +247,7 @@ fn two_tracers_of_one_process() -> Result<()> {
     let mut target = Child::spawn(&mut Command::new(program))?;
     let pid = ready_pid(&target.line()?)?;
     let here = Heaptrace::tracing()?;
-    let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+    let mut tracer = here.start_record(&["--exact", "--pid", &pid.to_string()])?;
     here.wait_attached(&mut tracer, pid)?;
     target.go()?;
     let truths = truths(&target.wait()?.success()?.stdout)?;

@@ -3,6 +3,7 @@
 //! No stage of the flow: it builds, runs, tests and measures heaptrace from outside, and links none of it.
 //! One file a task, and one for each thing that tasks share.
 
+pub mod accuracy;
 pub mod apt;
 pub mod bench;
 pub mod bpf_linker;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build_ebpf, check, fuzz, placements, run, soak, test, vm};
+use xtask::{accuracy, bench, build_ebpf, check, fuzz, placements, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -25,6 +25,8 @@ enum Task {
     Check,
     /// Build the kernel object from source into heaptrace/bpf/.
     BuildEbpf(build_ebpf::Args),
+    /// Measure how far samples are from the truth, and write docs/accuracy.md.
+    Accuracy(accuracy::Args),
     /// Measure what tracing costs, and write docs/benchmarks.md.
     Bench(bench::Args),
     /// Watch what heaptrace takes while it traces everything for a long time.
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Check => check::run(),
         Task::BuildEbpf(args) => build_ebpf::run(&args),
+        Task::Accuracy(args) => accuracy::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Placements(args) => placements::run(&args),

@@ -9,7 +9,7 @@ use aya_ebpf::{
 use heaptrace_common::{cookie, wire::call};
 
 use crate::{
-    own_stack,
+    own_stack, sample,
     thread::{self, Caller},
 };
 
@@ -121,14 +121,18 @@ pub fn product(a: u64, b: u64) -> Option<u64> {
     (sum >= high).then_some(sum)
 }
 
-#[inline(always)]
+/// Not part of each program that ends with it: there are many.
+#[inline(never)]
 fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let sp = stack_pointer(ctx);
+    let Some(mean) = sample::takes(caller, sp, size) else {
+        return;
+    };
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::pend(ctx, state, sp, call, size, pointer);
+        thread::pend(ctx, state, sp, call, size, pointer, mean);
     }
 }
 

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
 use super::alloc::{argument, stack_pointer};
 use crate::{
-    live, own_stack, process,
+    live, own_stack, process, sample,
     thread::{self, Caller},
 };
 
@@ -24,7 +24,7 @@ pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
     0
 }
 
-#[inline(always)]
+#[inline(never)]
 fn free(ctx: &ProbeContext, address: u64) {
     if address == 0 {
         return;
@@ -32,6 +32,12 @@ fn free(ctx: &ProbeContext, address: u64) {
     let Some(caller) = Caller::current() else {
         return;
     };
+    // Of most frees nothing is to be said where most allocations are not recorded.
+    if sample::is_partial()
+        && !process::known(caller.tgid()).is_some_and(|process| live::knows(process, address))
+    {
+        return;
+    }
     let sp = stack_pointer(ctx);
     if let Some(state) = thread::enter(ctx, caller, sp) {
         // A function that ends by jumping to `free` has nothing left to return.

@@ -6,7 +6,7 @@ use heaptrace_common::wire::call;
 
 use super::alloc::{argument, note_return_address, product, stack_pointer};
 use crate::{
-    live, own_stack,
+    live, own_stack, process, sample,
     thread::{self, Caller},
 };
 
@@ -68,18 +68,32 @@ pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
 }
 
 /// A call for so many bytes instead of a block, `None` where their product overflows.
-#[inline(always)]
+#[inline(never)]
 fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let sp = stack_pointer(ctx);
+    let size = size.unwrap_or(u64::MAX);
+    let mean = match sample::takes(caller, sp, size) {
+        Some(mean) => mean,
+        // The block that it frees may be recorded though the one that it makes is not.
+        None if is_known(caller, pointer) => 0,
+        None => return,
+    };
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::pend(ctx, state, sp, call, size.unwrap_or(u64::MAX), pointer);
+        thread::pend(ctx, state, sp, call, size, pointer, mean);
         if pointer != 0
             && let Some(block) = live::take(state.process, pointer)
         {
             state.taken = block;
         }
     }
+}
+
+/// Whether a recorded block of the calling process stands at an address.
+#[inline(always)]
+fn is_known(caller: Caller, pointer: u64) -> bool {
+    pointer != 0
+        && process::known(caller.tgid()).is_some_and(|process| live::knows(process, pointer))
 }

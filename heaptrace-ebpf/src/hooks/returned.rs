@@ -15,7 +15,7 @@ use crate::{
     counters::{count_and_warn, next_id},
     live::{self, NO_BLOCK, free_flags, now},
     maps::{EVENTS, LIVE},
-    own_stack, process, ring, stack,
+    own_stack, process, ring, sample, stack,
     thread::Caller,
 };
 
@@ -128,6 +128,16 @@ fn not_allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState)
 #[inline(always)]
 fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, address: u64) {
     let process = state.process;
+    if state.mean == 0 {
+        // Not taken itself: what is left is the free of the block that it replaced.
+        if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
+            live::park(ctx, process, state.taken);
+        }
+        return;
+    }
+    if !sample::is_partial() {
+        sample::count_size(state.size);
+    }
     let key = BlockKey { address, process };
     // The allocator hands an address out again only after a free: one that was not seen is
     // proven by this.
@@ -179,7 +189,9 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         size: state.size,
         freed: state.taken.id,
         replaced,
+        mean: state.mean,
     });
     event.submit(ring::soon(time));
     state.last_id = id;
+    state.last_mark = sample::mark();
 }

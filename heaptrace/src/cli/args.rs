@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
-use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Target};
+use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Sampling, Target};
 use crate::output::{Filter, Label, Metric};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
@@ -281,9 +281,23 @@ struct Run {
     /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
     #[arg(long, help_heading = "Run options")]
     threads: bool,
-    /// Record every allocation [default: yes]
-    #[arg(long, help_heading = "Run options")]
+    /// Record every allocation [default: for a command]
+    #[arg(long, help_heading = "Run options", conflicts_with = "sample")]
     exact: bool,
+    /// Record a sample: on average one allocation in so many bytes [default: 512KiB for --pid and --all]
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::mean)]
+    sample: Option<u64>,
+    /// Sample less of whoever allocates most where there are more samples than this [default: 10000 for --all]
+    #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_samples_per_second: Option<u32>,
+    /// Leave out allocations below this size
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
+          hide_default_value = true, value_parser = values::size)]
+    min_size: u64,
+    /// Leave out allocations above this size
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::size)]
+    max_size: Option<u64>,
     /// Most frames of a stack
     #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
@@ -406,6 +420,25 @@ impl Run {
         } else {
             return None;
         };
+        let default_mean = match target {
+            Target::Command(_) => 1,
+            Target::Pids(_) | Target::All => RunConfig::DEFAULT_MEAN,
+        };
+        let mean = if self.exact {
+            1
+        } else {
+            self.sample.unwrap_or(default_mean)
+        };
+        let default_most = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_SAMPLES);
+        let sampling = Sampling {
+            mean,
+            max_per_second: self
+                .max_samples_per_second
+                .or(default_most)
+                .filter(|_| mean > 1),
+            min_size: self.min_size,
+            max_size: self.max_size.unwrap_or(u64::MAX),
+        };
         Some(RunConfig {
             target,
             choice: Choice {
@@ -414,6 +447,7 @@ impl Run {
                 cgroups: self.choice.cgroup,
                 users: self.choice.user,
             },
+            sampling,
             children: !self.no_children,
             threads: self.threads,
             duration: self.duration,

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format, Input};
-    use crate::config::{Choice, Probes, RunConfig, Target};
+    use crate::config::{Choice, Probes, RunConfig, Sampling, Target};
     use crate::output::{Label, Metric};
 
     fn parsed(line: &str) -> Result<Invocation, Stop> {
@@ -152,6 +152,11 @@ mod tests {
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
                 max_memory: RunConfig::DEFAULT_MEMORY,
                 max_live: None,
+                sampling: Sampling {
+                    mean: RunConfig::DEFAULT_MEAN,
+                    max_per_second: Some(RunConfig::DEFAULT_MAX_SAMPLES),
+                    ..Sampling::EXACT
+                },
                 ring_size: None,
                 allocators: Vec::new(),
                 probes: Probes::Full,
@@ -216,6 +221,7 @@ mod tests {
                           --max-live 1000 --ring-size 512K --max-memory 64MiB --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
+        assert_eq!(config.sampling, Sampling::EXACT);
         assert_eq!(config.interval, Duration::from_millis(500));
         assert_eq!((config.max_stack_depth, config.max_live), (16, Some(1000)));
         assert_eq!(config.ring_size, Some(512 << 10));
@@ -415,7 +421,7 @@ mod tests {
     /// Check that what does not exist yet is not offered.
     #[test]
     fn only_what_works_is_offered() {
-        for option in ["--sample", "--min-size", "--probes"] {
+        for option in ["--probes"] {
             let mut command = Cli::command();
             assert!(!command.render_long_help().to_string().contains(option));
         }

@@ -153,12 +153,13 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::join::{Location, Totals};
-    use crate::profile::{Mode, RunEnd, read};
+    use crate::profile::{Mode, RunEnd, SizeRange, read};
 
     fn info() -> RunInfo {
         RunInfo {
             version: "0".into(),
             mode: Mode::Exact,
+            sizes: SizeRange::ALL,
             started_unix_ns: 1,
             target: "ls".into(),
             kernel: "6.1".into(),

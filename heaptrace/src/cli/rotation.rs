@@ -194,12 +194,13 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 mod tests {
     use super::*;
     use crate::join::{Location, Process, ProcessId, Update};
-    use crate::profile::{Mode, RunEnd, RunInfo, read};
+    use crate::profile::{Mode, RunEnd, RunInfo, SizeRange, read};
 
     fn info() -> RunInfo {
         RunInfo {
             version: "0".into(),
             mode: Mode::Exact,
+            sizes: SizeRange::ALL,
             started_unix_ns: 1,
             target: "--all".into(),
             kernel: "6.1".into(),

@@ -97,6 +97,15 @@ pub(super) fn memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Reads the mean bytes between samples.
+pub(super) fn mean(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if !(1..=RunConfig::MAX_MEAN).contains(&bytes) {
+        return Err("it must be between 1 and 1024GiB".to_owned());
+    }
+    Ok(bytes)
+}
+
 /// Reads a pattern of process names.
 pub(super) fn glob(text: &str) -> Result<String, String> {
     let mut alone = NamePatterns::NONE;

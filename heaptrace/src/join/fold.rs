@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::joiner::Joiner;
-use super::update::{Process, ProcessId, SiteId, Totals};
+use super::update::{Process, ProcessId, SiteId};
 
 /// Most names that are told apart; what a process calls itself is its own choice.
 const MAX_NAMES: usize = 1024;
@@ -93,10 +93,10 @@ impl Joiner {
             };
             state.site.process = into;
             if to != from {
-                let totals = std::mem::take(&mut state.site.totals);
+                let sums = std::mem::take(&mut state.sums);
                 self.peak.merge(from.0, to.0);
                 if let Some(state) = self.sites.get_mut(to.0 as usize) {
-                    add(&mut state.site.totals, &totals);
+                    state.sums.merge(&sums);
                 }
                 self.ended.vacant_sites.push(from);
                 self.changed(to);
@@ -104,8 +104,12 @@ impl Joiner {
             self.changed(from);
         }
         if let Some(entry) = self.processes.change(into) {
+            entry.sums.merge(&old.sums);
+            // The peaks of several are not one peak: the highest is kept.
+            if entry.peak.is_below(&old.peak) {
+                entry.peak = old.peak;
+            }
             let record = &mut entry.record;
-            add(&mut record.totals, &old.record.totals);
             record.untracked_frees += old.record.untracked_frees;
             record.failed_allocations += old.record.failed_allocations;
             record.lost += old.record.lost;
@@ -137,16 +141,4 @@ impl Joiner {
         self.ended.by_name.insert(name, id);
         id
     }
-}
-
-/// Adds what another one counted. The peaks of several are not one peak: the highest is kept.
-fn add(totals: &mut Totals, other: &Totals) {
-    totals.allocations += other.allocations;
-    totals.allocated_bytes += other.allocated_bytes;
-    totals.frees += other.frees;
-    totals.freed_bytes += other.freed_bytes;
-    totals.live_allocations += other.live_allocations;
-    totals.live_bytes += other.live_bytes;
-    totals.peak_live_bytes = totals.peak_live_bytes.max(other.peak_live_bytes);
-    totals.temporary_allocations += other.temporary_allocations;
 }

@@ -13,14 +13,15 @@ use heaptrace_common::wire::{
 use super::addresses::Addresses;
 use super::cgroups::Cgroups;
 use super::command_line;
+use super::estimate::{Estimate, Sums};
 use super::fold::{Ended, Room};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
-use super::processes::{self, Block, Processes};
+use super::processes::{self, Block, Processes, Sampled};
 use super::threads::{self, Threads};
 use super::update::{
-    Allocator, Completeness, Process, ProcessId, Quality, Site, SiteId, Stack, StackId,
+    Allocator, Completeness, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
     ThreadNameId, Totals, Update,
 };
 use crate::events::record::Event;
@@ -43,15 +44,23 @@ pub struct Joiner {
     /// Samples whose stack is broken off, per reason.
     broken: HashMap<&'static str, u64>,
     pub(super) peak: Peak,
-    totals: Totals,
+    sums: Sums,
     quality: Quality,
+    /// How often sizes of each class were asked for.
+    sizes: Vec<u64>,
+    rates: Vec<RateChange>,
+    rate_changes: u32,
     /// Blocks in the kernel's live map whose process is gone.
     orphans: Vec<BlockKey>,
 }
 
+/// Changes of the sampling rate that a run lists at most.
+const MAX_RATE_CHANGES: u32 = 1 << 16;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SiteState {
     pub(super) site: Site,
+    pub(super) sums: Sums,
     is_changed: bool,
 }
 
@@ -70,7 +79,10 @@ impl Joiner {
             changed_sites: Vec::new(),
             broken: HashMap::new(),
             peak: Peak::default(),
-            totals: Totals::default(),
+            sums: Sums::default(),
+            sizes: Vec::new(),
+            rates: Vec::new(),
+            rate_changes: 0,
             quality: Quality {
                 lost: ["unjoined", "swept_live"]
                     .map(|it| (it.to_owned(), 0))
@@ -184,6 +196,7 @@ impl Joiner {
             }
         }
         self.quality.samples += 1;
+        self.processes.sampled(process);
         if let Some(entry) = self.processes.change(process) {
             entry.blocks.insert(
                 event.id,
@@ -191,20 +204,17 @@ impl Joiner {
                     site,
                     address: event.address,
                     size: event.size,
+                    mean: event.mean,
                 },
             );
         }
-        self.count(process, site, |totals| {
-            totals.allocations += 1;
-            totals.allocated_bytes += event.size;
-            totals.live_allocations += 1;
-            totals.live_bytes += event.size;
-        });
-        self.peak.grow(site.0, event.size);
-        self.totals.peak_live_bytes = self.peak.highest();
-        if let Some(entry) = self.processes.change(process) {
-            let totals = &mut entry.record.totals;
-            totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
+        let estimate = Estimate::of(event.size, event.mean);
+        self.count(process, site, |sums| sums.allocated(estimate));
+        self.peak.grow(site.0, estimate);
+        if let Some(entry) = self.processes.change(process)
+            && entry.peak.is_below(entry.sums.live())
+        {
+            entry.peak = *entry.sums.live();
         }
     }
 
@@ -220,24 +230,20 @@ impl Joiner {
         else {
             return;
         };
-        self.count(process, block.site, |totals| {
-            totals.frees += 1;
-            totals.freed_bytes += block.size;
-            totals.live_allocations = totals.live_allocations.saturating_sub(1);
-            totals.live_bytes = totals.live_bytes.saturating_sub(block.size);
-            totals.temporary_allocations += u64::from(temporary);
-        });
-        self.peak.shrink(block.site.0, block.size);
+        // What it added, whatever the rate is by now.
+        let estimate = Estimate::of(block.size, block.mean);
+        self.count(process, block.site, |sums| sums.freed(estimate, temporary));
+        self.peak.shrink(block.site.0, estimate);
     }
 
     /// Changes the counters of a site, of its process and of the run alike.
-    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Totals)) {
-        change(&mut self.totals);
+    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+        change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
-            change(&mut entry.record.totals);
+            change(&mut entry.sums);
         }
         if let Some(state) = self.sites.get_mut(site.0 as usize) {
-            change(&mut state.site.totals);
+            change(&mut state.sums);
         }
         self.changed(site);
     }
@@ -285,9 +291,13 @@ impl Joiner {
             totals: Totals::default(),
         };
         match self.sites.get_mut(id.0 as usize) {
-            Some(state) => state.site = site,
+            Some(state) => {
+                state.site = site;
+                state.sums = Sums::default();
+            }
             None => self.sites.push(SiteState {
                 site,
+                sums: Sums::default(),
                 is_changed: false,
             }),
         }
@@ -384,6 +394,27 @@ impl Joiner {
         self.quality.noted.insert(kind.to_owned(), count);
     }
 
+    /// The samples that came since the last call, per process.
+    pub fn take_sampled(&mut self) -> Vec<Sampled> {
+        self.processes.take_sampled()
+    }
+
+    /// Takes in that the sampling rate changed.
+    pub fn rate_changed(&mut self, change: RateChange) {
+        if self.rate_changes < MAX_RATE_CHANGES {
+            self.rate_changes += 1;
+            self.rates.push(change);
+        } else {
+            let noted = self.quality.noted.entry("rate_changes_unlisted".to_owned());
+            *noted.or_default() += 1;
+        }
+    }
+
+    /// Takes in how often sizes of each class were asked for.
+    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.sizes = sizes;
+    }
+
     /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
@@ -408,7 +439,7 @@ impl Joiner {
             .filter_map(|id| {
                 let state = self.sites.get_mut(id.0 as usize)?;
                 state.is_changed = false;
-                state.site.totals.peak_live_bytes = self.peak.at_peak(id.0);
+                state.site.totals = state.sums.totals(&self.peak.at_peak(id.0));
                 Some((id, state.site))
             })
             .collect();
@@ -430,7 +461,9 @@ impl Joiner {
                 .unwrap_or_default(),
             processes: self.processes.take_changed(),
             sites,
-            totals: self.totals,
+            sizes: self.sizes.clone(),
+            rates: std::mem::take(&mut self.rates),
+            totals: self.sums.totals(self.peak.highest()),
             quality: self.quality.clone(),
         }
     }

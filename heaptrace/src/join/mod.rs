@@ -3,6 +3,7 @@
 mod addresses;
 mod cgroups;
 mod command_line;
+mod estimate;
 mod fold;
 mod interner;
 mod joiner;
@@ -18,7 +19,8 @@ mod update;
 pub use fold::Room;
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
+pub use processes::Sampled;
 pub use update::{
-    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
+    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };

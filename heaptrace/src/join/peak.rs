@@ -3,11 +3,13 @@
 //! Stage: join. A growing program reaches a new peak with every allocation, so nothing may be
 //! copied then but the sites that changed since the last one: usually one.
 
+use super::estimate::Estimate;
+
 /// Bytes of a site, now and at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Level {
-    now: u64,
-    at_peak: u64,
+    now: Estimate,
+    at_peak: Estimate,
     /// Whether `now` changed since the peak; if so the site is in `changed`.
     is_changed: bool,
 }
@@ -19,21 +21,21 @@ pub(super) struct Peak {
     changed: Vec<u32>,
     /// Sites whose bytes at the peak are not what they were when this list was last taken.
     moved: Vec<u32>,
-    now: u64,
-    highest: u64,
+    now: Estimate,
+    highest: Estimate,
 }
 
 impl Peak {
     /// Bytes of all sites at the peak.
-    pub(super) fn highest(&self) -> u64 {
-        self.highest
+    pub(super) fn highest(&self) -> &Estimate {
+        &self.highest
     }
 
     /// Bytes of a site at the peak.
-    pub(super) fn at_peak(&self, site: u32) -> u64 {
+    pub(super) fn at_peak(&self, site: u32) -> Estimate {
         self.levels
             .get(site as usize)
-            .map_or(0, |level| level.at_peak)
+            .map_or_else(Estimate::default, |level| level.at_peak)
     }
 
     /// Sites whose bytes at the peak changed since the last call; some more than once.
@@ -42,10 +44,10 @@ impl Peak {
     }
 
     /// A site has more bytes.
-    pub(super) fn grow(&mut self, site: u32, bytes: u64) {
-        self.set(site, |now| now + bytes);
+    pub(super) fn grow(&mut self, site: u32, bytes: Estimate) {
+        self.set(site, |now| *now += bytes);
         self.now += bytes;
-        if self.now > self.highest {
+        if self.highest.is_below(&self.now) {
             self.highest = self.now;
             for site in self.changed.drain(..) {
                 if let Some(level) = self.levels.get_mut(site as usize) {
@@ -60,33 +62,33 @@ impl Peak {
     }
 
     /// A site has fewer bytes.
-    pub(super) fn shrink(&mut self, site: u32, bytes: u64) {
-        self.set(site, |now| now.saturating_sub(bytes));
-        self.now = self.now.saturating_sub(bytes);
+    pub(super) fn shrink(&mut self, site: u32, bytes: Estimate) {
+        self.set(site, |now| *now -= bytes);
+        self.now -= bytes;
     }
 
     /// A site has none any more: its process ended.
     pub(super) fn clear(&mut self, site: u32) {
-        let bytes = self.levels.get(site as usize).map_or(0, |level| level.now);
+        let level = self.levels.get(site as usize);
+        let bytes = level.map_or_else(Estimate::default, |level| level.now);
         self.shrink(site, bytes);
     }
 
-    /// A site takes another one's bytes over; both have none now, or what is live of both adds up.
+    /// A site takes another one's bytes over.
     pub(super) fn merge(&mut self, from: u32, to: u32) {
         let Some(level) = self.levels.get_mut(from as usize) else {
             return;
         };
-        let (now, at_peak) = (level.now, level.at_peak);
-        level.at_peak = 0;
-        self.set(from, |_| 0);
-        self.set(to, |other| other + now);
+        let (now, at_peak) = (level.now, std::mem::take(&mut level.at_peak));
+        self.set(from, |now| *now = Estimate::default());
+        self.set(to, |other| *other += now);
         if let Some(level) = self.levels.get_mut(to as usize) {
             level.at_peak += at_peak;
         }
         self.moved.extend([from, to]);
     }
 
-    fn set(&mut self, site: u32, change: impl FnOnce(u64) -> u64) {
+    fn set(&mut self, site: u32, change: impl FnOnce(&mut Estimate)) {
         let index = site as usize;
         if index >= self.levels.len() {
             self.levels.resize(index + 1, Level::default());
@@ -94,7 +96,7 @@ impl Peak {
         let Some(level) = self.levels.get_mut(index) else {
             return;
         };
-        level.now = change(level.now);
+        change(&mut level.now);
         if !level.is_changed {
             level.is_changed = true;
             self.changed.push(site);
@@ -105,6 +107,10 @@ impl Peak {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn exactly(bytes: u64) -> Estimate {
+        Estimate::of(bytes, 1)
+    }
 
     /// Check against the plain way, a copy of the world at each new peak, over random runs.
     #[test]
@@ -125,12 +131,12 @@ mod tests {
                     0..=3 => {
                         let bytes = random(100);
                         now[slot] += bytes;
-                        peak.grow(site as u32, bytes);
+                        peak.grow(site as u32, exactly(bytes));
                     }
                     4..=6 => {
                         let bytes = random(now[slot] + 1);
                         now[slot] -= bytes;
-                        peak.shrink(site as u32, bytes);
+                        peak.shrink(site as u32, exactly(bytes));
                     }
                     _ => {
                         now[slot] = 0;
@@ -140,17 +146,20 @@ mod tests {
                 // What is asked for again only where it moved is what it is.
                 if random(10) == 0 {
                     for site in peak.take_moved() {
-                        known[site as usize] = peak.at_peak(site);
+                        known[site as usize] = peak.at_peak(site).bytes();
                     }
-                    assert_eq!(known, [0, 1, 2, 3, 4].map(|site| peak.at_peak(site)));
+                    assert_eq!(
+                        known,
+                        [0, 1, 2, 3, 4].map(|site| peak.at_peak(site).bytes())
+                    );
                 }
                 if now.iter().sum::<u64>() > highest {
                     highest = now.iter().sum();
                     copy = now;
                 }
             }
-            assert_eq!(peak.highest(), highest);
-            let kept: Vec<_> = (0..5).map(|site| peak.at_peak(site)).collect();
+            assert_eq!(peak.highest().bytes(), highest);
+            let kept: Vec<_> = (0..5).map(|site| peak.at_peak(site).bytes()).collect();
             assert_eq!(kept, copy);
         }
     }

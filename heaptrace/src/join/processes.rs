@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use heaptrace_common::wire::{BlockKey, ProcessBegin};
 
+use super::estimate::{Estimate, Sums};
 use super::update::{Process, ProcessId, SiteId, StackId, ThreadNameId};
 
 /// A block that was allocated and not freed.
@@ -14,6 +15,23 @@ pub(super) struct Block {
     pub(super) site: SiteId,
     pub(super) address: u64,
     pub(super) size: u64,
+    /// Mean that it was sampled at.
+    pub(super) mean: u64,
+}
+
+/// Samples of a process that came since this was asked for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// The process.
+    pub process: ProcessId,
+    /// Its id.
+    pub pid: u32,
+    /// How many came.
+    pub samples: u64,
+    /// Whether none had come before.
+    pub is_new: bool,
+    /// Whether it has ended.
+    pub ended: bool,
 }
 
 /// A process and what belongs to it.
@@ -21,9 +39,14 @@ pub(super) struct Block {
 pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
+    pub(super) sums: Sums,
+    pub(super) peak: Estimate,
     pub(super) blocks: HashMap<u64, Block>,
     pub(super) sites: HashMap<(StackId, Option<ThreadNameId>), SiteId>,
     pub(super) is_changed: bool,
+    /// Samples since they were counted last, and whether they ever were.
+    samples: u64,
+    was_counted: bool,
 }
 
 impl Entry {
@@ -46,6 +69,8 @@ pub(super) struct Processes {
     changed: Vec<ProcessId>,
     /// Places in the table that nobody has.
     vacant: Vec<ProcessId>,
+    /// Those with samples that are not counted yet, or that have ended.
+    sampled: Vec<ProcessId>,
 }
 
 impl Processes {
@@ -65,9 +90,13 @@ impl Processes {
         let entry = Entry {
             serial,
             record,
+            sums: Sums::default(),
+            peak: Estimate::default(),
             blocks: HashMap::new(),
             sites: HashMap::new(),
             is_changed: true,
+            samples: 0,
+            was_counted: false,
         };
         let next = ProcessId(self.entries.len() as u32);
         let id = self.vacant.pop().unwrap_or(next);
@@ -88,6 +117,10 @@ impl Processes {
             blocks: HashMap::new(),
             sites: HashMap::new(),
             is_changed: true,
+            sums: Sums::default(),
+            peak: Estimate::default(),
+            samples: 0,
+            was_counted: false,
         };
         let entry = std::mem::replace(place, vacant);
         self.by_serial.remove(&entry.serial);
@@ -96,8 +129,38 @@ impl Processes {
         Some(entry)
     }
 
+    /// A sample came.
+    pub(super) fn sampled(&mut self, id: ProcessId) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.samples += 1;
+            if entry.samples == 1 {
+                self.sampled.push(id);
+            }
+        }
+    }
+
+    /// The samples that came since the last call, and the processes that ended.
+    pub(super) fn take_sampled(&mut self) -> Vec<Sampled> {
+        let mut ids = std::mem::take(&mut self.sampled);
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter()
+            .filter_map(|id| {
+                let entry = self.entries.get_mut(id.0 as usize)?;
+                Some(Sampled {
+                    process: id,
+                    pid: entry.record.pid,
+                    samples: std::mem::take(&mut entry.samples),
+                    is_new: !std::mem::replace(&mut entry.was_counted, true),
+                    ended: entry.record.ended,
+                })
+            })
+            .collect()
+    }
+
     /// A record has ended.
     pub(super) fn ended(&mut self, pid: u32, id: ProcessId) {
+        self.sampled.push(id);
         if self.running.get(&pid) == Some(&id) {
             self.running.remove(&pid);
         }
@@ -136,6 +199,7 @@ impl Processes {
             .filter_map(|id| {
                 let entry = self.entries.get_mut(id.0 as usize)?;
                 entry.is_changed = false;
+                entry.record.totals = entry.sums.totals(&entry.peak);
                 Some((id, entry.record.clone()))
             })
             .collect()

@@ -2,7 +2,7 @@
 
 use heaptrace_common::wire::{Alloc, Free, ProcessBegin, ProcessEnd, StackHead, end, flag, kind};
 
-use super::{Joiner, Process, Room, Totals, Update};
+use super::{Errors, Joiner, Process, Room, Totals, Update};
 use crate::events::record::Event;
 
 /// Room for all that a test tells.
@@ -67,6 +67,7 @@ fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
         size,
         freed: 0,
         replaced: 0,
+        mean: 1,
     }
 }
 
@@ -114,6 +115,7 @@ fn a_free_meets_its_allocation() {
         live_bytes: 36,
         peak_live_bytes: 100,
         temporary_allocations: 1,
+        errors: Errors::default(),
     };
     assert_eq!(update.totals, expected);
     assert_eq!(update.sites.len(), 1);
@@ -251,6 +253,7 @@ fn ended_processes_are_folded() {
         started_unix_ns: 0,
         target: String::new(),
         kernel: String::new(),
+        sizes: crate::profile::SizeRange::ALL,
     };
     let mut profile = crate::profile::Profile::new(info);
     joiner.event(begin(1000));

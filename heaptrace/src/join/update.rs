@@ -104,6 +104,34 @@ pub struct Totals {
     pub peak_live_bytes: u64,
     /// Blocks freed by the thread that allocated them with no allocation of that thread in between.
     pub temporary_allocations: u64,
+    /// How uncertain these are.
+    pub errors: Errors,
+}
+
+/// Standard errors of [`Totals`], each of the counter of its name; all zero where every allocation was
+/// recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the counters")]
+pub struct Errors {
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    pub freed_bytes: u64,
+    pub live_allocations: u64,
+    pub live_bytes: u64,
+    pub peak_live_bytes: u64,
+    pub temporary_allocations: u64,
+}
+
+/// From when on samples were taken at another rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateChange {
+    /// Nanoseconds since the run began.
+    pub at_ns: u64,
+    /// The process that it is about; `None` for all that have no rate of their own.
+    pub process: Option<ProcessId>,
+    /// Mean bytes between samples.
+    pub mean_bytes: u64,
 }
 
 /// An allocator that was hooked in a process.
@@ -219,6 +247,11 @@ pub struct Update {
     pub processes: Vec<(ProcessId, Process)>,
     /// Changed sites, whole.
     pub sites: Vec<(SiteId, Site)>,
+    /// How often sizes of each class were asked for, since the run began: of no bytes, and of each
+    /// power of two up to the next; empty where nothing is known.
+    pub sizes: Vec<u64>,
+    /// New changes of the sampling rate.
+    pub rates: Vec<RateChange>,
     /// Totals of the run.
     pub totals: Totals,
     /// Quality of the run.

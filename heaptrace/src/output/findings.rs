@@ -2,11 +2,11 @@
 //!
 //! Stage: output. Joins sites, stacks, locations and names; knows nothing of any format.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Filter, Grouping, Label, Metric};
-use crate::join::{Completeness, LocationId, Module, Process, Site, StackId};
-use crate::profile::{Profile, Symbols};
+use crate::join::{Completeness, LocationId, Module, Process, RateChange, Site, StackId};
+use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
 
 /// A profile, ready to be written.
@@ -184,6 +184,54 @@ impl StackFrame<'_> {
             (None, None) => format!("[{:#x}]", self.address),
         }
     }
+}
+
+/// A stretch of a run over which a sampling rate ruled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch<'a> {
+    /// Nanoseconds since the run began.
+    pub(super) from_ns: u64,
+    /// The same, of its end.
+    pub(super) to_ns: u64,
+    /// The process whose rate it was; `None` for all that had none of their own.
+    pub(super) process: Option<&'a Process>,
+    /// Mean bytes between samples.
+    pub(super) mean_bytes: u64,
+}
+
+/// Over which stretches which sampling rate ruled, in the order in which they began; the first is that of
+/// the run. Empty where every allocation was recorded.
+pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
+    let Mode::Sampled { mean_bytes } = profile.info.mode else {
+        return Vec::new();
+    };
+    let first = RateChange {
+        at_ns: 0,
+        process: None,
+        mean_bytes,
+    };
+    let changes: Vec<_> = std::iter::once(&first)
+        .chain(&profile.rates)
+        .copied()
+        .collect();
+    // Each goes on until the next change for the same process, so they are gone through backwards.
+    let mut ends = HashMap::new();
+    let mut stretches: Vec<_> = changes
+        .iter()
+        .rev()
+        .map(|change| Stretch {
+            from_ns: change.at_ns,
+            to_ns: ends
+                .insert(change.process, change.at_ns)
+                .unwrap_or(profile.duration_ns),
+            process: change
+                .process
+                .and_then(|id| profile.processes.get(id.0 as usize)),
+            mean_bytes: change.mean_bytes,
+        })
+        .collect();
+    stretches.reverse();
+    stretches
 }
 
 /// The last part of a path.

@@ -7,7 +7,6 @@ use std::io::Write;
 use inferno::flamegraph::{self, Options};
 
 use super::{Findings, Metric, OutputError, folded};
-use crate::profile::Mode;
 use crate::text;
 
 /// Draws the stacks of a metric, the innermost frames at the top.
@@ -28,7 +27,7 @@ pub(super) fn write(
         .collect();
     let mut options = Options::default();
     options.title = title(findings, metric);
-    options.subtitle = Some(subtitle(findings));
+    options.subtitle = Some(subtitle(findings, metric));
     options.count_name = if metric.is_bytes() {
         "bytes"
     } else {
@@ -61,11 +60,9 @@ fn title(findings: &Findings<'_>, metric: Metric) -> String {
     format!("heaptrace: {} of {target}", metric.title())
 }
 
-fn subtitle(findings: &Findings<'_>) -> String {
+fn subtitle(findings: &Findings<'_>, metric: Metric) -> String {
     let totals = &findings.profile.totals;
-    let mode = match findings.profile.info.mode {
-        Mode::Exact => "exact",
-    };
+    let mode = findings.profile.info.chosen();
     let mut subtitle = format!(
         "{mode} · live {} in {} · total {} in {} · peak {} · {}",
         text::bytes(totals.live_bytes),
@@ -89,6 +86,10 @@ fn subtitle(findings: &Findings<'_>) -> String {
     }
     if !findings.warnings.is_empty() {
         subtitle.push_str(" · INCOMPLETE");
+    }
+    if metric.error(totals) > 0 {
+        let error = metric.format(metric.error(totals));
+        subtitle.push_str(&format!(" · standard error of {} {error}", metric.title()));
     }
     subtitle
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Findings, Label, Metric};
-use crate::join::{LocationId, Site, StackId, Totals};
+use crate::join::{Errors, LocationId, Site, StackId, Totals};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +179,7 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         live_bytes,
         peak_live_bytes,
         temporary_allocations,
+        errors,
     } = part;
     for (sum, part) in [
         (&mut sum.allocations, allocations),
@@ -191,5 +192,28 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         (&mut sum.temporary_allocations, temporary_allocations),
     ] {
         *sum = sum.saturating_add(*part);
+    }
+    let Errors {
+        allocations,
+        allocated_bytes,
+        frees,
+        freed_bytes,
+        live_allocations,
+        live_bytes,
+        peak_live_bytes,
+        temporary_allocations,
+    } = errors;
+    // Which allocations of one site are sampled has nothing to do with those of another: variances add up.
+    for (sum, part) in [
+        (&mut sum.errors.allocations, allocations),
+        (&mut sum.errors.allocated_bytes, allocated_bytes),
+        (&mut sum.errors.frees, frees),
+        (&mut sum.errors.freed_bytes, freed_bytes),
+        (&mut sum.errors.live_allocations, live_allocations),
+        (&mut sum.errors.live_bytes, live_bytes),
+        (&mut sum.errors.peak_live_bytes, peak_live_bytes),
+        (&mut sum.errors.temporary_allocations, temporary_allocations),
+    ] {
+        *sum = (*sum as f64).hypot(*part as f64).round() as u64;
     }
 }

@@ -9,19 +9,22 @@ use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::cgroup::Place;
+use super::findings::{Stretch, rates};
 use super::{Findings, Grouping, Metric, OutputError};
 use crate::join::{self, Totals};
-use crate::profile::{self, RunEnd};
+use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
 /// Writes the report, all sites in it, as one line.
 pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = findings.profile;
+    let is_sampled = profile.info.mode.is_sampled();
     let report = Report {
         schema: 1,
         version: &profile.info.version,
         mode: match profile.info.mode {
             profile::Mode::Exact => Mode::Exact,
+            profile::Mode::Sampled { mean_bytes } => Mode::Sampled { mean_bytes },
         },
         duration_ns: profile.duration_ns,
         target: &profile.info.target,
@@ -34,10 +37,16 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
         },
         warnings: findings.warnings,
         filters: findings.filters.iter().map(ToString::to_string).collect(),
-        totals: (&profile.totals).into(),
+        totals: Counters::new(&profile.totals, is_sampled),
         quality: Quality::new(findings),
-        processes: profile.processes.iter().map(Process::new).collect(),
+        processes: profile
+            .processes
+            .iter()
+            .map(|process| Process::new(process, &profile.info))
+            .collect(),
         sites: sites(findings),
+        sizes: sizes(&profile.sizes),
+        rates: rates(profile).iter().map(Rate::new).collect(),
         group_by: findings.grouping.map(|grouping| grouping.by.name()),
         groups: findings.grouping.map(|grouping| groups(findings, grouping)),
     };
@@ -64,16 +73,39 @@ struct Report<'a> {
     quality: Quality<'a>,
     processes: Vec<Process<'a>>,
     sites: Vec<Site<'a>>,
+    sizes: Vec<SizeClass>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rates: Vec<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Vec<Group<'a>>>,
 }
 
+/// Sizes that are counted together, both ends in them.
+#[derive(Serialize)]
+struct SizeClass {
+    min: u64,
+    max: u64,
+    calls: u64,
+}
+
+/// A stretch over which a sampling rate ruled.
+#[derive(Serialize)]
+struct Rate {
+    from_ns: u64,
+    to_ns: u64,
+    /// Absent where it is the rate of all that have none of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    mean_bytes: u64,
+}
+
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Mode {
     Exact,
+    Sampled { mean_bytes: u64 },
 }
 
 #[derive(Serialize)]
@@ -86,13 +118,29 @@ struct Counters {
     live_bytes: u64,
     peak_live_bytes: u64,
     temporary_allocations: u64,
+    #[serde(flatten)]
+    errors: Option<Errors>,
+}
+
+/// Standard errors, where there are any.
+#[derive(Serialize)]
+struct Errors {
+    allocations_error: u64,
+    allocated_bytes_error: u64,
+    frees_error: u64,
+    freed_bytes_error: u64,
+    live_allocations_error: u64,
+    live_bytes_error: u64,
+    peak_live_bytes_error: u64,
+    temporary_allocations_error: u64,
 }
 
 #[derive(Serialize)]
 struct Quality<'a> {
     samples: u64,
     lost: &'a BTreeMap<String, u64>,
-    untracked_frees: u64,
+    /// Nothing where it can't be known.
+    untracked_frees: Option<u64>,
     failed_allocations: u64,
     stacks_complete: u64,
     stacks_truncated: u64,
@@ -112,7 +160,7 @@ struct Process<'a> {
     totals: Counters,
     allocators: Vec<Allocator<'a>>,
     start_time_ns: u64,
-    untracked_frees: u64,
+    untracked_frees: Option<u64>,
     failed_allocations: u64,
     lost: u64,
     merged: u64,
@@ -162,7 +210,14 @@ struct Site<'a> {
 struct SiteTotals {
     #[serde(flatten)]
     counters: Counters,
-    live_bytes_error: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live_bytes_error: Option<u64>,
+    /// Whether its live bytes are more than chance may make out of nothing.
+    #[serde(
+        rename = "live_bytes_significant",
+        skip_serializing_if = "Option::is_none"
+    )]
+    is_significant: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -177,9 +232,31 @@ struct Frame<'a> {
     address: String,
 }
 
-impl From<&Totals> for Counters {
-    fn from(totals: &Totals) -> Self {
+impl Rate {
+    fn new(stretch: &Stretch<'_>) -> Self {
         Self {
+            from_ns: stretch.from_ns,
+            to_ns: stretch.to_ns,
+            pid: stretch.process.map(|process| process.pid),
+            mean_bytes: stretch.mean_bytes,
+        }
+    }
+}
+
+impl Counters {
+    fn new(totals: &Totals, is_sampled: bool) -> Self {
+        let errors = &totals.errors;
+        Self {
+            errors: is_sampled.then_some(Errors {
+                allocations_error: errors.allocations,
+                allocated_bytes_error: errors.allocated_bytes,
+                frees_error: errors.frees,
+                freed_bytes_error: errors.freed_bytes,
+                live_allocations_error: errors.live_allocations,
+                live_bytes_error: errors.live_bytes,
+                peak_live_bytes_error: errors.peak_live_bytes,
+                temporary_allocations_error: errors.temporary_allocations,
+            }),
             allocations: totals.allocations,
             allocated_bytes: totals.allocated_bytes,
             frees: totals.frees,
@@ -198,7 +275,8 @@ impl<'a> Quality<'a> {
         Self {
             samples: quality.samples,
             lost: &quality.lost,
-            untracked_frees: quality.untracked_frees,
+            untracked_frees: (!findings.profile.info.is_partial())
+                .then_some(quality.untracked_frees),
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
             stacks_truncated: quality.stacks_truncated,
@@ -212,14 +290,14 @@ impl<'a> Quality<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(process: &'a join::Process) -> Self {
+    fn new(process: &'a join::Process, info: &RunInfo) -> Self {
         let place = Place::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
             cgroup: &process.cgroup,
             ended: process.ended,
-            totals: (&process.totals).into(),
+            totals: Counters::new(&process.totals, info.mode.is_sampled()),
             allocators: process
                 .allocators
                 .iter()
@@ -230,7 +308,7 @@ impl<'a> Process<'a> {
                 })
                 .collect(),
             start_time_ns: process.start_time_ns,
-            untracked_frees: process.untracked_frees,
+            untracked_frees: (!info.is_partial()).then_some(process.untracked_frees),
             failed_allocations: process.failed_allocations,
             lost: process.lost,
             merged: process.merged,
@@ -246,8 +324,24 @@ impl<'a> Process<'a> {
     }
 }
 
+/// The classes of sizes that were asked for at all.
+fn sizes(counts: &[u64]) -> Vec<SizeClass> {
+    let powers = (0..64).map(|power: u32| (1 << power, u64::MAX >> (63 - power)));
+    std::iter::once((0, 0))
+        .chain(powers)
+        .zip(counts)
+        .filter(|(_, calls)| **calls > 0)
+        .map(|((min, max), calls)| SizeClass {
+            min,
+            max,
+            calls: *calls,
+        })
+        .collect()
+}
+
 /// Every site, those with most live bytes first.
 fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
+    let is_sampled = findings.profile.info.mode.is_sampled();
     let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
     sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
     sites
@@ -255,9 +349,10 @@ fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
         .map(|site| Site {
             pid: findings.process(site).map_or(0, |process| process.pid),
             totals: SiteTotals {
-                counters: (&site.totals).into(),
-                // Exact mode estimates nothing.
-                live_bytes_error: 0,
+                counters: Counters::new(&site.totals, is_sampled),
+                // Always there; in a sample it is among the others.
+                live_bytes_error: (!is_sampled).then_some(0),
+                is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
             stack: stack(findings, site.stack),
             stack_end: findings.completeness(site.stack).1,
@@ -283,13 +378,17 @@ fn stack<'a>(findings: &Findings<'a>, id: join::StackId) -> Vec<Frame<'a>> {
 
 /// The groups that were asked for, the largest first.
 fn groups<'a>(findings: &Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+    let is_sampled = findings.profile.info.mode.is_sampled();
     let (groups, _) = super::groups::groups(findings, grouping);
     groups
         .into_iter()
         .map(|group| Group {
             name: group.name,
-            totals: (&group.totals).into(),
-            cumulative: group.cumulative.as_ref().map(Into::into),
+            totals: Counters::new(&group.totals, is_sampled),
+            cumulative: group
+                .cumulative
+                .as_ref()
+                .map(|totals| Counters::new(totals, is_sampled)),
             sites: group.sites,
             processes: group.processes,
             stack: group.stack.map(|id| stack(findings, id)),

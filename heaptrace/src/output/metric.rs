@@ -75,6 +75,24 @@ impl Metric {
         }
     }
 
+    /// The standard error of its value.
+    pub fn error(self, totals: &Totals) -> u64 {
+        let errors = &totals.errors;
+        match self {
+            Self::LiveBytes => errors.live_bytes,
+            Self::LiveAllocations => errors.live_allocations,
+            Self::TotalBytes => errors.allocated_bytes,
+            Self::TotalAllocations => errors.allocations,
+            Self::PeakBytes => errors.peak_live_bytes,
+            Self::Temporary => errors.temporary_allocations,
+        }
+    }
+
+    /// Whether its value is more than chance may make it out of nothing: two standard errors.
+    pub fn is_significant(self, totals: &Totals) -> bool {
+        self.of(totals) >= self.error(totals).saturating_mul(2)
+    }
+
     /// Whether it counts bytes, not blocks.
     pub fn is_bytes(self) -> bool {
         matches!(self, Self::LiveBytes | Self::TotalBytes | Self::PeakBytes)
@@ -93,6 +111,7 @@ impl Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::Errors;
 
     /// Check that names and metrics map one to one, and that each reads a counter of its own.
     #[test]
@@ -106,6 +125,7 @@ mod tests {
             live_bytes: 6,
             peak_live_bytes: 7,
             temporary_allocations: 8,
+            errors: Errors::default(),
         };
         for metric in Metric::ALL {
             assert_eq!(Metric::from_name(metric.name()), Some(metric));

@@ -9,9 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 
-use super::findings::{StackFrame, file_name};
+use super::findings::{StackFrame, file_name, process_label, rates};
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use super::{Findings, Label as By, OutputError};
+use super::{Findings, Label as By, Metric, OutputError};
 use crate::join::{LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
@@ -76,17 +76,37 @@ impl Builder<'_> {
         self.profile.period_type = Some(self.value_type("space", "bytes"));
         self.profile.period = match source.info.mode {
             Mode::Exact => 1,
+            Mode::Sampled { mean_bytes } => signed(mean_bytes),
         };
         self.profile.time_nanos = signed(source.info.started_unix_ns);
         self.profile.duration_nanos = signed(source.duration_ns);
-        let mode = match source.info.mode {
-            Mode::Exact => "exact: every allocation was recorded",
+        let meaning = match source.info.mode {
+            Mode::Exact => "every allocation was recorded",
+            Mode::Sampled { .. } => "values are estimates",
         };
+        let mode = format!("{}: {meaning}", source.info.chosen());
         let mut comments = vec![
             format!("heaptrace {}, {mode}", source.info.version),
             format!("target: {}", source.info.target),
             format!("kernel: {}", source.info.kernel),
         ];
+        if source.info.mode.is_sampled() {
+            comments.extend(Metric::ALL.map(|metric| {
+                let (value, error) = (metric.of(&source.totals), metric.error(&source.totals));
+                format!("{}: {value}, standard error {error}", metric.title())
+            }));
+            comments.extend(rates(source).iter().skip(1).map(|stretch| {
+                format!(
+                    "rate from {} to {}: one in {} bytes, {}",
+                    text::duration(stretch.from_ns),
+                    text::duration(stretch.to_ns),
+                    stretch.mean_bytes,
+                    stretch
+                        .process
+                        .map_or_else(|| "all others".to_owned(), process_label)
+                )
+            }));
+        }
         comments.extend(
             source
                 .quality

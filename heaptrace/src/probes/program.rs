@@ -6,12 +6,14 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
+use heaptrace_common::sampling;
 use heaptrace_common::wire::{
-    Block, BlockKey, ChosenNames, FileKey, ProcessEnd, ProcessState, TableRef,
+    Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
+    TableRef, setting,
 };
 
 use super::btf::Btf;
@@ -46,6 +48,7 @@ wire_pod!(
     PodBlockKey(BlockKey),
     PodBlock(Block),
     PodChosenNames(ChosenNames),
+    PodCountdown(Countdown),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState)
 );
@@ -85,6 +88,7 @@ impl Program {
             ("GUARDIAN_TGID", guardian),
             ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
+            ("PARTIAL", u32::from(config.sampling.is_partial())),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
@@ -106,7 +110,7 @@ impl Program {
             ("INODE_SUPER", offset("inode", "i_sb")?),
             ("SUPER_DEVICE", offset("super_block", "s_dev")?),
         ];
-        let seed = random_seed()?;
+        let seed = random()?;
         let log_level: u8 = if config.verbose {
             aya_log::Level::Warn as u8
         } else {
@@ -120,6 +124,8 @@ impl Program {
         }
         loader
             .override_global("HASH_SEED", &seed, true)
+            .override_global("MIN_SIZE", &config.sampling.min_size, true)
+            .override_global("MAX_SIZE", &config.sampling.max_size, true)
             .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", sizes.ring)
@@ -156,6 +162,7 @@ impl Program {
         }
         let mut program = Self { ebpf };
         program.choose(chosen)?;
+        program.begin_sampling(config.sampling.mean)?;
         Ok(program)
     }
 
@@ -177,8 +184,63 @@ impl Program {
         Ok(())
     }
 
+    /// Begins the first countdown of each CPU.
+    fn begin_sampling(&mut self, mean: u64) -> Result<()> {
+        self.set(setting::MEAN, mean)?;
+        let cpus = aya::util::nr_cpus().map_err(|(path, error)| anyhow!(error).context(path))?;
+        let countdowns = (0..cpus)
+            .map(|_| {
+                let left = sampling::gap(mean, random()?);
+                Ok(PodCountdown(Countdown { left, mean }))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let map = self
+            .ebpf
+            .map_mut("COUNTDOWN")
+            .ok_or_else(|| missing("COUNTDOWN"))?;
+        let mut map = PerCpuArray::<_, PodCountdown>::try_from(map)?;
+        Ok(map.set(0, PerCpuValues::try_from(countdowns)?, 0)?)
+    }
+
+    fn set(&mut self, setting: u32, value: u64) -> Result<()> {
+        let map = self
+            .ebpf
+            .map_mut("SETTINGS")
+            .ok_or_else(|| missing("SETTINGS"))?;
+        Ok(Array::<_, u64>::try_from(map)?.set(setting, value, 0)?)
+    }
+
+    /// Makes the mean between samples larger by a power of two, for processes without one of their own.
+    pub fn set_shift(&mut self, shift: u32) -> Result<()> {
+        self.set(setting::SHIFT, shift.into())
+    }
+
+    /// Makes it larger for one process, or for that one as for all others.
+    pub fn set_shift_of(&mut self, pid: u32, shift: Option<u32>) -> Result<()> {
+        let map = self
+            .ebpf
+            .map_mut("SHIFTS")
+            .ok_or_else(|| missing("SHIFTS"))?;
+        let mut map = HashMap::<_, u32, u32>::try_from(map)?;
+        match shift {
+            Some(shift) => map.insert(pid, shift, 0)?,
+            // One that has none is as it should be.
+            None => drop(map.remove(&pid)),
+        }
+        Ok(())
+    }
+
     fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
         self.ebpf.map_mut(name).ok_or_else(|| missing(name))
+    }
+
+    /// How often sizes of each class were asked for.
+    pub fn sizes(&self) -> Result<Vec<u64>> {
+        let map = self.ebpf.map("SIZES").ok_or_else(|| missing("SIZES"))?;
+        let array = PerCpuArray::<_, u64>::try_from(map)?;
+        (0..SIZE_CLASSES)
+            .map(|class| Ok(array.get(&class, 0)?.iter().sum()))
+            .collect()
     }
 
     /// A descriptor of a program for probes.
@@ -319,7 +381,7 @@ fn missing(name: &str) -> anyhow::Error {
     anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
 }
 
-fn random_seed() -> Result<u64> {
+fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: the buffer is as long as said.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };

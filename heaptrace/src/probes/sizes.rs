@@ -73,7 +73,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Choice, Probes, Target};
+    use crate::config::{Choice, Probes, Sampling, Target};
 
     fn config(max_memory: u64) -> RunConfig {
         RunConfig {
@@ -88,6 +88,7 @@ mod tests {
             max_live: None,
             ring_size: None,
             allocators: Vec::new(),
+            sampling: Sampling::EXACT,
             probes: Probes::Full,
             verbose: false,
         }

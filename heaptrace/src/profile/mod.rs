@@ -9,5 +9,5 @@ pub use datafile::{
     DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
     read_from,
 };
-pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, Snapshot};
+pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

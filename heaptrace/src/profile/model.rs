@@ -6,14 +6,44 @@
 use thiserror::Error;
 
 use crate::join::{
-    Location, Module, Process, ProcessId, Quality, Site, SiteId, Stack, Totals, Update,
+    Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, Totals, Update,
 };
+use crate::text;
 
 /// How allocations were chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every allocation was recorded.
     Exact,
+    /// Some were, at random, one in so many bytes.
+    Sampled {
+        /// Mean bytes between samples.
+        mean_bytes: u64,
+    },
+}
+
+impl Mode {
+    /// Whether numbers are estimates.
+    pub fn is_sampled(self) -> bool {
+        matches!(self, Self::Sampled { .. })
+    }
+}
+
+/// The sizes of allocations that were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeRange {
+    /// The smallest.
+    pub min: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl SizeRange {
+    /// All of them.
+    pub const ALL: Self = Self {
+        min: 0,
+        max: u64::MAX,
+    };
 }
 
 /// What is known when a run begins.
@@ -23,12 +53,37 @@ pub struct RunInfo {
     pub version: String,
     /// How allocations were chosen.
     pub mode: Mode,
+    /// Of which sizes.
+    pub sizes: SizeRange,
     /// When the run began, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
     /// What was traced, as the user gave it: `--pid 12`, `--all`, or the command.
     pub target: String,
     /// Kernel release of the machine.
     pub kernel: String,
+}
+
+impl RunInfo {
+    /// How allocations were chosen, for a headline: `exact`, `sampled, one in 512.0 KiB`.
+    pub fn chosen(&self) -> String {
+        let mut words = match self.mode {
+            Mode::Exact => "exact".to_owned(),
+            Mode::Sampled { mean_bytes } => format!("sampled, one in {}", text::bytes(mean_bytes)),
+        };
+        if self.sizes.min > 0 {
+            words.push_str(&format!(", sizes from {}", text::bytes(self.sizes.min)));
+        }
+        if self.sizes.max < u64::MAX {
+            words.push_str(&format!(", sizes up to {}", text::bytes(self.sizes.max)));
+        }
+        words
+    }
+
+    /// Whether the free of a block that is not known tells nothing: it may be one of those that were not
+    /// recorded on purpose.
+    pub fn is_partial(&self) -> bool {
+        self.mode.is_sampled() || self.sizes != SizeRange::ALL
+    }
 }
 
 /// How a run ended.
@@ -72,6 +127,10 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Allocation sites.
     pub sites: Vec<Site>,
+    /// How often sizes of each class were asked for.
+    pub sizes: Vec<u64>,
+    /// Changes of the sampling rate, in their order.
+    pub rates: Vec<RateChange>,
     /// Totals of the run.
     pub totals: Totals,
     /// How far to believe them.
@@ -118,6 +177,8 @@ impl Profile {
             threads: Vec::new(),
             processes: Vec::new(),
             sites: Vec::new(),
+            sizes: Vec::new(),
+            rates: Vec::new(),
             totals: Totals::default(),
             quality: Quality::default(),
         }
@@ -133,6 +194,8 @@ impl Profile {
             threads: self.threads.clone(),
             processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
             sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
+            sizes: self.sizes.clone(),
+            rates: self.rates.clone(),
             totals: self.totals,
             quality: self.quality.clone(),
         }
@@ -168,6 +231,13 @@ impl Profile {
             }
             upsert(&mut self.sites, "site", id.0, site)?;
         }
+        for change in &update.rates {
+            if let Some(process) = change.process {
+                in_table("rate", "process", process.0, self.processes.len())?;
+            }
+        }
+        self.rates.extend(update.rates);
+        self.sizes = update.sizes;
         self.totals = update.totals;
         self.quality = update.quality;
         Ok(())

@@ -171,6 +171,7 @@ impl Drain {
             sweep_ends(program, joiner)?;
             self.swept[1] = marked[1];
         }
+        joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {

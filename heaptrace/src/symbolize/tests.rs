@@ -6,7 +6,7 @@ use std::process::Command;
 use super::elf::{ElfFacts, open_regular};
 use super::*;
 use crate::join::{Location, LocationId, Module, ModuleId};
-use crate::profile::{Mode, Profile, RunInfo, Symbols};
+use crate::profile::{Mode, Profile, RunInfo, SizeRange, Symbols};
 
 const C: &str = r#"
 #include <stdlib.h>
@@ -104,6 +104,7 @@ fn profile(module: Module, addresses: &[u64]) -> Profile {
     let mut profile = Profile::new(RunInfo {
         version: String::new(),
         mode: Mode::Exact,
+        sizes: SizeRange::ALL,
         started_unix_ns: 0,
         target: String::new(),
         kernel: String::new(),

@@ -98,8 +98,13 @@ impl Table<'_> {
         vec![
             format!(
                 // The target last: a long command must not push out the rest.
-                "heaptrace, {}, {}, by {}: {}",
+                "heaptrace, {}, {}{}, by {}: {}",
                 text::duration(self.profile.duration_ns),
+                if info.is_partial() {
+                    format!("{}, ", info.chosen())
+                } else {
+                    String::new()
+                },
                 match self
                     .profile
                     .processes
@@ -114,11 +119,13 @@ impl Table<'_> {
                 text::escape(&info.target)
             ),
             format!(
-                "live {} in {} blocks, peak {}, total {} in {} blocks, lost {}",
+                "live {}{} in {} blocks, peak {}, total {}{} in {} blocks, lost {}",
                 text::bytes(totals.live_bytes),
+                text::plus_minus(totals.errors.live_bytes, text::bytes),
                 text::count(totals.live_allocations),
                 text::bytes(totals.peak_live_bytes),
                 text::bytes(totals.allocated_bytes),
+                text::plus_minus(totals.errors.allocated_bytes, text::bytes),
                 text::count(totals.allocations),
                 if lost.is_empty() {
                     "nothing".to_owned()
@@ -145,8 +152,14 @@ impl Table<'_> {
     fn row(&self, site: &Site, process: &str, width: Option<usize>) -> String {
         let totals = &site.totals;
         let mut line = format!(
-            "{:>11}  {:>11}  {:>11}  {:>12}  {process}  ",
+            "{:>11}{} {:>11}  {:>11}  {:>12}  {process}  ",
             text::bytes(totals.live_bytes),
+            // A number that may well be chance.
+            if Metric::LiveBytes.is_significant(totals) {
+                ' '
+            } else {
+                '?'
+            },
             text::count(totals.live_allocations),
             text::bytes(totals.allocated_bytes),
             text::count(totals.allocations),
@@ -253,12 +266,13 @@ mod tests {
     use crate::join::{
         Completeness, Location, LocationId, Module, Process, ProcessId, StackId, Totals,
     };
-    use crate::profile::{Frame, Mode, RunInfo, StringId};
+    use crate::profile::{Frame, Mode, RunInfo, SizeRange, StringId};
 
     fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
         let mut profile = Profile::new(RunInfo {
             version: "0".into(),
             mode: Mode::Exact,
+            sizes: SizeRange::ALL,
             started_unix_ns: 0,
             target: "--pid 12".into(),
             kernel: "6.1".into(),

@@ -45,8 +45,11 @@ enum How {
     Traced(&'static [&'static str]),
 }
 
+/// The mode that no tracing can be cheaper than.
+pub const FLOOR: &str = "empty probes";
+
 /// The modes, measured in this order, over and over. The first is what the others are compared with.
-pub const MODES: [Mode; 4] = [
+pub const MODES: [Mode; 5] = [
     Mode {
         name: "untraced",
         meaning: "The program alone.",
@@ -58,9 +61,14 @@ pub const MODES: [Mode; 4] = [
         how: How::Beside,
     },
     Mode {
-        name: "empty probes",
+        name: FLOOR,
         meaning: "Probes in the same places whose programs return at once: what the kernel takes for the traps, the floor.",
         how: How::Traced(&["--probes", "empty"]),
+    },
+    Mode {
+        name: "sampled",
+        meaning: "One allocation in 512 KiB recorded: almost all are not.",
+        how: How::Traced(&["--sample", "512KiB"]),
     },
     Mode {
         name: "exact",

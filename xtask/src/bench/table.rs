@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use super::MODES;
 use super::machine::Machine;
 use super::stats::Spread;
 use super::workload::WORKLOADS;
+use super::{FLOOR, MODES};
 
 /// What was measured in one mode.
 #[derive(Clone, Debug, Default)]
@@ -84,9 +84,9 @@ fn write_page(
         writeln!(page, "An operation is {}.\n", workload.operation)?;
         writeln!(
             page,
-            "| threads | mode | ns per operation | ratio | events lost |"
+            "| threads | mode | ns per operation | ratio | ratio to empty probes | events lost |"
         )?;
-        writeln!(page, "|--:|--|--:|--:|--:|")?;
+        writeln!(page, "|--:|--|--:|--:|--:|--:|")?;
         for row in rows.iter().filter(|row| row.workload == workload.name) {
             write_row(page, row)?;
         }
@@ -130,14 +130,18 @@ fn write_frame(page: &mut String, rows: &[Row]) -> std::fmt::Result {
 
 fn write_row(page: &mut String, row: &Row) -> std::fmt::Result {
     let bases = row.modes.first().map_or(&[][..], |runs| &runs.nanoseconds);
+    let floor = MODES.iter().position(|mode| mode.name == FLOOR);
+    let floor = floor.and_then(|index| row.modes.get(index));
+    let floor = floor.map_or(&[][..], |runs| &runs.nanoseconds);
     for (mode, runs) in MODES.iter().zip(&row.modes) {
         writeln!(
             page,
-            "| {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} |",
             row.threads,
             mode.name,
             cell(Spread::of(&runs.nanoseconds), 1),
             cell(Spread::of_ratios(&runs.nanoseconds, bases), 2),
+            cell(Spread::of_ratios(&runs.nanoseconds, floor), 3),
             runs.lost
         )?;
     }
@@ -179,9 +183,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "| 2 | untraced | 10.0 (10.0–20.0) | 1.00 (1.00–1.00) | 0 |",
-                "| 2 | bystander | 100.0 (100.0–120.0) | 10.00 (5.00–12.00) | 0 |",
-                "| 2 | empty probes | 300.0 (200.0–400.0) | 20.00 (20.00–30.00) | 7 |",
+                "| 2 | untraced | 10.0 (10.0–20.0) | 1.00 (1.00–1.00) | 0.050 (0.033–0.050) | 0 |",
+                "| 2 | bystander | 100.0 (100.0–120.0) | 10.00 (5.00–12.00) | 0.333 (0.250–0.600) | 0 |",
+                "| 2 | empty probes | 300.0 (200.0–400.0) | 20.00 (20.00–30.00) | 1.000 (1.000–1.000) | 7 |",
             ]
         );
     }

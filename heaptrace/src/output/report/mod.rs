@@ -3,6 +3,7 @@
 //! Stage: output. Every string of a traced process is escaped before it is printed.
 
 mod groups;
+mod sampling;
 mod stack;
 mod style;
 mod table;
@@ -13,8 +14,8 @@ use std::io::{self, BufWriter, Write};
 use super::findings::{Findings, process_label};
 use super::{Grouping, Metric, OutputError};
 use crate::join::{Site, Totals};
-use crate::profile::{Mode, RunEnd};
-use crate::text::{bytes, count, duration, escape, share};
+use crate::profile::RunEnd;
+use crate::text::{bytes, count, duration, escape, plus_minus, share};
 use style::Style;
 
 /// Columns where the width is not known.
@@ -59,6 +60,8 @@ pub(super) fn write(
     report.totals()?;
     report.sites()?;
     report.processes()?;
+    report.sizes()?;
+    report.rates()?;
     report.allocators()?;
     report.quality()?;
     Ok(())
@@ -101,9 +104,7 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn header(&mut self) -> io::Result<()> {
         let profile = self.findings.profile;
-        let mode = match profile.info.mode {
-            Mode::Exact => "exact",
-        };
+        let mode = profile.info.chosen();
         let kernel = escape(&profile.info.kernel);
         let target = format!("heaptrace: {}", escape(&profile.info.target));
         writeln!(
@@ -138,26 +139,36 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn totals(&mut self) -> io::Result<()> {
         let totals = self.findings.profile.totals;
+        let errors = totals.errors;
+        let live = (totals.live_allocations, errors.live_allocations);
+        let allocated = (totals.allocations, errors.allocations);
+        let freed = (totals.frees, errors.frees);
         let lines = [
-            ("live", totals.live_bytes, Some(totals.live_allocations)),
-            ("peak", totals.peak_live_bytes, None),
+            ("live", totals.live_bytes, errors.live_bytes, Some(live)),
+            ("peak", totals.peak_live_bytes, errors.peak_live_bytes, None),
             (
                 "allocated",
                 totals.allocated_bytes,
-                Some(totals.allocations),
+                errors.allocated_bytes,
+                Some(allocated),
             ),
-            ("freed", totals.freed_bytes, Some(totals.frees)),
+            ("freed", totals.freed_bytes, errors.freed_bytes, Some(freed)),
         ];
-        for (name, size, blocks) in lines {
-            // The unit is enough below 1 KiB, where it is exact.
-            let exact = if size < 1024 {
+        for (name, size, error, blocks) in lines {
+            // The unit is enough below 1 KiB, where it is exact, and for what is an estimate.
+            let exact = if error > 0 {
+                plus_minus(error, bytes)
+            } else if size < 1024 {
                 String::new()
             } else {
                 format!("  {} bytes", count(size))
             };
             let blocks = match blocks {
-                Some(1) => "  in 1 allocation".to_owned(),
-                Some(n) => format!("  in {} allocations", count(n)),
+                Some((1, 0)) => "  in 1 allocation".to_owned(),
+                Some((n, error)) => {
+                    let error = plus_minus(error, count);
+                    format!("  in {}{error} allocations", count(n))
+                }
                 None => String::new(),
             };
             let size = self.style.bold(&format!("{:>10}", bytes(size)));
@@ -209,7 +220,13 @@ impl<'a, 'o> Report<'a, 'o> {
     fn site(&mut self, rank: usize, site: &Site, value: u64) -> io::Result<()> {
         let metric = self.options.metric;
         let part = share(value, metric.of(&self.findings.profile.totals));
-        let value = format!("{} ({part})", metric.format(value));
+        let error = plus_minus(metric.error(&site.totals), |error| metric.format(error));
+        let doubt = if metric.is_significant(&site.totals) {
+            ""
+        } else {
+            ", not significant"
+        };
+        let value = format!("{}{error} ({part}{doubt})", metric.format(value));
         let process = match self.findings.process(site) {
             Some(process) if self.findings.profile.processes.len() > 1 => {
                 format!("  in {}", process_label(process))
@@ -234,6 +251,7 @@ impl<'a, 'o> Report<'a, 'o> {
         let metric = self.options.metric;
         let mut processes: Vec<_> = self.findings.profile.processes.iter().collect();
         processes.sort_by_key(|process| std::cmp::Reverse(metric.of(&process.totals)));
+        let is_partial = self.findings.profile.info.is_partial();
         let mut rows = vec![table::row([
             "PID",
             "COMMAND",
@@ -259,7 +277,11 @@ impl<'a, 'o> Report<'a, 'o> {
                 bytes(totals.peak_live_bytes),
                 bytes(totals.allocated_bytes),
                 count(totals.allocations),
-                count(process.untracked_frees),
+                if is_partial {
+                    "-".to_owned()
+                } else {
+                    count(process.untracked_frees)
+                },
                 count(process.failed_allocations),
                 match (process.merged, process.ended) {
                     (0, false) => String::new(),
@@ -310,6 +332,8 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn quality(&mut self) -> io::Result<()> {
         let quality = &self.findings.profile.quality;
+        let info = &self.findings.profile.info;
+        let (is_partial, is_sampled) = (info.is_partial(), info.mode.is_sampled());
         let nothing_lost = quality.lost.values().all(|count| *count == 0);
         let heading = match self.findings.filters {
             [] => "Quality",
@@ -319,7 +343,7 @@ impl<'a, 'o> Report<'a, 'o> {
         writeln!(
             self.out,
             "  {:<20}{} seen, {}",
-            "allocations",
+            if is_sampled { "samples" } else { "allocations" },
             count(quality.samples),
             if nothing_lost {
                 "nothing lost"
@@ -368,12 +392,23 @@ impl<'a, 'o> Report<'a, 'o> {
         let lines = [
             (
                 "untracked frees",
+                if is_partial {
+                    "unknown: most blocks are not recorded on purpose".to_owned()
+                } else {
+                    format!(
+                        "{} (of blocks from before tracing, mostly)",
+                        count(quality.untracked_frees)
+                    )
+                },
+            ),
+            (
+                "failed allocations",
                 format!(
-                    "{} (of blocks from before tracing, mostly)",
-                    count(quality.untracked_frees)
+                    "{}{}",
+                    if is_partial { "at least " } else { "" },
+                    count(quality.failed_allocations)
                 ),
             ),
-            ("failed allocations", count(quality.failed_allocations)),
             (
                 "stacks",
                 format!(

@@ -1,10 +1,10 @@
 //! A small profile whose names do their worst.
 
 use crate::join::{
-    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, Stack, StackId, Totals,
+    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
+    Quality, Site, Stack, StackId, Totals,
 };
-use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, StringId, Symbols};
+use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, SizeRange, StringId, Symbols};
 
 pub(super) const EVIL: &str = "evil\x1b[2J;\"<script>alert(1)</script>\n\u{9b}31m\u{202e} 12";
 
@@ -18,6 +18,7 @@ fn totals(blocks: u64, size: u64, live: u64) -> Totals {
         live_bytes: live * size,
         peak_live_bytes: live * size + size,
         temporary_allocations: (blocks - live) / 2,
+        errors: Errors::default(),
     }
 }
 
@@ -71,6 +72,7 @@ pub(super) fn profile() -> Profile {
         info: RunInfo {
             version: "0.1.0".to_owned(),
             mode: Mode::Exact,
+            sizes: SizeRange::ALL,
             started_unix_ns: 1_700_000_000_123_456_789,
             target: "--pid 41 --pid 42".to_owned(),
             kernel: "6.18.0".to_owned(),
@@ -119,6 +121,8 @@ pub(super) fn profile() -> Profile {
             site(0, 3, totals(100, 1_000, 0)),
             site(0, 4, totals(3, 5, 1)),
         ],
+        sizes: Vec::new(),
+        rates: Vec::new(),
         totals: totals(1_313, 1_000, 130),
         quality: Quality {
             samples: 1_313,

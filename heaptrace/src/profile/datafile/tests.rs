@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::join::{
-    Allocator, Completeness, Location, LocationId, Module, ModuleId, Process, ProcessId, Quality,
-    Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
+    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };
-use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, StringId, Symbols};
+use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, SizeRange, StringId, Symbols};
 
 fn info() -> RunInfo {
     RunInfo {
         version: "0.1.0".to_owned(),
         mode: Mode::Exact,
+        sizes: SizeRange::ALL,
         started_unix_ns: 1_700_000_000_000_000_000,
         target: "--pid 42".to_owned(),
         kernel: "6.18.0".to_owned(),
@@ -29,6 +30,16 @@ fn totals(n: u64) -> Totals {
         live_bytes: 96 * n,
         peak_live_bytes: 97 * n,
         temporary_allocations: n / 2,
+        errors: Errors {
+            allocations: n,
+            allocated_bytes: n + 1,
+            frees: n + 2,
+            freed_bytes: n + 3,
+            live_allocations: n + 4,
+            live_bytes: n + 5,
+            peak_live_bytes: n + 6,
+            temporary_allocations: n + 7,
+        },
     }
 }
 
@@ -92,6 +103,12 @@ fn update(n: u32) -> Update {
                 totals: totals(u64::from(n) + 1),
             },
         )],
+        sizes: vec![n.into(), 7],
+        rates: vec![RateChange {
+            at_ns: n.into(),
+            process: (n > 0).then_some(ProcessId(0)),
+            mean_bytes: 1 << n,
+        }],
         totals: totals(u64::from(n) + 1),
         quality: Quality {
             samples: 10,

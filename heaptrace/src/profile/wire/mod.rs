@@ -3,13 +3,14 @@
 //! Stage: profile. Fields may be added under new tags; a tag never changes its meaning. Knows
 //! nothing of chunks, files and checksums.
 
+mod counters;
 mod symbols;
 mod update;
 
 use prost::Message;
 use thiserror::Error;
 
-use super::{Mode, RunInfo};
+use super::{Mode, RunInfo, SizeRange};
 
 pub(super) use symbols::SymbolsMessage;
 pub(super) use update::UpdateMessage;
@@ -31,6 +32,7 @@ pub(in crate::profile) enum WireError {
 }
 
 const MODE_EXACT: u32 = 1;
+const MODE_SAMPLED: u32 = 2;
 
 /// [`RunInfo`].
 #[derive(Clone, PartialEq, Message)]
@@ -45,6 +47,12 @@ pub(in crate::profile) struct Start {
     target: String,
     #[prost(string, tag = "5")]
     kernel: String,
+    #[prost(uint64, tag = "6")]
+    mean_bytes: u64,
+    #[prost(uint64, tag = "7")]
+    min_size: u64,
+    #[prost(uint64, optional, tag = "8")]
+    max_size: Option<u64>,
 }
 
 impl From<&RunInfo> for Start {
@@ -53,7 +61,14 @@ impl From<&RunInfo> for Start {
             version: info.version.clone(),
             mode: match info.mode {
                 Mode::Exact => MODE_EXACT,
+                Mode::Sampled { .. } => MODE_SAMPLED,
             },
+            mean_bytes: match info.mode {
+                Mode::Exact => 0,
+                Mode::Sampled { mean_bytes } => mean_bytes,
+            },
+            min_size: info.sizes.min,
+            max_size: Some(info.sizes.max).filter(|max| *max != u64::MAX),
             started_unix_ns: info.started_unix_ns,
             target: info.target.clone(),
             kernel: info.kernel.clone(),
@@ -69,12 +84,19 @@ impl TryFrom<Start> for RunInfo {
             version: start.version,
             mode: match start.mode {
                 MODE_EXACT => Mode::Exact,
+                MODE_SAMPLED => Mode::Sampled {
+                    mean_bytes: start.mean_bytes,
+                },
                 value => {
                     return Err(WireError::Unknown {
                         what: "recording mode",
                         value,
                     });
                 }
+            },
+            sizes: SizeRange {
+                min: start.min_size,
+                max: start.max_size.unwrap_or(u64::MAX),
             },
             started_unix_ns: start.started_unix_ns,
             target: start.target,

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
+use super::counters::Counters;
 use super::{Parts, WireError};
 use crate::join::{
     self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, ThreadNameId,
-    Totals,
 };
 
 /// [`join::Update`], or a part of one.
@@ -34,8 +34,22 @@ pub(in crate::profile) struct UpdateMessage {
     totals: Option<Counters>,
     #[prost(message, optional, tag = "9")]
     quality: Option<QualityMessage>,
+    #[prost(uint64, repeated, tag = "10")]
+    sizes: Vec<u64>,
+    #[prost(message, repeated, tag = "11")]
+    rates: Vec<Rate>,
     #[prost(string, repeated, tag = "20")]
     threads: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Rate {
+    #[prost(uint64, tag = "1")]
+    at_ns: u64,
+    #[prost(uint32, optional, tag = "2")]
+    process: Option<u32>,
+    #[prost(uint64, tag = "3")]
+    mean_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -68,26 +82,6 @@ struct Stack {
     locations: Vec<u32>,
     #[prost(uint32, tag = "2")]
     completeness: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Counters {
-    #[prost(uint64, tag = "1")]
-    allocations: u64,
-    #[prost(uint64, tag = "2")]
-    allocated_bytes: u64,
-    #[prost(uint64, tag = "3")]
-    frees: u64,
-    #[prost(uint64, tag = "4")]
-    freed_bytes: u64,
-    #[prost(uint64, tag = "5")]
-    live_allocations: u64,
-    #[prost(uint64, tag = "6")]
-    live_bytes: u64,
-    #[prost(uint64, tag = "7")]
-    peak_live_bytes: u64,
-    #[prost(uint64, tag = "8")]
-    temporary_allocations: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -195,6 +189,8 @@ impl UpdateMessage {
         if let Some(last) = parts.last_mut() {
             last.more = false;
             last.elapsed_ns = update.elapsed_ns;
+            last.sizes.clone_from(&update.sizes);
+            last.rates = update.rates.iter().map(Rate::from).collect();
             last.totals = Some(update.totals.into());
             last.quality = Some((&update.quality).into());
         }
@@ -220,6 +216,8 @@ impl UpdateMessage {
         update
             .sites
             .extend(self.sites.into_iter().map(Site::into_plain));
+        update.sizes = self.sizes;
+        update.rates = self.rates.into_iter().map(Into::into).collect();
         update.totals = self.totals.unwrap_or_default().into();
         update.quality = self.quality.unwrap_or_default().into();
         Ok(())
@@ -304,32 +302,22 @@ impl TryFrom<Stack> for join::Stack {
     }
 }
 
-impl From<Totals> for Counters {
-    fn from(totals: Totals) -> Self {
+impl From<&join::RateChange> for Rate {
+    fn from(change: &join::RateChange) -> Self {
         Self {
-            allocations: totals.allocations,
-            allocated_bytes: totals.allocated_bytes,
-            frees: totals.frees,
-            freed_bytes: totals.freed_bytes,
-            live_allocations: totals.live_allocations,
-            live_bytes: totals.live_bytes,
-            peak_live_bytes: totals.peak_live_bytes,
-            temporary_allocations: totals.temporary_allocations,
+            at_ns: change.at_ns,
+            process: change.process.map(|id| id.0),
+            mean_bytes: change.mean_bytes,
         }
     }
 }
 
-impl From<Counters> for Totals {
-    fn from(counters: Counters) -> Self {
+impl From<Rate> for join::RateChange {
+    fn from(rate: Rate) -> Self {
         Self {
-            allocations: counters.allocations,
-            allocated_bytes: counters.allocated_bytes,
-            frees: counters.frees,
-            freed_bytes: counters.freed_bytes,
-            live_allocations: counters.live_allocations,
-            live_bytes: counters.live_bytes,
-            peak_live_bytes: counters.peak_live_bytes,
-            temporary_allocations: counters.temporary_allocations,
+            at_ns: rate.at_ns,
+            process: rate.process.map(ProcessId),
+            mean_bytes: rate.mean_bytes,
         }
     }
 }

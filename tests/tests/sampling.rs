@@ -1,0 +1,131 @@
+//! Sampling, from the probe to the report: estimates against a fixture's own count.
+
+use anyhow::{Result, ensure};
+use heaptrace_tests::{Heaptrace, Mode, Recording, Totals, Truth, c};
+
+/// Fails unless every estimate is within so many of its stated standard errors.
+fn agrees(truth: &Truth, totals: &Totals, sigmas: u64) -> Result<()> {
+    for (what, truth, estimate, error) in [
+        (
+            "allocations",
+            truth.allocations,
+            totals.allocations,
+            totals.allocations_error,
+        ),
+        (
+            "allocated bytes",
+            truth.allocated_bytes,
+            totals.allocated_bytes,
+            totals.allocated_bytes_error,
+        ),
+        (
+            "live allocations",
+            truth.live_allocations,
+            totals.live_allocations,
+            totals.live_allocations_error,
+        ),
+        (
+            "live bytes",
+            truth.live_bytes,
+            totals.live_bytes,
+            totals.live_bytes_error,
+        ),
+    ] {
+        println!("{what}: {estimate} ± {error}, in truth {truth}");
+        ensure!(
+            estimate.abs_diff(truth) <= sigmas * error,
+            "{what}: {estimate} ± {error}, in truth {truth}"
+        );
+    }
+    Ok(())
+}
+
+fn sampled(options: &[&str]) -> Result<Recording> {
+    let recording = Heaptrace::tracing()?.record(options, &[c("sampled")?])?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    Ok(recording)
+}
+
+/// Check that estimates are within four standard errors of a fixture's own count, over all functions, with
+/// reallocs of sampled and of other blocks among them, and that the errors are small enough to say something.
+#[test]
+fn estimates_agree_with_the_truth() -> Result<()> {
+    let recording = sampled(&["--sample", "16KiB"])?;
+    let (report, truth) = (&recording.report, recording.truth("main")?);
+    assert_eq!(report.mode, Mode::Sampled { mean_bytes: 16384 });
+    agrees(truth, &report.totals, 4)?;
+    agrees(truth, &report.truth(Some(truth.pid)), 4)?;
+    let totals = &report.totals;
+    assert!(report.quality.samples < truth.allocations / 3);
+    assert!(totals.allocated_bytes_error * 20 < totals.allocated_bytes);
+    assert!(totals.allocations_error * 10 < totals.allocations);
+    Ok(())
+}
+
+/// Check that calls inside other calls are not sampled on their own: what `realloc` does by `malloc` would
+/// count twice, in most samples of this fixture.
+#[test]
+fn functions_count_once_each() -> Result<()> {
+    let recording = sampled(&["--sample", "4KiB"])?;
+    let (report, truth) = (&recording.report, recording.truth("main")?);
+    for (function, (calls, bytes)) in &truth.hooks {
+        let totals = report.within(function);
+        let off = (
+            totals.allocations.abs_diff(*calls),
+            totals.allocated_bytes.abs_diff(*bytes),
+        );
+        ensure!(
+            off.0 <= 5 * totals.allocations_error && off.1 <= 5 * totals.allocated_bytes_error,
+            "{function}: {totals:?}, in truth {calls} of {bytes} bytes"
+        );
+    }
+    Ok(())
+}
+
+/// Check that sizes are counted and not estimated: every call of the fixture, in the class of its size.
+#[test]
+fn sizes_are_exact() -> Result<()> {
+    let rare = sampled(&["--sample", "1MiB"])?;
+    let truth = rare.truth("main")?;
+    let calls: u64 = rare.report.sizes.iter().map(|class| class.calls).sum();
+    assert_eq!(calls, truth.allocations);
+    let all = sampled(&["--exact"])?;
+    assert_eq!(rare.report.sizes, all.report.sizes);
+    assert!(all.report.sizes.len() > 8);
+    for class in &all.report.sizes {
+        assert!(class.min <= class.max && class.calls > 0);
+    }
+    Ok(())
+}
+
+/// Check that a mean of 1 is exact, to the allocation and to the byte.
+#[test]
+fn a_mean_of_one_is_exact() -> Result<()> {
+    for fixture in ["hooks", "reallocs"] {
+        let recording = Heaptrace::tracing()?.record(&["--sample", "1"], &[c(fixture)?])?;
+        let truth = recording.truth("main")?;
+        assert_eq!(recording.report.mode, Mode::Exact);
+        truth.matches(&recording.report.totals)?;
+    }
+    Ok(())
+}
+
+/// Check that only blocks of the wanted sizes are counted, that frees and reallocs of others are neither theirs
+/// nor called untracked, and that such numbers are still exact.
+#[test]
+fn other_sizes_are_left_out() -> Result<()> {
+    let fixture = c("sampled")?;
+    let recording = Heaptrace::tracing()?.record(
+        &["--min-size", "100", "--max-size", "2KiB"],
+        &[fixture.path.as_os_str(), "100".as_ref(), "2048".as_ref()],
+    )?;
+    let (report, truth) = (&recording.report, recording.truth("main")?);
+    report.check_nothing_lost()?;
+    assert_eq!(report.mode, Mode::Exact);
+    assert!(truth.allocations > 1_000);
+    truth.matches(&report.totals)?;
+    truth.matches(&report.truth(Some(truth.pid)))?;
+    assert_eq!(report.quality.untracked_frees, 0);
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask accuracy`: how far samples are from the truth, written to docs/accuracy.md.
+//!
+//! It runs the tests that know both, and must not know how they do.
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use crate::{cargo, process, workspace};
+
+/// Where the table is written to, below the repository's root.
+const PAGE: &str = "docs/accuracy.md";
+
+/// Measure how far samples are from the truth.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Draw other samples than the last time.
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Run the task.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let path = workspace::root().join(PAGE);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
+    let mut command = cargo::host("test");
+    command
+        .args(["--release", "--package", "heaptrace", "--test", "accuracy"])
+        .env("HEAPTRACE_ACCURACY_TABLE", &path);
+    if args.fresh {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
+        println!("Seed: {now}");
+        command.env("HEAPTRACE_ACCURACY_SEED", now.to_string());
+    }
+    process::run(&mut command)?;
+    println!("Written to {}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
