@@ -23,7 +23,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 impl Heaptrace {
     /// Waits until a tracer that [`Heaptrace::start_record`] has started records: its file is there.
     pub fn wait_recording(&self, tracer: &mut Child) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         while !self.data().exists() {
             if !tracer.running()? || Instant::now() > deadline {
                 bail!("the tracer does not record:\n{}", tracer.stderr());

@@ -83,14 +83,18 @@ fn ended_processes_are_merged() -> Result<()> {
         named.map(|it| (it.merged.max(1), it.merged, it.totals.allocations))
     };
     assert_eq!(of_ls().map(|(stands_for, ..)| stands_for).sum::<u64>(), 600);
-    let merged: Vec<_> = of_ls().filter(|(_, merged, _)| *merged > 0).collect();
-    assert!(matches!(merged[..], [(_, 300.., _)]), "{merged:?}");
+    // One record for each control group that they are known to be of.
+    let many = || of_ls().filter(|(_, merged, _)| *merged > 0);
+    assert!((1..=4).contains(&many().count()), "{:?}", report.processes);
+    let merged: u64 = many().map(|(_, merged, _)| merged).sum();
+    assert!(merged >= 300, "{merged}");
     // Each of them does the same.
     let alone = of_ls().find(|(_, merged, _)| *merged == 0);
     let each = alone.map_or(0, |(.., allocations)| allocations);
+    let all: u64 = many().map(|(.., allocations)| allocations).sum();
     assert!(
-        each > 0 && merged[0].2 == merged[0].1 * each,
-        "{merged:?} of {each} each"
+        each > 0 && all == merged * each,
+        "{all} of {merged}, {each} each"
     );
     Ok(())
 }
