@@ -10,6 +10,7 @@ pub mod cookie;
 pub mod counters;
 pub mod limits;
 mod logarithm;
+pub mod names;
 pub mod rows;
 pub mod sampling;
 pub mod unwind;

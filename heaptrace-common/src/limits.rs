@@ -9,6 +9,12 @@ pub const COMM_BYTES: usize = 16;
 /// Mappings that a thread's state remembers.
 pub const MAPPINGS_SEEN: usize = 8;
 
+/// Control groups, and users, that a choice of processes can name.
+pub const MAX_CHOICES: u32 = 64;
+
+/// Levels of control groups above a process that are searched for one of them.
+pub const MAX_CGROUP_LEVELS: u32 = 32;
+
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 
@@ -33,6 +39,9 @@ pub const DEFAULT_SEGMENTS: u32 = 128;
 
 /// Distinct unwind rules, over all files.
 pub const MAX_RULES: u32 = 1 << 16;
+
+/// Most blocks that can be live at a time, whatever memory there is.
+pub const MAX_BLOCKS: u32 = 1 << 28;
 
 /// Default of the blocks that can be live at a time.
 pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;

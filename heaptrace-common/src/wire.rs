@@ -3,6 +3,7 @@
 //! Fixed-width integers only, padding explicit and zero, layout asserted at compile time.
 
 use crate::limits::{COMM_BYTES, MAPPINGS_SEEN, MAX_FRAMES};
+use crate::names::NamePatterns;
 use crate::unwind::Registers;
 
 /// What a ring record is; its first two bytes.
@@ -194,6 +195,8 @@ pub struct ProcessEnd {
     pub failed: u64,
     /// Frees of blocks that were not recorded.
     pub untracked: u64,
+    /// Allocations that found no place.
+    pub lost: u64,
 }
 
 /// A file that code stands in, as the kernel knows it.
@@ -312,14 +315,42 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessState {
-    /// Serial number of the record.
+    /// Serial number of the record; 0 where the process is not to be traced.
     pub process: u64,
     /// Allocator calls that failed.
     pub failed: u64,
     /// Frees of blocks that were not recorded.
     pub untracked: u64,
+    /// Allocations that found no place.
+    pub lost: u64,
     /// 1 for a vfork child: it runs in its parent's memory, under its parent's record.
     pub borrowed: u64,
+    /// The user whose process it was when that was decided.
+    pub user: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// What a choice of processes asks for; bits of the kernel program's `CHOICES`.
+pub mod choice {
+    /// A name that the patterns mean.
+    pub const NAME: u32 = 1;
+    /// A name that the other patterns don't mean.
+    pub const EXCLUDE: u32 = 2;
+    /// One of some control groups, or one below them.
+    pub const CGROUP: u32 = 4;
+    /// One of some users.
+    pub const USER: u32 = 8;
+}
+
+/// Names of the processes that are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ChosenNames {
+    /// Those to be traced.
+    pub include: NamePatterns,
+    /// Those that are not, whatever else they are.
+    pub exclude: NamePatterns,
 }
 
 /// Value of the thread map, by process and thread id: the memory that a thread owns.
@@ -459,11 +490,12 @@ const _: () = {
     assert!(size_of::<Free>() == 32);
     assert!(size_of::<StackHead>() == 56);
     assert!(size_of::<Stack>() == 56 + 8 * MAX_FRAMES);
+    assert!(size_of::<ProcessEnd>() == 48);
     assert!(size_of::<ProcessBegin>() == 56);
-    assert!(size_of::<ProcessEnd>() == 40);
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
-    assert!(size_of::<ProcessState>() == 32);
+    assert!(size_of::<ProcessState>() == 48);
+    assert!(size_of::<ChosenNames>() == 2 * (24 + 8 * 256));
     assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(size_of::<WalkState>() == 120 + MAPPINGS_SEEN * size_of::<Mapping>());
     assert!(size_of::<Countdown>() == 16);

@@ -7,6 +7,14 @@ use heaptrace_common::limits::DEFAULT_RING_BYTES;
 #[unsafe(no_mangle)]
 pub static AGENT_TGID: Global<u32> = Global::new(0);
 
+/// Process id of the agent's guardian, which is never traced either.
+#[unsafe(no_mangle)]
+pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
+
+/// What the choice of processes asks for: bits of `choice`.
+#[unsafe(no_mangle)]
+pub static CHOICES: Global<u32> = Global::new(0);
+
 /// Most frames of a stack, 1 to `MAX_FRAMES`.
 #[unsafe(no_mangle)]
 pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);

@@ -8,6 +8,7 @@
 #![feature(core_intrinsics)]
 #![expect(internal_features, reason = "fetch-and-add: see counters.rs")]
 
+mod choice;
 mod counters;
 mod globals;
 mod hooks;

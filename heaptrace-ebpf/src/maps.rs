@@ -9,13 +9,13 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     limits::{
-        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES, MAX_PROCESSES,
-        MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
+        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_CHOICES, MAX_PAGES,
+        MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
-        Block, BlockKey, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES, StackKey,
-        TableRef, ThreadState, setting,
+        Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
+        StackKey, TableRef, ThreadState, setting,
     },
 };
 
@@ -111,3 +111,15 @@ pub static LAST_WAKE: Array<u64> = Array::with_max_entries(1, 0);
 /// goes, so that a run never sees an allocator's one function without the other.
 #[map]
 pub static GATE: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Names of the processes that are chosen.
+#[map]
+pub static CHOSEN_NAMES: Array<ChosenNames> = Array::with_max_entries(1, 0);
+
+/// Ids of the control groups that are chosen.
+#[map]
+pub static CHOSEN_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(MAX_CHOICES, 0);
+
+/// Ids of the users that are chosen.
+#[map]
+pub static CHOSEN_USERS: HashMap<u32, u8> = HashMap::with_max_entries(MAX_CHOICES, 0);

@@ -15,6 +15,7 @@ use heaptrace_common::{
 };
 
 use crate::{
+    choice,
     counters::{add_one, count_and_warn, next_id},
     globals::{TASK_COMM, TASK_GROUP_LEADER, TASK_START_BOOTTIME},
     live::now,
@@ -22,12 +23,30 @@ use crate::{
     ring,
 };
 
+/// State of a process without a record.
+const NO_RECORD: ProcessState = ProcessState {
+    process: 0,
+    failed: 0,
+    untracked: 0,
+    lost: 0,
+    borrowed: 0,
+    user: 0,
+    pad: 0,
+};
+
 /// Serial number of the record of a process; begins one where there is none.
+/// `None` where the process is not to be traced.
 #[inline(always)]
 pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
     if let Some(state) = unsafe { PROCESSES.get(tgid) } {
-        return Some(state.process);
+        if state.process != 0 {
+            return Some(state.process);
+        }
+        if !choice::may_have_changed(state.user) {
+            return None;
+        }
+        let _ = PROCESSES.remove(tgid);
     }
     begin(ctx, tgid)
 }
@@ -36,11 +55,20 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
 #[inline(always)]
 pub fn known(tgid: u32) -> Option<u64> {
     // SAFETY: as in `serial`.
-    unsafe { PROCESSES.get(tgid) }.map(|state| state.process)
+    unsafe { PROCESSES.get(tgid) }
+        .map(|state| state.process)
+        .filter(|process| *process != 0)
 }
 
 #[inline(never)]
 fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
+    let user = choice::user();
+    if !choice::is_wanted(tgid) {
+        let unwanted = ProcessState { user, ..NO_RECORD };
+        // Where there is no place for it, it is asked again with each call, and costs more.
+        let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
+        return None;
+    }
     let process = next_id();
     // The record reaches the ring before anything refers to it.
     let Some(mut event) = EVENTS.reserve::<ProcessBegin>(0) else {
@@ -61,9 +89,8 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     });
     let state = ProcessState {
         process,
-        failed: 0,
-        untracked: 0,
-        borrowed: 0,
+        user,
+        ..NO_RECORD
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
         Ok(()) => {
@@ -132,6 +159,15 @@ pub fn untracked(tgid: u32) {
     }
 }
 
+/// Counts an allocation that found no place.
+#[inline(always)]
+pub fn lost(tgid: u32) {
+    if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
+        // SAFETY: as in `failed`.
+        unsafe { add_one(&raw mut (*state).lost) };
+    }
+}
+
 /// Lets a vfork child run under its parent's record, in whose memory it runs.
 #[inline(always)]
 pub fn borrow(parent: u32, child: u32) {
@@ -141,6 +177,7 @@ pub fn borrow(parent: u32, child: u32) {
             borrowed: 1,
             failed: 0,
             untracked: 0,
+            lost: 0,
             ..*state
         };
         // A full map makes the child a process of its own: its frees of the parent's blocks
@@ -157,7 +194,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         return;
     };
     // Two last threads can come here at once: who removes the entry reports the end.
-    if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 {
+    if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 || state.process == 0 {
         return;
     }
     let record = ProcessEnd {
@@ -168,6 +205,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         process: state.process,
         failed: state.failed,
         untracked: state.untracked,
+        lost: state.lost,
     };
     if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
         event.write(record);

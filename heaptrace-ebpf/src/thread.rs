@@ -198,6 +198,7 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
             Counter::ThreadMapFull,
             "the thread map is full: {} calls lost"
         );
+        process::lost(caller.tgid());
         return None;
     };
     state.process = process;

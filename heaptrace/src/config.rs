@@ -38,6 +38,19 @@ impl Target {
     }
 }
 
+/// Which of all processes are traced; where nothing is named, all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Patterns of names, one of which must fit.
+    pub names: Vec<String>,
+    /// Patterns of names, none of which may fit.
+    pub excluded: Vec<String>,
+    /// Control groups, in or below one of which a process must be.
+    pub cgroups: Vec<PathBuf>,
+    /// Ids of users, one of whom must be its real one.
+    pub users: Vec<u32>,
+}
+
 /// A file that the user says is an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAllocator {
@@ -107,6 +120,8 @@ impl Sampling {
 pub struct RunConfig {
     /// Whom to trace.
     pub target: Target,
+    /// Which of all processes, where all are the target.
+    pub choice: Choice,
     /// Whether the children of the targets are traced, too.
     pub children: bool,
     /// Whether sites of threads of different names are kept apart.
@@ -117,10 +132,13 @@ pub struct RunConfig {
     pub interval: Duration,
     /// Most frames of a stack.
     pub max_stack_depth: u32,
-    /// Most blocks that can be live at a time.
-    pub max_live: u32,
-    /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
-    pub ring_size: u32,
+    /// Bytes that the kernel's maps, and what the agent keeps beside them, may take.
+    pub max_memory: u64,
+    /// Most blocks that can be live at a time, where that is not to follow from the memory.
+    pub max_live: Option<u32>,
+    /// Bytes of the ring between the kernel and the agent, where they are not to follow from the
+    /// memory and the CPUs; a power of two, at least a page.
+    pub ring_size: Option<u32>,
     /// What unwind tables may take.
     pub tables: TableConfig,
     /// Files that discovery is told are allocators.
@@ -138,16 +156,16 @@ impl RunConfig {
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
     /// Most frames that a stack can have.
     pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
+    /// Bytes of memory, unless the user says otherwise.
+    pub const DEFAULT_MEMORY: u64 = 1 << 30;
+    /// With less memory than this, too little could be recorded to be of use.
+    pub const MIN_MEMORY: u64 = 16 << 20;
     /// Mean bytes between samples of processes that already run, unless the user says otherwise.
     pub const DEFAULT_MEAN: u64 = 512 << 10;
     /// The largest mean.
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
     /// Most samples a second of the whole machine, unless the user says otherwise.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
-    /// Most live blocks, unless the user says otherwise.
-    pub const DEFAULT_MAX_LIVE: u32 = limits::DEFAULT_MAX_LIVE;
-    /// Bytes of the ring, unless the user says otherwise.
-    pub const DEFAULT_RING_SIZE: u32 = limits::DEFAULT_RING_BYTES;
     /// Bytes of rows of unwind tables, unless the user says otherwise.
     pub const DEFAULT_TABLE_MEMORY: u64 =
         limits::DEFAULT_SEGMENTS as u64 * limits::SEGMENT_SLOTS as u64 * 8;

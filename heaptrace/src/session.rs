@@ -18,9 +18,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
-use crate::join::{Joiner, OpenFiles, RateChange, Update};
+use crate::join::{Joiner, OpenFiles, RateChange, Room, Update};
 use crate::probes::attach::Probes;
 use crate::probes::capabilities;
+use crate::probes::choice::Chosen;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
 use crate::probes::machine;
@@ -67,6 +68,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
+    let chosen = Chosen::new(&config.choice)?;
     sys::raise_open_files();
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
@@ -76,12 +78,13 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
         .enable_all()
         .build()
         .context("can't start the event loop")?;
-    runtime.block_on(trace(config, observer, tracefs, &guardian, held))
+    runtime.block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
 }
 
 async fn trace(
     config: &RunConfig,
     observer: &mut dyn Observer,
+    chosen: &Chosen,
     tracefs: Tracefs,
     guardian: &Guardian,
     held: Option<Held>,
@@ -89,11 +92,14 @@ async fn trace(
     // Before anything is attached: Ctrl-C must never leave a target half probed.
     let mut stopper = Stopper::new(config.duration)?;
     let mut asked = signal(SignalKind::user_defined1()).context("can't listen for signals")?;
-    let mut program = Program::load(config)?;
+    let mut program = Program::load(config, chosen, guardian.pid)?;
     if config.verbose {
         drain::log(&mut program)?;
     }
-    let mut joiner = Joiner::new(targets::follows_all(&config.target));
+    let mut joiner = Joiner::new(
+        targets::follows_all(&config.target),
+        Room::within(config.max_memory),
+    );
     if config.threads {
         joiner.tell_threads_apart();
     }

@@ -2,7 +2,7 @@
 //!
 //! No stage of the flow; imports none.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -313,6 +313,26 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     }
     // SAFETY: a descriptor that the kernel has just given to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// Id of a user of this machine, by name.
+pub fn user_id(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 1 << 16];
+    // SAFETY: the struct is integers and pointers, for which zero is no value yet.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the buffer is as long as said, and outlives what the entry points to.
+    let result = unsafe {
+        libc::getpwnam_r(
+            name.as_ptr(),
+            &raw mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    (result == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 #[cfg(test)]

@@ -21,6 +21,18 @@ const WINDOW: u64 = 64;
 const SETTLE: Duration = Duration::from_millis(300);
 
 impl Heaptrace {
+    /// Waits until a tracer that [`Heaptrace::start_record`] has started records: its file is there.
+    pub fn wait_recording(&self, tracer: &mut Child) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(180);
+        while !self.data().exists() {
+            if !tracer.running()? || Instant::now() > deadline {
+                bail!("the tracer does not record:\n{}", tracer.stderr());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     /// Waits until a tracer that [`Heaptrace::start_record`] has started traces a process.
     pub fn wait_attached(&self, tracer: &mut Child, pid: u32) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -9,6 +9,7 @@ mod attach;
 mod child;
 mod fixture;
 mod gdb;
+mod kernel;
 mod maps;
 mod paths;
 mod record;
@@ -25,6 +26,7 @@ pub use fixture::{
     cpp_linked, cpp_optimized, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
+pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
 pub use paths::{heaptrace, target, workspace};
 pub use record::{Heaptrace, Recording};

@@ -130,6 +130,8 @@ pub struct Process {
     pub command: String,
     pub cgroup: String,
     pub ended: bool,
+    pub lost: u64,
+    pub merged: u64,
     pub totals: Totals,
     pub allocators: Vec<Allocator>,
 }

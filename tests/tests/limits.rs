@@ -46,6 +46,8 @@ fn too_many_live_blocks_are_counted() -> Result<()> {
     let lost = recording.report.lost();
     assert!(lost > 0, "all blocks found room: {seen:?}");
     assert_eq!(seen.allocations + lost, truth.allocations);
+    let process = recording.report.process(truth.pid)?;
+    assert_eq!(process.lost, lost, "not counted with the process");
     assert!(seen.live_allocations < truth.live_allocations);
     Ok(())
 }
@@ -63,5 +65,36 @@ fn a_limit_of_frames_cuts_stacks() -> Result<()> {
         let frames = site.stack.iter().filter(|frame| !frame.inlined).count();
         assert!(frames <= 8, "{frames} frames");
     }
+    Ok(())
+}
+
+/// Check that of many short programs the first ones are added up by their name, with nothing missing from
+/// any sum, where the memory is small.
+#[test]
+fn ended_processes_are_merged() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let script = "for i in $(seq 600); do /bin/ls /dev/null; done";
+    let recording = here.record(&["--max-memory", "16MiB"], &["sh", "-c", script])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let of_ls = || {
+        let named = report.processes.iter().filter(|it| it.command == "ls");
+        named.map(|it| (it.merged.max(1), it.merged, it.totals.allocations))
+    };
+    assert_eq!(of_ls().map(|(stands_for, ..)| stands_for).sum::<u64>(), 600);
+    // One record for each control group that they are known to be of.
+    let many = || of_ls().filter(|(_, merged, _)| *merged > 0);
+    assert!((1..=4).contains(&many().count()), "{:?}", report.processes);
+    let merged: u64 = many().map(|(_, merged, _)| merged).sum();
+    assert!(merged >= 300, "{merged}");
+    // Each of them does the same.
+    let alone = of_ls().find(|(_, merged, _)| *merged == 0);
+    let each = alone.map_or(0, |(.., allocations)| allocations);
+    let all: u64 = many().map(|(.., allocations)| allocations).sum();
+    assert!(
+        each > 0 && all == merged * each,
+        "{all} of {merged}, {each} each"
+    );
     Ok(())
 }

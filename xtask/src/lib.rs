@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod placements;
 pub mod process;
 pub mod run;
+pub mod soak;
 pub mod test;
 pub mod test_result;
 pub mod toolchain;

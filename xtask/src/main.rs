@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, bench, build_ebpf, check, fuzz, placements, run, test, vm};
+use xtask::{accuracy, bench, build_ebpf, check, fuzz, placements, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -29,6 +29,8 @@ enum Task {
     Accuracy(accuracy::Args),
     /// Measure what tracing costs, and write docs/benchmarks.md.
     Bench(bench::Args),
+    /// Watch what heaptrace takes while it traces everything for a long time.
+    Soak(soak::Args),
     /// Measure what probes cost where they stand, and write docs/placement.md.
     Placements(placements::Args),
     /// Look for files that harm the builder of unwind tables.
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Task::BuildEbpf(args) => build_ebpf::run(&args),
         Task::Accuracy(args) => accuracy::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Soak(args) => soak::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Vm(args) => vm::run(&args),

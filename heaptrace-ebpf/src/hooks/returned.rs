@@ -146,6 +146,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         .and_then(|stack| EVENTS.reserve::<Alloc>(0).map(|event| (stack, event)));
     let Some((stack, mut event)) = event else {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
+        process::lost(caller.tgid());
         if let Some(stale) = stale {
             live::mark(stale);
         }
@@ -169,6 +170,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
             Counter::LiveMapFull,
             "the live map is full: {} allocations lost"
         );
+        process::lost(caller.tgid());
         if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
             live::park(ctx, process, state.taken);
         }

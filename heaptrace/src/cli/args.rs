@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
-use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
+use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
 use crate::output::{Filter, Label, Metric};
 use crate::unwind;
 
@@ -24,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo heaptrace --pid 1234                       watch a running process
   sudo heaptrace --all                            watch the whole machine
+  sudo heaptrace --all --comm 'php-fpm*'          watch every process of that name
   sudo heaptrace -- ./server --port 80            start a command, watch it from the start
   sudo heaptrace record -- ./server --port 80     record it, then look at the record:
   heaptrace report                                  as text (--format json for programs)
@@ -262,6 +263,8 @@ struct Run {
     #[arg(last = true, value_name = "COMMAND", help_heading = "Target",
           conflicts_with_all = ["pid", "all"])]
     command: Vec<OsString>,
+    #[command(flatten)]
+    choice: Chosen,
     /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     duration: Option<Duration>,
@@ -300,14 +303,19 @@ struct Run {
     #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
     max_stack_depth: u32,
-    /// Most blocks that can be live at a time; what is beyond is counted as lost
-    #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::DEFAULT_MAX_LIVE,
+    /// Most memory for the kernel's maps and what goes with them, unwind tables apart; what finds no place is
+    /// counted as lost
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "1GiB",
+          value_parser = values::memory)]
+    max_memory: u64,
+    /// Most blocks that can be live at a time [default: what half of that memory holds]
+    #[arg(long, value_name = "N", help_heading = "Run options",
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
-    max_live: u32,
-    /// Memory between the kernel and heaptrace, rounded up to a power of two
-    #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "32MiB",
-          value_parser = values::ring_size)]
-    ring_size: u32,
+    max_live: Option<u32>,
+    /// Memory between the kernel and heaptrace, rounded up to a power of two [default: 16MiB for each
+    /// CPU, up to a sixteenth of that memory]
+    #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::ring_size)]
+    ring_size: Option<u32>,
     /// Memory of the kernel for unwind tables, taken by 2 MiB as they are needed; when it is full, those that
     /// were not used for longest go
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "256MiB",
@@ -324,6 +332,24 @@ struct Run {
     /// Keep no unwind tables between runs
     #[arg(long, help_heading = "Run options")]
     no_table_cache: bool,
+}
+
+/// What narrows `--all`, in the kernel: what is not wanted is not recorded, and costs little.
+#[derive(Debug, Args)]
+struct Chosen {
+    /// Only processes with such a name, e.g. nginx or 'php-fpm*' (as `ps -o comm` shows it); may be
+    /// given several times, as may the others
+    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
+    comm: Vec<String>,
+    /// No processes with such a name
+    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
+    exclude: Vec<String>,
+    /// Only processes in this control group or below, e.g. /system.slice/nginx.service
+    #[arg(long, value_name = "PATH", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"])]
+    cgroup: Vec<PathBuf>,
+    /// Only this user's processes, by name or number
+    #[arg(long, value_name = "NAME", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
+    user: Vec<u32>,
 }
 
 impl Cli {
@@ -433,12 +459,19 @@ impl Run {
         };
         Some(RunConfig {
             target,
+            choice: Choice {
+                names: self.choice.comm,
+                excluded: self.choice.exclude,
+                cgroups: self.choice.cgroup,
+                users: self.choice.user,
+            },
             sampling,
             children: !self.no_children,
             threads: self.threads,
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,
+            max_memory: self.max_memory,
             max_live: self.max_live,
             ring_size: self.ring_size,
             tables: TableConfig {

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Action, Color, Format, Input};
-    use crate::config::{Probes, RunConfig, Sampling, TableConfig, Target};
+    use crate::config::{Choice, Probes, RunConfig, Sampling, TableConfig, Target};
     use crate::output::{Label, Metric};
     use crate::unwind;
 
@@ -145,18 +145,20 @@ mod tests {
             run("heaptrace --all"),
             RunConfig {
                 target: Target::All,
+                choice: Choice::default(),
                 children: true,
                 threads: false,
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
-                max_live: RunConfig::DEFAULT_MAX_LIVE,
+                max_memory: RunConfig::DEFAULT_MEMORY,
+                max_live: None,
                 sampling: Sampling {
                     mean: RunConfig::DEFAULT_MEAN,
                     max_per_second: Some(RunConfig::DEFAULT_MAX_SAMPLES),
                     ..Sampling::EXACT
                 },
-                ring_size: RunConfig::DEFAULT_RING_SIZE,
+                ring_size: None,
                 tables: TableConfig {
                     max_bytes: RunConfig::DEFAULT_TABLE_MEMORY,
                     cache: unwind::default_folder(),
@@ -189,19 +191,47 @@ mod tests {
         }
     }
 
+    /// Check that what narrows `--all` arrives, each option any number of times, and that it goes with no other target.
+    #[test]
+    fn choices() {
+        let config = run(
+            "heaptrace --all --comm a* --comm b --exclude ab --cgroup /x.slice \
+                          --user root --user 65534",
+        );
+        assert_eq!(
+            config.choice,
+            Choice {
+                names: vec!["a*".to_owned(), "b".to_owned()],
+                excluded: vec!["ab".to_owned()],
+                cgroups: vec!["/x.slice".into()],
+                users: vec![0, 65534],
+            }
+        );
+        for option in ["--comm a", "--exclude a", "--cgroup a", "--user 0"] {
+            let name = &option[..option.len() - 2];
+            for message in [
+                complaint(&format!("heaptrace --pid 3 {option}")),
+                complaint(&format!("heaptrace record {option} -- ls")),
+            ] {
+                assert!(message.contains("cannot be used with") && message.contains(name));
+            }
+        }
+    }
+
     /// Check that options arrive in the configuration.
     #[test]
     fn run_options() {
         let config = run(
             "heaptrace record --exact --threads --duration 1h30m --interval 500ms --max-stack-depth 16 \
-                          --max-live 1000 --ring-size 512K --max-table-memory 8M --table-cache /a/b \
-                          --probes empty -v --all",
+                          --max-live 1000 --ring-size 512K --max-memory 64MiB --max-table-memory 8M \
+                          --table-cache /a/b --probes empty -v --all",
         );
         assert_eq!(config.duration, Some(Duration::from_secs(5400)));
         assert_eq!(config.sampling, Sampling::EXACT);
         assert_eq!(config.interval, Duration::from_millis(500));
-        assert_eq!((config.max_stack_depth, config.max_live), (16, 1000));
-        assert_eq!(config.ring_size, 512 << 10);
+        assert_eq!((config.max_stack_depth, config.max_live), (16, Some(1000)));
+        assert_eq!(config.ring_size, Some(512 << 10));
+        assert_eq!(config.max_memory, 64 << 20);
         let tables = TableConfig {
             max_bytes: 8 << 20,
             cache: Some(PathBuf::from("/a/b")),
@@ -372,6 +402,10 @@ mod tests {
             ),
             ("heaptrace --all --ring-size 3", "--ring-size"),
             ("heaptrace --all --max-live 0", "--max-live"),
+            ("heaptrace --all --max-memory 1MiB", "--max-memory"),
+            ("heaptrace --all --comm sixteen-letters!", "--comm"),
+            ("heaptrace --all --exclude [a", "--exclude"),
+            ("heaptrace --all --user no-such-user", "--user"),
             ("heaptrace report --top 0", "--top"),
             ("heaptrace report --metric bytes", "--metric"),
             ("heaptrace report --format xml", "--format"),
@@ -399,7 +433,7 @@ mod tests {
     /// Check that what does not exist yet is not offered.
     #[test]
     fn only_what_works_is_offered() {
-        for option in ["--cgroup", "--comm", "--probes"] {
+        for option in ["--probes"] {
             let mut command = Cli::command();
             assert!(!command.render_long_help().to_string().contains(option));
         }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use heaptrace_common::names::{NamePatterns, PatternError};
+
 use crate::config::{NamedAllocator, RunConfig};
 
 /// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
@@ -92,6 +94,18 @@ pub(super) fn table_memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Reads the memory that a run may take.
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < RunConfig::MIN_MEMORY {
+        return Err(format!(
+            "it must be {}MiB at least",
+            RunConfig::MIN_MEMORY >> 20
+        ));
+    }
+    Ok(bytes)
+}
+
 /// Reads the mean bytes between samples.
 pub(super) fn mean(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
@@ -99,6 +113,28 @@ pub(super) fn mean(text: &str) -> Result<u64, String> {
         return Err("it must be between 1 and 1024GiB".to_owned());
     }
     Ok(bytes)
+}
+
+/// Reads a pattern of process names.
+pub(super) fn glob(text: &str) -> Result<String, String> {
+    let mut alone = NamePatterns::NONE;
+    let problem = match alone.add(text.as_bytes()) {
+        Ok(()) => return Ok(text.to_owned()),
+        Err(PatternError::TooLong) => {
+            "the kernel keeps 15 bytes of a name; end it with * before that"
+        }
+        Err(PatternError::TooMany) => "it is too long",
+        Err(PatternError::Unfinished) => "a [ needs its ], and \\ something behind it",
+    };
+    Err(problem.to_owned())
+}
+
+/// Reads a user: a name that this machine knows, or a number.
+pub(super) fn user(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    crate::sys::user_id(text).ok_or_else(|| "there is no user of that name".to_owned())
 }
 
 /// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
@@ -176,6 +212,14 @@ mod tests {
             let error = duration(text).unwrap_err();
             assert!(error.contains(reason), "{text:?}: {error}");
         }
+    }
+
+    /// Check that users are found by name and number.
+    #[test]
+    fn users() {
+        assert_eq!(user("root"), Ok(0));
+        assert_eq!(user("1234"), Ok(1234));
+        assert!(user("no such user").unwrap_err().contains("no user"));
     }
 
     /// Check sizes, and that a ring becomes a power of two that is not smaller.

@@ -127,6 +127,13 @@ impl Sums {
         }
     }
 
+    /// Adds the sums of another one.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.allocated += other.allocated;
+        self.live += other.live;
+        self.temporary += other.temporary;
+    }
+
     /// What is live.
     pub(super) fn live(&self) -> &Estimate {
         &self.live

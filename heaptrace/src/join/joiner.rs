@@ -7,13 +7,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, StackKey, end, flag, walk,
+    Alloc, BlockKey, ProcessBegin, ProcessEnd, ProcessState, StackHead, StackKey, end, flag, walk,
 };
 
 use super::addresses::Addresses;
 use super::cgroups::Cgroups;
 use super::command_line;
 use super::estimate::{Estimate, Sums};
+use super::fold::{Ended, Room};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
@@ -29,19 +30,20 @@ use crate::events::sideband::SideEvent;
 /// Joins the events of a run.
 #[derive(Debug)]
 pub struct Joiner {
+    pub(super) ended: Ended,
     addresses: Addresses,
     stacks: Interner<Stack>,
     /// Stacks by the ids of the kernel program, and how their walk ended.
     sent_stacks: HashMap<u64, (StackId, u32)>,
-    processes: Processes,
+    pub(super) processes: Processes,
     cgroups: Cgroups,
     /// Where threads of different names are kept apart.
     threads: Option<Threads>,
-    sites: Vec<SiteState>,
+    pub(super) sites: Vec<SiteState>,
     changed_sites: Vec<SiteId>,
     /// Samples whose stack is broken off, per reason.
     broken: HashMap<&'static str, u64>,
-    peak: Peak,
+    pub(super) peak: Peak,
     sums: Sums,
     quality: Quality,
     /// How often sizes of each class were asked for.
@@ -58,16 +60,17 @@ pub struct Joiner {
 const MAX_RATE_CHANGES: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
-struct SiteState {
-    site: Site,
-    sums: Sums,
+pub(super) struct SiteState {
+    pub(super) site: Site,
+    pub(super) sums: Sums,
     is_changed: bool,
 }
 
 impl Joiner {
     /// Nothing joined yet.
-    pub fn new(follows_all: bool) -> Self {
+    pub fn new(follows_all: bool, room: Room) -> Self {
         Self {
+            ended: Ended::new(room),
             addresses: Addresses::new(follows_all),
             stacks: Interner::new(),
             sent_stacks: HashMap::new(),
@@ -244,10 +247,17 @@ impl Joiner {
         }
         if let Some(state) = self.sites.get_mut(site.0 as usize) {
             change(&mut state.sums);
-            if !state.is_changed {
-                state.is_changed = true;
-                self.changed_sites.push(site);
-            }
+        }
+        self.changed(site);
+    }
+
+    /// Notes that a site has to be told.
+    pub(super) fn changed(&mut self, site: SiteId) {
+        if let Some(state) = self.sites.get_mut(site.0 as usize)
+            && !state.is_changed
+        {
+            state.is_changed = true;
+            self.changed_sites.push(site);
         }
     }
 
@@ -270,22 +280,31 @@ impl Joiner {
         stack: StackId,
         thread: Option<ThreadNameId>,
     ) -> Option<SiteId> {
-        let next = SiteId(self.sites.len() as u32);
         let entry = self.processes.change(process)?;
-        let site = *entry.sites.entry((stack, thread)).or_insert(next);
-        if site == next {
-            self.sites.push(SiteState {
-                site: Site {
-                    process,
-                    stack,
-                    thread,
-                    totals: Totals::default(),
-                },
+        if let Some(site) = entry.sites.get(&(stack, thread)) {
+            return Some(*site);
+        }
+        let next = SiteId(self.sites.len() as u32);
+        let id = self.ended.vacant_sites.pop().unwrap_or(next);
+        entry.sites.insert((stack, thread), id);
+        let site = Site {
+            process,
+            stack,
+            thread,
+            totals: Totals::default(),
+        };
+        match self.sites.get_mut(id.0 as usize) {
+            Some(state) => {
+                state.site = site;
+                state.sums = Sums::default();
+            }
+            None => self.sites.push(SiteState {
+                site,
                 sums: Sums::default(),
                 is_changed: false,
-            });
+            }),
         }
-        Some(site)
+        Some(id)
     }
 
     fn stack(&mut self, head: &StackHead, frames: &[u64]) {
@@ -350,6 +369,7 @@ impl Joiner {
         entry.record.ended = true;
         entry.record.failed_allocations = event.failed;
         entry.record.untracked_frees = event.untracked;
+        entry.record.lost = event.lost;
         self.orphans.extend(entry.block_keys());
         entry.blocks = HashMap::new();
         for (key, id) in std::mem::take(&mut entry.stacks) {
@@ -368,15 +388,17 @@ impl Joiner {
         if event.reason == end::EXIT {
             self.addresses.forget(pid, event.time);
         }
+        self.keep_ended(id);
     }
 
     /// Takes in counters that the kernel program keeps of a process that goes on.
-    pub fn set_process_counters(&mut self, serial: u64, failed: u64, untracked: u64) {
-        if let Some(id) = self.processes.id(serial)
+    pub fn set_process_counters(&mut self, state: &ProcessState) {
+        if let Some(id) = self.processes.id(state.process)
             && let Some(entry) = self.processes.change(id)
         {
-            entry.record.failed_allocations = failed;
-            entry.record.untracked_frees = untracked;
+            entry.record.failed_allocations = state.failed;
+            entry.record.untracked_frees = state.untracked;
+            entry.record.lost = state.lost;
         }
     }
 

@@ -4,6 +4,7 @@ mod addresses;
 mod cgroups;
 mod command_line;
 mod estimate;
+mod fold;
 mod interner;
 mod joiner;
 mod modules;
@@ -15,6 +16,7 @@ mod tests;
 mod threads;
 mod update;
 
+pub use fold::Room;
 pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use processes::Sampled;

@@ -74,6 +74,20 @@ impl Peak {
         self.shrink(site, bytes);
     }
 
+    /// A site takes another one's bytes over.
+    pub(super) fn merge(&mut self, from: u32, to: u32) {
+        let Some(level) = self.levels.get_mut(from as usize) else {
+            return;
+        };
+        let (now, at_peak) = (level.now, std::mem::take(&mut level.at_peak));
+        self.set(from, |now| *now = Estimate::default());
+        self.set(to, |other| *other += now);
+        if let Some(level) = self.levels.get_mut(to as usize) {
+            level.at_peak += at_peak;
+        }
+        self.moved.extend([from, to]);
+    }
+
     fn set(&mut self, site: u32, change: impl FnOnce(&mut Estimate)) {
         let index = site as usize;
         if index >= self.levels.len() {

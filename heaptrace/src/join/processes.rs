@@ -69,15 +69,28 @@ pub(super) struct Processes {
     /// Records that go on, by pid.
     running: HashMap<u32, ProcessId>,
     changed: Vec<ProcessId>,
+    /// Places in the table that nobody has.
+    vacant: Vec<ProcessId>,
     /// Those with samples that are not counted yet, or that have ended.
     sampled: Vec<ProcessId>,
 }
 
 impl Processes {
     pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) -> ProcessId {
-        let id = ProcessId(self.entries.len() as u32);
-        self.entries.push(Entry {
-            serial: event.process,
+        let id = self.add(event.process, record);
+        self.by_serial.insert(event.process, id);
+        self.running.insert(event.tgid, id);
+        id
+    }
+
+    /// A record that stands for many processes.
+    pub(super) fn add_merged(&mut self, record: Process) -> ProcessId {
+        self.add(0, record)
+    }
+
+    fn add(&mut self, serial: u64, record: Process) -> ProcessId {
+        let entry = Entry {
+            serial,
             record,
             sums: Sums::default(),
             peak: Estimate::default(),
@@ -87,11 +100,37 @@ impl Processes {
             is_changed: true,
             samples: 0,
             was_counted: false,
-        });
-        self.by_serial.insert(event.process, id);
-        self.running.insert(event.tgid, id);
+        };
+        let next = ProcessId(self.entries.len() as u32);
+        let id = self.vacant.pop().unwrap_or(next);
+        match self.entries.get_mut(id.0 as usize) {
+            Some(place) => *place = entry,
+            None => self.entries.push(entry),
+        }
         self.changed.push(id);
         id
+    }
+
+    /// Takes a record out. Its place is given to another one.
+    pub(super) fn vacate(&mut self, id: ProcessId) -> Option<Entry> {
+        let place = self.entries.get_mut(id.0 as usize)?;
+        let vacant = Entry {
+            serial: 0,
+            record: Process::vacant(),
+            blocks: HashMap::new(),
+            stacks: Vec::new(),
+            sites: HashMap::new(),
+            is_changed: true,
+            sums: Sums::default(),
+            peak: Estimate::default(),
+            samples: 0,
+            was_counted: false,
+        };
+        let entry = std::mem::replace(place, vacant);
+        self.by_serial.remove(&entry.serial);
+        self.vacant.push(id);
+        self.changed.push(id);
+        Some(entry)
     }
 
     /// A sample came.
@@ -158,6 +197,7 @@ impl Processes {
     pub(super) fn take_changed(&mut self) -> Vec<(ProcessId, Process)> {
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();
+        changed.dedup();
         changed
             .into_iter()
             .filter_map(|id| {

@@ -5,7 +5,8 @@
 //! again. This file knows nothing of how addresses get names, nor of any file format.
 //!
 //! Tables (modules, locations, stacks) are append-only: an id is an index and never changes its
-//! meaning. Processes and sites are written whole whenever they changed, last one wins, so that a
+//! meaning. Processes and sites are written whole whenever they changed, last one wins (also where
+//! another one has taken the place of one that was merged with others), so that a
 //! stream of updates cut off anywhere is still a true picture of an earlier moment.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,8 +167,27 @@ pub struct Process {
     pub untracked_frees: u64,
     /// Calls of allocator functions that failed.
     pub failed_allocations: u64,
+    /// Allocations of its that found no place in the kernel's maps or the ring.
+    pub lost: u64,
+    /// How many ended processes of its name the record stands for; 0 where it is one process's.
+    pub merged: u64,
     /// What was hooked in it.
     pub allocators: Vec<Allocator>,
+}
+
+impl Process {
+    /// A place in the table that no process has.
+    pub(super) fn vacant() -> Self {
+        Self {
+            ended: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is such a place.
+    pub fn is_vacant(&self) -> bool {
+        self.ended && self.pid == 0 && self.merged == 0
+    }
 }
 
 /// Everything that one stack in one process allocated; in the threads of one name, where these are

@@ -244,5 +244,9 @@ pub(super) fn file_name(path: &str) -> &str {
 
 /// A process as people name it: `server (42)`. Safe to print.
 pub(super) fn process_label(process: &Process) -> String {
-    format!("{} ({})", text::escape(&process.command), process.pid)
+    let command = text::escape(&process.command);
+    match process.merged {
+        0 => format!("{command} ({})", process.pid),
+        many => format!("{command} ({} ended)", text::count(many)),
+    }
 }

@@ -163,6 +163,8 @@ struct Process<'a> {
     start_time_ns: u64,
     untracked_frees: Option<u64>,
     failed_allocations: u64,
+    lost: u64,
+    merged: u64,
     command_line: &'a str,
     container: Option<Container>,
     pod: Option<String>,
@@ -310,6 +312,8 @@ impl<'a> Process<'a> {
             start_time_ns: process.start_time_ns,
             untracked_frees: (!info.is_partial()).then_some(process.untracked_frees),
             failed_allocations: process.failed_allocations,
+            lost: process.lost,
+            merged: process.merged,
             command_line: &process.command_line,
             container: place.container.map(|it| Container {
                 runtime: it.runtime,

@@ -108,7 +108,10 @@ impl Label {
     pub(super) fn of_process(self, process: &Process) -> Option<String> {
         let name = match self {
             Self::Process => process.command.clone(),
-            Self::Pid => format!("{} ({})", process.command, process.pid),
+            Self::Pid => match process.merged {
+                0 => format!("{} ({})", process.command, process.pid),
+                many => format!("{} ({many} ended)", process.command),
+            },
             Self::Cgroup => process.cgroup.clone(),
             Self::Container => {
                 let container = Place::of(&process.cgroup).container?;

@@ -14,11 +14,13 @@ use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::limits::SEGMENT_SLOTS;
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{
-    Block, BlockKey, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES, StackKey,
-    TableRef, setting,
+    Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
+    StackKey, TableRef, setting,
 };
 
 use super::btf::{Btf, BtfError};
+use super::choice::Chosen;
+use super::sizes::Sizes;
 use crate::config::RunConfig;
 use crate::sys;
 
@@ -47,6 +49,7 @@ wire_pod!(
     PodTableRef(TableRef),
     PodBlockKey(BlockKey),
     PodBlock(Block),
+    PodChosenNames(ChosenNames),
     PodCountdown(Countdown),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState),
@@ -78,7 +81,7 @@ pub struct Program {
 
 impl Program {
     /// Loads the object into the kernel and attaches what follows processes; probes come later.
-    pub fn load(config: &RunConfig) -> Result<Self> {
+    pub fn load(config: &RunConfig, chosen: &Chosen, guardian: u32) -> Result<Self> {
         let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
             .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
         let btf = Btf::parse(&kernel)?;
@@ -86,6 +89,8 @@ impl Program {
         let changed = change_time(&btf)?;
         let constants = [
             ("AGENT_TGID", std::process::id()),
+            ("GUARDIAN_TGID", guardian),
+            ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("PARTIAL", u32::from(config.sampling.is_partial())),
             ("TASK_TGID", offset("task_struct", "tgid")?),
@@ -117,7 +122,8 @@ impl Program {
         } else {
             0
         };
-        let crowded_bytes = config.ring_size / 8;
+        let sizes = Sizes::new(config, aya::util::nr_cpus().map_or(1, |cpus| cpus as u64));
+        let crowded_bytes = sizes.ring / 8;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
@@ -128,8 +134,12 @@ impl Program {
             .override_global("MAX_SIZE", &config.sampling.max_size, true)
             .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
-            .map_max_entries("EVENTS", config.ring_size)
-            .map_max_entries("LIVE", config.max_live)
+            .map_max_entries("EVENTS", sizes.ring)
+            .map_max_entries("LIVE", sizes.live)
+            .map_max_entries("THREADS", sizes.threads)
+            .map_max_entries("PROCESSES", sizes.processes)
+            .map_max_entries("ENDED", sizes.processes)
+            .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
         let mut ebpf = loader.load(OBJECT).context(
@@ -146,8 +156,27 @@ impl Program {
                 .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
         }
         let mut program = Self { ebpf };
+        program.choose(chosen)?;
         program.begin_sampling(config.sampling.mean)?;
         Ok(program)
+    }
+
+    /// Says which processes are to be traced.
+    fn choose(&mut self, chosen: &Chosen) -> Result<()> {
+        Array::<_, PodChosenNames>::try_from(self.map_mut("CHOSEN_NAMES")?)?.set(
+            0,
+            PodChosenNames(*chosen.names),
+            0,
+        )?;
+        let mut cgroups = HashMap::<_, u64, u8>::try_from(self.map_mut("CHOSEN_CGROUPS")?)?;
+        for cgroup in &chosen.cgroups {
+            cgroups.insert(cgroup, 1, 0)?;
+        }
+        let mut users = HashMap::<_, u32, u8>::try_from(self.map_mut("CHOSEN_USERS")?)?;
+        for user in &chosen.users {
+            users.insert(user, 1, 0)?;
+        }
+        Ok(())
     }
 
     /// Begins the first countdown of each CPU.
@@ -194,6 +223,10 @@ impl Program {
             None => drop(map.remove(&pid)),
         }
         Ok(())
+    }
+
+    fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
+        self.ebpf.map_mut(name).ok_or_else(|| missing(name))
     }
 
     /// How often sizes of each class were asked for.

@@ -242,6 +242,32 @@ impl Profile {
         self.quality = update.quality;
         Ok(())
     }
+
+    /// Takes out the places in the tables that nobody has any more. Nothing may be folded after it.
+    pub fn settle(&mut self) {
+        self.sites.retain(|site| site.totals.allocations != 0);
+        let mut is_kept: Vec<bool> = self.processes.iter().map(|it| !it.is_vacant()).collect();
+        for site in &self.sites {
+            if let Some(is_kept) = is_kept.get_mut(site.process.0 as usize) {
+                *is_kept = true;
+            }
+        }
+        let new_ids: Vec<u32> = is_kept
+            .iter()
+            .scan(0, |next, is_kept| {
+                let id = *next;
+                *next += u32::from(*is_kept);
+                Some(id)
+            })
+            .collect();
+        for site in &mut self.sites {
+            if let Some(id) = new_ids.get(site.process.0 as usize) {
+                site.process.0 = *id;
+            }
+        }
+        let mut is_kept = is_kept.into_iter();
+        self.processes.retain(|_| is_kept.next().unwrap_or(true));
+    }
 }
 
 fn in_table(

@@ -181,7 +181,7 @@ impl Drain {
         joiner.set_kernel_map_bytes(program::map_bytes());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
-            joiner.set_process_counters(state.0.process, state.0.failed, state.0.untracked);
+            joiner.set_process_counters(&state.0);
         }
         program.forget_blocks(joiner.take_orphans())?;
         program.forget_stacks(joiner.take_orphan_stacks())

@@ -105,7 +105,13 @@ impl Table<'_> {
                 } else {
                     String::new()
                 },
-                match self.profile.processes.len() {
+                match self
+                    .profile
+                    .processes
+                    .iter()
+                    .filter(|it| !it.is_vacant())
+                    .count()
+                {
                     1 => "1 process".to_owned(),
                     n => format!("{} processes", text::count(n as u64)),
                 },

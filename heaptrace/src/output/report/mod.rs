@@ -267,7 +267,10 @@ impl<'a, 'o> Report<'a, 'o> {
         for process in processes.iter().take(MAX_PROCESSES) {
             let totals = &process.totals;
             rows.push(table::row([
-                process.pid.to_string(),
+                match process.merged {
+                    0 => process.pid.to_string(),
+                    _ => "-".to_owned(),
+                },
                 escape(&process.command).into_owned(),
                 bytes(totals.live_bytes),
                 count(totals.live_allocations),
@@ -280,7 +283,11 @@ impl<'a, 'o> Report<'a, 'o> {
                     count(process.untracked_frees)
                 },
                 count(process.failed_allocations),
-                if process.ended { "ended" } else { "" }.to_owned(),
+                match (process.merged, process.ended) {
+                    (0, false) => String::new(),
+                    (0, true) => "ended".to_owned(),
+                    (many, _) => format!("{} ended", count(many)),
+                },
             ]));
         }
         writeln!(self.out, "{}\n", self.style.bold("Processes"))?;
@@ -296,7 +303,8 @@ impl<'a, 'o> Report<'a, 'o> {
     fn allocators(&mut self) -> io::Result<()> {
         let mut hooked = BTreeMap::<_, Vec<u32>>::new();
         let mut without = Vec::new();
-        for process in &self.findings.profile.processes {
+        let processes = &self.findings.profile.processes;
+        for process in processes.iter().filter(|process| process.merged == 0) {
             if process.allocators.is_empty() {
                 without.push(process.pid);
             }

@@ -51,6 +51,8 @@ pub(super) fn profile() -> Profile {
         totals,
         untracked_frees: 3,
         failed_allocations: 1,
+        lost: 5,
+        merged: 0,
         allocators: vec![Allocator {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
             kind: "glibc".to_owned(),

@@ -84,6 +84,7 @@ fn read_until(mut reader: impl Read, name: &str, until: u64) -> Result<Recording
         }
     };
     let mut recording = reading.recording;
+    recording.profile.settle();
     let went_on = |it: &Snapshot| it.elapsed_ns > until;
     if let Some(first) = recording.snapshots.first().filter(|it| went_on(it)) {
         let first = text::duration(first.elapsed_ns);

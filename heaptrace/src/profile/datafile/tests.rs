@@ -85,6 +85,8 @@ fn update(n: u32) -> Update {
                 totals: totals(n.into()),
                 untracked_frees: 3,
                 failed_allocations: 1,
+                lost: 5,
+                merged: 6,
                 allocators: vec![Allocator {
                     path: "/usr/lib/libc.so.6".to_owned(),
                     kind: "glibc".to_owned(),
@@ -98,7 +100,7 @@ fn update(n: u32) -> Update {
                 process: ProcessId(0),
                 stack: StackId(n),
                 thread: (n > 0).then_some(ThreadNameId(n)),
-                totals: totals(n.into()),
+                totals: totals(u64::from(n) + 1),
             },
         )],
         sizes: vec![n.into(), 7],

@@ -116,6 +116,10 @@ struct Process {
     failed_allocations: u64,
     #[prost(message, repeated, tag = "10")]
     allocators: Vec<Allocator>,
+    #[prost(uint64, tag = "12")]
+    lost: u64,
+    #[prost(uint64, tag = "13")]
+    merged: u64,
     #[prost(string, tag = "20")]
     command_line: String,
 }
@@ -333,6 +337,8 @@ impl Process {
             totals: Some(process.totals.into()),
             untracked_frees: process.untracked_frees,
             failed_allocations: process.failed_allocations,
+            lost: process.lost,
+            merged: process.merged,
             allocators: process
                 .allocators
                 .iter()
@@ -356,6 +362,8 @@ impl Process {
             totals: self.totals.unwrap_or_default().into(),
             untracked_frees: self.untracked_frees,
             failed_allocations: self.failed_allocations,
+            lost: self.lost,
+            merged: self.merged,
             allocators: self
                 .allocators
                 .into_iter()

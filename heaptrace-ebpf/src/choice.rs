@@ -1,0 +1,80 @@
+//! Which processes are to be traced, of all that the probes reach.
+//!
+//! Asked once for a process record, and remembered: what is not wanted costs its trap and a lookup.
+
+use aya_ebpf::helpers::{
+    bpf_get_current_uid_gid,
+    generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_task},
+};
+use heaptrace_common::{
+    limits::{COMM_BYTES, MAX_CGROUP_LEVELS},
+    wire::choice,
+};
+
+use crate::{
+    globals::{AGENT_TGID, CHOICES, GUARDIAN_TGID, TASK_COMM, TASK_GROUP_LEADER},
+    maps::{CHOSEN_CGROUPS, CHOSEN_NAMES, CHOSEN_USERS},
+    process::read,
+};
+
+/// Whether the current process is to be traced.
+#[inline(always)]
+pub fn is_wanted(tgid: u32) -> bool {
+    if tgid == AGENT_TGID.load() || tgid == GUARDIAN_TGID.load() {
+        return false;
+    }
+    let asked = CHOICES.load();
+    (asked & choice::USER == 0 || is_users(user()))
+        && (asked & (choice::NAME | choice::EXCLUDE) == 0 || is_named(asked))
+        && (asked & choice::CGROUP == 0 || is_in_cgroup())
+}
+
+/// Whether it may be to be traced now, although it was not to be as another user's process.
+#[inline(always)]
+pub fn may_have_changed(user_then: u32) -> bool {
+    CHOICES.load() & choice::USER != 0 && user() != user_then
+}
+
+/// The real user of the current process.
+#[inline(always)]
+pub fn user() -> u32 {
+    bpf_get_current_uid_gid() as u32
+}
+
+#[inline(always)]
+fn is_users(user: u32) -> bool {
+    // SAFETY: the value is not looked at.
+    unsafe { CHOSEN_USERS.get(user) }.is_some()
+}
+
+/// By the name of the process, which is its first thread's: whichever thread comes here first.
+#[inline(always)]
+fn is_named(asked: u32) -> bool {
+    let Some(names) = CHOSEN_NAMES.get(0) else {
+        return false;
+    };
+    // SAFETY: offsets come from the kernel's BTF; the helper checks addresses.
+    let name = unsafe {
+        let leader = read::<u64>(bpf_get_current_task(), TASK_GROUP_LEADER.load());
+        read::<[u8; COMM_BYTES]>(leader, TASK_COMM.load())
+    };
+    (asked & choice::NAME == 0 || names.include.matches(&name))
+        && (asked & choice::EXCLUDE == 0 || !names.exclude.matches(&name))
+}
+
+/// Whether its control group, or one above, is chosen.
+#[inline(always)]
+fn is_in_cgroup() -> bool {
+    for level in 0..MAX_CGROUP_LEVELS {
+        // SAFETY: the helper has no preconditions.
+        let id = unsafe { bpf_get_current_ancestor_cgroup_id(level as i32) };
+        if id == 0 {
+            return false;
+        }
+        // SAFETY: the value is not looked at.
+        if unsafe { CHOSEN_CGROUPS.get(id) }.is_some() {
+            return true;
+        }
+    }
+    false
+}

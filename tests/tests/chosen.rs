@@ -1,0 +1,188 @@
+//! What narrows `--all`: by name, user and control group, decided in the kernel.
+//!
+//! The names are these tests' own, so that nothing else that the machine runs is in their reports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use heaptrace_tests::{Child, Heaptrace, NOBODY, Recording, Truth, c, open_to_nobody, run, truths};
+
+/// A copy of a fixture under a name of its own.
+fn named(here: &Heaptrace, fixture: &str, name: &str) -> Result<PathBuf> {
+    let copy = here.path(name);
+    run(Command::new("cp").arg(c(fixture)?.path).arg(&copy))?.success()?;
+    Ok(copy)
+}
+
+/// Starts `record --all` with further options, and waits until it records.
+fn recording(here: &Heaptrace, options: &[&str]) -> Result<Child> {
+    let mut arguments = vec!["--all", "--exact"];
+    arguments.extend(options);
+    let mut tracer = here.start_record(&arguments)?;
+    here.wait_recording(&mut tracer)?;
+    Ok(tracer)
+}
+
+fn stop(here: &Heaptrace, tracer: Child) -> Result<Recording> {
+    tracer.signal(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    anyhow::ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    Ok(recording)
+}
+
+fn runs(command: &mut Command) -> Result<Vec<Truth>> {
+    truths(&run(command)?.success()?.stdout)
+}
+
+/// Fails unless just these processes are in the report, each with the counts that it gave.
+fn are_all(expected: &[Truth], recording: &Recording) -> Result<()> {
+    let mut seen: Vec<u32> = recording.report.processes.iter().map(|p| p.pid).collect();
+    let mut pids: Vec<u32> = expected.iter().map(|truth| truth.pid).collect();
+    seen.sort_unstable();
+    pids.sort_unstable();
+    assert_eq!(seen, pids, "{:?}", recording.report.processes);
+    for truth in expected {
+        truth.matches(&recording.report.truth(Some(truth.pid)))?;
+    }
+    Ok(())
+}
+
+/// Check that of all processes those are recorded, from their first allocation, that have a wanted name
+/// and no excluded one, also where they come to it by exec, and that threads' own names don't count.
+#[test]
+fn by_name() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let wanted = named(&here, "threads", "ht-chosen-one")?;
+    let excluded = named(&here, "hooks", "ht-chosen-not")?;
+    let other = named(&here, "hooks", "ht-other")?;
+    let tracer = recording(&here, &["--comm", "ht-cho[a-z]en-*", "--exclude", "*-not"])?;
+    let mut expected = runs(&mut Command::new(&wanted))?;
+    runs(&mut Command::new(&excluded))?;
+    runs(&mut Command::new(&other))?;
+    // The shell's name is not wanted; what it becomes is.
+    let becomes = format!("exec {}", wanted.display());
+    expected.extend(runs(Command::new("sh").args(["-c", &becomes]))?);
+    are_all(&expected, &stop(&here, tracer)?)
+}
+
+/// Check that a choice by user holds for what runs as that user from its start, and for what becomes
+/// that user's without another exec.
+#[test]
+fn by_user() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let changing = named(&here, "forks", "ht-user-forks")?;
+    let program = open_to_nobody(here.folder(), &c("hooks")?.path)?;
+    let options = ["--user", "nobody", "--comm", "ht-user-*", "--comm", "hooks"];
+    let tracer = recording(&here, &options)?;
+    let user = format!("--reuid={NOBODY}");
+    let mut expected = runs(
+        Command::new("setpriv")
+            .args([user.as_str(), "--regid=65534", "--clear-groups"])
+            .arg(&program),
+    )?;
+    runs(&mut Command::new(&changing))?;
+    expected.extend(runs(Command::new(&changing).arg(NOBODY.to_string()))?);
+    assert_eq!(expected.len(), 7);
+    are_all(&expected, &stop(&here, tracer)?)
+}
+
+/// A control group of the unified hierarchy, removed when this goes.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let root = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|words| words.get(2) == Some(&"cgroup2"))
+            .and_then(|words| Some(PathBuf::from(words.get(1)?)))
+            .context("this test needs a mounted cgroup2 hierarchy")?;
+        let folder = root.join(format!("heaptrace-test-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    fn below(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.0.join(name);
+        fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+
+    /// As /proc names it.
+    fn name(&self) -> Result<String> {
+        let name = self.0.file_name().context("no name")?;
+        Ok(format!("/{}", name.display()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(entry.path());
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn runs_in(group: &Path, program: &Path) -> Result<Vec<Truth>> {
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec {}",
+        group.display(),
+        program.display()
+    );
+    runs(Command::new("sh").args(["-c", &script]))
+}
+
+/// Check that a choice by control group holds for the group and those below it, and for no other.
+#[test]
+fn by_control_group() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let program = named(&here, "hooks", "ht-grouped")?;
+    let (group, other) = (Group::new("chosen")?, Group::new("other")?);
+    let below = group.below("b.scope")?;
+    let name = group.name()?;
+    let tracer = recording(&here, &["--cgroup", &name, "--exclude", "sh"])?;
+    let mut expected = runs_in(&group.0, &program)?;
+    expected.extend(runs_in(&below, &program)?);
+    runs_in(&other.0, &program)?;
+    runs(&mut Command::new(&program))?;
+    let recording = stop(&here, tracer)?;
+    are_all(&expected, &recording)?;
+    assert!(
+        recording
+            .report
+            .processes
+            .iter()
+            .all(|process| process.cgroup.starts_with(&name)),
+        "{:?}",
+        recording.report.processes
+    );
+    Ok(())
+}
+
+/// Check that a control group that is not there is refused by its name, before anything is traced.
+#[test]
+fn no_such_group() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let options = ["record", "--all", "--cgroup", "/no-such.slice"];
+    let ended = here.run(&options)?.fails_clearly()?;
+    assert!(ended.stderr.contains("/no-such.slice"), "{}", ended.stderr);
+    assert!(!here.data().exists());
+    Ok(())
+}
+
+/// Check that neither the tracer nor its guardian is traced, whatever else is chosen.
+#[test]
+fn never_itself() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let tracer = recording(&here, &["--comm", "heaptrace*", "--interval", "50ms"])?;
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let pid = tracer.pid();
+    let report = stop(&here, tracer)?.report;
+    assert!(report.images(pid).is_empty(), "{:?}", report.processes);
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! Births and deaths of all kinds under `--all`, where nothing is attached to a process and so
+//! everything hangs on what the kernel tells of it; and of targets that others hold.
+//!
+//! The fixtures run under names of their own, by which they are chosen among all processes.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use heaptrace_tests::{
+    Child, Heaptrace, Recording, Report, Truth, all_match, c, ready_pid, require_tool, run, send,
+    truths,
+};
+
+/// A run of all processes with a name of this test's.
+struct Run {
+    here: Heaptrace,
+    name: String,
+    tracer: Child,
+}
+
+impl Run {
+    fn new(name: &str, options: &[&str]) -> Result<Self> {
+        let here = Heaptrace::tracing()?;
+        let name = format!("ht-{name}");
+        let mut arguments = vec!["--all", "--exact", "--comm", &name];
+        arguments.extend(options);
+        let mut tracer = here.start_record(&arguments)?;
+        here.wait_recording(&mut tracer)?;
+        Ok(Self { here, name, tracer })
+    }
+
+    /// The fixture, under the name.
+    fn program(&self, fixture: &str) -> Result<PathBuf> {
+        let copy = self.here.path(&self.name);
+        run(Command::new("cp").arg(c(fixture)?.path).arg(&copy))?.success()?;
+        Ok(copy)
+    }
+
+    fn end(self) -> Result<Recording> {
+        self.tracer.signal(libc::SIGINT)?;
+        let recording = self.here.finish(self.tracer)?;
+        anyhow::ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+        Ok(recording)
+    }
+
+    /// Ends it; nothing may be lost.
+    fn report(self) -> Result<Report> {
+        let report = self.end()?.report;
+        report.check_nothing_lost()?;
+        Ok(report)
+    }
+}
+
+/// Runs a fixture, by a command that gets its path, under `--all`: what it says, and what was seen.
+fn traced(
+    name: &str,
+    fixture: &str,
+    command: impl FnOnce(&OsStr) -> Command,
+) -> Result<(Vec<Truth>, Report)> {
+    // The name after an exec of /proc/self/exe.
+    let run_ = Run::new(name, &["--comm", "exe"])?;
+    let program = run_.program(fixture)?;
+    let ended = run(&mut command(program.as_os_str()))?.success()?;
+    Ok((truths(&ended.stdout)?, run_.report()?))
+}
+
+/// Check that children by fork, exec, vfork, posix_spawn and system, and relatives that come and go, have
+/// their own counts, and that all of them are told as ended.
+#[test]
+fn families() -> Result<()> {
+    for (fixture, members) in [("forks", 6), ("spawns", 8), ("relatives", 211)] {
+        let (truths, report) = traced(fixture, fixture, |program| Command::new(program))?;
+        assert_eq!(truths.len(), members, "{fixture}");
+        all_match(&truths, &report).with_context(|| fixture.to_owned())?;
+        assert!(report.processes.iter().all(|process| process.ended));
+    }
+    Ok(())
+}
+
+/// Check that of two processes with one pid each has its own record, and that frees of the parent's
+/// blocks are untracked in both.
+#[test]
+fn a_pid_is_used_twice() -> Result<()> {
+    let (truths, report) = traced("reuse", "reuse", |program| Command::new(program))?;
+    let recorded = Heaptrace::tracing()?.record_all(&[c("reuse")?])?;
+    for (truths, report) in [(truths, report), (recorded.truths, recorded.report)] {
+        assert_eq!(truths.len(), 3);
+        all_match(&truths, &report)?;
+        let children = report.images(truths[0].pid);
+        assert_eq!(children.len(), 2, "{children:?}");
+        for truth in &truths[..2] {
+            assert!(
+                children.iter().any(|it| truth.matches(&it.totals).is_ok()),
+                "nobody has what {} says: {children:?}",
+                truth.role
+            );
+        }
+        assert_eq!(report.quality.untracked_frees, 2);
+    }
+    Ok(())
+}
+
+/// Check that a process whose first thread ends first is traced to its real end.
+#[test]
+fn without_its_leader() -> Result<()> {
+    let (truths, report) = traced("leaderless", "leaderless", |program| Command::new(program))?;
+    all_match(&truths, &report)?;
+    assert!(report.process(truths[0].pid)?.ended);
+    Ok(())
+}
+
+/// Check that a process that ended and that nobody waited for is told as ended with its counts, and
+/// that attaching to it is refused clearly.
+#[test]
+fn a_zombie() -> Result<()> {
+    let traced = Run::new("zombie", &[])?;
+    let mut zombie = Child::spawn(&mut Command::new(traced.program("hooks")?))?;
+    let truth = truths(&zombie.line()?)?.remove(0);
+    let stat = format!("/proc/{}/stat", zombie.pid());
+    while !std::fs::read_to_string(&stat)?.contains(") Z ") {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let refused = traced
+        .here
+        .run(&["record", "-o", "x", "--pid", &zombie.pid().to_string()])?;
+    refused.fails_clearly()?;
+    let report = traced.report()?;
+    let process = report.process(zombie.pid())?;
+    assert!(process.ended);
+    truth.matches(&process.totals)
+}
+
+/// Check that a process that was stopped before the tracer came, and goes on under it, is counted.
+#[test]
+fn a_stopped_target() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(&mut c("older")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    target.signal(libc::SIGSTOP)?;
+    let mut tracer = here.start_record(&["--exact", "--pid", &pid.to_string()])?;
+    here.wait_attached(&mut tracer, pid)?;
+    target.go()?;
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(here.report()?.totals.allocations, 0, "it was not stopped");
+    target.signal(libc::SIGCONT)?;
+    let truths = truths(&target.wait()?.success()?.stdout)?;
+    let report = here.finish(tracer)?.report;
+    report.check_nothing_lost()?;
+    for truth in &truths {
+        truth.matches(&report.process(truth.pid)?.totals)?;
+    }
+    Ok(())
+}
+
+/// Check that a family under a debugger (ptrace) has exact counts, and that the debugger notices nothing.
+#[test]
+fn a_target_under_ptrace() -> Result<()> {
+    let strace = require_tool("strace", "strace")?;
+    let (truths, report) = traced("ptraced", "forks", |program| {
+        let mut command = Command::new(&strace);
+        command.args(["-f", "-o", "/dev/null"]).arg(program);
+        command
+    })?;
+    assert_eq!(truths.len(), 6);
+    all_match(&truths, &report)
+}
+
+/// Check that a target that may make no system call but a few is not killed for its probes.
+#[test]
+fn a_target_under_seccomp() -> Result<()> {
+    for mode in ["strict", "filter"] {
+        let (truths, report) = traced(&format!("seal-{mode}"), "sealed", |program| {
+            let mut command = Command::new(program);
+            command.arg(mode);
+            command
+        })?;
+        all_match(&truths, &report).with_context(|| mode.to_owned())?;
+        let recorded =
+            Heaptrace::tracing()?.record(&[], &[c("sealed")?.as_ref(), OsStr::new(mode)])?;
+        assert_eq!(recorded.ended.code(), 0, "{}", recorded.ended.stderr);
+        recorded.truth("main")?.matches(&recorded.report.totals)?;
+    }
+    Ok(())
+}
+
+/// Check that a target with namespaces of its own for pids, mounts and users has its counts, under the
+/// pids that the machine knows it by.
+#[test]
+fn a_target_in_other_namespaces() -> Result<()> {
+    let options = [
+        "--pid",
+        "--fork",
+        "--mount",
+        "--mount-proc",
+        "--user",
+        "--map-root-user",
+    ];
+    let (truths, report) = traced("spaces", "older", |program| {
+        let mut command = Command::new("unshare");
+        command.args(options).arg(program);
+        command
+    })?;
+    assert_eq!(truths.len(), 2);
+    assert_eq!(report.processes.len(), 2, "{:?}", report.processes);
+    for truth in &truths {
+        assert!(truth.pid < 10, "{truth:?}");
+        assert!(
+            report
+                .processes
+                .iter()
+                .any(|it| truth.matches(&report.truth(Some(it.pid))).is_ok()),
+            "nobody has what {} says: {:?}",
+            truth.role,
+            report.processes
+        );
+        assert!(report.processes.iter().all(|it| it.pid != truth.pid));
+    }
+    Ok(())
+}
+
+/// Check that a target at its limit of memory is neither killed nor miscounted, its failed
+/// allocations included.
+#[test]
+fn a_target_at_its_limit_of_memory() -> Result<()> {
+    let (truths, report) = traced("limit", "failing", |program| {
+        let mut command = Command::new("prlimit");
+        command.arg("--as=67108864").arg(program);
+        command
+    })?;
+    all_match(&truths, &report)?;
+    let failed: u64 = truths.iter().map(|truth| truth.failed).sum();
+    assert!(failed > 0);
+    assert_eq!(report.quality.failed_allocations, failed);
+    Ok(())
+}
+
+/// Check that two tracers of the same process, one of which traces all and comes and goes, see the same
+/// in the time that both are there.
+#[test]
+fn two_tracers_of_one_process() -> Result<()> {
+    let all = Run::new("both", &[])?;
+    let program = all.program("older")?;
+    let mut target = Child::spawn(&mut Command::new(program))?;
+    let pid = ready_pid(&target.line()?)?;
+    let here = Heaptrace::tracing()?;
+    let mut tracer = here.start_record(&["--exact", "--pid", &pid.to_string()])?;
+    here.wait_attached(&mut tracer, pid)?;
+    target.go()?;
+    let truths = truths(&target.wait()?.success()?.stdout)?;
+    let reports = [here.finish(tracer)?.report, all.report()?];
+    for report in &reports {
+        report.check_nothing_lost()?;
+        for truth in &truths {
+            truth.matches(&report.truth(Some(truth.pid)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Check that a tracer that is stopped for seconds and goes on has counted what its ring holds, and that
+/// several processes that flood it meanwhile are lost by the count, never turned into leaks.
+#[test]
+fn a_stopped_tracer() -> Result<()> {
+    let traced = Run::new("flood", &["--ring-size", "256KiB"])?;
+    let program = traced.program("flood")?;
+    traced.tracer.signal(libc::SIGSTOP)?;
+    let mut floods = Vec::new();
+    for _ in 0..4 {
+        floods.push(Child::spawn(&mut Command::new(&program))?);
+    }
+    thread::sleep(Duration::from_secs(2));
+    traced.tracer.signal(libc::SIGCONT)?;
+    let mut all = Vec::new();
+    for flood in floods {
+        all.extend(truths(&flood.wait()?.success()?.stdout)?);
+    }
+    let report = traced.end()?.report;
+    let lost = report.lost();
+    assert!(lost > 0, "256 KiB held it all");
+    let allocations: u64 = all.iter().map(|truth| truth.allocations).sum();
+    let seen = report.truth(None);
+    assert!(
+        seen.allocations < allocations && seen.allocations + lost >= allocations,
+        "{} seen and {lost} lost of {allocations}",
+        seen.allocations
+    );
+    for truth in &all {
+        let seen = report.truth(Some(truth.pid));
+        assert!(
+            seen.live_allocations <= truth.live_allocations && seen.live_bytes <= truth.live_bytes,
+            "lost events made a leak: {seen:?} of {truth:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Check that a killed tracer of all leaves a file that can be read, and processes that go on.
+#[test]
+fn a_killed_tracer_of_all() -> Result<()> {
+    let traced = Run::new("killed", &["--interval", "100ms"])?;
+    let mut target = Child::spawn(&mut Command::new(traced.program("forever")?))?;
+    let pid = ready_pid(&target.line()?)?;
+    let Run { here, tracer, .. } = traced;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while here.report()?.truth(Some(pid)).allocations < 100 {
+        anyhow::ensure!(Instant::now() < deadline, "nothing is written");
+        thread::sleep(Duration::from_millis(200));
+    }
+    send(i32::try_from(tracer.pid())?, libc::SIGKILL)?;
+    tracer.wait()?;
+    target.go()?;
+    let truth = truths(&target.wait()?.success()?.stdout)?.remove(0);
+    let seen = here.report()?.truth(Some(pid));
+    assert!(
+        (100..=truth.allocations).contains(&seen.allocations),
+        "{seen:?} of {truth:?}"
+    );
+    Ok(())
+}
