@@ -185,6 +185,7 @@ impl Machine {
                 process: process as u64,
                 start_time: 1,
                 comm: [0; 16],
+                cgroup: 0,
             }));
             for site in 0..sites {
                 let head = StackHead {
