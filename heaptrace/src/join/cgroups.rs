@@ -109,10 +109,7 @@ fn choose(text: &str) -> &str {
     let unified = lines().find(|(controllers, _)| controllers.is_empty());
     let rank = |controllers: &str| {
         let named = |name: &&str| controllers.split(',').any(|it| it == *name);
-        TELLING
-            .iter()
-            .position(named)
-            .unwrap_or(TELLING.len())
+        TELLING.iter().position(named).unwrap_or(TELLING.len())
     };
     let divided = lines()
         .filter(|(controllers, path)| !controllers.is_empty() && *path != "/")
