@@ -314,6 +314,10 @@ pub struct ThreadState {
     pub process: u64,
     /// Id of the last block that this thread allocated.
     pub last_id: u64,
+    /// Where the pending call returns to, if it has no return probe; else 0.
+    pub returns_to: u64,
+    /// The address that this thread freed last, 0 once it has allocated since.
+    pub freed: u64,
     /// What the kernel program marked that moment by.
     pub last_mark: u64,
     /// Stack of the pending call, ready to be sent.
@@ -367,6 +371,10 @@ pub mod call {
     pub const REALLOC: u32 = 3;
     /// As `ALLOC`, with a product of sizes that overflows: it can only fail.
     pub const OVERFLOW: u32 = 4;
+    /// As `REALLOC`, and frees the block where it fails.
+    pub const REALLOC_OR_FREE: u32 = 5;
+    /// Returns how large a block is that it may have resized where it stands.
+    pub const RESIZE: u32 = 6;
 }
 
 /// The countdown of a CPU to its next sample.
@@ -421,7 +429,7 @@ const _: () = {
     assert!(size_of::<BlockKey>() == 16);
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 32);
-    assert!(size_of::<ThreadState>() == 88 + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(size_of::<WalkState>() == 96);
     assert!(size_of::<Countdown>() == 16);
     assert!(size_of::<Mapping>() == 40);
@@ -429,5 +437,5 @@ const _: () = {
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<TableRef>() == 16);
     assert!(size_of::<NeedTable>() == 40);
-    assert!(core::mem::offset_of!(ThreadState, stack) == 88);
+    assert!(core::mem::offset_of!(ThreadState, stack) == 104);
 };

@@ -6,7 +6,11 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
-use heaptrace_common::{cookie, counters::Counter, wire::ThreadState};
+use heaptrace_common::{
+    cookie,
+    counters::Counter,
+    wire::{ThreadState, call},
+};
 
 use crate::{
     counters::{count, count_and_warn},
@@ -71,18 +75,23 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
         None => begin(ctx, caller)?,
     };
     if state.sp != 0 {
-        if sp < state.sp && is_internal(ctx, sp) && is_pending(state.sp) {
+        if sp < state.sp && is_internal(ctx, sp) && is_pending(state) {
             count(Counter::NestedCalls);
             return None;
         }
         // Where not all calls are recorded, a tail call does not come here.
-        if sp != state.sp || sample::is_partial() {
-            count(Counter::AbandonedCalls);
-            abandon(state);
-        } else {
+        if sp == state.sp && !sample::is_partial() && (state.returns_to == 0 || is_pending(state)) {
             // A tail call, which its caller can't tell from one call: the stack stays as it was
             // taken, before the kernel put its trampoline in the place of the return address.
             give_back(state);
+        } else {
+            // One that may throw did, most probably: it found no memory.
+            if state.returns_to != 0 {
+                process::failed(caller.tgid());
+            } else {
+                count(Counter::AbandonedCalls);
+            }
+            abandon(state);
         }
     }
     Some(state)
@@ -99,6 +108,11 @@ pub fn pend(
     pointer: u64,
     mean: u64,
 ) {
+    // A function that rounds its size up, and jumps to another one with that, was asked for less.
+    let is_handed_over =
+        state.sp == sp && state.returns_to == 0 && state.call == call::ALLOC && call == call::ALLOC;
+    state.returns_to = 0;
+    state.freed = 0;
     if state.sp != sp {
         state.sp = sp;
         if mean != 0 {
@@ -112,7 +126,9 @@ pub fn pend(
     }
     state.mean = mean;
     state.call = call;
-    state.size = size;
+    if !is_handed_over {
+        state.size = size;
+    }
     state.pointer = pointer;
     state.taken = NO_BLOCK;
 }
@@ -133,15 +149,14 @@ fn give_back(state: &mut ThreadState) {
     }
 }
 
-/// Whether a call comes from the allocator's own file. Only such a call can be inside another one:
-/// what lies deeper in the stack is no proof, where the other was left by longjmp.
+/// Whether a call comes from the allocator's own code, or is the tail call of a function that is
+/// probed. Only such a call can be inside another one: what lies deeper in the stack is no proof, where
+/// the other was left by longjmp.
 #[inline(always)]
 pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
     // SAFETY: the helper checks the address.
-    is_own(
-        ctx,
-        unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0),
-    )
+    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    is_trampoline(back) || is_own(ctx, back)
 }
 
 /// Whether an address is in the allocator's own file.
@@ -159,12 +174,13 @@ pub fn is_trampoline(address: u64) -> bool {
     address & !0xfff == TRAMPOLINE_PAGE
 }
 
-/// Whether the call that was entered at this stack pointer is still under way, as far as its
-/// return address tells: while it is, the kernel's trampoline stands there.
+/// Whether the pending call is still under way, as far as its return address tells: while it is, the
+/// kernel's trampoline stands there, or, without a return probe, what stood there at its entry.
 #[inline(always)]
-fn is_pending(sp: u64) -> bool {
+fn is_pending(state: &ThreadState) -> bool {
     // SAFETY: the helper checks the address.
-    match unsafe { bpf_probe_read_user(sp as *const u64) } {
+    match unsafe { bpf_probe_read_user(state.sp as *const u64) } {
+        Ok(slot) if state.returns_to != 0 => slot == state.returns_to,
         Ok(slot) => is_trampoline(slot),
         Err(_) => true,
     }

@@ -3,6 +3,7 @@
 //! No stage of the flow: `cli/` makes these, `session.rs` reads them. Nothing here parses arguments.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use heaptrace_common::{limits, sampling};
@@ -35,6 +36,15 @@ impl Target {
                 .join(" "),
         }
     }
+}
+
+/// A file that the user says is an allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAllocator {
+    /// The file.
+    pub path: PathBuf,
+    /// What the names of its functions begin with, before `malloc`, `free` and so on.
+    pub prefix: String,
 }
 
 /// What a probe does when it is hit.
@@ -94,6 +104,8 @@ pub struct RunConfig {
     pub max_live: u32,
     /// Bytes of the ring between the kernel and the agent; a power of two, at least a page.
     pub ring_size: u32,
+    /// Files that discovery is told are allocators.
+    pub allocators: Vec<NamedAllocator>,
     /// Which allocations are recorded.
     pub sampling: Sampling,
     /// What the probes do.

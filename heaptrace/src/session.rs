@@ -4,6 +4,7 @@
 
 mod drain;
 mod kin;
+mod newcomers;
 mod rate;
 mod stop;
 mod targets;
@@ -29,6 +30,7 @@ use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
+use newcomers::Newcomers;
 use stop::{Stop, Stopper};
 
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
@@ -101,6 +103,7 @@ async fn trace(
     let listener = Listener::new(&probes)?;
     targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
     let first = targets::pids(&config.target, held.as_ref());
+    let mut newcomers = Newcomers::new(config, first.clone());
     let kin = listener
         .map(|it| it.follow(&probes, &first))
         .transpose()?
@@ -143,10 +146,14 @@ async fn trace(
                     set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
                 }
             }
-            _ = ticks.tick() => drain.pass(&mut joiner),
+            _ = ticks.tick() => {
+                drain.pass(&mut joiner);
+                newcomers.probe(&mut drain, &program, &mut probes, &mut joiner)?;
+            }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
+                newcomers.probe(&mut drain, &program, &mut probes, &mut joiner)?;
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }

@@ -149,6 +149,56 @@ pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     })
 }
 
+/// A fixture in C, compiled with another compiler, linked with further options, or both.
+pub fn c_linked(name: &str, output: &str, compiler: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with(compiler, "c", name, "c", output, |command| {
+        command.arg("-std=gnu11").args(FLAGS).args(options);
+    })
+}
+
+/// A fixture in C++, linked with further options.
+pub fn cpp_linked(name: &str, output: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with("c++", "cpp", name, "cpp", output, |command| {
+        command.arg("-std=gnu++17").args(FLAGS).args(options);
+    })
+}
+
+/// A program of `fixtures/crates`, a workspace of its own: what it needs comes from crates.io.
+pub fn rust_crate(name: &str) -> Result<Fixture> {
+    let target = folder().join("crates");
+    create(&folder())?;
+    let manifest = workspace().join("tests/fixtures/crates/Cargo.toml");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--locked", "--package", name]);
+    command.arg("--manifest-path").arg(&manifest);
+    command.arg("--target-dir").arg(&target);
+    // Without a time limit: a first build takes minutes.
+    let output = command.output().context("cannot run cargo")?;
+    ensure!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(Fixture {
+        path: target.join("release").join(name),
+    })
+}
+
+/// A fixture without its symbol table.
+pub fn stripped(fixture: &Fixture) -> Result<Fixture> {
+    let path = fixture.path.with_extension("stripped");
+    let mut command = Command::new("strip");
+    command.arg("-o").arg(&path).arg(&fixture.path);
+    let ended = run(&mut command)?;
+    ensure!(
+        ended.status.success(),
+        "{command:?} failed:\n{}",
+        ended.stderr
+    );
+    Ok(Fixture { path })
+}
+
 /// A program that the benchmarks measure with, `xtask/bench/<name>.c`.
 pub fn bench_program(name: &str) -> Result<Fixture> {
     let source = workspace().join("xtask/bench").join(format!("{name}.c"));

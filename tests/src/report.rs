@@ -106,6 +106,7 @@ pub struct Totals {
 pub struct Quality {
     pub samples: u64,
     pub lost: BTreeMap<String, u64>,
+    pub unprobed: Vec<String>,
     /// 0 also where it can't be known.
     #[serde(deserialize_with = "null_is_zero")]
     pub untracked_frees: u64,

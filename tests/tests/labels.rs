@@ -207,6 +207,8 @@ fn processes_have_their_own_names() -> Result<()> {
     let mut tracer = here.start_record(&["--threads", "--pid", &pid.to_string()])?;
     here.wait_attached(&mut tracer, pid)?;
     target.go()?;
+    // The tracer asks for a thread's name when it hears of it.
+    thread::sleep(Duration::from_secs(1));
     target.wait()?.success()?;
     let recording = here.finish(tracer)?;
     let threads = groups(&here, &["--by", "thread", "--filter", "thread=work*"])?;

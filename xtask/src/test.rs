@@ -17,7 +17,7 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 14] = [
+const PACKAGES: [&str; 18] = [
     "gcc",
     "g++",
     "clang",
@@ -34,6 +34,10 @@ const PACKAGES: [&str; 14] = [
     // Has redis-server's program under another name, and starts no service.
     "redis-tools",
     "sqlite3",
+    "libjemalloc-dev",
+    "libgoogle-perftools-dev",
+    "libmimalloc-dev",
+    "musl-tools",
 ];
 
 /// The package of the end-to-end tests.

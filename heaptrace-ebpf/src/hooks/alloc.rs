@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::{bpf_probe_read_kernel, generated::bpf_get_attach_cookie},
+    helpers::{bpf_probe_read_kernel, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     macros::uprobe,
     programs::ProbeContext,
 };
@@ -13,31 +13,58 @@ use crate::{
     thread::{self, Caller},
 };
 
-/// `malloc(size)`, `valloc(size)`, `pvalloc(size)`.
-#[uprobe]
-pub fn malloc_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
-    enter(&ctx, call::ALLOC, argument(&ctx, 0), 0);
-    0
+macro_rules! allocations {
+    ($($(#[$doc:meta])* $name:ident: $size:expr;)+) => {$(
+        $(#[$doc])*
+        #[uprobe]
+        pub fn $name(ctx: ProbeContext) -> u32 {
+            own_stack::keep(&ctx);
+            let size: fn(&ProbeContext) -> Option<u64> = $size;
+            request(&ctx, size(&ctx));
+            0
+        }
+    )+};
 }
 
-/// `calloc(count, size)`.
-#[uprobe]
-pub fn calloc_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
-    match product(argument(&ctx, 0), argument(&ctx, 1)) {
-        Some(size) => enter(&ctx, call::ALLOC, size, 0),
-        None => enter(&ctx, call::OVERFLOW, u64::MAX, 0),
-    }
-    0
+macro_rules! throwing_allocations {
+    ($($(#[$doc:meta])* $name:ident: $size:expr;)+) => {$(
+        $(#[$doc])*
+        #[uprobe]
+        pub fn $name(ctx: ProbeContext) -> u32 {
+            own_stack::keep(&ctx);
+            let size: fn(&ProbeContext) -> Option<u64> = $size;
+            request(&ctx, size(&ctx));
+            note_return_address(&ctx);
+            0
+        }
+    )+};
 }
 
-/// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`.
-#[uprobe]
-pub fn aligned_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
-    enter(&ctx, call::ALLOC, argument(&ctx, 1), 0);
-    0
+allocations! {
+    /// `malloc(size, …)`.
+    malloc_entry: |ctx| Some(argument(ctx, 0));
+    /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and all that begin with a heap
+    /// and a size.
+    aligned_entry: |ctx| Some(argument(ctx, 1));
+    /// `heap_aligned_alloc(heap, alignment, size)`.
+    heap_aligned_entry: |ctx| Some(argument(ctx, 2));
+    /// `calloc(count, size, …)`.
+    calloc_entry: |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    /// `heap_calloc(heap, count, size, …)`.
+    heap_calloc_entry: |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    /// `heap_aligned_calloc(heap, alignment, count, size)`.
+    heap_aligned_calloc_entry: |ctx| product(argument(ctx, 2), argument(ctx, 3));
+}
+
+throwing_allocations! {
+    /// `operator new(size, …)`.
+    new_entry: |ctx| Some(argument(ctx, 0));
+    /// `heap_new(heap, size)`.
+    heap_new_entry: |ctx| Some(argument(ctx, 1));
+    /// `new_n(count, size)`.
+    new_n_entry: |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    /// `heap_new_n(heap, count, size)`.
+    heap_new_n_entry: |ctx| product(argument(ctx, 1), argument(ctx, 2));
 }
 
 /// `posix_memalign(result, alignment, size)`.
@@ -53,10 +80,32 @@ pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// A call for so many bytes, `None` where their product overflows.
+#[inline(always)]
+fn request(ctx: &ProbeContext, size: Option<u64>) {
+    match size {
+        Some(size) => enter(ctx, call::ALLOC, size, 0),
+        None => enter(ctx, call::OVERFLOW, u64::MAX, 0),
+    }
+}
+
+/// Notes where a pending call returns to that has no return probe, so that it can be told whether it
+/// is still under way.
+#[inline(always)]
+pub fn note_return_address(ctx: &ProbeContext) {
+    let sp = stack_pointer(ctx);
+    if let Some(state) = Caller::current().and_then(Caller::state)
+        && state.sp == sp
+    {
+        // SAFETY: the helper checks the address.
+        state.returns_to = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    }
+}
+
 /// Product of two sizes, if it fits. By halves: BPF has no multiplication wider than 64 bits, which
 /// is what `checked_mul` becomes.
 #[inline(always)]
-fn product(a: u64, b: u64) -> Option<u64> {
+pub fn product(a: u64, b: u64) -> Option<u64> {
     let (a_high, b_high) = (a >> 32, b >> 32);
     if a_high != 0 && b_high != 0 {
         return None;
@@ -72,7 +121,8 @@ fn product(a: u64, b: u64) -> Option<u64> {
     (sum >= high).then_some(sum)
 }
 
-#[inline(always)]
+/// Not part of each program that ends with it: there are many.
+#[inline(never)]
 fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     let Some(caller) = Caller::current() else {
         return;

@@ -1,4 +1,4 @@
-//! Entry of `free`.
+//! Entry of the functions that free.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
@@ -8,32 +8,50 @@ use crate::{
     thread::{self, Caller},
 };
 
-/// `free(pointer)`.
+/// `free(pointer, …)`, and every `operator delete`.
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    let address = argument(&ctx, 0);
+    free(&ctx, argument(&ctx, 0));
+    0
+}
+
+/// `heap_free(heap, pointer)`.
+#[uprobe]
+pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
+    free(&ctx, argument(&ctx, 1));
+    0
+}
+
+#[inline(never)]
+fn free(ctx: &ProbeContext, address: u64) {
     if address == 0 {
-        return 0;
+        return;
     }
     let Some(caller) = Caller::current() else {
-        return 0;
+        return;
     };
     // Of most frees nothing is to be said where most allocations are not recorded.
     if sample::is_partial()
         && !process::known(caller.tgid()).is_some_and(|process| live::knows(process, address))
     {
-        return 0;
+        return;
     }
-    let sp = stack_pointer(&ctx);
-    if let Some(state) = thread::enter(&ctx, caller, sp) {
+    let sp = stack_pointer(ctx);
+    if let Some(state) = thread::enter(ctx, caller, sp) {
         // A function that ends by jumping to `free` has nothing left to return.
         state.sp = 0;
+        // A function that frees by calling another one comes here twice.
+        let is_again = state.freed == address;
+        state.freed = address;
         // The allocator's own frees of blocks that are not known are its own business: glibc
         // empties a thread's cache by them when the thread ends.
-        if !live::free(&ctx, state, caller.tid(), address) && !thread::is_internal(&ctx, sp) {
+        if !live::free(ctx, state, caller.tid(), address)
+            && !is_again
+            && !thread::is_internal(ctx, sp)
+        {
             process::untracked(caller.tgid());
         }
     }
-    0
 }

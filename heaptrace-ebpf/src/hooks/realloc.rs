@@ -1,38 +1,94 @@
-//! Entry of `realloc`: the old block leaves the live map before another thread can get its address.
+//! Entry of the functions that give one block for another: the old one leaves the live map before
+//! another thread can get its address.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use heaptrace_common::wire::call;
 
-use super::alloc::{argument, stack_pointer};
+use super::alloc::{argument, note_return_address, product, stack_pointer};
 use crate::{
     live, own_stack, process, sample,
     thread::{self, Caller},
 };
 
-/// `realloc(pointer, size)`.
+macro_rules! reallocations {
+    ($($(#[$doc:meta])* $name:ident: $call:ident, $pointer:literal, $size:expr;)+) => {$(
+        $(#[$doc])*
+        #[uprobe]
+        pub fn $name(ctx: ProbeContext) -> u32 {
+            own_stack::keep(&ctx);
+            let size: fn(&ProbeContext) -> Option<u64> = $size;
+            reallocate(&ctx, call::$call, argument(&ctx, $pointer), size(&ctx));
+            0
+        }
+    )+};
+}
+
+reallocations! {
+    /// `realloc(pointer, size, …)`.
+    realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 1));
+    /// `heap_realloc(heap, pointer, size, …)`.
+    heap_realloc_entry: REALLOC, 1, |ctx| Some(argument(ctx, 2));
+    /// `aligned_realloc(pointer, alignment, size, …)`.
+    aligned_realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 2));
+    /// `realloc(pointer, old_size, alignment, size)`, as Rust has it.
+    rust_realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 3));
+    /// `heap_aligned_realloc(heap, pointer, alignment, size)`.
+    heap_aligned_realloc_entry: REALLOC, 1, |ctx| Some(argument(ctx, 3));
+    /// `reallocarray(pointer, count, size, …)`.
+    reallocarray_entry: REALLOC, 0, |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    /// `heap_reallocarray(heap, pointer, count, size, …)`.
+    heap_reallocarray_entry: REALLOC, 1, |ctx| product(argument(ctx, 2), argument(ctx, 3));
+    /// `reallocf(pointer, size)`, which frees the block where it fails.
+    reallocf_entry: REALLOC_OR_FREE, 0, |ctx| Some(argument(ctx, 1));
+    /// `heap_reallocf(heap, pointer, size)`.
+    heap_reallocf_entry: REALLOC_OR_FREE, 1, |ctx| Some(argument(ctx, 2));
+    /// `xallocx(pointer, size, extra, flags)`, which leaves the block where it is, and returns how
+    /// large it is now.
+    resize_entry: RESIZE, 0, |ctx| Some(argument(ctx, 1));
+}
+
+/// `new_realloc(pointer, size)`, which throws where it fails.
 #[uprobe]
-pub fn realloc_entry(ctx: ProbeContext) -> u32 {
+pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
+    let size = Some(argument(&ctx, 1));
+    reallocate(&ctx, call::REALLOC, argument(&ctx, 0), size);
+    note_return_address(&ctx);
+    0
+}
+
+/// `new_reallocn(pointer, count, size)`, which throws where it fails.
+#[uprobe]
+pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
+    let size = product(argument(&ctx, 1), argument(&ctx, 2));
+    reallocate(&ctx, call::REALLOC, argument(&ctx, 0), size);
+    note_return_address(&ctx);
+    0
+}
+
+/// A call for so many bytes instead of a block, `None` where their product overflows.
+#[inline(never)]
+fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
     let Some(caller) = Caller::current() else {
-        return 0;
+        return;
     };
-    let sp = stack_pointer(&ctx);
-    let (pointer, size) = (argument(&ctx, 0), argument(&ctx, 1));
+    let sp = stack_pointer(ctx);
+    let size = size.unwrap_or(u64::MAX);
     let mean = match sample::takes(caller, sp, size) {
         Some(mean) => mean,
         // The block that it frees may be recorded though the one that it makes is not.
         None if is_known(caller, pointer) => 0,
-        None => return 0,
+        None => return,
     };
-    if let Some(state) = thread::enter(&ctx, caller, sp) {
-        thread::pend(&ctx, state, sp, call::REALLOC, size, pointer, mean);
+    if let Some(state) = thread::enter(ctx, caller, sp) {
+        thread::pend(ctx, state, sp, call, size, pointer, mean);
         if pointer != 0
             && let Some(block) = live::take(state.process, pointer)
         {
             state.taken = block;
         }
     }
-    0
 }
 
 /// Whether a recorded block of the calling process stands at an address.

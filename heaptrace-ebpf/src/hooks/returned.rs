@@ -1,6 +1,11 @@
 //! Return of the functions that allocate: the call becomes a block, or a failure.
 
-use aya_ebpf::{helpers::bpf_probe_read_user, macros::uretprobe, programs::RetProbeContext};
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::bpf_probe_read_user,
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
 use heaptrace_common::{
     counters::Counter,
     wire::{Alloc, Block, BlockKey, ThreadState, call, kind},
@@ -17,10 +22,28 @@ use crate::{
 /// Bytes that `ret` takes off the stack.
 const RETURN_ADDRESS: u64 = 8;
 
-/// Return of every function that allocates.
+/// Return of a function that allocates and never throws.
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
     own_stack::keep(&ctx);
+    // SAFETY: the kernel passes valid registers.
+    let sp = unsafe { (*ctx.regs).rsp };
+    returned(&ctx, sp.wrapping_sub(RETURN_ADDRESS))
+}
+
+/// A return instruction of a function that allocates or throws: an exception can't pass the trampoline
+/// of a return probe. The instruction may also be one that other functions end with.
+#[uprobe]
+pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
+    own_stack::keep(&ctx);
+    // SAFETY: the kernel passes valid registers.
+    let sp = unsafe { (*ctx.regs).rsp };
+    returned(&RetProbeContext::new(ctx.as_ptr()), sp)
+}
+
+/// The return of a function that was entered with this stack pointer.
+#[inline(always)]
+fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     let Some(caller) = Caller::current() else {
         return 0;
     };
@@ -28,10 +51,10 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
         return 0;
     };
     // SAFETY: the kernel passes valid registers.
-    let (sp, value) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
+    let value = unsafe { (*ctx.regs).rax };
     // A call inside the pending one returns with a lower stack pointer; one that was not seen
     // entering has nothing pending.
-    if state.sp == 0 || sp != state.sp + RETURN_ADDRESS {
+    if state.sp == 0 || sp != state.sp {
         return 0;
     }
     let pending = state.call;
@@ -42,7 +65,7 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
             Ok(address) => address,
             Err(_) => {
                 count_and_warn!(
-                    &ctx,
+                    ctx,
                     Counter::ResultUnreadable,
                     "{} results of posix_memalign can't be read"
                 );
@@ -50,27 +73,47 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
                 return 0;
             }
         },
+        call::RESIZE if value < state.size => 0,
+        call::RESIZE => state.pointer,
         _ => value,
     };
     if address == 0 {
-        not_allocated(&ctx, caller, state);
+        not_allocated(ctx, caller, state);
     } else {
-        if pending == call::REALLOC && state.pointer != 0 && state.taken.id == 0 {
+        if is_reallocation(pending) && state.pointer != 0 && state.taken.id == 0 {
             process::untracked(caller.tgid());
         }
-        allocated(&ctx, caller, state, address);
+        allocated(ctx, caller, state, address);
     }
     state.taken = NO_BLOCK;
     state.sp = 0;
     0
 }
 
+/// Whether a call gives one block for another.
+#[inline(always)]
+fn is_reallocation(call: u32) -> bool {
+    matches!(call, call::REALLOC | call::REALLOC_OR_FREE | call::RESIZE)
+}
+
 /// Nothing came back: a failure, or a realloc to nothing, which frees.
 #[inline(always)]
 fn not_allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState) {
-    let is_free = state.call == call::REALLOC && state.size == 0 && state.pointer != 0;
+    let is_free = match state.call {
+        call::REALLOC => state.size == 0 && state.pointer != 0,
+        call::REALLOC_OR_FREE => {
+            if state.size != 0 {
+                process::failed(caller.tgid());
+            }
+            state.pointer != 0
+        }
+        _ => false,
+    };
     if !is_free {
-        process::failed(caller.tgid());
+        // That a block can't grow where it stands is an answer, and no failure.
+        if !matches!(state.call, call::RESIZE | call::REALLOC_OR_FREE) {
+            process::failed(caller.tgid());
+        }
         if state.taken.id != 0 {
             live::put_back(state.process, state.pointer, state.taken);
         }

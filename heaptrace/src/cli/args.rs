@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
-use crate::config::{Probes, RunConfig, Sampling, Target};
+use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, Target};
 use crate::output::{Filter, Label, Metric};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
@@ -75,6 +75,10 @@ Examples:
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace doctor                           whether tracing can work on this machine
+  sudo heaptrace doctor --pid 1234                and what of a process can be traced
+
 Exits with 0 where tracing can work, with 1 otherwise. Run it as you would run a trace (sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
@@ -117,7 +121,7 @@ enum Sub {
     Pprof(Pprof),
     /// Say what this kernel and these rights allow, and what to do about what they don't.
     #[command(after_help = DOCTOR_EXAMPLES)]
-    Doctor,
+    Doctor(Doctor),
     /// Say where in a file's functions probes go, as a table for programs.
     #[command(hide = true)]
     Placements {
@@ -170,9 +174,10 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
-    /// What to put together: function, line and module count what the innermost frame allocates, and
-    /// beside it what its stacks do; process is all processes of one name, pid each [default: each
-    /// stack of each process]
+    /// Put together what has a name in common. KEY is stack, function, line, module, thread, process,
+    /// pid, cgroup, container or unit. Functions, lines and modules show what they allocate
+    /// themselves, and beside it what is allocated anywhere below them; process is all processes of
+    /// one name, pid each of them [default: each stack of each process]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
     /// List the snapshots that are in the file, instead
@@ -184,7 +189,8 @@ struct Report {
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
-    /// What stands at the root of the graph [default: each process, where there are several]
+    /// What stands at the root of the graph: thread, process, pid, cgroup, container or unit
+    /// [default: each process, where there are several]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
     by: Option<Label>,
     /// The SVG file to write; - for standard output
@@ -202,6 +208,17 @@ struct Pprof {
     /// The profile to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
     output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Doctor {
+    /// Say which allocators this running process has, and what of them can be traced; may be given
+    /// several times
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: Vec<u32>,
+    /// A file that is an allocator, as for a trace
+    #[arg(long, value_name = "PATH[:PREFIX]", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
 }
 
 #[derive(Debug, Args)]
@@ -226,7 +243,7 @@ struct Ranking {
     /// What to rank by
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
-    /// How many stacks to show [default: 10; all in json]
+    /// How many stacks, or groups, to show [default: 10; all in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
 }
@@ -254,6 +271,10 @@ struct Run {
     /// Leave the children of the target alone [default: they are traced, too]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
+    /// A file that is an allocator, with what comes before `malloc` in the names of its functions; may be
+    /// given several times [default: those that heaptrace knows]
+    #[arg(long, value_name = "PATH[:PREFIX]", help_heading = "Run options", value_parser = values::allocator)]
+    allocator: Vec<NamedAllocator>,
     /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
     #[arg(long, help_heading = "Run options")]
     threads: bool,
@@ -324,7 +345,10 @@ impl Cli {
                 input: pprof.input.into(),
                 output: pprof.output,
             },
-            Some(Sub::Doctor) => Action::Doctor,
+            Some(Sub::Doctor(doctor)) => Action::Doctor {
+                pids: doctor.pid,
+                allocators: doctor.allocator,
+            },
             Some(Sub::Placements { files }) => Action::Placements { files },
         };
         Some(Invocation {
@@ -400,6 +424,7 @@ impl Run {
             max_stack_depth: self.max_stack_depth,
             max_live: self.max_live,
             ring_size: self.ring_size,
+            allocators: self.allocator,
             probes,
             verbose,
         })

@@ -1,21 +1,33 @@
-//! `heaptrace doctor`: the machine's checks, one a line.
+//! `heaptrace doctor`: the machine's checks, one a line, and the allocators of processes.
 //!
 //! Part of the command line, no stage of the flow. Only shows: what is checked is decided in
-//! `probes/machine.rs`.
+//! `probes/machine.rs`, what is found in `probes/allocators/`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::Color;
+use crate::config::NamedAllocator;
+use crate::probes::allocators::{self, Effort, Found};
 use crate::probes::machine::{self, Check, Verdict};
 use crate::text;
 
-pub(super) fn run(color: Color) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    pids: &[u32],
+    named: &[NamedAllocator],
+    color: Color,
+) -> anyhow::Result<ExitCode> {
     let checks = machine::examine();
     let mut out = io::stdout().lock();
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
+    let mut has_all = true;
+    for pid in pids {
+        let found = allocators::of_process(*pid, named, Effort::Thorough, |_| false);
+        has_all &= found.as_ref().is_ok_and(|it| !it.allocators.is_empty());
+        process(&mut out, *pid, found)?;
+    }
     out.flush()?;
-    Ok(if can_trace(&checks) {
+    Ok(if can_trace(&checks) && has_all {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -56,6 +68,47 @@ fn write(out: &mut impl Write, checks: &[Check], color: bool) -> io::Result<()> 
         "heaptrace can't trace: see each line that says `not ok`."
     };
     writeln!(out, "\n{end}")
+}
+
+/// What of a process can be traced.
+fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Result<()> {
+    writeln!(out, "\nprocess {pid}")?;
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return writeln!(out, "  its mappings can't be read: {error}"),
+    };
+    for allocator in &found.allocators {
+        let path = text::escape(&allocator.path);
+        for kind in allocator.kinds() {
+            writeln!(out, "  {kind} in {path}, probed at")?;
+            let placed = allocator.places.iter().zip(allocator.placements());
+            for (place, placement) in placed.filter(|(place, _)| place.kind == kind) {
+                let names: Vec<_> = place.names.iter().map(|name| text::escape(name)).collect();
+                let names = names.join(", ");
+                writeln!(out, "    {names}  {:#x}{placement}", place.offset)?;
+            }
+        }
+        if !allocator.rets.is_empty() {
+            let count = allocator.rets.len();
+            writeln!(
+                out,
+                "    and at {count} return instructions of functions that may throw"
+            )?;
+        }
+        for note in &allocator.notes {
+            writeln!(out, "    {}", text::escape(note))?;
+        }
+    }
+    for unprobed in &found.unprobed {
+        writeln!(out, "  not traced: {}", text::escape(&unprobed.to_string()))?;
+    }
+    if found.allocators.is_empty() && found.unprobed.is_empty() {
+        writeln!(
+            out,
+            "  no allocator that heaptrace knows is mapped; --allocator PATH[:PREFIX] names another"
+        )?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use crate::config::RunConfig;
+use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
 
@@ -102,7 +102,12 @@ pub enum Action {
         output: PathBuf,
     },
     /// Look at the machine.
-    Doctor,
+    Doctor {
+        /// Processes to look at.
+        pids: Vec<u32>,
+        /// Files that are allocators by the user's word.
+        allocators: Vec<NamedAllocator>,
+    },
     /// Say where probes go.
     Placements {
         /// Files of allocators.
@@ -190,7 +195,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             by,
         } => convert::flamegraph(&input, &output, metric, by),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
-        Action::Doctor => doctor::run(color),
+        Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
         Action::Placements { files } => placements::run(&files),
     }
 }

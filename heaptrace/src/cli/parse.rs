@@ -156,6 +156,7 @@ mod tests {
                     ..Sampling::EXACT
                 },
                 ring_size: RunConfig::DEFAULT_RING_SIZE,
+                allocators: Vec::new(),
                 probes: Probes::Full,
                 verbose: false,
             }
@@ -244,7 +245,12 @@ mod tests {
                 output: "-".into(),
             }
         );
-        assert_eq!(action("heaptrace doctor"), Action::Doctor);
+        let doctor = |pids| Action::Doctor {
+            pids,
+            allocators: Vec::new(),
+        };
+        assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
+        assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
     /// Check what groups and filters every offline command takes, and what is said of others.

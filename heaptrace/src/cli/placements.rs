@@ -3,14 +3,13 @@
 //! Part of the command line, no stage of the flow. For benchmarks and tests: a line for each function,
 //! fields between tabs. Takes functions by their names, whatever allocator the file is, or none.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::probes::allocator;
+use crate::probes::allocators;
 use crate::text;
 
 pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
@@ -28,8 +27,9 @@ pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
 
 fn write(out: &mut impl io::Write, path: &Path) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let file = File::open(path).with_context(|| name.clone())?;
-    let allocator = allocator::read_named(file, name)?;
+    let found = allocators::of_file(path).with_context(|| name.clone())?;
+    let allocator = found.allocators.into_iter().next();
+    let allocator = allocator.with_context(|| format!("{name} has no function of an allocator"))?;
     for (place, placement) in allocator.places.iter().zip(allocator.placements()) {
         writeln!(
             out,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::RunConfig;
+use crate::config::{NamedAllocator, RunConfig};
 
 /// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -47,6 +47,29 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         return Err("it must be more than zero".to_owned());
     }
     Ok(total)
+}
+
+/// Reads a file, and behind a colon what the names of its functions begin with.
+pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
+    const MOST: usize = 64;
+    let is_name = |text: &str| {
+        text.len() <= MOST
+            && text
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    // A colon in the path itself is one that a folder or a dot stands behind.
+    let (path, prefix) = match text.rsplit_once(':') {
+        Some((path, prefix)) if is_name(prefix) => (path, prefix),
+        _ => (text, ""),
+    };
+    if path.is_empty() {
+        return Err("no file given; write it as PATH or PATH:PREFIX".to_owned());
+    }
+    Ok(NamedAllocator {
+        path: path.into(),
+        prefix: prefix.to_owned(),
+    })
 }
 
 /// Reads the size of the ring, and rounds it up to the power of two that the kernel asks for.

@@ -12,8 +12,11 @@ use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::probes::{allocator, elf, maps};
+use crate::probes::{elf, maps};
 use crate::unwind;
+
+/// Most of what is not probed that is named.
+const MAX_UNPROBED: usize = 256;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -23,7 +26,7 @@ pub(super) struct Addresses {
     allocators: Vec<Allocator>,
     /// Build ids of their files.
     probed: Vec<Vec<u8>>,
-    /// C libraries that were mapped and are not probed.
+    /// Allocators that were mapped and are not probed.
     unprobed: BTreeSet<String>,
     spaces: Spaces,
     modules: Modules,
@@ -51,6 +54,12 @@ impl Addresses {
         self.probed.push(build_id);
     }
 
+    pub(super) fn add_unprobed(&mut self, what: String) {
+        if self.unprobed.len() < MAX_UNPROBED {
+            self.unprobed.insert(what);
+        }
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub(super) fn add_process(&mut self, pid: u32) {
         self.spaces.begin(pid, 0);
@@ -62,7 +71,7 @@ impl Addresses {
             let file = match (mapping.path.as_str(), mapping.inode) {
                 (unwind::VDSO, 0) => unwind::vdso().map(|vdso| vdso.file),
                 (_, 0) => None,
-                _ => allocator::open_mapped(thread, &mapping).ok(),
+                _ => maps::open_mapped(thread, &mapping).ok(),
             };
             let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
@@ -84,6 +93,19 @@ impl Addresses {
         !self.follows_all && self.spaces.knows(pid)
     }
 
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.spaces.knows(pid)
+    }
+
+    pub(super) fn followed(&self) -> Vec<u32> {
+        self.spaces.pids()
+    }
+
+    /// Whether an allocator of this build is probed. One without a build id can't be told from it.
+    pub(super) fn is_probed(&self, build_id: &[u8]) -> bool {
+        build_id.is_empty() || self.probed.iter().any(|it| it == build_id)
+    }
+
     /// Takes in what perf recorded of mappings and processes.
     pub(super) fn sideband(&mut self, event: SideEvent) {
         let SideEvent { time, pid, change } = event;
@@ -97,22 +119,11 @@ impl Addresses {
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
                 // Anonymous code has no file to find names in.
                 if !mapped.path.starts_with("//") {
-                    self.check_probed(&mapped);
                     self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
                 }
             }
             Change::Exited => self.exited.push((pid, time)),
             Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
-        }
-    }
-
-    /// Notes a C library that no probe is on. One without a build id can't be told from a probed one.
-    fn check_probed(&mut self, mapped: &Mapped) {
-        if allocator::may_be_glibc(&mapped.path)
-            && !mapped.build_id.is_empty()
-            && !self.probed.contains(&mapped.build_id)
-        {
-            self.unprobed.insert(mapped.path.clone());
         }
     }
 

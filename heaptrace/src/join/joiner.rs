@@ -100,6 +100,11 @@ impl Joiner {
         self.addresses.add_allocator(allocator, build_id);
     }
 
+    /// Makes known what allocates and is not probed, with the reason.
+    pub fn add_unprobed(&mut self, what: String) {
+        self.addresses.add_unprobed(what);
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);
@@ -108,6 +113,21 @@ impl Joiner {
     /// Whether a process was made known, or descends from one that was.
     pub fn follows(&self, pid: u32) -> bool {
         self.addresses.follows(pid)
+    }
+
+    /// Whether a process is of interest.
+    pub fn knows(&self, pid: u32) -> bool {
+        self.addresses.knows(pid)
+    }
+
+    /// The processes that are of interest, ended ones that may still be asked for included.
+    pub fn followed(&self) -> Vec<u32> {
+        self.addresses.followed()
+    }
+
+    /// Whether an allocator of this build is probed.
+    pub fn is_probed(&self, build_id: &[u8]) -> bool {
+        self.addresses.is_probed(build_id)
     }
 
     /// Takes in what perf recorded of mappings and processes.

@@ -41,6 +41,11 @@ impl Spaces {
         self.by_pid.contains_key(&pid)
     }
 
+    /// The processes of which something is known.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.by_pid.keys().copied().collect()
+    }
+
     /// A program image begins.
     pub(super) fn begin(&mut self, pid: u32, born: u64) {
         self.insert(

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use aya_obj::generated::{
@@ -16,7 +17,7 @@ use aya_obj::generated::{
 use heaptrace_common::cookie;
 use thiserror::Error;
 
-use super::allocator::{Allocator, FileId};
+use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM, RETURN_PROGRAM};
 use super::program::Program;
 use super::tracefs::{Definitions, Tracefs};
 use crate::config::Probes as ProbeKind;
@@ -62,6 +63,8 @@ pub struct Probes {
     keeps_contexts: bool,
     /// The process that holds the links.
     holder: u32,
+    /// Ids of all events that are defined, for those who tie children to them.
+    tied: Arc<Mutex<Vec<u64>>>,
     /// Ids of the events that are defined in each file.
     defined: HashMap<FileId, Vec<u64>>,
     programs: HashMap<String, OwnedFd>,
@@ -79,6 +82,7 @@ impl Probes {
             reach,
             kind,
             open: Vec::new(),
+            tied: Arc::default(),
             defined: HashMap::new(),
             programs: HashMap::new(),
             definitions: Definitions::new(tracefs),
@@ -96,37 +100,59 @@ impl Probes {
             return Ok(());
         }
         let mut events = Vec::new();
+        let kind = self.kind;
+        let full = |name| match kind {
+            ProbeKind::Full => name,
+            ProbeKind::Empty => "empty_entry",
+        };
         let placements = allocator.placements();
+        let placed = || allocator.places.iter().zip(&placements);
+        let entries = placed().map(|placed| (placed, full(placed.0.hook.entry), false));
+        let returned = match self.kind {
+            ProbeKind::Full => RETURN_PROGRAM,
+            ProbeKind::Empty => "empty_return",
+        };
+        let returns = placed()
+            .filter(|(place, _)| place.hook.on_return == OnReturn::Probed)
+            .map(|placed| (placed, returned, true));
         // Returns first: an entry whose return is not probed would leave its call pending.
-        for is_return in [true, false] {
-            for (place, placement) in allocator.places.iter().zip(&placements) {
-                let name = match (is_return, self.kind) {
-                    (false, ProbeKind::Full) => Some(place.hook.entry),
-                    (false, ProbeKind::Empty) => Some("empty_entry"),
-                    (true, ProbeKind::Full) => place.hook.on_return,
-                    (true, ProbeKind::Empty) => place.hook.on_return.map(|_| "empty_return"),
-                };
-                let Some(name) = name else { continue };
-                let event = self
-                    .definitions
-                    .define(&allocator.file, place.offset + placement.offset, is_return)
-                    .with_context(|| {
-                        format!(
-                            "can't define a probe on {} in {}",
-                            place.names.join("/"),
-                            allocator.path
-                        )
-                    })?;
-                let program = self.program(program, name)?;
-                let cookie = cookie::pack(
-                    place.reach.0.saturating_add(placement.offset),
-                    place.reach.1.saturating_sub(placement.offset),
-                    placement.registers,
-                );
-                self.link(event, &program, cookie)
-                    .with_context(|| format!("can't probe {}", allocator.path))?;
-                events.push(event);
-            }
+        let ret_program = self.program(program, full(RET_PROGRAM))?;
+        for offset in &allocator.rets {
+            let event = self
+                .definitions
+                .define(&allocator.file, *offset, false)
+                .with_context(|| format!("can't define a probe in {}", allocator.path))?;
+            self.link(event, &ret_program, 0)
+                .with_context(|| format!("can't probe {}", allocator.path))?;
+            events.push(event);
+        }
+        // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
+        // was missed is a leak.
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|((place, _), ..)| place.hook.on_return != OnReturn::Ignored);
+        for ((place, placement), name, is_return) in returns.chain(entries) {
+            let event = self
+                .definitions
+                .define(&allocator.file, place.offset + placement.offset, is_return)
+                .with_context(|| {
+                    format!(
+                        "can't define a probe on {} in {}",
+                        place.names.join("/"),
+                        allocator.path
+                    )
+                })?;
+            let program = self.program(program, name)?;
+            let cookie = cookie::pack(
+                place.reach.0.saturating_add(placement.offset),
+                place.reach.1.saturating_sub(placement.offset),
+                placement.registers,
+            );
+            self.link(event, &program, cookie)
+                .with_context(|| format!("can't probe {}", allocator.path))?;
+            events.push(event);
+        }
+        if let Ok(mut tied) = self.tied.lock() {
+            tied.extend(&events);
         }
         self.defined.insert(allocator.id, events);
         Ok(())
@@ -166,7 +192,7 @@ impl Probes {
     pub fn ties(&self) -> Option<Ties> {
         let is_needed = self.reach == Reach::Tree && !self.keeps_contexts;
         is_needed.then(|| Ties {
-            events: self.defined.values().flatten().copied().collect(),
+            events: Arc::clone(&self.tied),
         })
     }
 
@@ -220,6 +246,24 @@ impl Probes {
         }
     }
 
+    /// Lets the probes of a file reach a process that was reached by others before, if it is still there.
+    pub fn reach_process(&mut self, file: FileId, pid: u32) -> Result<()> {
+        let events = self.defined.get(&file).cloned().unwrap_or_default();
+        // One that has ended, and a thread that ends meanwhile, need nothing.
+        for tid in threads(pid).unwrap_or_default() {
+            for event in &events {
+                match self.reach(*event, tid) {
+                    Ok(()) => {}
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => break,
+                    Err(error) => {
+                        return Err(error).with_context(|| format!("can't probe process {pid}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn gone(&self, pid: u32, done: &HashSet<u32>) -> anyhow::Error {
         if done.is_empty() {
             AttachError::NoProcess(pid).into()
@@ -251,7 +295,7 @@ impl Drop for Probes {
 /// inherits them, the kernel no longer takes the child's events for the same as those of its own children, and
 /// swaps nothing from then on.
 pub struct Ties {
-    events: Vec<u64>,
+    events: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Ties {
@@ -259,7 +303,8 @@ impl Ties {
     pub fn tie(&self, pid: u32) -> io::Result<Vec<OwnedFd>> {
         let open =
             |event: &u64| sys::perf_event_open(&mut attributes(*event), PerfTarget::Thread(pid));
-        self.events.iter().map(open).collect()
+        let events = self.events.lock().map(|events| events.clone());
+        events.unwrap_or_default().iter().map(open).collect()
     }
 }
 

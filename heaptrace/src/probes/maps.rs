@@ -2,7 +2,7 @@
 //!
 //! Stage: probes. Parses text; knows nothing of what is mapped.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 
 /// A mapping of a process.
@@ -45,6 +45,15 @@ pub fn read(pid: u32) -> io::Result<String> {
     // A path is bytes; what is no UTF-8 in it is only for show.
     let bytes = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Opens the file behind a mapping: the very inode, also where its path is gone or means another
+/// file in another root.
+pub fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
+    File::open(format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    ))
 }
 
 /// Parses mappings; lines that make no sense are left out.

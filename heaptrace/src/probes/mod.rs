@@ -1,11 +1,12 @@
 //! Stage probes: what may be traced, the kernel program, and where it is attached.
 
-pub mod allocator;
+pub mod allocators;
 pub mod attach;
 pub mod btf;
 pub mod capabilities;
 pub mod elf;
 pub mod guardian;
+pub mod image;
 pub mod launch;
 pub mod machine;
 pub mod maps;

@@ -11,7 +11,7 @@ use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
 use crate::events::record::{self, Event};
-use crate::events::sideband::{Change, Sideband};
+use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::sys;
@@ -20,12 +20,19 @@ use crate::unwind::{self, Loader, MappedFile};
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
 
+/// Most mapped files that wait to be looked at.
+const MAX_MAPPED: usize = 1 << 14;
+
 /// Reads the streams of a run.
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
     sideband: AsyncFd<Sideband>,
     loader: Loader,
     batch: Vec<Event>,
+    /// Files that were mapped since they were asked for, and by whom.
+    mapped: Vec<(u32, Mapped)>,
+    /// Children that were born since, and when.
+    births: Vec<(u32, u64)>,
     undecoded: u64,
     /// Marks that were found so far, of frees and of process ends.
     swept: [u64; 2],
@@ -40,9 +47,21 @@ impl Drain {
             )?,
             loader: Loader::new(program)?,
             batch: Vec::new(),
+            mapped: Vec::new(),
+            births: Vec::new(),
             undecoded: 0,
             swept: [0; 2],
         })
+    }
+
+    /// The files that processes of interest have mapped since the last call.
+    pub(super) fn take_mapped(&mut self) -> Vec<(u32, Mapped)> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    /// The children that were born since the last call, and when.
+    pub(super) fn take_births(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.births)
     }
 
     /// The loader of unwind tables.
@@ -86,12 +105,29 @@ impl Drain {
         }
         let was_emptied = self.batch.len() < BATCH;
         for event in self.sideband.get_mut().drain() {
-            if let Change::Mapped(mapped) = &event.change
-                && joiner.follows(event.pid)
-            {
-                load_table(&mut self.loader, event.pid, mapped.start, mapped.end, None);
-            }
+            let mapped = match &event.change {
+                Change::Mapped(mapped) => {
+                    if joiner.follows(event.pid) {
+                        load_table(&mut self.loader, event.pid, mapped.start, mapped.end, None);
+                    }
+                    mapped.path.starts_with('/').then(|| mapped.clone())
+                }
+                Change::Forked { parent } => {
+                    if joiner.knows(*parent) {
+                        self.births.push((event.pid, event.time));
+                    }
+                    None
+                }
+                Change::Exec { .. } | Change::Exited => None,
+            };
+            let pid = event.pid;
             joiner.sideband(event);
+            if let Some(mapped) = mapped
+                && joiner.knows(pid)
+                && self.mapped.len() < MAX_MAPPED
+            {
+                self.mapped.push((pid, mapped));
+            }
         }
         for event in self.batch.drain(..) {
             match event {

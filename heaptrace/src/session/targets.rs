@@ -9,12 +9,13 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocator::{self, Allocator};
+use crate::probes::allocators::{self, Effort, FileId, Found};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
+use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
-use crate::unwind::{self, Loader};
+use crate::unwind::{self, Loader, MappedFile};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -65,12 +66,10 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
 pub(super) fn load_tables(config: &RunConfig, loader: &mut Loader) {
     let files = match &config.target {
-        Target::Command(words) => {
-            let program = words.first().and_then(|word| launch::look_up(word));
-            program
-                .map(|path| unwind::of_command(&path))
-                .unwrap_or_default()
-        }
+        Target::Command(words) => allocators::files_of_command(words)
+            .iter()
+            .filter_map(MappedFile::open)
+            .collect(),
         Target::Pids(pids) => pids
             .iter()
             .flat_map(|pid| unwind::of_process(*pid))
@@ -100,28 +99,26 @@ pub(super) fn attach(
     probes: &mut Probes,
     joiner: &mut Joiner,
 ) -> Result<()> {
+    let named = &config.allocators;
     match &config.target {
         Target::Command(words) => {
             let held = held.context("the command was not started")?;
-            let path = words.first().and_then(|word| launch::look_up(word));
-            let path = path.context("no command given")?;
-            let found = allocator::of_command(&path);
-            if found.is_empty() {
-                bail!("no glibc was found on this machine; heaptrace knows no other allocator yet");
+            let found = allocators::of_command(words, named);
+            if found.allocators.is_empty() {
+                bail!(none_found("the command", &found));
             }
-            add_allocators(found, program, probes, joiner)?;
+            add_found(found, program, probes, joiner)?;
             joiner.add_process(held.pid);
             probes.add_process(held.pid)
         }
         Target::Pids(pids) => {
             for pid in pids {
-                let found = allocator::of_process(*pid).map_err(|error| unreadable(*pid, error))?;
-                if found.is_empty() {
-                    bail!(
-                        "process {pid} has no glibc mapped; heaptrace knows no other allocator yet"
-                    );
+                let found = allocators::of_process(*pid, named, Effort::Thorough, |_| false)
+                    .map_err(|error| unreadable(*pid, error))?;
+                if found.allocators.is_empty() {
+                    bail!(none_found(&format!("process {pid}"), &found));
                 }
-                add_allocators(found, program, probes, joiner)?;
+                add_found(found, program, probes, joiner)?;
             }
             for pid in pids {
                 joiner.add_process(*pid);
@@ -131,45 +128,74 @@ pub(super) fn attach(
         }
         Target::All => {
             let mut seen = HashSet::new();
+            let mut is_any = false;
             for pid in processes()? {
+                let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
                 // A process that can't be read ended, or is the kernel's own.
-                let found = allocator::of_process(pid).unwrap_or_default();
-                let new = found.into_iter().filter(|it| seen.insert(it.id)).collect();
-                add_allocators(new, program, probes, joiner)?;
+                let found = allocators::of_process(pid, named, Effort::Quick, is_known);
+                let Ok(found) = found else { continue };
+                is_any |= !found.allocators.is_empty();
+                add_found(found, program, probes, joiner)?;
             }
-            if seen.is_empty() {
-                bail!("no process of this machine has glibc mapped");
+            if !is_any {
+                bail!("no process of this machine has an allocator that heaptrace knows");
             }
             Ok(())
         }
     }
 }
 
-fn add_allocators(
-    found: Vec<Allocator>,
+/// Probes what was found, and makes it known.
+pub(super) fn add_found(
+    found: Found,
     program: &Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
-) -> Result<()> {
-    for allocator in found {
+) -> Result<Vec<FileId>> {
+    for unprobed in found.unprobed {
+        tracing::info!("not probed: {unprobed}");
+        joiner.add_unprobed(unprobed.to_string());
+    }
+    let mut new = Vec::new();
+    for allocator in found.allocators {
         if probes.has(allocator.id) {
             continue;
         }
         probes.add_allocator(program, &allocator)?;
-        tracing::info!(
-            "probing {} in {}",
-            allocator.placed_names().join(", "),
-            allocator.path
-        );
+        new.push(allocator.id);
         let build_id = elf::build_id(&allocator.file);
-        let known = join::Allocator {
-            hooks: allocator.hook_names(),
-            kind: allocator.kind.to_owned(),
-            path: allocator.path,
-        };
-        joiner.add_allocator(known, build_id);
+        for note in &allocator.notes {
+            tracing::info!("{}: {note}", allocator.path);
+            joiner.add_unprobed(format!("{}: {note}", allocator.path));
+        }
+        for kind in allocator.kinds() {
+            let hooks = allocator.hook_names(kind);
+            tracing::info!(
+                "probing {} in {} ({kind})",
+                hooks.join(", "),
+                allocator.path
+            );
+            let known = join::Allocator {
+                hooks,
+                kind: kind.to_owned(),
+                path: allocator.path.clone(),
+            };
+            joiner.add_allocator(known, build_id.clone());
+        }
     }
-    Ok(())
+    Ok(new)
+}
+
+/// Why nothing of a target can be traced.
+fn none_found(whose: &str, found: &Found) -> String {
+    let reasons: Vec<String> = found.unprobed.iter().map(ToString::to_string).collect();
+    if reasons.is_empty() {
+        format!(
+            "{whose} has no allocator that heaptrace knows; if one has other names, `--allocator PATH[:PREFIX]` tells them"
+        )
+    } else {
+        format!("nothing of {whose} can be traced: {}", reasons.join("; "))
+    }
 }
 
 fn unreadable(pid: u32, error: std::io::Error) -> anyhow::Error {

@@ -3,15 +3,13 @@
 //! Stage unwind. What is loaded before the first event need not be asked for later.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use heaptrace_common::wire::FileKey;
 
-use crate::probes::{allocator, maps};
+use crate::probes::maps;
 
 /// A file with code, open, as the kernel program knows it.
 #[derive(Debug)]
@@ -54,51 +52,13 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
                 inode: mapping.inode,
                 device: kernel_device(mapping.device.0, mapping.device.1),
             };
-            let file = allocator::open_mapped(thread, &mapping).ok()?;
+            let file = maps::open_mapped(thread, &mapping).ok()?;
             seen.insert(key).then_some(MappedFile {
                 key,
                 file,
                 path: mapping.path,
             })
         })
-        .collect()
-}
-
-/// The files that a command will map when it starts: the program, its dynamic loader, and the
-/// libraries that the loader says it would load.
-pub fn of_command(program: &Path) -> Vec<MappedFile> {
-    let Some(image) = allocator::image_of(program) else {
-        return Vec::new();
-    };
-    let mut paths = vec![image.program.clone()];
-    if let Some(loader) = image.loader {
-        paths.extend(libraries(&loader, &image.program));
-        paths.push(loader);
-    }
-    paths.iter().filter_map(MappedFile::open).collect()
-}
-
-/// What the dynamic loader would load, by its own word; the program does not run for that.
-fn libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
-    let listed = Command::new(loader)
-        .args([OsStr::new("--list"), program.as_os_str()])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    let Ok(listed) = listed else {
-        return Vec::new();
-    };
-    parse_list(&String::from_utf8_lossy(&listed.stdout))
-}
-
-/// Paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or without the arrow where a
-/// library is asked for by its path.
-fn parse_list(text: &str) -> Vec<PathBuf> {
-    text.lines()
-        .filter_map(|line| line.trim_start().rsplit_once(" (0x"))
-        .map(|(library, _)| library.split_once("=> ").map_or(library, |(_, path)| path))
-        .filter(|path| path.starts_with('/'))
-        .map(PathBuf::from)
         .collect()
 }
 
@@ -110,23 +70,7 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that paths are found with and without a name before them, with blanks, and that what
-    /// has no path is left out.
-    #[test]
-    fn parses_the_loaders_list() {
-        let text = "\tlinux-vdso.so.1 (0x00007ffe)\n\
-                    \tlibc.so.6 => /a b/libc.so.6 (0x00007f00)\n\
-                    \tlibx.so => not found\n\
-                    \t/opt/plugin.so (0x00007f01)\n";
-        assert_eq!(
-            parse_list(text),
-            [
-                PathBuf::from("/a b/libc.so.6"),
-                PathBuf::from("/opt/plugin.so")
-            ]
-        );
-    }
+    use crate::probes::allocators;
 
     /// Check that a command's files are the ones that a process of it has mapped.
     #[test]
@@ -136,7 +80,11 @@ mod tests {
             .into_iter()
             .map(|file| file.key)
             .collect();
-        let foretold: HashSet<_> = of_command(&own).into_iter().map(|file| file.key).collect();
+        let foretold: HashSet<_> = allocators::files_of_command(&[own.into()])
+            .iter()
+            .filter_map(MappedFile::open)
+            .map(|file| file.key)
+            .collect();
         assert!(foretold.len() >= 3, "program, loader and C library");
         assert!(foretold.is_subset(&mapped), "{foretold:?} {mapped:?}");
     }

@@ -10,7 +10,7 @@ mod rule;
 mod table;
 mod vdso;
 
-pub use files::{MappedFile, of_command, of_process};
+pub use files::{MappedFile, of_process};
 pub use loader::Loader;
 pub use table::{Limits, Table, TableError, build, lookup};
 pub use vdso::{VDSO, vdso};

@@ -184,6 +184,7 @@ impl Machine {
                 time: 1,
                 process: process as u64,
                 start_time: 1,
+                cgroup: 0,
                 comm: [0; 16],
                 cgroup: 0,
             }));

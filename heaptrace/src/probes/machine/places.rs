@@ -3,16 +3,14 @@
 //! Stage: probes. Looks at the C libraries that a program of this machine may run with; says nothing of
 //! a certain process.
 
-use std::path::Path;
-
 use super::Check;
-use crate::probes::allocator::{self, Allocator};
+use crate::probes::allocators::{self, Allocator};
 
 /// A program that every machine has; its C library is most programs'.
 const ANY_PROGRAM: &str = "/bin/sh";
 
 pub(super) fn examine() -> Check {
-    let found = allocator::of_command(Path::new(ANY_PROGRAM));
+    let found = allocators::of_command(&[ANY_PROGRAM.into()], &[]).allocators;
     let stepped: Vec<_> = found.iter().flat_map(stepped).collect();
     let functions = found.iter().map(|it| it.places.len()).sum();
     check(functions, &stepped)

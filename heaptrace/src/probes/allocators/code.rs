@@ -1,0 +1,363 @@
+//! Where a function's code goes: which of its instructions return, and what it hands over to.
+//!
+//! Stage: probes. Follows every jump from a function's entry, through stubs of the linkage table and
+//! into the functions that it ends with, and steps over calls. The code may be anything: all is
+//! bounded. Knows nothing of allocators.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, UnwindSection as _};
+use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction};
+use object::{
+    Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ObjectSymbolTable as _,
+    ReadRef, RelocationFlags, RelocationTarget,
+};
+use thiserror::Error;
+
+/// Most relocations that are looked at.
+const MAX_SLOTS: usize = 4 << 20;
+
+/// Most instructions of a function and all that it jumps to.
+const MAX_INSTRUCTIONS: usize = 20_000;
+
+/// Most return instructions.
+const MAX_RETURNS: usize = 64;
+
+/// Most bytes of a function.
+const MAX_FUNCTION: u64 = 1 << 20;
+
+/// Largest section of unwind information that is read.
+const MAX_SECTION: u64 = 256 << 20;
+
+/// Longest chain of functions that only jump to each other.
+const MAX_CHAIN: usize = 8;
+
+/// Why it can't be said where a function's code goes.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(super) enum CodeError {
+    #[error("its end is not known")]
+    NoEnd,
+    #[error("it can't be decoded")]
+    Undecodable,
+    #[error("it jumps to where a register says")]
+    IndirectJump,
+    #[error("it ends in {0} of another file")]
+    Leaves(String),
+    #[error("it is too long")]
+    TooLong,
+}
+
+/// Where code goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    /// In this file.
+    Here(u64),
+    /// In a function of another one.
+    Elsewhere(String),
+}
+
+/// What is decided at a call or a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Go {
+    /// Follow it (a call: to what comes behind it).
+    On,
+    /// This way is of no interest any more.
+    Stop,
+}
+
+/// The code of a file.
+pub(super) struct Code<'i, 'a, R: ReadRef<'a>> {
+    image: &'i object::File<'a, R>,
+    /// What the slots of the linkage table point to.
+    slots: HashMap<u64, Target>,
+    frames: Option<Frames<'a>>,
+}
+
+/// Unwind information, which knows where functions end.
+struct Frames<'a> {
+    header: gimli::ParsedEhFrameHdr<gimli::EndianSlice<'a, LittleEndian>>,
+    frames: EhFrame<gimli::EndianSlice<'a, LittleEndian>>,
+    bases: BaseAddresses,
+}
+
+impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
+    pub(super) fn new(image: &'i object::File<'a, R>) -> Self {
+        Self {
+            slots: slots(image),
+            frames: Frames::new(image),
+            image,
+        }
+    }
+
+    /// Where a function goes that does nothing but jump somewhere.
+    pub(super) fn only_jumps_to(&self, entry: u64) -> Option<Target> {
+        let mut at = entry;
+        let mut last = None;
+        for _ in 0..MAX_CHAIN {
+            match self.jump_at(at) {
+                Some(Target::Here(next)) => {
+                    at = next;
+                    last = Some(Target::Here(next));
+                }
+                Some(elsewhere) => return Some(elsewhere),
+                None => break,
+            }
+        }
+        last
+    }
+
+    /// The places on the way of a function that does nothing but jump, its end included.
+    pub(super) fn jump_at(&self, address: u64) -> Option<Target> {
+        let bytes = self.bytes(address, 16)?;
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        let mut instruction = decoder.decode();
+        if instruction.code() == Op::Endbr64 {
+            instruction = decoder.decode();
+        }
+        match instruction.flow_control() {
+            FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
+                Some(Target::Here(instruction.near_branch_target()))
+            }
+            FlowControl::IndirectBranch => self.slot(&instruction),
+            _ => None,
+        }
+    }
+
+    /// The return instructions that a function can end with. `decide` is asked at each jump out of
+    /// known code and at each call whether to go on.
+    pub(super) fn returns(
+        &self,
+        entry: u64,
+        size_of: impl Fn(u64) -> Option<u64>,
+        mut decide: impl FnMut(&Target, bool) -> Go,
+    ) -> Result<Vec<u64>, CodeError> {
+        let mut returns = Vec::new();
+        let mut extents: Vec<Range<u64>> = Vec::new();
+        let mut seen = HashSet::new();
+        let mut left = MAX_INSTRUCTIONS;
+        let mut open = vec![entry];
+        while let Some(start) = open.pop() {
+            if seen.contains(&start) {
+                continue;
+            }
+            let known = extents.iter().find(|extent| extent.contains(&start));
+            let extent = match known {
+                Some(extent) => extent.clone(),
+                None => {
+                    // A stub of the linkage table, or the beginning of more code.
+                    if start != entry
+                        && let Some(target) = self.jump_at(start)
+                    {
+                        seen.insert(start);
+                        follow(&target, &mut decide, &mut open)?;
+                        continue;
+                    }
+                    let extent = self
+                        .extent(start)
+                        .or_else(|| Some(start..start.checked_add(size_of(start)?)?))
+                        .filter(|extent| extent.end - extent.start <= MAX_FUNCTION)
+                        .ok_or(CodeError::NoEnd)?;
+                    extents.push(extent.clone());
+                    extent
+                }
+            };
+            let bytes = self
+                .bytes(start, extent.end - start)
+                .ok_or(CodeError::Undecodable)?;
+            let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+            while decoder.can_decode() {
+                if !seen.insert(decoder.ip()) {
+                    break;
+                }
+                let instruction = decoder.decode();
+                left = left.checked_sub(1).ok_or(CodeError::TooLong)?;
+                if instruction.is_invalid() {
+                    return Err(CodeError::Undecodable);
+                }
+                match instruction.flow_control() {
+                    FlowControl::Next => {}
+                    FlowControl::Return => {
+                        returns.push(instruction.ip());
+                        if returns.len() > MAX_RETURNS {
+                            return Err(CodeError::TooLong);
+                        }
+                        break;
+                    }
+                    FlowControl::ConditionalBranch => {
+                        let target = instruction.near_branch_target();
+                        self.branch(target, &extents, &mut decide, &mut open)?;
+                    }
+                    FlowControl::UnconditionalBranch => {
+                        let target = instruction.near_branch_target();
+                        self.branch(target, &extents, &mut decide, &mut open)?;
+                        break;
+                    }
+                    FlowControl::IndirectBranch => {
+                        let target = self.slot(&instruction).ok_or(CodeError::IndirectJump)?;
+                        follow(&target, &mut decide, &mut open)?;
+                        break;
+                    }
+                    FlowControl::Call => {
+                        let target = self.resolve(instruction.near_branch_target());
+                        if decide(&target, true) == Go::Stop {
+                            break;
+                        }
+                    }
+                    FlowControl::IndirectCall => {
+                        if let Some(target) = self.slot(&instruction)
+                            && decide(&target, true) == Go::Stop
+                        {
+                            break;
+                        }
+                    }
+                    // Traps do not come back.
+                    FlowControl::Exception => break,
+                    FlowControl::Interrupt | FlowControl::XbeginXabortXend => {}
+                }
+            }
+        }
+        returns.sort_unstable();
+        Ok(returns)
+    }
+
+    fn branch(
+        &self,
+        target: u64,
+        extents: &[Range<u64>],
+        decide: &mut impl FnMut(&Target, bool) -> Go,
+        open: &mut Vec<u64>,
+    ) -> Result<(), CodeError> {
+        if extents.iter().any(|extent| extent.contains(&target)) {
+            open.push(target);
+            return Ok(());
+        }
+        follow(&self.resolve(target), decide, open)
+    }
+
+    /// What is at an address, or behind it where that is a stub.
+    fn resolve(&self, address: u64) -> Target {
+        match self.jump_at(address) {
+            Some(Target::Elsewhere(name)) => Target::Elsewhere(name),
+            Some(Target::Here(behind)) if self.is_stub(address) => Target::Here(behind),
+            _ => Target::Here(address),
+        }
+    }
+
+    /// Whether the jump at an address goes through the linkage table.
+    fn is_stub(&self, address: u64) -> bool {
+        let Some(bytes) = self.bytes(address, 16) else {
+            return false;
+        };
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        let mut instruction = decoder.decode();
+        if instruction.code() == Op::Endbr64 {
+            instruction = decoder.decode();
+        }
+        instruction.flow_control() == FlowControl::IndirectBranch
+    }
+
+    fn slot(&self, instruction: &Instruction) -> Option<Target> {
+        if !instruction.is_ip_rel_memory_operand() {
+            return None;
+        }
+        let address = instruction.ip_rel_memory_address();
+        self.slots.get(&address).cloned()
+    }
+
+    fn extent(&self, address: u64) -> Option<Range<u64>> {
+        self.frames.as_ref()?.extent(address)
+    }
+
+    /// Code at an address, as much as there is.
+    fn bytes(&self, address: u64, size: u64) -> Option<&'a [u8]> {
+        self.image.segments().find_map(|segment| {
+            let within = address.checked_sub(segment.address())?;
+            let (_, in_file) = segment.file_range();
+            let size = size.min(in_file.checked_sub(within)?);
+            segment.data_range(address, size).ok().flatten()
+        })
+    }
+}
+
+fn follow(
+    target: &Target,
+    decide: &mut impl FnMut(&Target, bool) -> Go,
+    open: &mut Vec<u64>,
+) -> Result<(), CodeError> {
+    match (decide(target, false), target) {
+        (Go::Stop, _) => Ok(()),
+        (Go::On, Target::Here(address)) => {
+            open.push(*address);
+            Ok(())
+        }
+        (Go::On, Target::Elsewhere(name)) => Err(CodeError::Leaves(name.clone())),
+    }
+}
+
+impl<'a> Frames<'a> {
+    fn new<R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<Self> {
+        let section = |name| {
+            let section = image.section_by_name(name)?;
+            if section.size() > MAX_SECTION {
+                return None;
+            }
+            Some((section.address(), section.data().ok()?))
+        };
+        let (header_at, header) = section(".eh_frame_hdr")?;
+        let (frames_at, frames) = section(".eh_frame")?;
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(header_at)
+            .set_eh_frame(frames_at);
+        let header = EhFrameHdr::new(header, LittleEndian)
+            .parse(&bases, 8)
+            .ok()?;
+        Some(Self {
+            header,
+            frames: EhFrame::new(frames, LittleEndian),
+            bases,
+        })
+    }
+
+    fn extent(&self, address: u64) -> Option<Range<u64>> {
+        let table = self.header.table()?;
+        let found = table
+            .fde_for_address(&self.frames, &self.bases, address, EhFrame::cie_from_offset)
+            .ok()?;
+        let start = found.initial_address();
+        Some(start..start.checked_add(found.len())?)
+    }
+}
+
+/// What the slots that the dynamic linker fills point to.
+fn slots<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> HashMap<u64, Target> {
+    let mut slots = HashMap::new();
+    let (Some(relocations), Some(symbols)) =
+        (image.dynamic_relocations(), image.dynamic_symbol_table())
+    else {
+        return slots;
+    };
+    for (at, relocation) in relocations.take(MAX_SLOTS) {
+        let target = match (relocation.target(), relocation.flags()) {
+            (RelocationTarget::Symbol(index), _) => {
+                let Ok(symbol) = symbols.symbol_by_index(index) else {
+                    continue;
+                };
+                if symbol.is_definition() {
+                    Target::Here(symbol.address())
+                } else {
+                    Target::Elsewhere(symbol.name().unwrap_or("?").to_owned())
+                }
+            }
+            (
+                _,
+                RelocationFlags::Elf {
+                    r_type: object::elf::R_X86_64_RELATIVE,
+                },
+            ) => Target::Here(relocation.addend() as u64),
+            _ => continue,
+        };
+        slots.insert(at, target);
+    }
+    slots
+}

@@ -1,0 +1,365 @@
+//! One file: which allocators are in it, and where to probe them.
+//!
+//! Stage: probes. The file is a traced process's and may be anything. Knows nothing of processes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadRef};
+
+use super::code::{Code, CodeError, Go, Target};
+use super::debug;
+use super::known::{self, Recognised, Wanted};
+use super::model::{Allocator, FileId, Finding, Hook, OnReturn, Place, Unprobed};
+use super::symbols::Symbols;
+use crate::probes::image;
+
+/// Most bytes of constants that are searched for what tells an allocator without symbols.
+const MAX_CONSTANTS: u64 = 64 << 20;
+
+/// What functions of other files are that never come back.
+const NEVER_RETURN: [&str; 8] = [
+    "abort",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "_Unwind_Resume",
+    "__stack_chk_fail",
+    "__assert_fail",
+    "_ZSt17__throw_bad_allocv",
+    "_ZSt9terminatev",
+];
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'p> {
+    /// The root folder below which debug files are looked for; `None` to leave them alone.
+    pub(super) root: Option<&'p Path>,
+    /// The prefix of the functions that the user names; the file is an allocator by their word.
+    pub(super) named: Option<&'p str>,
+}
+
+/// What can be said of a file.
+pub(super) fn inspect(file: File, path: String, search: Search<'_>) -> Finding {
+    let Ok(id) = FileId::of(&file) else {
+        return Finding::Nothing;
+    };
+    let found = {
+        let cache = object::ReadCache::new(&file);
+        match object::File::parse(&cache) {
+            Ok(image) if image.architecture() == object::Architecture::X86_64 => {
+                let is_program = image::interpreter(&cache).is_some()
+                    || image.kind() == object::ObjectKind::Executable;
+                examine(&image, &path, is_program, search)
+            }
+            Ok(_) => Examined::Unprobed("it is not x86-64 code".to_owned()),
+            Err(_) => return Finding::Nothing,
+        }
+    };
+    match found {
+        Examined::Probed(places, rets, notes) => Finding::Allocator(Allocator {
+            path,
+            file,
+            id,
+            places,
+            rets,
+            notes,
+        }),
+        Examined::Unprobed(reason) => Finding::Unprobed(Unprobed { path, reason }),
+        Examined::Nothing => Finding::Nothing,
+    }
+}
+
+enum Examined {
+    Probed(Vec<Place>, Vec<u64>, Vec<String>),
+    Unprobed(String),
+    Nothing,
+}
+
+fn examine<'a, R: ReadRef<'a>>(
+    image: &object::File<'a, R>,
+    path: &str,
+    is_program: bool,
+    search: Search<'_>,
+) -> Examined {
+    let mut symbols = Symbols::read(image, known::is_wanted);
+    let mut found = known::recognise(&symbols, search.named);
+    if found.is_empty()
+        && let Some(root) = search.root
+    {
+        debug::add(&mut symbols, image, root, Path::new(path));
+        found = known::recognise(&symbols, search.named);
+    }
+    let is_go = is_go(image);
+    if found.is_empty() {
+        found.extend(known::unnamed(&symbols, telltale(image)));
+    }
+    if found.is_empty() && !is_go {
+        found.push(known::rust(&symbols));
+    }
+    let (places, rets, mut notes) = Layout::new(image, path, is_program).place(&symbols, &found);
+    if is_go {
+        let note = "Go's own heap is not traced: its runtime's stacks move, and must not be probed";
+        if places.is_empty() {
+            return Examined::Unprobed(note.to_owned());
+        }
+        notes.push(note.to_owned());
+    }
+    if !places.is_empty() {
+        return Examined::Probed(places, rets, notes);
+    }
+    if let Some(note) = notes.into_iter().next() {
+        return Examined::Unprobed(note);
+    }
+    if search.named.is_some() {
+        return Examined::Unprobed("it has no allocator functions of that name".to_owned());
+    }
+    match telltale(image).filter(|_| is_program) {
+        Some(kind) => Examined::Unprobed(format!(
+            "{kind} is linked into it, but there are no symbols to find its functions by"
+        )),
+        None => Examined::Nothing,
+    }
+}
+
+/// Turns names into places.
+struct Layout<'i, 'a, R: ReadRef<'a>> {
+    image: &'i object::File<'a, R>,
+    code: Code<'i, 'a, R>,
+    /// Whether the file is an allocator and nothing else, so that calls from it are its own.
+    is_dedicated: bool,
+}
+
+/// A function that is to be hooked.
+struct Function {
+    hook: Hook,
+    names: Vec<String>,
+    kind: &'static str,
+    size: u64,
+    may_call_others: bool,
+}
+
+impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
+    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool) -> Self {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_named_so =
+            name.contains("malloc") || name.starts_with("libc.") || name.starts_with("ld-musl");
+        Self {
+            image,
+            code: Code::new(image),
+            is_dedicated: !is_program && is_named_so,
+        }
+    }
+
+    fn place(
+        &self,
+        symbols: &Symbols,
+        found: &[Recognised],
+    ) -> (Vec<Place>, Vec<u64>, Vec<String>) {
+        let mut notes = Vec::new();
+        let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+        for Recognised { kind, wanted } in found {
+            for Wanted {
+                name,
+                hook,
+                may_call_others,
+            } in wanted
+            {
+                let Some(symbol) = symbols.get(name) else {
+                    continue;
+                };
+                if symbol.is_indirect {
+                    notes.push(format!(
+                        "{name} is chosen when the program starts (IFUNC), and not probed"
+                    ));
+                    continue;
+                }
+                let function = functions.entry(symbol.address).or_insert(Function {
+                    hook: *hook,
+                    names: Vec::new(),
+                    kind,
+                    size: symbol.size,
+                    may_call_others: *may_call_others,
+                });
+                if !function.names.contains(name) {
+                    function.names.push(name.clone());
+                }
+            }
+        }
+        self.merge_aliases(&mut functions);
+        let rets = self.find_returns(&mut functions, &mut notes);
+        (self.places(functions), rets, notes)
+    }
+
+    /// A function that only jumps to another one of the same kind is another name for it.
+    fn merge_aliases(&self, functions: &mut BTreeMap<u64, Function>) {
+        let addresses: Vec<u64> = functions.keys().copied().collect();
+        for address in addresses {
+            let Some(Target::Here(target)) = self.code.only_jumps_to(address) else {
+                continue;
+            };
+            let Some(entry) = functions.get(&address).map(|it| it.hook.entry) else {
+                continue;
+            };
+            let is_alias = target != address
+                && functions
+                    .get(&target)
+                    .is_some_and(|it| it.hook.entry == entry);
+            if is_alias
+                && let Some(alias) = functions.remove(&address)
+                && let Some(function) = functions.get_mut(&target)
+            {
+                function.names.extend(alias.names);
+            }
+        }
+    }
+
+    /// Finds the return instructions of functions that may throw, and leaves out functions that only
+    /// call others which are probed.
+    fn find_returns(
+        &self,
+        functions: &mut BTreeMap<u64, Function>,
+        notes: &mut Vec<String>,
+    ) -> Vec<u64> {
+        let mut rets = HashSet::new();
+        let hooks: HashMap<u64, Hook> = functions.iter().map(|(at, it)| (*at, it.hook)).collect();
+        let sizes: HashMap<u64, u64> = functions.iter().map(|(at, it)| (*at, it.size)).collect();
+        let size_of = |address| sizes.get(&address).copied().filter(|size| *size > 0);
+        let never_returns = |target: &Target| matches!(target, Target::Elsewhere(name) if NEVER_RETURN.contains(&name.as_str()));
+        let is_hooked = |target: &Target| match target {
+            Target::Here(address) => hooks.contains_key(address),
+            Target::Elsewhere(name) => known::is_hooked_elsewhere(name),
+        };
+        let mut callers = Vec::new();
+        for (address, function) in &*functions {
+            // What rounds its size up has to tell what it was asked for.
+            let rounds = |name: &String| name.ends_with("valloc");
+            if function.hook.on_return == OnReturn::Ignored || function.names.iter().any(rounds) {
+                continue;
+            }
+            // Does it come back anywhere without having handed over to another one?
+            let own = self.code.returns(*address, size_of, |target, is_call| {
+                let is_other =
+                    *target != Target::Here(*address) && (!is_call || function.may_call_others);
+                if never_returns(target) || is_other && is_hooked(target) {
+                    Go::Stop
+                } else {
+                    Go::On
+                }
+            });
+            if own.is_ok_and(|returns| returns.is_empty()) {
+                callers.push(*address);
+            }
+        }
+        for caller in callers {
+            functions.remove(&caller);
+        }
+        functions.retain(|address, function| {
+            if function.hook.on_return != OnReturn::Instructions {
+                return true;
+            }
+            let returns = self.code.returns(*address, size_of, |target, is_call| {
+                let ends_elsewhere = !is_call
+                    && match target {
+                        Target::Here(at) => hooks
+                            .get(at)
+                            .is_some_and(|hook| hook.on_return != OnReturn::Instructions),
+                        Target::Elsewhere(name) => known::is_hooked_elsewhere(name),
+                    };
+                if never_returns(target) || ends_elsewhere {
+                    Go::Stop
+                } else {
+                    Go::On
+                }
+            });
+            match returns {
+                Ok(returns) => {
+                    rets.extend(returns);
+                    true
+                }
+                Err(error) => {
+                    notes.push(unfollowed(function, &error));
+                    false
+                }
+            }
+        });
+        let mut rets: Vec<u64> = rets
+            .into_iter()
+            .filter_map(|address| Some(self.locate(address)?.0))
+            .collect();
+        rets.sort_unstable();
+        rets
+    }
+
+    fn places(&self, functions: BTreeMap<u64, Function>) -> Vec<Place> {
+        let mut spans: HashMap<&'static str, (u64, u64)> = HashMap::new();
+        for (address, function) in &functions {
+            let end = address.saturating_add(function.size);
+            let span = spans.entry(function.kind).or_insert((*address, end));
+            *span = (span.0.min(*address), span.1.max(end));
+        }
+        functions
+            .into_iter()
+            .filter_map(|(address, function)| {
+                let (offset, segment) = self.locate(address)?;
+                let reach = match spans.get(function.kind) {
+                    Some((start, end)) if !self.is_dedicated => {
+                        (address.saturating_sub(*start), end.saturating_sub(address))
+                    }
+                    _ => segment,
+                };
+                Some(Place {
+                    offset,
+                    size: Some(function.size).filter(|size| *size > 0),
+                    room: segment.1,
+                    reach,
+                    hook: function.hook,
+                    names: function.names,
+                    kind: function.kind,
+                })
+            })
+            .collect()
+    }
+
+    /// Offset in the file of an address, and how far its segment reaches before and behind it.
+    fn locate(&self, address: u64) -> Option<(u64, (u64, u64))> {
+        self.image.segments().find_map(|segment| {
+            let within = address.checked_sub(segment.address())?;
+            let (start, size) = segment.file_range();
+            let behind = size.checked_sub(within)?;
+            (behind > 0).then_some((start.checked_add(within)?, (within, behind)))
+        })
+    }
+}
+
+fn unfollowed(function: &Function, error: &CodeError) -> String {
+    format!(
+        "{} is not probed: it may throw, and where it returns can't be told, because {error}",
+        function.names.join("/")
+    )
+}
+
+/// Whether Go's tools made it.
+fn is_go<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> bool {
+    image.section_by_name(".note.go.buildid").is_some()
+        || image.section_by_name(".go.buildinfo").is_some()
+}
+
+/// The allocator that a program has in it, by words that it would say.
+fn telltale<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<&'static str> {
+    const WORDS: [(&str, &[u8]); 4] = [
+        ("jemalloc", b"<jemalloc>"),
+        ("mimalloc", b"mimalloc: "),
+        ("tcmalloc", b"tcmalloc: large alloc"),
+        ("glibc", b"malloc(): corrupted top size"),
+    ];
+    let section = image.section_by_name(".rodata")?;
+    if section.size() > MAX_CONSTANTS {
+        return None;
+    }
+    let data = section.data().ok()?;
+    let has = |word: &[u8]| data.windows(word.len()).any(|at| at == word);
+    WORDS
+        .into_iter()
+        .find_map(|(kind, word)| has(word).then_some(kind))
+}

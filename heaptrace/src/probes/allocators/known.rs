@@ -1,0 +1,277 @@
+//! The allocators that are known: how each is recognised, and which functions it has.
+//!
+//! Stage: probes. Judges by names alone; knows nothing of where they stand.
+
+use super::hooks::{
+    Family, JEMALLOC, MALLOC, MIMALLOC, OPERATORS, REALLOCARRAY, RPMALLOC, RUST, SNMALLOC, TCMALLOC,
+};
+use super::model::Hook;
+use super::symbols::Symbols;
+
+/// Most prefixes of a file that are believed.
+const MAX_PREFIXES: usize = 8;
+
+/// A function that is to be hooked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Its name.
+    pub(super) name: String,
+    /// The programs.
+    pub(super) hook: Hook,
+    /// Whether it may be a mere caller of others, and is left alone then.
+    pub(super) may_call_others: bool,
+}
+
+/// An allocator that was recognised.
+#[derive(Debug)]
+pub(super) struct Recognised {
+    /// What it is.
+    pub(super) kind: &'static str,
+    /// Its functions, those that the file has.
+    pub(super) wanted: Vec<Wanted>,
+}
+
+/// Ends of the names by which allocators can be recognised, with whatever prefix.
+const ENDS: [&str; 12] = [
+    "malloc",
+    "calloc",
+    "alloc",
+    "free",
+    "memalign",
+    "mallctl",
+    "allocx",
+    "free_sized",
+    "rust_alloc",
+    "rust_alloc_zeroed",
+    "reallocarray",
+    "reallocf",
+];
+
+/// Beginnings of such names.
+const BEGINNINGS: [&str; 12] = [
+    "_Znwm",
+    "_Znam",
+    "_ZdlPv",
+    "_ZdaPv",
+    "mi_",
+    "sn_",
+    "rp",
+    "tc_",
+    "TCMalloc",
+    "__size_returning",
+    "tcmalloc_size_returning",
+    "free_aligned",
+];
+
+/// Whole names that tell what a file is.
+const MARKS: [&str; 3] = ["gnu_get_libc_version", "__libc_start_main", "_int_free"];
+
+/// Whether a symbol of this name may matter.
+pub(super) fn is_wanted(name: &[u8]) -> bool {
+    MARKS.iter().any(|mark| mark.as_bytes() == name)
+        || ENDS.iter().any(|end| name.ends_with(end.as_bytes()))
+        || BEGINNINGS
+            .iter()
+            .any(|start| name.starts_with(start.as_bytes()))
+        || name.starts_with(b"_ZN8snmalloc")
+        || name.ends_with(b"__rust_dealloc")
+        || name.ends_with(b"__rust_realloc")
+}
+
+/// The allocators whose functions are among these symbols, those that know most first.
+pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognised> {
+    let mut found = Vec::new();
+    let add = |found: &mut Vec<Recognised>, kind, prefix: &str, families: &[Family]| {
+        let mut wanted = Vec::new();
+        for (names, hook) in families.iter().copied().flatten() {
+            for name in *names {
+                let name = format!("{prefix}{name}");
+                if symbols.has(&name) {
+                    wanted.push(Wanted {
+                        may_call_others: name.starts_with("_Zn"),
+                        name,
+                        hook: *hook,
+                    });
+                }
+            }
+        }
+        if !wanted.is_empty() {
+            found.push(Recognised { kind, wanted });
+        }
+    };
+    let is_mimalloc = ["mi_malloc", "mi_malloc_aligned", "mi_heap_malloc"]
+        .iter()
+        .any(|name| symbols.has(name));
+    if is_mimalloc && symbols.has("mi_free") {
+        add(
+            &mut found,
+            "mimalloc",
+            "",
+            &[MALLOC, REALLOCARRAY, MIMALLOC, OPERATORS],
+        );
+    }
+    let is_tcmalloc = symbols.has("tc_malloc") || symbols.has("TCMallocInternalMalloc");
+    if is_tcmalloc {
+        add(
+            &mut found,
+            "tcmalloc",
+            "",
+            &[MALLOC, TCMALLOC, OPERATORS, REALLOCARRAY],
+        );
+    }
+    for prefix in jemalloc_prefixes(symbols) {
+        if is_tcmalloc && prefix.is_empty() {
+            continue;
+        }
+        if prefix.is_empty() {
+            add(
+                &mut found,
+                "jemalloc",
+                "",
+                &[MALLOC, JEMALLOC, OPERATORS, REALLOCARRAY],
+            );
+        } else {
+            add(
+                &mut found,
+                "jemalloc",
+                &prefix,
+                &[MALLOC, JEMALLOC, REALLOCARRAY],
+            );
+        }
+    }
+    let is_snmalloc = symbols.has("sn_malloc")
+        || symbols.has("sn_rust_alloc")
+        || symbols.names().any(|name| name.starts_with("_ZN8snmalloc"));
+    if is_snmalloc {
+        add(
+            &mut found,
+            "snmalloc",
+            "",
+            &[SNMALLOC, MALLOC, OPERATORS, REALLOCARRAY],
+        );
+    }
+    if symbols.has("rpmalloc") && symbols.has("rpfree") {
+        add(
+            &mut found,
+            "rpmalloc",
+            "",
+            &[RPMALLOC, MALLOC, OPERATORS, REALLOCARRAY],
+        );
+    }
+    let is_glibc = symbols.has("gnu_get_libc_version") && symbols.has("__libc_start_main");
+    if is_glibc || symbols.has("_int_malloc") && symbols.has("_int_free") {
+        add(&mut found, "glibc", "", &[MALLOC]);
+    } else if symbols.has("__libc_start_main") {
+        add(&mut found, "musl", "", &[MALLOC]);
+    }
+    if let Some(prefix) = prefix {
+        add_named(symbols, prefix, &mut found);
+    }
+    found
+}
+
+/// An allocator of another kind, which the whole process uses: it has `malloc` and `free` for others.
+pub(super) fn unnamed(symbols: &Symbols, kind: Option<&'static str>) -> Option<Recognised> {
+    if !symbols.exports("malloc") || !symbols.exports("free") {
+        return None;
+    }
+    let mut found = Vec::new();
+    add_named(symbols, "", &mut found);
+    let recognised = found.pop()?;
+    Some(Recognised {
+        kind: kind.unwrap_or("unknown"),
+        ..recognised
+    })
+}
+
+/// What the user says is an allocator.
+fn add_named(symbols: &Symbols, prefix: &str, found: &mut Vec<Recognised>) {
+    let mut wanted = Vec::new();
+    for (names, hook) in [MALLOC, REALLOCARRAY, JEMALLOC].iter().copied().flatten() {
+        for name in *names {
+            let name = format!("{prefix}{name}");
+            if symbols.has(&name) {
+                wanted.push(Wanted {
+                    may_call_others: false,
+                    name,
+                    hook: *hook,
+                });
+            }
+        }
+    }
+    if prefix.is_empty() {
+        for (names, hook) in OPERATORS {
+            for name in names.iter().filter(|name| symbols.has(name)) {
+                wanted.push(Wanted {
+                    may_call_others: true,
+                    name: (*name).to_owned(),
+                    hook: *hook,
+                });
+            }
+        }
+    }
+    if !wanted.is_empty() {
+        found.push(Recognised {
+            kind: "named by the user",
+            wanted,
+        });
+    }
+}
+
+/// The functions that Rust's standard library calls, for where nothing is known below them.
+pub(super) fn rust(symbols: &Symbols) -> Recognised {
+    let mut wanted = Vec::new();
+    for (ends, hook) in RUST {
+        for end in *ends {
+            let is_it = |name: &&str| {
+                // The newer form: `_RNv`, the crate, and the name with its length before it.
+                *name == *end || name.starts_with("_R") && name.ends_with(&format!("_{end}"))
+            };
+            for name in symbols.names().filter(is_it) {
+                wanted.push(Wanted {
+                    name: name.to_owned(),
+                    hook: *hook,
+                    may_call_others: true,
+                });
+            }
+        }
+    }
+    wanted.sort_by(|a, b| a.name.cmp(&b.name));
+    Recognised {
+        kind: "rust",
+        wanted,
+    }
+}
+
+/// Whether a function of another file may be one that allocates, going by its name.
+pub(super) fn is_hooked_elsewhere(name: &str) -> bool {
+    [MALLOC, MIMALLOC, TCMALLOC, OPERATORS]
+        .iter()
+        .copied()
+        .flatten()
+        .any(|(names, _)| names.contains(&name))
+}
+
+/// Beginnings of jemalloc's names. `mallctl` tells one with any beginning; but a linker that leaves out
+/// what nobody calls may leave that out, too.
+fn jemalloc_prefixes(symbols: &Symbols) -> Vec<String> {
+    const USUAL: [&str; 4] = ["", "je_", "_rjem_", "jemalloc_"];
+    const OWN: [&str; 5] = ["mallctl", "mallocx", "rallocx", "xallocx", "sdallocx"];
+    let mut prefixes: Vec<String> = symbols
+        .names()
+        .filter_map(|name| OWN.iter().find_map(|own| name.strip_suffix(own)))
+        .filter(|prefix| USUAL.contains(prefix) || symbols.has(&format!("{prefix}mallctl")))
+        // tcmalloc has some of them, too.
+        .filter(|prefix| *prefix != "tc_" && !prefix.starts_with("TCMalloc"))
+        .filter(|prefix| {
+            ["malloc", "calloc", "mallocx"]
+                .iter()
+                .any(|name| symbols.has(&format!("{prefix}{name}")))
+        })
+        .map(str::to_owned)
+        .collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    prefixes.truncate(MAX_PREFIXES);
+    prefixes
+}

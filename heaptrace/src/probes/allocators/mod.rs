@@ -1,0 +1,21 @@
+//! Allocators: which functions of which files are to be probed.
+//!
+//! Stage: probes. Finds the allocators that are known among the files that a process has mapped, or
+//! that a command is going to map. Reads ELF files of traced processes, which may be anything; knows
+//! nothing of attaching.
+
+mod code;
+mod debug;
+mod find;
+mod hooks;
+mod inspect;
+mod known;
+mod model;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+pub use find::{
+    Effort, Found, files_of_command, may_be_allocator, of_command, of_file, of_mapped, of_process,
+};
+pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, RETURN_PROGRAM, Unprobed};

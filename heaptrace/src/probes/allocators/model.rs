@@ -1,0 +1,151 @@
+//! What discovery yields: allocators, and where in which file to probe them.
+//!
+//! Stage: probes. Plain values; knows neither how they are found nor how they are probed.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::probes::placement::{Needs, Placement, Placer};
+
+/// A file is the same file whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+impl FileId {
+    /// Identity of an open file.
+    pub fn of(file: &File) -> std::io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+        })
+    }
+}
+
+/// How it is learned that a function has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnReturn {
+    /// Nothing of its return is of interest.
+    Ignored,
+    /// By a return probe.
+    Probed,
+    /// By probes on its return instructions: it may throw, and an exception can't pass the trampoline
+    /// of a return probe.
+    Instructions,
+}
+
+/// The kernel programs that go to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hook {
+    /// Program at its entry.
+    pub entry: &'static str,
+    /// What is done about its return.
+    pub on_return: OnReturn,
+}
+
+/// Program of a return probe.
+pub const RETURN_PROGRAM: &str = "alloc_return";
+
+/// Program at a return instruction.
+pub const RET_PROGRAM: &str = "alloc_at_ret";
+
+/// A place to probe: one address, under all the names that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Size of the function, if its symbol tells.
+    pub size: Option<u64>,
+    /// Bytes of code that the file has from it on.
+    pub room: u64,
+    /// How far the allocator's code reaches before and behind it.
+    pub reach: (u64, u64),
+    /// The programs.
+    pub hook: Hook,
+    /// Names of the functions there.
+    pub names: Vec<String>,
+    /// Kind of the allocator that it belongs to.
+    pub kind: &'static str,
+}
+
+/// The allocators in a file.
+#[derive(Debug)]
+pub struct Allocator {
+    /// Path for reports, as the process sees it.
+    pub path: String,
+    /// The file, held open: probes go to this very file, whatever becomes of its path.
+    pub file: File,
+    /// Its identity.
+    pub id: FileId,
+    /// Where to probe it.
+    pub places: Vec<Place>,
+    /// Offsets of return instructions to probe.
+    pub rets: Vec<u64>,
+    /// What is not probed, and why: a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Allocator {
+    /// The kinds of the allocators, in the order in which they were recognised.
+    pub fn kinds(&self) -> Vec<&'static str> {
+        let mut kinds: Vec<&'static str> = Vec::new();
+        for place in &self.places {
+            if !kinds.contains(&place.kind) {
+                kinds.push(place.kind);
+            }
+        }
+        kinds
+    }
+
+    /// Where each probe really goes, in the order of the places.
+    pub fn placements(&self) -> Vec<Placement> {
+        let placer = Placer::new(&self.file);
+        let place = |place: &Place| {
+            let others = self.places.iter().map(|other| other.offset);
+            let needs = Needs::of(place.hook.entry);
+            placer.place(place.offset, place.size, place.room, others, needs)
+        };
+        self.places.iter().map(place).collect()
+    }
+
+    /// Names of the functions of an allocator that are probed.
+    pub fn hook_names(&self, kind: &str) -> Vec<String> {
+        self.places
+            .iter()
+            .filter(|place| place.kind == kind)
+            .flat_map(|place| place.names.iter().cloned())
+            .collect()
+    }
+}
+
+/// What can be said of a file.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// It has allocators that can be probed.
+    Allocator(Allocator),
+    /// It has one that can't, or something else that allocates; a reason.
+    Unprobed(Unprobed),
+    /// It has none.
+    Nothing,
+}
+
+/// Something that allocates and can't be probed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Unprobed {
+    /// The file.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Unprobed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.path, self.reason)
+    }
+}

@@ -1,0 +1,347 @@
+//! Allocators other than glibc's: each is found, and counted to the allocation and to the byte,
+//! preloaded, linked and built into the program.
+
+use std::ffi::OsStr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{
+    Child, Fixture, Heaptrace, Recording, c, c_linked, cpp, cpp_linked, require_tool, rust_crate,
+    stripped,
+};
+
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
+const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2.0";
+
+/// Traces a command that reports its truth, which must be all of it; and the allocator must be named
+/// with what it is and with the functions that were called.
+fn exactly(command: &[&OsStr], kind: &str, hooks: &[&str]) -> Result<Recording> {
+    let recording = Heaptrace::tracing()?.record_all(command)?;
+    // The role is "wrong" where an exception got lost.
+    let truth = recording.truth("main")?;
+    truth.matches(&recording.report.truth(Some(truth.pid)))?;
+    let images = recording.report.images(truth.pid);
+    let image = images.last().context("the process is not in the report")?;
+    let of_kind: Vec<_> = image
+        .allocators
+        .iter()
+        .filter(|allocator| allocator.kind == kind)
+        .collect();
+    ensure!(of_kind.len() == 1, "{kind}: {:?}", image.allocators);
+    for hook in hooks {
+        ensure!(
+            of_kind[0].hooks.iter().any(|name| name == hook),
+            "{hook} is not hooked in {of_kind:?}"
+        );
+    }
+    Ok(recording)
+}
+
+fn preloaded(
+    library: &str,
+    fixture: &Fixture,
+    arguments: &[&str],
+    kind: &str,
+) -> Result<Recording> {
+    let preload = format!("LD_PRELOAD={library}");
+    let mut command = vec![
+        OsStr::new("env"),
+        OsStr::new(&preload),
+        fixture.path.as_os_str(),
+    ];
+    command.extend(arguments.iter().map(OsStr::new));
+    let recording = exactly(&command, kind, &["malloc", "free", "posix_memalign"])?;
+    assert_eq!(recording.report.quality.untracked_frees, 0);
+    Ok(recording)
+}
+
+/// The malloc family without pvalloc, which jemalloc leaves to glibc.
+fn malloc_family(library: &str, kind: &str) -> Result<()> {
+    preloaded(library, &c("hooks")?, &["no-pvalloc"], kind)?;
+    Ok(())
+}
+
+/// Check that jemalloc's malloc family is counted exactly where it is preloaded.
+#[test]
+fn jemalloc_preloaded() -> Result<()> {
+    malloc_family(JEMALLOC, "jemalloc")
+}
+
+/// Check that tcmalloc's malloc family is counted exactly where it is preloaded.
+#[test]
+fn tcmalloc_preloaded() -> Result<()> {
+    malloc_family(TCMALLOC, "tcmalloc")
+}
+
+/// Check that mimalloc's malloc family is counted exactly where it is preloaded.
+#[test]
+fn mimalloc_preloaded() -> Result<()> {
+    malloc_family(MIMALLOC, "mimalloc")
+}
+
+fn operators(library: &str, kind: &str, arguments: &[&str]) -> Result<()> {
+    let recording = preloaded(library, &cpp("operators")?, arguments, kind)?;
+    let failed = if arguments.is_empty() { 3 * 8 } else { 0 };
+    assert_eq!(recording.report.quality.failed_allocations, failed);
+    Ok(())
+}
+
+/// Check that all of C++'s operators of jemalloc are counted exactly, and that `std::bad_alloc` out
+/// of them is caught under tracing as ever.
+#[test]
+fn jemalloc_operators_throw() -> Result<()> {
+    operators(JEMALLOC, "jemalloc", &[])
+}
+
+/// Check that all of C++'s operators of tcmalloc are counted exactly, and that `std::bad_alloc` out
+/// of them is caught under tracing as ever.
+#[test]
+fn tcmalloc_operators_throw() -> Result<()> {
+    operators(TCMALLOC, "tcmalloc", &[])
+}
+
+/// Check that all of C++'s operators of mimalloc are counted exactly. Debian's is built as C, and
+/// aborts where it should throw.
+#[test]
+fn mimalloc_operators() -> Result<()> {
+    operators(MIMALLOC, "mimalloc", &["no-refusals"])
+}
+
+/// Check that a C++ program that is linked with tcmalloc is counted exactly.
+#[test]
+fn tcmalloc_linked() -> Result<()> {
+    let options = ["-Wl,--no-as-needed", "-ltcmalloc"];
+    let fixture = cpp_linked("operators", "operators-tcmalloc", &options)?;
+    exactly(&[fixture.as_ref()], "tcmalloc", &["_Znwm", "_ZdlPv"])?;
+    Ok(())
+}
+
+/// Check that tcmalloc is found in a program that it is built into.
+#[test]
+fn tcmalloc_built_in() -> Result<()> {
+    let options = [
+        "-Wl,--whole-archive",
+        "-l:libtcmalloc_minimal.a",
+        "-Wl,--no-whole-archive",
+    ];
+    let fixture = cpp_linked("operators", "operators-tcmalloc-static", &options)?;
+    exactly(&[fixture.as_ref()], "tcmalloc", &["_Znwm", "_ZdlPv"])?;
+    Ok(())
+}
+
+/// Check that jemalloc's functions beside the malloc family are counted exactly.
+#[test]
+fn jemalloc_api() -> Result<()> {
+    let fixture = c_linked("jemalloc_api", "jemalloc_api", "cc", &["-ljemalloc"])?;
+    let hooks = ["mallocx", "rallocx", "xallocx", "dallocx", "sdallocx"];
+    exactly(&[fixture.as_ref()], "jemalloc", &hooks)?;
+    Ok(())
+}
+
+/// Check that jemalloc is found in a program that it is built into, with and without a symbol table,
+/// and is named for what it is in both.
+#[test]
+fn jemalloc_built_in() -> Result<()> {
+    let options = [
+        "-Wl,-Bstatic",
+        "-ljemalloc",
+        "-Wl,-Bdynamic",
+        "-lm",
+        "-lstdc++",
+    ];
+    let fixture = c_linked("hooks", "hooks-jemalloc", "cc", &options)?;
+    let command = [fixture.as_ref(), OsStr::new("no-pvalloc")];
+    let hooks = ["malloc", "calloc", "realloc", "free"];
+    exactly(&command, "jemalloc", &hooks)?;
+    let stripped = stripped(&fixture)?;
+    let command = [stripped.as_ref(), OsStr::new("no-pvalloc")];
+    let recording = Heaptrace::tracing()?.record_all(&command)?;
+    // There are no names to pick the truth's sites by, but nothing else allocates.
+    recording.truth("main")?.matches(&recording.report.totals)?;
+    let process = recording.report.processes.first();
+    let process = process.context("no process in the report")?;
+    ensure!(
+        process.allocators.iter().any(|it| it.kind == "jemalloc"),
+        "{process:?}"
+    );
+    Ok(())
+}
+
+/// Check that mimalloc's own functions are counted exactly, those of heaps included.
+#[test]
+fn mimalloc_api() -> Result<()> {
+    let fixture = c_linked("mimalloc_api", "mimalloc_api", "cc", &["-lmimalloc"])?;
+    let hooks = ["mi_malloc", "mi_heap_malloc", "mi_free", "mi_new_realloc"];
+    exactly(&[fixture.as_ref()], "mimalloc", &hooks)?;
+    Ok(())
+}
+
+/// Check that a program on musl is counted exactly, both with its library and with all built in.
+#[test]
+fn musl() -> Result<()> {
+    for (output, options) in [("hooks-musl", &[][..]), ("hooks-musl-static", &["-static"])] {
+        let fixture = c_linked("hooks", output, "musl-gcc", options)?;
+        let command = [fixture.as_ref(), OsStr::new("no-pvalloc")];
+        let recording = exactly(&command, "musl", &["malloc", "calloc", "realloc", "free"])?;
+        assert_eq!(recording.report.quality.untracked_frees, 0);
+    }
+    Ok(())
+}
+
+/// Check that glibc is found in a program that has all of it built in, wherever it is loaded.
+#[test]
+fn glibc_built_in() -> Result<()> {
+    for (output, option) in [("hooks-static", "-static"), ("hooks-pie", "-static-pie")] {
+        let fixture = c_linked("hooks", output, "cc", &[option])?;
+        let hooks = ["malloc", "pvalloc", "free"];
+        exactly(&[fixture.as_ref()], "glibc", &hooks)?;
+    }
+    Ok(())
+}
+
+/// Check that an allocator that is there but can't be found is named with the reason, and that a
+/// process without any other is refused with it.
+#[test]
+fn an_allocator_without_symbols_is_named() -> Result<()> {
+    let fixture = stripped(&c_linked("hooks", "hooks-static", "cc", &["-static"])?)?;
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&[], &[&fixture])?;
+    let unprobed = &recording.report.quality.unprobed;
+    let is_said =
+        |text: &String| text.contains("glibc is linked into it") && text.contains("symbols");
+    ensure!(unprobed.iter().any(is_said), "{unprobed:?}");
+    assert_eq!(recording.report.totals.allocations, 0);
+    Ok(())
+}
+
+/// Check that Rust programs on jemalloc, on mimalloc, and on an allocator of their own are counted
+/// exactly.
+#[test]
+fn rust_allocators() -> Result<()> {
+    for (name, kind) in [
+        ("rust-jemalloc", "jemalloc"),
+        ("rust-mimalloc", "mimalloc"),
+        ("rust-arena", "rust"),
+    ] {
+        let program = rust_crate(name)?;
+        exactly(&[program.as_ref()], kind, &[])?;
+    }
+    Ok(())
+}
+
+/// Check that the user can name an allocator by its file and by what its functions' names begin with.
+#[test]
+fn an_allocator_can_be_named() -> Result<()> {
+    let fixture = c("prefixed")?;
+    let option = format!("{}:my_", fixture.path.display());
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&["--allocator", &option], &[&fixture])?;
+    let truth = recording.truth("main")?;
+    truth.matches(&recording.report.truth(Some(truth.pid)))?;
+    ensure!(truth.allocations > 0, "the fixture allocates nothing");
+    Ok(())
+}
+
+/// Check that an allocator which a child brings along, and which nobody could know of before, is probed
+/// when it comes, for the child's own children, too.
+#[test]
+fn an_allocator_that_comes_late_is_probed() -> Result<()> {
+    let fixture = c_linked("late", "late-static", "cc", &["-static"])?;
+    let script = format!("{}; true", fixture.path.display());
+    let recording = Heaptrace::tracing()?.record_all(&["sh", "-c", &script])?;
+    assert_eq!(recording.truths.len(), 2);
+    for truth in &recording.truths {
+        truth.matches(&recording.report.truth(Some(truth.pid)))?;
+        let process = recording.report.process(truth.pid)?;
+        let path = &process.allocators.first().context("no allocator")?.path;
+        ensure!(path.ends_with("/late-static"), "{process:?}");
+    }
+    Ok(())
+}
+
+/// Check that `doctor --pid` says what of a process can be traced, and why nothing can.
+#[test]
+fn the_doctor_names_allocators() -> Result<()> {
+    let late = |fixture: &Fixture| Child::spawn(&mut fixture.command());
+    let here = Heaptrace::tracing()?;
+    let seen = c_linked("late", "late-static", "cc", &["-static"])?;
+    let unseen = stripped(&seen)?;
+    let doctor = |child: &Child| {
+        let pid = child.pid().to_string();
+        here.run(&["doctor", "--pid", &pid])
+    };
+    let found = doctor(&late(&seen)?)?;
+    assert_eq!(found.code(), 0, "{}", found.stdout);
+    let is_named = |line: &str| line.starts_with("  glibc in /") && line.contains("/late-static,");
+    ensure!(found.stdout.lines().any(is_named), "{}", found.stdout);
+    ensure!(
+        found.stdout.contains("\n    malloc  0x"),
+        "{}",
+        found.stdout
+    );
+    let refused = doctor(&late(&unseen)?)?;
+    assert_eq!(refused.code(), 1, "{}", refused.stdout);
+    ensure!(
+        refused
+            .stdout
+            .contains("no symbols to find its functions by"),
+        "{}",
+        refused.stdout
+    );
+    Ok(())
+}
+
+/// Check that redis, which is on jemalloc, has named sites under load.
+#[test]
+fn redis_has_named_sites() -> Result<()> {
+    require_tool("redis-benchmark", "redis-tools")?;
+    // The server's program, which goes by the name that it is called by.
+    let program = require_tool("redis-check-rdb", "redis-tools")?;
+    let here = Heaptrace::tracing()?;
+    let server = here.path("redis-server");
+    std::os::unix::fs::symlink(program, &server)?;
+    let server = server.to_str().context("a path that is no text")?;
+    let socket = here.path("redis.sock");
+    let socket = socket.to_str().context("a path that is no text")?;
+    let words = [
+        "--",
+        server,
+        "--port",
+        "0",
+        "--save",
+        "",
+        "--unixsocket",
+        socket,
+    ];
+    let recorder = here.start_record(&words)?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !std::path::Path::new(socket).exists() {
+        ensure!(Instant::now() < deadline, "redis does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let load = ["-s", socket, "-n", "2000", "-c", "4", "-t", "set,lpush"];
+    heaptrace_tests::run(Command::new("redis-benchmark").args(load))?.success()?;
+    heaptrace_tests::run(Command::new("redis-cli").args(["-s", socket, "shutdown", "nosave"]))?;
+    let recording = finish(&here, recorder)?;
+    let redis = &recording.report.processes;
+    ensure!(
+        redis
+            .iter()
+            .any(|it| it.allocators.iter().any(|it| it.kind == "jemalloc")),
+        "{redis:?}"
+    );
+    let calls = recording.report.within("call").allocations;
+    ensure!(
+        calls > 1000,
+        "only {calls} allocations below redis's call()"
+    );
+    Ok(())
+}
+
+fn finish(here: &Heaptrace, recorder: Child) -> Result<Recording> {
+    let recording = here.finish(recorder)?;
+    recording.report.check_nothing_lost()?;
+    Ok(recording)
+}
