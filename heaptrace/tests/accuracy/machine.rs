@@ -186,7 +186,6 @@ impl Machine {
                 start_time: 1,
                 cgroup: 0,
                 comm: [0; 16],
-                cgroup: 0,
             }));
             for site in 0..sites {
                 let head = StackHead {
