@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut command = cargo::host("test");
     command
-        .args(["--release", "--package", "heaptrace", "--test", "accuracy"])
+        .args(["--package", "heaptrace", "--test", "accuracy"])
         .env("HEAPTRACE_ACCURACY_TABLE", &path);
     if args.fresh {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;

@@ -83,7 +83,9 @@ fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
     };
     if let Some(state) = thread::enter(ctx, caller, sp) {
         thread::pend(ctx, state, sp, call, size, pointer, mean);
-        if pointer != 0
+        // Not where it turned out to be inside another call.
+        if state.sp != 0
+            && pointer != 0
             && let Some(block) = live::take(state.process, pointer)
         {
             state.taken = block;

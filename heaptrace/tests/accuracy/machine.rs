@@ -356,6 +356,16 @@ impl Number {
         }
     }
 
+    /// How many true standard errors the estimate is above the truth, or below it.
+    pub(crate) fn signed_sigmas(&self) -> f64 {
+        self.sigmas()
+            * if self.estimate < self.truth {
+                -1.0
+            } else {
+                1.0
+            }
+    }
+
     fn off(&self) -> f64 {
         self.estimate.abs_diff(self.truth) as f64
     }

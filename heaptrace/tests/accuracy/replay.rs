@@ -149,27 +149,32 @@ fn estimates_of_a_recorded_program() {
         let mut off = [0.0; 4];
         let mut stated = [0.0; 4];
         let (mut taken, mut within, mut sites) = (0, 0, 0);
+        // Of all rounds together: what is biased a little each time is far off in the sum.
+        let (mut sum, mut sum_of_site) = ([0.0; 4], [0.0; SITES]);
         for round in 0..ROUNDS {
             let (by_site, (truth, totals), samples) = replay(&calls, mean, mean + round);
             taken += samples;
             for (index, number) in numbers(&truth, &totals).into_iter().enumerate() {
-                assert!(number.sigmas() < 4.5, "mean {mean}: {number:?}");
+                sum[index] += number.signed_sigmas();
                 off[index] += number.estimate.abs_diff(number.truth) as f64 / ROUNDS as f64;
                 stated[index] += number.error as f64 / ROUNDS as f64;
             }
-            for (truth, totals) in by_site {
+            for (index, (truth, totals)) in by_site.into_iter().enumerate() {
                 let number = numbers(&truth, &totals)[1];
                 // Where there are samples enough for an error to mean something.
                 if number.truth > 10 * mean {
-                    assert!(number.sigmas() < 5.0, "mean {mean}: {number:?}");
+                    sum_of_site[index] += number.signed_sigmas();
                     sites += 1;
                     within += u64::from(number.stated_sigmas() <= 2.0);
                 }
             }
         }
+        let far = |sum: &f64| sum.abs() / (ROUNDS as f64).sqrt() > 5.0;
+        assert!(!sum.iter().any(far), "mean {mean}: {sum:?}");
+        assert!(!sum_of_site.iter().any(far), "mean {mean}: {sum_of_site:?}");
         if sites >= 200 {
             let share = within as f64 / sites as f64;
-            assert!((0.90..=0.99).contains(&share), "mean {mean}: {share}");
+            assert!((0.88..=0.99).contains(&share), "mean {mean}: {share}");
         }
         let truths = numbers(&truth, &Totals::default()).map(|number| number.truth as f64);
         let _ = writeln!(

@@ -5,6 +5,7 @@
 
 mod groups;
 mod sample;
+mod sampled;
 
 use std::io::{self, Read as _};
 use std::path::Path;
