@@ -6,6 +6,9 @@ pub const MAX_FRAMES: usize = 128;
 /// Bytes of a thread or process name, as the kernel keeps it.
 pub const COMM_BYTES: usize = 16;
 
+/// Mappings that a thread's state remembers.
+pub const MAPPINGS_SEEN: usize = 8;
+
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 

@@ -2,7 +2,7 @@
 //!
 //! Fixed-width integers only, padding explicit and zero, layout asserted at compile time.
 
-use crate::limits::{COMM_BYTES, MAX_FRAMES};
+use crate::limits::{COMM_BYTES, MAPPINGS_SEEN, MAX_FRAMES};
 use crate::unwind::Registers;
 
 /// What a ring record is; its first two bytes.
@@ -376,6 +376,10 @@ pub struct WalkState {
     pub offset: u32,
     /// 1 where the address is that of a return, and the call stands before it.
     pub before: u32,
+    /// Which of the mappings below is the next to be overwritten.
+    pub next_seen: u64,
+    /// Mappings that this thread's walks went through last, for when the kernel can't be asked.
+    pub seen: [Mapping; MAPPINGS_SEEN],
 }
 
 /// What is mapped at an address.
@@ -461,7 +465,7 @@ const _: () = {
     assert!(size_of::<Block>() == 24);
     assert!(size_of::<ProcessState>() == 32);
     assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
-    assert!(size_of::<WalkState>() == 112);
+    assert!(size_of::<WalkState>() == 120 + MAPPINGS_SEEN * size_of::<Mapping>());
     assert!(size_of::<Countdown>() == 16);
     assert!(size_of::<Mapping>() == 48);
     assert!(size_of::<StackKey>() == 24);

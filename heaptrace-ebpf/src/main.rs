@@ -17,6 +17,7 @@ mod own_stack;
 mod process;
 mod ring;
 mod sample;
+mod seen;
 mod stack;
 mod thread;
 mod unwind;

@@ -17,7 +17,7 @@ use crate::{
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
-    process, sample, stack,
+    process, sample, seen, stack,
 };
 
 /// The page that the kernel maps for returns from probed functions: it takes the highest page
@@ -201,6 +201,14 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
         return None;
     };
     state.process = process;
+    let first = Caller {
+        key: caller.key & !0xffff_ffff | caller.key >> 32,
+    };
+    if first.key != caller.key
+        && let Some(first) = first.state()
+    {
+        seen::inherit(&mut state.walk, &first.walk);
+    }
     Some(state)
 }
 

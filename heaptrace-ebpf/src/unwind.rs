@@ -30,7 +30,7 @@ use crate::{
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
-    ring,
+    ring, seen,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
@@ -85,8 +85,8 @@ fn limit() -> u32 {
 }
 
 /// How often in a walk a frame may be tried again because another thread is just changing the
-/// mappings; mostly that is done in no time.
-const RETRIES: u32 = 16;
+/// mappings, and this one hasn't been there before.
+const RETRIES: u32 = 128;
 
 const GO_ON: i64 = 0;
 const STOP: i64 = 1;
@@ -160,13 +160,16 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
             0,
         )
     };
-    if found != 0 {
-        const EBUSY: i64 = 16;
-        return if found == -EBUSY {
-            walk::BUSY
-        } else {
-            walk::UNMAPPED
-        };
+    const EBUSY: i64 = 16;
+    match found {
+        0 => seen::remember(walk.state),
+        // Another thread is just changing what is mapped, though hardly where this code is.
+        busy if busy == -EBUSY => {
+            if !seen::recall(walk.state, pc) {
+                return walk::BUSY;
+            }
+        }
+        _ => return walk::UNMAPPED,
     }
     let file = walk.state.mapping.file;
     if file.inode == 0 {

@@ -101,7 +101,13 @@ async fn trace(
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, drain.tables());
     let listener = Listener::new(&probes)?;
-    targets::attach(config, held.as_ref(), &program, &mut probes, &mut joiner)?;
+    targets::attach(
+        config,
+        held.as_ref(),
+        &mut program,
+        &mut probes,
+        &mut joiner,
+    )?;
     let first = targets::pids(&config.target, held.as_ref());
     let mut newcomers = Newcomers::new(config, first.clone());
     let kin = listener
@@ -148,12 +154,12 @@ async fn trace(
             }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.probe(&mut drain, &program, &mut probes, &mut joiner)?;
+                newcomers.probe(&mut drain, &mut program, &mut probes, &mut joiner)?;
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.probe(&mut drain, &program, &mut probes, &mut joiner)?;
+                newcomers.probe(&mut drain, &mut program, &mut probes, &mut joiner)?;
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }

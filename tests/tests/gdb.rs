@@ -102,7 +102,9 @@ fn frames_are_those_of_gdb() -> Result<()> {
 /// Check the same around exceptions: where one is made, where it passes and where it is caught.
 #[test]
 fn frames_around_exceptions_are_those_of_gdb() -> Result<()> {
-    for compiler in Compiler::all() {
+    for name in ["gcc", "clang"] {
+        let level = "-O2";
+        let compiler = Compiler { name, level };
         let fixture = cpp_optimized("throws", compiler)?;
         let stacks = compare(&[fixture.path.into()], &[2003, 2004, 2005, 3129]);
         let stacks = stacks.with_context(|| format!("{compiler:?}"))?;

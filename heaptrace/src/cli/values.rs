@@ -218,4 +218,20 @@ mod tests {
             assert!(error.contains(reason), "{text:?}: {error}");
         }
     }
+
+    /// Check that a prefix is what stands behind the last colon, that a path may have colons of its
+    /// own, and that no file is an error.
+    #[test]
+    fn allocators() {
+        let read = |text: &str| {
+            let named = allocator(text).unwrap();
+            (named.path.display().to_string(), named.prefix)
+        };
+        let is = |path: &str, prefix: &str| (path.to_owned(), prefix.to_owned());
+        assert_eq!(read("/opt/libx.so"), is("/opt/libx.so", ""));
+        assert_eq!(read("/opt/libx.so:my_"), is("/opt/libx.so", "my_"));
+        assert_eq!(read("/a:b/libx.so"), is("/a:b/libx.so", ""));
+        assert_eq!(read("/a:b/libx.so:x"), is("/a:b/libx.so", "x"));
+        assert!(allocator(":my_").is_err() && allocator("").is_err());
+    }
 }

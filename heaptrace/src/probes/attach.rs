@@ -95,7 +95,7 @@ impl Probes {
     }
 
     /// Defines the probes of an allocator; they reach nobody yet, unless the run is for all.
-    pub fn add_allocator(&mut self, program: &Program, allocator: &Allocator) -> Result<()> {
+    pub fn add_allocator(&mut self, program: &mut Program, allocator: &Allocator) -> Result<()> {
         if self.has(allocator.id) {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Probes {
         self.open.extend(open);
     }
 
-    fn program(&mut self, program: &Program, name: &str) -> Result<OwnedFd> {
+    fn program(&mut self, program: &mut Program, name: &str) -> Result<OwnedFd> {
         if !self.programs.contains_key(name) {
             self.programs.insert(name.to_owned(), program.probe(name)?);
         }

@@ -135,25 +135,12 @@ impl Program {
         let mut ebpf = loader.load(OBJECT).context(
             "the kernel refused heaptrace's maps; `heaptrace doctor` says what is missing",
         )?;
-        for (_, program) in ebpf.programs_mut() {
-            let loaded = match program {
-                aya::programs::Program::UProbe(program) => program.load(),
-                aya::programs::Program::RawTracePoint(program) => program.load(),
-                _ => continue,
-            };
-            loaded.map_err(|error| {
-                // The verifier's words are long, and for us.
-                if let ProgramError::LoadError { verifier_log, .. } = &error {
-                    tracing::debug!("{verifier_log}");
-                }
-                anyhow!(error).context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
-            })?;
-        }
         for (name, tracepoint) in LIFECYCLE {
             let program: &mut RawTracePoint = ebpf
                 .program_mut(name)
                 .ok_or_else(|| missing(name))?
                 .try_into()?;
+            program.load().map_err(refused)?;
             program
                 .attach(tracepoint)
                 .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
@@ -218,13 +205,18 @@ impl Program {
             .collect()
     }
 
-    /// A descriptor of a program for probes.
-    pub fn probe(&self, name: &str) -> Result<OwnedFd> {
-        let program: &UProbe = self
+    /// A descriptor of a program for probes, which is loaded when it is first asked for: there is one for each
+    /// kind of function, and most files have few kinds.
+    pub fn probe(&mut self, name: &str) -> Result<OwnedFd> {
+        let program: &mut UProbe = self
             .ebpf
-            .program(name)
+            .program_mut(name)
             .ok_or_else(|| missing(name))?
             .try_into()?;
+        match program.load() {
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+            Err(error) => return Err(refused(error)),
+        }
         Ok(program.fd()?.as_fd().try_clone_to_owned()?)
     }
 
@@ -377,6 +369,15 @@ pub fn map_bytes() -> u64 {
             line.trim().parse::<u64>().ok()
         })
         .sum()
+}
+
+/// The verifier's words are long, and for us.
+fn refused(error: ProgramError) -> anyhow::Error {
+    if let ProgramError::LoadError { verifier_log, .. } = &error {
+        tracing::debug!("{verifier_log}");
+    }
+    anyhow!(error)
+        .context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
 }
 
 /// Where an inode has the seconds and the nanoseconds of its last change: two members since Linux 6.11, one

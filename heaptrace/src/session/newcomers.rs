@@ -50,7 +50,7 @@ impl Newcomers {
     pub(super) fn probe(
         &mut self,
         drain: &mut Drain,
-        program: &Program,
+        program: &mut Program,
         probes: &mut Probes,
         joiner: &mut Joiner,
     ) -> Result<()> {

@@ -97,7 +97,7 @@ pub(super) fn pids(target: &Target, held: Option<&Held>) -> Vec<u32> {
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
-    program: &Program,
+    program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
 ) -> Result<()> {
@@ -150,7 +150,7 @@ pub(super) fn attach(
 /// Probes what was found, and makes it known.
 pub(super) fn add_found(
     found: Found,
-    program: &Program,
+    program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
 ) -> Result<Vec<FileId>> {

@@ -31,13 +31,22 @@ impl Random {
 }
 
 /// Where the code is in the file.
-const CODE: usize = 0x100;
+pub(crate) const CODE: usize = 0x100;
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// Every entry has its own length, and a function of its own.
+    Little,
+    /// Functions overlap, and lengths are wrong.
+    Much,
+}
 
 /// An ELF file with some code and with unwind information that is made up.
-pub(crate) fn file(random: &mut Random) -> Vec<u8> {
-    let code = 1 << random.below(18);
+pub(crate) fn file(random: &mut Random, harm: Harm) -> Vec<u8> {
+    let code = 1 << (7 + random.below(11));
     let start = (CODE + code).next_multiple_of(8);
-    let frames = section(random, start, code);
+    let frames = section(random, start, code, harm);
     let mut file = vec![0; start];
     file.extend(&frames);
     let names = file.len();
@@ -72,10 +81,11 @@ pub(crate) fn file(random: &mut Random) -> Vec<u8> {
 }
 
 /// Entries one after the other, each of which names one before it.
-fn section(random: &mut Random, start: usize, code: usize) -> Vec<u8> {
+fn section(random: &mut Random, start: usize, code: usize, harm: Harm) -> Vec<u8> {
     let mut section = Vec::new();
     let mut shared = Vec::new();
-    for _ in 0..=random.below(60) {
+    let functions = 1 + random.below(60);
+    for number in 0..functions {
         let at = section.len();
         let mut entry = Vec::new();
         if shared.is_empty() || random.one_in(6) {
@@ -85,23 +95,27 @@ fn section(random: &mut Random, start: usize, code: usize) -> Vec<u8> {
             entry.extend(b"zR\0");
             entry.push(1 + random.below(2) as u8);
             entry.extend([0x78, 16, 1, 0x1b]);
+            if !random.one_in(8) {
+                // What every compiler begins with: the stack pointer plus 8, the return address below.
+                entry.extend([0x0c, 7, 8, 0x90, 1]);
+            }
             instructions(random, &mut entry, 8);
         } else {
             let cie = shared[random.below(shared.len())];
             entry.extend(((at + 4 - cie) as u32).to_le_bytes());
-            let function = random.below(code);
+            let (function, size) = match harm {
+                Harm::Little => (code / functions * number, code / functions),
+                Harm::Much => (random.below(code), random.below(code * 2)),
+            };
             let relative = (CODE + function) as i64 - (start + at + 8) as i64;
             entry.extend((relative as i32).to_le_bytes());
-            entry.extend((random.below(code * 2) as u32).to_le_bytes());
+            entry.extend((size as u32).to_le_bytes());
             entry.push(0);
             let count = if random.one_in(10) { 4000 } else { 20 };
             instructions(random, &mut entry, count);
         }
-        let wrong = if random.one_in(50) {
-            random.below(9)
-        } else {
-            0
-        };
+        let is_wrong = harm == Harm::Much && random.one_in(50);
+        let wrong = if is_wrong { random.below(9) } else { 0 };
         section.extend(((entry.len() + wrong) as u32).to_le_bytes());
         section.extend(entry);
     }

@@ -5,6 +5,8 @@
 #[path = "../../../fuzz/check.rs"]
 mod check;
 mod frames;
+#[path = "../walks/peer.rs"]
+mod peer;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,11 +17,13 @@ use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use heaptrace::unwind::{Limits, vdso};
+use heaptrace::unwind::{Limits, build, lookup, vdso};
+use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
 use heaptrace_tests::target;
 use object::{Object as _, ObjectSection as _};
 
-use frames::Random;
+use frames::{Harm, Random};
+use peer::{Opinion, Peer};
 
 /// What a thread has allocated, and the most that it had at a time.
 struct Counting;
@@ -184,7 +188,7 @@ fn no_file_harms_the_builder() -> Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     while files < 200 || Instant::now() < end {
         let data = match random.below(2) {
-            0 => frames::file(&mut random),
+            0 => frames::file(&mut random, Harm::Much),
             _ => seeds[random.below(seeds.len())].changed(&mut random),
         };
         let built = try_build(&data, &mut worst).with_context(|| {
@@ -201,5 +205,65 @@ fn no_file_harms_the_builder() -> Result<()> {
     println!("{files} files, {tables} tables of {rows} rows; the worst took {worst:?}");
     // Or it would all be refused at the door, and the test would test little.
     assert!(tables * 4 > files, "{tables} of {files}");
+    Ok(())
+}
+
+/// Memory in which every word differs, and all are addresses far up.
+struct Noise;
+
+impl Memory for Noise {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        Some(Random(address).next() & 0xffff_fff8 | 0x7ff0_0000_0000)
+    }
+}
+
+/// Check that made-up unwind information leads where framehop says that it leads, wherever ours says
+/// that it leads somewhere.
+#[test]
+fn what_is_made_up_means_the_same_to_framehop() -> Result<()> {
+    let seed = number("HEAPTRACE_FUZZ_SEED", 1)?;
+    let mut random = Random(seed);
+    let mut compared = 0;
+    for number in 0..400 {
+        let data = frames::file(&mut random, Harm::Little);
+        let Ok(table) = build(data.as_slice(), &LIMITS) else {
+            continue;
+        };
+        let file = object::File::parse(data.as_slice())?;
+        let code = file
+            .section_by_name(".eh_frame")
+            .context("no section")?
+            .address();
+        let code = code as usize - frames::CODE;
+        let mut peer = Peer::new();
+        peer.add(&file, 0, (0, data.len() as u64));
+        for _ in 0..100 {
+            let start = Registers {
+                ip: (frames::CODE + random.below(code)) as u64,
+                sp: 0x7fe0_0000_0000 + random.next() % 4096 * 8,
+                bp: 0x7fe0_0010_0000 + random.next() % 4096 * 8,
+            };
+            let rule = lookup(&table, start.ip).unwrap_or(Rule::NONE);
+            // framehop counts in words, and doesn't follow what is given by memory.
+            if rule.cfa_offset % 8 != 0 || !matches!(rule.cfa, cfa::SP | cfa::BP) {
+                continue;
+            }
+            let mut ours = start;
+            if step(rule, &mut ours, &mut Noise) != outcome::CALLER {
+                continue;
+            }
+            let theirs = peer.step(start, true, &mut Noise);
+            let agree = matches!(theirs, Opinion::Caller(it) if (it.ip, it.sp) == (ours.ip, ours.sp)
+                && (it.bp == ours.bp || ours.bp == LOST_BP));
+            ensure!(
+                agree,
+                "file {number} of seed {seed}: at {:#x} {rule:?} gives {ours:x?}, framehop {theirs:x?}",
+                start.ip
+            );
+            compared += 1;
+        }
+    }
+    println!("{compared} places mean the same");
+    assert!(compared > 1000, "{compared}");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The unwind step and the tables, on this machine's own files and on running programs, against
 //! framehop: single steps at random places, and whole walks.
 
+mod interrupted;
 mod peer;
 mod stopped;
 mod walker;
@@ -18,6 +19,7 @@ use heaptrace_tests::{
 };
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
+use interrupted::interrupted;
 use peer::{Opinion, Peer};
 use stopped::{Next, Stopped};
 use walker::Walker;
@@ -115,7 +117,9 @@ fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
             continue;
         }
         let theirs = match rule.cfa {
-            cfa::SIGNAL => Peer::step_signal(start, &mut Noise),
+            cfa::SIGNAL => {
+                interrupted(start, &mut Noise).map_or(Opinion::Outermost, Opinion::Caller)
+            }
             _ => peer.step(start, true, &mut Noise),
         };
         let agree = match (outcome, theirs) {
@@ -238,6 +242,15 @@ fn walks_agree_at_every_instruction() -> Result<()> {
             }
             let walker = walker.as_mut().context("made above")?;
             let (ours, theirs) = walker.both(program, stop.registers, LIMIT);
+            // Somebody who traces the whole machine has his own code in the place of return addresses.
+            const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
+            if ours
+                .addresses
+                .last()
+                .is_some_and(|last| last & !0xfff == TRAMPOLINE)
+            {
+                return Ok(Next::Instruction);
+            }
             match ours.end {
                 0 | outcome::OUTERMOST => {
                     ensure!(ours == theirs, "{ours:x?}, {theirs:x?}");

@@ -1,7 +1,5 @@
 //! framehop, an unwinder of others: the second opinion on every step and every walk.
 
-use std::mem::offset_of;
-
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{
     Error, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module, Unwinder as _,
@@ -24,8 +22,6 @@ pub(crate) enum Opinion {
     Caller(Registers),
     /// It can't say.
     None(Error),
-    /// The memory for it can't be read.
-    Unreadable,
 }
 
 impl Peer {
@@ -59,22 +55,6 @@ impl Peer {
         };
         let module = Module::new(String::new(), start..end, bias, sections);
         self.unwinder.add_module(module);
-    }
-
-    /// Goes to what a signal interrupted, from the stack pointer of the code that returns from its
-    /// handler: by the kernel's own declaration. framehop can't follow the unwind information there.
-    pub(crate) fn step_signal(from: Registers, memory: &mut impl Memory) -> Opinion {
-        let context = offset_of!(libc::ucontext_t, uc_mcontext.gregs) as u64 + from.sp;
-        let mut register = |number: i32| memory.read(context + number as u64 * 8);
-        let read = (
-            register(libc::REG_RIP),
-            register(libc::REG_RSP),
-            register(libc::REG_RBP),
-        );
-        match read {
-            (Some(ip), Some(sp), Some(bp)) => Opinion::Caller(Registers { ip, sp, bp }),
-            _ => Opinion::Unreadable,
-        }
     }
 
     /// Goes from a frame to its caller. `exact`: the frame's address is that of an instruction to

@@ -8,6 +8,7 @@ use heaptrace::unwind::{Limits, Table, build, lookup};
 use heaptrace_common::unwind::{Registers, Rule, cfa, outcome, step, step_frame_pointer};
 use object::{Object as _, ObjectSegment as _};
 
+use crate::interrupted::interrupted;
 use crate::peer::{Opinion, Peer};
 use crate::stopped::{CodeMapping, Stopped};
 
@@ -144,7 +145,10 @@ impl Walker {
         for frame in 0..limit - 1 {
             let told = told.get(frame).copied().unwrap_or(Told::Nothing);
             let opinion = match told {
-                Told::Signal => Peer::step_signal(registers, &mut program),
+                Told::Signal => match interrupted(registers, &mut program) {
+                    Some(caller) => Opinion::Caller(caller),
+                    None => Opinion::Outermost,
+                },
                 Told::Caller(caller) => Opinion::Caller(caller),
                 Told::Nothing => self.peer.step(registers, exact, &mut program),
             };
@@ -155,7 +159,7 @@ impl Walker {
                     walk.end = outcome::OUTERMOST;
                     break;
                 }
-                Opinion::None(_) | Opinion::Unreadable => {
+                Opinion::None(_) => {
                     walk.end = outcome::UNREADABLE;
                     break;
                 }
