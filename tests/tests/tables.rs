@@ -162,27 +162,43 @@ fn kept_tables_are_used_and_not_believed() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let folder = here.path("cache");
     let folder_text = folder.display().to_string();
-    let record = || here.record(&["--table-cache", &folder_text], &["jq", "-n", "1"]);
+    // Whatever else may break a stack off: none waits for a table, and none is misread by a wrong one.
+    let record = || -> Result<_> {
+        let command = ["jq", "-n", "1"];
+        let recording = here.record(&["--table-cache", &folder_text], &command)?;
+        let quality = recording.report.quality;
+        for reason in [
+            "no_table_yet",
+            "misread",
+            "unmapped",
+            "no_unwind_information",
+        ] {
+            let broken = quality.noted.get(&format!("stack_broken_{reason}"));
+            assert_eq!(broken, None, "{:?}", quality.noted);
+        }
+        assert!(
+            quality.stacks_complete * 100 > quality.samples * 95,
+            "{quality:?}"
+        );
+        Ok(quality)
+    };
     let cached = |noted: &std::collections::BTreeMap<String, u64>| noted["unwind_tables_cached"];
-    let first = record()?.report.quality;
+    let first = record()?;
     let files = || -> Result<Vec<_>> {
         let entries = fs::read_dir(&folder)?;
         Ok(entries.collect::<std::io::Result<Vec<_>>>()?)
     };
     assert_eq!(cached(&first.noted), 0);
     assert!(!files()?.is_empty());
-    let second = record()?.report.quality;
+    let second = record()?;
     assert!(cached(&second.noted) > 0, "{:?}", second.noted);
-    assert_eq!(second.stacks_complete, first.stacks_complete);
     for file in files()? {
         let mut bytes = fs::read(file.path())?;
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x10;
         fs::write(file.path(), bytes)?;
     }
-    let third = record()?.report.quality;
+    let third = record()?;
     assert_eq!(cached(&third.noted), 0, "{:?}", third.noted);
-    assert_eq!(third.stacks_complete, first.stacks_complete);
-    assert_eq!(third.stacks_broken, 0);
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! No stage of the flow; it may use them all, and none uses it.
 
 mod args;
+mod choices;
 mod convert;
 mod destination;
 mod doctor;

@@ -1,0 +1,64 @@
+//! Values of options that are one of a few names, in clap's terms.
+//!
+//! Part of the command line, no stage of the flow: the part of the grammar that stands behind an option.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+
+use super::{Color, Format};
+use crate::config::Probes;
+use crate::output::{Filter, Label, Metric};
+
+/// A parser of one of a few names, which clap lists in help and errors.
+fn one_of<T: Clone + Send + Sync + 'static>(
+    choices: Vec<(&'static str, T)>,
+) -> impl clap::builder::TypedValueParser<Value = T> {
+    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+    PossibleValuesParser::new(names).try_map(move |given| {
+        choices
+            .iter()
+            .find(|(name, _)| *name == given)
+            .map(|(_, value)| value.clone())
+            // Can't be: the names were checked against the same list.
+            .ok_or_else(|| format!("{given}: no such choice"))
+    })
+}
+
+pub(super) fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
+    one_of(Metric::ALL.map(|metric| (metric.name(), metric)).to_vec())
+}
+
+pub(super) fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> + use<> {
+    let names: Vec<_> = labels.iter().map(|label| label.name()).collect();
+    let wanted = labels.to_vec();
+    // Names that are known from elsewhere deserve more than a list of others.
+    clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
+        let found = Label::from_name(&given).filter(|label| wanted.contains(label));
+        found.ok_or_else(|| match given.as_str() {
+            "type" => format!(
+                "heaptrace records no types of allocations; there are {}",
+                names.join(", ")
+            ),
+            _ => format!("there are {}", names.join(", ")),
+        })
+    })
+}
+
+pub(super) fn filter(text: &str) -> Result<Filter, String> {
+    text.parse()
+}
+
+pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {
+    one_of(vec![("text", Format::Text), ("json", Format::Json)])
+}
+
+pub(super) fn color() -> impl clap::builder::TypedValueParser<Value = Color> {
+    one_of(vec![
+        ("auto", Color::Auto),
+        ("always", Color::Always),
+        ("never", Color::Never),
+    ])
+}
+
+pub(super) fn probes() -> impl clap::builder::TypedValueParser<Value = Probes> {
+    one_of(vec![("full", Probes::Full), ("empty", Probes::Empty)])
+}
