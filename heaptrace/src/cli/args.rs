@@ -110,7 +110,7 @@ enum Sub {
         override_usage = "heaptrace record [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...",
         after_help = RECORD_EXAMPLES
     )]
-    Record(Record),
+    Record(Box<Record>),
     /// Show what a data file holds, as text or JSON.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
