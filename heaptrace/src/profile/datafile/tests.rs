@@ -409,12 +409,17 @@ fn disk_full_half_way() {
     // A file size limit is the full disk that a test can have without root. It is the process's,
     // so the test runs itself again in another one.
     if std::env::var_os("HEAPTRACE_TEST_LIMITED").is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
+        // Its output comes through a pipe: a file that the tests print to has the limit, too.
+        let ended = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "profile::datafile::tests::disk_full_half_way"])
             .env("HEAPTRACE_TEST_LIMITED", "1")
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success());
+        assert!(
+            ended.status.success(),
+            "{}",
+            String::from_utf8_lossy(&ended.stdout)
+        );
         return;
     }
     let limit = libc::rlimit {
