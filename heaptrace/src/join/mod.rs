@@ -12,7 +12,7 @@ mod peak;
 mod processes;
 mod spaces;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod threads;
 mod update;
 

@@ -14,7 +14,7 @@ const ROOM: Room = Room {
 /// No process of any machine has this id.
 const PID: u32 = u32::MAX - 1;
 
-fn begin(process: u64) -> Event {
+pub(crate) fn begin(process: u64) -> Event {
     Event::ProcessBegin(ProcessBegin {
         kind: kind::PROCESS_BEGIN,
         pad: 0,
@@ -27,7 +27,7 @@ fn begin(process: u64) -> Event {
     })
 }
 
-fn end(process: u64, reason: u32) -> Event {
+pub(crate) fn end(process: u64, reason: u32) -> Event {
     Event::ProcessEnd(ProcessEnd {
         kind: kind::PROCESS_END,
         pad: 0,
@@ -40,7 +40,7 @@ fn end(process: u64, reason: u32) -> Event {
     })
 }
 
-fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
+pub(crate) fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
     let head = StackHead {
         kind: kind::STACK,
         pad: 0,
@@ -55,7 +55,7 @@ fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
     Event::Stack(head, frames.to_vec())
 }
 
-fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
+pub(crate) fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
     Alloc {
         kind: kind::ALLOC,
         flags: 0,
@@ -72,7 +72,7 @@ fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
     }
 }
 
-fn free(process: u64, id: u64, flags: u16) -> Event {
+pub(crate) fn free(process: u64, id: u64, flags: u16) -> Event {
     Event::Free(Free {
         kind: kind::FREE,
         flags,
@@ -237,91 +237,4 @@ fn what_cannot_be_joined_is_counted() {
     ]);
     assert_eq!(update.quality.lost["unjoined"], 3);
     assert_eq!(update.totals, Totals::default());
-}
-
-/// Check that ended processes without end are kept as few, that their sums stay what they were at every
-/// level, and that those still running are left alone.
-#[test]
-fn ended_processes_are_folded() {
-    let room = Room {
-        ended: 5,
-        sites: 1000,
-    };
-    let mut joiner = Joiner::new(false, room);
-    let info = crate::profile::RunInfo {
-        version: String::new(),
-        mode: crate::profile::Mode::Exact,
-        started_unix_ns: 0,
-        target: String::new(),
-        kernel: String::new(),
-        sizes: crate::profile::SizeRange::ALL,
-    };
-    let mut profile = crate::profile::Profile::new(info);
-    joiner.event(begin(1000));
-    joiner.event(stack(1000, 1_000_000, &[9]));
-    joiner.event(Event::Alloc(alloc(1000, 1_000_000, 1_000_001, 500)));
-    for process in 1..=100 {
-        joiner.event(begin(process));
-        for frame in 0..3 {
-            let id = process * 100 + frame;
-            // Two stacks that all have, and one of its own for each.
-            let frames = [if frame < 2 { frame + 1 } else { id }];
-            joiner.event(stack(process, id, &frames));
-            joiner.event(Event::Alloc(alloc(process, id, id, 10 * process)));
-        }
-        joiner.event(free(process, process * 100, 0));
-        joiner.event(end(process, end::EXIT));
-        if process % 7 == 0 {
-            profile.fold(joiner.take_update(process)).unwrap();
-        }
-    }
-    profile.fold(joiner.take_update(1000)).unwrap();
-    assert!(profile.processes.len() <= 8, "{}", profile.processes.len());
-    let tables = profile.sites.len();
-    profile.settle();
-    assert!(profile.sites.len() <= tables);
-
-    let expected = 500 + (1..=100).map(|process| 30 * process).sum::<u64>();
-    assert_eq!(profile.totals.allocated_bytes, expected);
-    assert_eq!(profile.totals.allocations, 301);
-    let sum = |of: fn(&Totals) -> u64| {
-        let sites = profile.sites.iter().map(|it| of(&it.totals)).sum::<u64>();
-        let processes = profile
-            .processes
-            .iter()
-            .map(|it| of(&it.totals))
-            .sum::<u64>();
-        (sites, processes)
-    };
-    assert_eq!(sum(|it| it.allocated_bytes), (expected, expected));
-    assert_eq!(sum(|it| it.frees), (100, 100));
-    assert_eq!(sum(|it| it.live_allocations), (201, 201));
-    assert_eq!(
-        sum(|it| it.peak_live_bytes).0,
-        profile.totals.peak_live_bytes
-    );
-
-    let many: Vec<_> = profile
-        .processes
-        .iter()
-        .filter(|it| it.merged > 0)
-        .collect();
-    assert_eq!(many.len(), 1);
-    assert_eq!((many[0].merged, many[0].pid, many[0].ended), (95, 0, true));
-    assert_eq!((many[0].untracked_frees, many[0].lost), (3 * 95, 4 * 95));
-    assert_eq!(profile.quality.untracked_frees, 300);
-    // The stacks that all have are one site; the two common ones, and those of their own.
-    let sites = |process: usize| {
-        let of = |site: &&super::Site| site.process.0 as usize == process;
-        profile.sites.iter().filter(of).count()
-    };
-    let index = profile
-        .processes
-        .iter()
-        .position(|it| it.merged > 0)
-        .unwrap();
-    assert_eq!(sites(index), 2 + 95);
-    let running = profile.processes.iter().position(|it| !it.ended).unwrap();
-    assert_eq!(profile.processes[running].totals.live_bytes, 500);
-    assert_eq!(sites(running), 1);
 }

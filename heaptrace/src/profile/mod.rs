@@ -3,6 +3,8 @@
 mod datafile;
 mod model;
 mod symbols;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use datafile::{

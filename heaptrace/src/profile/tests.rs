@@ -1,0 +1,95 @@
+//! What the join stage tells, folded into a profile.
+
+use heaptrace_common::wire::end;
+
+use super::{Mode, Profile, RunInfo, SizeRange};
+use crate::events::record::Event;
+use crate::join::tests::{alloc, begin, end, free, stack};
+use crate::join::{Joiner, Room, Site, Totals};
+
+/// Check that ended processes without end are kept as few, that their sums stay what they were at every
+/// level, and that those still running are left alone.
+#[test]
+fn ended_processes_are_folded() {
+    let room = Room {
+        ended: 5,
+        sites: 1000,
+    };
+    let mut joiner = Joiner::new(false, room);
+    let info = RunInfo {
+        version: String::new(),
+        mode: Mode::Exact,
+        started_unix_ns: 0,
+        target: String::new(),
+        kernel: String::new(),
+        sizes: SizeRange::ALL,
+    };
+    let mut profile = Profile::new(info);
+    joiner.event(begin(1000));
+    joiner.event(stack(1000, 1_000_000, &[9]));
+    joiner.event(Event::Alloc(alloc(1000, 1_000_000, 1_000_001, 500)));
+    for process in 1..=100 {
+        joiner.event(begin(process));
+        for frame in 0..3 {
+            let id = process * 100 + frame;
+            // Two stacks that all have, and one of its own for each.
+            let frames = [if frame < 2 { frame + 1 } else { id }];
+            joiner.event(stack(process, id, &frames));
+            joiner.event(Event::Alloc(alloc(process, id, id, 10 * process)));
+        }
+        joiner.event(free(process, process * 100, 0));
+        joiner.event(end(process, end::EXIT));
+        if process % 7 == 0 {
+            profile.fold(joiner.take_update(process)).unwrap();
+        }
+    }
+    profile.fold(joiner.take_update(1000)).unwrap();
+    assert!(profile.processes.len() <= 8, "{}", profile.processes.len());
+    let tables = profile.sites.len();
+    profile.settle();
+    assert!(profile.sites.len() <= tables);
+
+    let expected = 500 + (1..=100).map(|process| 30 * process).sum::<u64>();
+    assert_eq!(profile.totals.allocated_bytes, expected);
+    assert_eq!(profile.totals.allocations, 301);
+    let sum = |of: fn(&Totals) -> u64| {
+        let sites = profile.sites.iter().map(|it| of(&it.totals)).sum::<u64>();
+        let processes = profile
+            .processes
+            .iter()
+            .map(|it| of(&it.totals))
+            .sum::<u64>();
+        (sites, processes)
+    };
+    assert_eq!(sum(|it| it.allocated_bytes), (expected, expected));
+    assert_eq!(sum(|it| it.frees), (100, 100));
+    assert_eq!(sum(|it| it.live_allocations), (201, 201));
+    assert_eq!(
+        sum(|it| it.peak_live_bytes).0,
+        profile.totals.peak_live_bytes
+    );
+
+    let many: Vec<_> = profile
+        .processes
+        .iter()
+        .filter(|it| it.merged > 0)
+        .collect();
+    assert_eq!(many.len(), 1);
+    assert_eq!((many[0].merged, many[0].pid, many[0].ended), (95, 0, true));
+    assert_eq!((many[0].untracked_frees, many[0].lost), (3 * 95, 4 * 95));
+    assert_eq!(profile.quality.untracked_frees, 300);
+    // The stacks that all have are one site; the two common ones, and those of their own.
+    let sites = |process: usize| {
+        let of = |site: &&Site| site.process.0 as usize == process;
+        profile.sites.iter().filter(of).count()
+    };
+    let index = profile
+        .processes
+        .iter()
+        .position(|it| it.merged > 0)
+        .unwrap();
+    assert_eq!(sites(index), 2 + 95);
+    let running = profile.processes.iter().position(|it| !it.ended).unwrap();
+    assert_eq!(profile.processes[running].totals.live_bytes, 500);
+    assert_eq!(sites(running), 1);
+}
