@@ -49,6 +49,14 @@ static void of_realloc(void)
     KEEP(block);
 }
 
+/* As realloc, whose block it is. */
+static void of_reallocarray(void)
+{
+    static void *block;
+    block = reallocarray(block, 4, 16);
+    KEEP(block);
+}
+
 static void of_null(void)
 {
     void *block = NULL;
@@ -102,6 +110,7 @@ static const struct {
     {"free(NULL)", of_null},
     {"calloc", of_calloc},
     {"realloc", of_realloc},
+    {"reallocarray", of_reallocarray},
     {"posix_memalign", of_posix_memalign},
     {"aligned_alloc", of_aligned_alloc},
     {"memalign", of_memalign},
