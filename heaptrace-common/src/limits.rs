@@ -15,6 +15,9 @@ pub const MAX_CHOICES: u32 = 64;
 /// Levels of control groups above a process that are searched for one of them.
 pub const MAX_CGROUP_LEVELS: u32 = 32;
 
+/// Places of code whose rules are remembered; a power of two.
+pub const FOUND_SLOTS: u32 = 1 << 16;
+
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 

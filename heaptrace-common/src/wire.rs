@@ -409,9 +409,33 @@ pub struct WalkState {
     pub before: u32,
     /// Which of the mappings below is the next to be overwritten.
     pub next_seen: u64,
-    /// Mappings that this thread's walks went through last, for when the kernel can't be asked.
+    /// Mappings that this thread's walks went through last.
     pub seen: [Mapping; MAPPINGS_SEEN],
+    /// Which of these were seen since the address space last changed, a bit each.
+    pub current: u64,
+    /// The kernel's record of the address space, by its address.
+    pub space: u64,
+    /// What that counts up with each change.
+    pub version: u64,
+    /// Part of the thread's stack.
+    pub window: StackWindow,
 }
+
+/// Slots of a [`StackWindow`]; a power of two.
+pub const WINDOW_SLOTS: usize = 32;
+
+/// A copy of part of a stack: most of what a walk reads lies close together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackWindow {
+    /// Address of the first slot; [`NO_WINDOW`] if there is none.
+    pub start: u64,
+    /// What stands there.
+    pub slots: [u64; WINDOW_SLOTS],
+}
+
+/// An address that no stack has.
+pub const NO_WINDOW: u64 = u64::MAX;
 
 /// What is mapped at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -497,7 +521,11 @@ const _: () = {
     assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<ChosenNames>() == 2 * (24 + 8 * 256));
     assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
-    assert!(size_of::<WalkState>() == 120 + MAPPINGS_SEEN * size_of::<Mapping>());
+    assert!(
+        size_of::<WalkState>()
+            == 144 + MAPPINGS_SEEN * size_of::<Mapping>() + size_of::<StackWindow>()
+    );
+    assert!(size_of::<StackWindow>() == 8 + 8 * WINDOW_SLOTS);
     assert!(size_of::<Countdown>() == 16);
     assert!(size_of::<Mapping>() == 48);
     assert!(size_of::<StackKey>() == 24);

@@ -10,6 +10,7 @@
 
 mod choice;
 mod counters;
+mod found;
 mod globals;
 mod hooks;
 mod live;
@@ -22,6 +23,7 @@ mod seen;
 mod stack;
 mod thread;
 mod unwind;
+mod window;
 
 /// SHA-256 of the sources that this object was built from, as hexadecimal digits.
 #[used]

@@ -9,8 +9,8 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     limits::{
-        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_CHOICES, MAX_PAGES,
-        MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
+        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, FOUND_SLOTS, MAX_CHOICES,
+        MAX_PAGES, MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
@@ -78,6 +78,10 @@ pub static ROWS: btf_maps::ArrayOfMaps<Segment, { DEFAULT_SEGMENTS as usize }> =
 /// Unwind rules, which rows name.
 #[map]
 pub static RULES: Array<Rule> = Array::with_max_entries(MAX_RULES, BPF_F_MMAPABLE);
+
+/// Rules that were found, by place: a cache.
+#[map]
+pub static FOUND: Array<u64> = Array::with_max_entries(FOUND_SLOTS, BPF_F_MMAPABLE);
 
 /// Counters, per CPU.
 #[map]

@@ -1,9 +1,48 @@
 //! The mappings that a thread's walks went through last.
 //!
-//! The kernel can't be asked what stands at an address while another thread changes the mappings, and a program that
-//! gives much memory back does little else. Then what was seen before counts: code hardly ever moves.
+//! To ask the kernel what stands at an address takes longer than the rest of a frame, so what was seen since the address
+//! space last changed is not asked again. And it can't be asked while another thread changes the mappings, and a program
+//! that gives much memory back does little else. Then what was seen before counts: code hardly ever moves.
 
+use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
 use heaptrace_common::{limits::MAPPINGS_SEEN, wire::WalkState};
+
+use crate::{
+    globals::{MM_LOCK_SEQ, TASK_MM},
+    process::read,
+};
+
+/// Finds out whether the address space has changed since the last walk. Where the kernel doesn't tell, it has.
+#[inline(always)]
+pub fn check(state: &mut WalkState) {
+    // SAFETY: the current task is valid; offsets come from the kernel's BTF, and the helper checks addresses.
+    let (space, version) = unsafe {
+        let space = read::<u64>(bpf_get_current_task_btf() as u64, TASK_MM.load());
+        let version = match MM_LOCK_SEQ.load() {
+            0 => state.version.wrapping_add(1),
+            offset => u64::from(read::<u32>(space, offset)),
+        };
+        (space, version)
+    };
+    if state.space != space || state.version != version {
+        state.space = space;
+        state.version = version;
+        state.current = 0;
+    }
+}
+
+/// Takes the mapping of an address for the one at hand, if it was seen since the address space last changed.
+#[inline(always)]
+pub fn find(state: &mut WalkState, address: u64) -> bool {
+    for index in 0..MAPPINGS_SEEN {
+        let seen = &state.seen[index];
+        if state.current & 1 << index != 0 && address >= seen.start && address < seen.end {
+            state.mapping = *seen;
+            return true;
+        }
+    }
+    false
+}
 
 /// Notes the mapping at hand, in the place of one that it overlaps, or else of the oldest.
 #[inline(always)]
@@ -14,9 +53,11 @@ pub fn remember(state: &mut WalkState) {
         let seen = &mut state.seen[index];
         if seen.start < state.mapping.end && state.mapping.start < seen.end {
             if *seen == state.mapping {
+                state.current |= 1 << index;
                 return;
             }
             seen.end = 0;
+            state.current &= !(1 << index);
             place = index;
             is_new = 0;
         }
@@ -32,6 +73,7 @@ pub fn remember(state: &mut WalkState) {
         seen.file = mapping.file;
         // SAFETY: as above.
         unsafe { (&raw mut seen.end).write_volatile(mapping.end) };
+        state.current |= 1 << place;
     }
 }
 

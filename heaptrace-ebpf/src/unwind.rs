@@ -10,42 +10,32 @@ use core::ffi::c_void;
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     helpers::{
-        bpf_get_current_pid_tgid, bpf_probe_read_user,
+        bpf_get_current_pid_tgid,
         generated::{bpf_find_vma, bpf_get_current_task_btf, bpf_loop},
     },
 };
 use heaptrace_common::{
     limits::{MAX_FRAMES, SEGMENT_SLOTS},
     rows::{PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule},
-    unwind::{Memory, Rule, outcome, step, step_frame_pointer},
+    unwind::{Rule, outcome, step, step_frame_pointer},
     wire::{
         FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, version_of, walk,
     },
 };
 
 use crate::{
+    found::Place,
     globals::{
         FILE_INODE, INODE_CHANGE_NANOSECONDS, INODE_CHANGE_SECONDS, INODE_NUMBER, INODE_SUPER,
         MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
-    ring, seen,
+    ring, seen, window,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
 const SEARCH_STEPS: u32 = 17;
-
-/// The memory of the traced process.
-struct User;
-
-impl Memory for User {
-    #[inline(always)]
-    fn read(&mut self, address: u64) -> Option<u64> {
-        // SAFETY: the helper checks the address.
-        unsafe { bpf_probe_read_user(address as *const u64) }.ok()
-    }
-}
 
 /// A walk under way. All that changes is in the thread's state, also the depth and the status.
 struct Walk<'a> {
@@ -61,6 +51,8 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
     state.before = 1;
     state.mapping.start = 0;
     state.mapping.end = 0;
+    seen::check(state);
+    window::close(&mut state.window);
     let mut walk = Walk { stack, state };
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
@@ -128,9 +120,13 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             return STOP;
         }
     };
-    let mut outcome = step(rule, &mut walk.state.registers, &mut User);
+    let WalkState {
+        registers, window, ..
+    } = &mut *walk.state;
+    let mut stack = window::Stack(window);
+    let mut outcome = step(rule, registers, &mut stack);
     if outcome == outcome::NO_RULE {
-        outcome = step_frame_pointer(&mut walk.state.registers, &mut User);
+        outcome = step_frame_pointer(registers, &mut stack);
     }
     match outcome {
         outcome::CALLER => walk.state.before = 1,
@@ -150,6 +146,31 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
 /// Finds out what is mapped at an address, and the table for it.
 #[inline(always)]
 fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
+    if !seen::find(walk.state, pc) {
+        let status = look_up(walk, pc);
+        if status != walk::COMPLETE {
+            return status;
+        }
+    }
+    let file = walk.state.mapping.file;
+    if file.inode == 0 {
+        // JIT code.
+        walk.state.table.state = table::ABSENT;
+        return walk::COMPLETE;
+    }
+    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    let Some(found) = (unsafe { TABLES.get(file) }) else {
+        request(&walk.state.mapping);
+        return walk::NO_TABLE;
+    };
+    walk.state.table = *found;
+    note_use(found.slot);
+    walk::COMPLETE
+}
+
+/// Asks the kernel what is mapped at an address.
+#[inline(always)]
+fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     // SAFETY: the current task is valid; the callback gets the walk, which outlives the call.
     let found = unsafe {
         bpf_find_vma(
@@ -171,19 +192,6 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
         }
         _ => return walk::UNMAPPED,
     }
-    let file = walk.state.mapping.file;
-    if file.inode == 0 {
-        // JIT code.
-        walk.state.table.state = table::ABSENT;
-        return walk::COMPLETE;
-    }
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-    let Some(found) = (unsafe { TABLES.get(file) }) else {
-        request(&walk.state.mapping);
-        return walk::NO_TABLE;
-    };
-    walk.state.table = *found;
-    note_use(found.slot);
     walk::COMPLETE
 }
 
@@ -277,7 +285,12 @@ fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
     if page >= walk.state.table.pages {
         return Rule::default();
     }
-    let Some(page) = PAGES.get(walk.state.table.pages_at.wrapping_add(page)) else {
+    let page = walk.state.table.pages_at.wrapping_add(page);
+    let place = Place::new(page, at as u32);
+    if let Some(rule) = place.rule() {
+        return RULES.get(rule).copied().unwrap_or_default();
+    }
+    let Some(page) = PAGES.get(page) else {
         return Rule::default();
     };
     walk.state.low = page_first_row(*page);
@@ -293,10 +306,11 @@ fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
         );
     }
     // Every page begins with a row, so there is one before `low`.
-    row(walk.state.low.wrapping_sub(1))
-        .and_then(|row| RULES.get(row_rule(row)))
-        .copied()
-        .unwrap_or_default()
+    let Some(row) = row(walk.state.low.wrapping_sub(1)) else {
+        return Rule::default();
+    };
+    place.remember(row_rule(row));
+    RULES.get(row_rule(row)).copied().unwrap_or_default()
 }
 
 /// One step of a binary search: afterwards all rows before `low` are at or before the offset.

@@ -103,6 +103,10 @@ impl Program {
                 offset("task_struct", "start_boottime")?,
             ),
             ("SIGNAL_LIVE", offset("signal_struct", "live")?),
+            (
+                "MM_LOCK_SEQ",
+                offset("mm_struct", "mm_lock_seq").unwrap_or(0),
+            ),
             ("VMA_START", offset("vm_area_struct", "vm_start")?),
             ("VMA_END", offset("vm_area_struct", "vm_end")?),
             ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),

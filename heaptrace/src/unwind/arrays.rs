@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
 use aya::maps::{ArrayOfMaps, MapData};
-use heaptrace_common::limits::SEGMENT_SLOTS;
+use heaptrace_common::limits::{FOUND_SLOTS, SEGMENT_SLOTS};
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef};
 
@@ -28,6 +28,7 @@ pub(super) struct KernelArrays {
     uses: Memory,
     pages: Memory,
     rules: Memory,
+    found: Memory,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,
 }
@@ -41,6 +42,7 @@ impl KernelArrays {
         };
         let (uses, pages, rules) = (shared("USES")?, shared("PAGES")?, shared("RULES")?);
         Ok(Self {
+            found: shared("FOUND")?,
             uses,
             pages,
             rules,
@@ -103,6 +105,10 @@ impl Arrays for KernelArrays {
         {
             tracing::warn!("can't wait for the kernel program: {error:#}");
             std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        // From here on nobody finds a rule in what was taken out.
+        for slot in 0..FOUND_SLOTS as usize {
+            self.found.set(slot, 0);
         }
     }
 

@@ -1,0 +1,62 @@
+//! The traced thread's stack, read a piece at a time: each read by itself costs more than the copy of a hundred bytes.
+
+use core::{ffi::c_void, hint::black_box};
+
+use aya_ebpf::helpers::{bpf_probe_read_user, generated};
+use heaptrace_common::{
+    unwind::Memory,
+    wire::{NO_WINDOW, StackWindow, WINDOW_SLOTS},
+};
+
+/// Where an address that is not in the window is put when the window moves: a frame's other slots are below it.
+const SLOTS_BELOW: u64 = 8;
+
+/// The stack through a window that moves with the walk.
+pub struct Stack<'a>(pub &'a mut StackWindow);
+
+impl Memory for Stack<'_> {
+    #[inline(always)]
+    fn read(&mut self, address: u64) -> Option<u64> {
+        if let Some(value) = self.slot(address) {
+            return Some(value);
+        }
+        move_to(self.0, address.wrapping_sub(8 * SLOTS_BELOW));
+        match self.slot(address) {
+            Some(value) => Some(value),
+            // SAFETY: the helper checks the address.
+            None => unsafe { bpf_probe_read_user(address as *const u64) }.ok(),
+        }
+    }
+}
+
+impl Stack<'_> {
+    #[inline(always)]
+    fn slot(&self, address: u64) -> Option<u64> {
+        let within = address.wrapping_sub(self.0.start);
+        let index = (within >> 3) as usize;
+        if within & 7 != 0 || index >= WINDOW_SLOTS {
+            return None;
+        }
+        // The compiler knows by now that the index is in bounds, the verifier does not.
+        Some(self.0.slots[black_box(index) & (WINDOW_SLOTS - 1)])
+    }
+}
+
+/// Forgets what was read: it belongs to an earlier call.
+#[inline(always)]
+pub fn close(window: &mut StackWindow) {
+    window.start = NO_WINDOW;
+}
+
+#[inline(never)]
+fn move_to(window: &mut StackWindow, address: u64) {
+    // SAFETY: the helper checks the address, and the slots are as many bytes.
+    let read = unsafe {
+        generated::bpf_probe_read_user(
+            window.slots.as_mut_ptr().cast::<c_void>(),
+            size_of_val(&window.slots) as u32,
+            address as *const c_void,
+        )
+    };
+    window.start = if read == 0 { address } else { NO_WINDOW };
+}
