@@ -105,7 +105,7 @@ async fn trace(
     }
     let mut drain = Drain::new(&mut program, config)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
-    targets::load_tables(config, drain.tables());
+    targets::load_tables(config, held.as_ref(), drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
         config,

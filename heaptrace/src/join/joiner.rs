@@ -4,10 +4,12 @@
 //! read up to after the last event, so that mappings are known before the stacks in them. Knows
 //! nothing of the kernel's maps but the keys of blocks and stacks.
 
-use std::collections::{BTreeSet, HashMap};
+mod quality;
+
+use std::collections::HashMap;
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, ProcessBegin, ProcessEnd, ProcessState, StackHead, StackKey, end, flag, walk,
+    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, StackKey, end, flag, walk,
 };
 
 use super::addresses::Addresses;
@@ -391,51 +393,9 @@ impl Joiner {
         self.keep_ended(id);
     }
 
-    /// Takes in counters that the kernel program keeps of a process that goes on.
-    pub fn set_process_counters(&mut self, state: &ProcessState) {
-        if let Some(id) = self.processes.id(state.process)
-            && let Some(entry) = self.processes.change(id)
-        {
-            entry.record.failed_allocations = state.failed;
-            entry.record.untracked_frees = state.untracked;
-            entry.record.lost = state.lost;
-        }
-    }
-
-    /// Takes in how often something was lost before it came here.
-    pub fn set_lost(&mut self, reason: &str, count: u64) {
-        self.quality.lost.insert(reason.to_owned(), count);
-    }
-
-    /// Takes in how often something happened that cost nothing.
-    pub fn set_noted(&mut self, kind: &str, count: u64) {
-        self.quality.noted.insert(kind.to_owned(), count);
-    }
-
     /// The samples that came since the last call, per process.
     pub fn take_sampled(&mut self) -> Vec<Sampled> {
         self.processes.take_sampled()
-    }
-
-    /// Takes in that the sampling rate changed.
-    pub fn rate_changed(&mut self, change: RateChange) {
-        if self.rate_changes < MAX_RATE_CHANGES {
-            self.rate_changes += 1;
-            self.rates.push(change);
-        } else {
-            let noted = self.quality.noted.entry("rate_changes_unlisted".to_owned());
-            *noted.or_default() += 1;
-        }
-    }
-
-    /// Takes in how often sizes of each class were asked for.
-    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
-        self.sizes = sizes;
-    }
-
-    /// Takes in what the maps of the kernel program take.
-    pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
-        self.quality.kernel_map_bytes = bytes;
     }
 
     /// Keys of blocks in the kernel's live map whose process is gone, once each.
@@ -446,11 +406,6 @@ impl Joiner {
     /// Keys of stacks in the kernel's map whose process is gone.
     pub fn take_orphan_stacks(&mut self) -> Vec<StackKey> {
         std::mem::take(&mut self.orphan_stacks)
-    }
-
-    /// Takes in the files for whose unwind tables there was no room.
-    pub fn set_without_tables(&mut self, files: BTreeSet<String>) {
-        self.quality.without_tables = files;
     }
 
     /// What changed since the last call.

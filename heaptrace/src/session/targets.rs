@@ -15,7 +15,7 @@ use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
-use crate::unwind::{self, MappedFile, Tables};
+use crate::unwind::{self, MappedFile, Tables, User};
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -64,12 +64,19 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 }
 
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
-pub(super) fn load_tables(config: &RunConfig, tables: &Tables) {
+pub(super) fn load_tables(config: &RunConfig, held: Option<&Held>, tables: &Tables) {
     let files = match &config.target {
-        Target::Command(words) => allocators::files_of_command(words)
-            .iter()
-            .filter_map(|path| MappedFile::open(path, None))
-            .collect(),
+        Target::Command(words) => {
+            let program = words.first().map(Path::new).and_then(Path::file_name);
+            let user = held.zip(program).map(|(held, program)| User {
+                pid: held.pid,
+                name: Some(program.to_string_lossy().into_owned()),
+            });
+            allocators::files_of_command(words)
+                .iter()
+                .filter_map(|path| MappedFile::open(path, user.clone()))
+                .collect()
+        }
         Target::Pids(pids) => pids
             .iter()
             .flat_map(|pid| unwind::of_process(*pid))

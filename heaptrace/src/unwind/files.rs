@@ -20,13 +20,28 @@ pub struct MappedFile {
     pub file: File,
     /// By which path it was opened, for messages.
     pub path: String,
-    /// The process that has it mapped, if one has yet.
-    pub pid: Option<u32>,
+    /// Whose code it is; nobody's where it is loaded for all.
+    pub user: Option<User>,
+}
+
+/// A process that runs a file's code.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, where it has another one now: it is only going to run the code.
+    pub name: Option<String>,
+}
+
+impl From<u32> for User {
+    fn from(pid: u32) -> Self {
+        Self { pid, name: None }
+    }
 }
 
 impl MappedFile {
     /// Opens a file by its path.
-    pub fn open(path: impl AsRef<Path>, pid: Option<u32>) -> Option<Self> {
+    pub fn open(path: impl AsRef<Path>, user: Option<User>) -> Option<Self> {
         let path = path.as_ref();
         let file = File::open(path).ok()?;
         let meta = file.metadata().ok()?;
@@ -39,14 +54,14 @@ impl MappedFile {
             },
             file,
             path: path.display().to_string(),
-            pid,
+            user,
         })
     }
 
     /// Opens what a process has mapped, if it is still there.
     pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
         let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-        Self::open(link, Some(pid))
+        Self::open(link, Some(pid.into()))
     }
 
     /// The same under the key that the kernel program has for it, if it can be that file.
@@ -78,7 +93,7 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
                 key,
                 file,
                 path: mapping.path,
-                pid: Some(pid),
+                user: Some(pid.into()),
             })
         })
         .collect()

@@ -19,7 +19,7 @@ mod vdso;
 
 pub use build::build;
 pub use cache::default_folder;
-pub use files::{MappedFile, of_process};
+pub use files::{MappedFile, User, of_process};
 pub use table::{Limits, Table, TableError, lookup};
 pub use tables::{TableCounts, Tables};
 pub use vdso::{VDSO, vdso};

@@ -19,7 +19,7 @@ use heaptrace_common::wire::FileKey;
 use super::arrays::KernelArrays;
 use super::build;
 use super::cache::Cache;
-use super::files::MappedFile;
+use super::files::{MappedFile, User};
 use super::image::Image;
 use super::loader::{Files, Loader, State};
 use super::store::{NoPlace, StoreLimits};
@@ -324,11 +324,16 @@ impl Shared {
     }
 
     fn name_refused(&self, file: &MappedFile, reason: NoPlace) {
-        // What is only going to be started is named when it maps the file.
-        let Some(pid) = file.pid else { return };
-        let user = match fs::read(format!("/proc/{pid}/comm")) {
-            Ok(comm) => format!("{} ({pid})", String::from_utf8_lossy(&comm).trim_end()),
-            Err(_) => format!("process {pid}"),
+        let Some(User { pid, name }) = &file.user else {
+            return;
+        };
+        let name = name.clone().or_else(|| {
+            let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
+            Some(String::from_utf8_lossy(&comm).trim_end().to_owned())
+        });
+        let user = match name {
+            Some(name) => format!("{name} ({pid})"),
+            None => format!("process {pid}"),
         };
         let path = fs::read_link(format!("/proc/self/fd/{}", file.file.as_raw_fd()));
         let path = path.map_or_else(|_| file.path.clone(), |path| path.display().to_string());

@@ -28,7 +28,7 @@ pub fn vdso() -> Option<MappedFile> {
         key: FileKey::VDSO,
         file,
         path: VDSO.to_owned(),
-        pid: None,
+        user: None,
     })
 }
 

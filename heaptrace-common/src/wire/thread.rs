@@ -1,0 +1,103 @@
+//! The memory that a thread owns in the kernel: its pending call, and where a walk up its stack is.
+
+use super::{Block, FileKey, Stack, TableRef};
+use crate::limits::MAPPINGS_SEEN;
+use crate::unwind::Registers;
+
+/// Value of the thread map, by process and thread id: the memory that a thread owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadState {
+    /// Stack pointer at the entry of the pending call, 0 if none is pending.
+    pub sp: u64,
+    /// Requested bytes of the pending call.
+    pub size: u64,
+    /// The pointer that was passed to realloc, or that `posix_memalign` stores its result to.
+    pub pointer: u64,
+    /// One of [`call`].
+    pub call: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Mean bytes between samples that the pending call was taken under, 1 where all are taken, 0
+    /// where only the block that it may free is of interest.
+    pub mean: u64,
+    /// The block that realloc took out of the live map; its id is 0 if there was none.
+    pub taken: Block,
+    /// Serial number of the process record.
+    pub process: u64,
+    /// Id of the last block that this thread allocated.
+    pub last_id: u64,
+    /// Where the pending call returns to, if it has no return probe; else 0.
+    pub returns_to: u64,
+    /// The address that this thread freed last, 0 once it has allocated since.
+    pub freed: u64,
+    /// What the kernel program marked that moment by.
+    pub last_mark: u64,
+    /// Stack of the pending call, ready to be sent.
+    pub stack: Stack,
+    /// Where the walk up that stack is.
+    pub walk: WalkState,
+}
+
+/// A walk up a stack under way. It is in a map, because of what stands on a program's own stack the verifier follows each
+/// value, and would go through the walk's loop once for every combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct WalkState {
+    /// Those of the frame at hand.
+    pub registers: Registers,
+    /// The mapping that the last frame stood in.
+    pub mapping: Mapping,
+    /// The table of its file.
+    pub table: TableRef,
+    /// First row that the search for the frame's rule has left.
+    pub low: u32,
+    /// The row behind the last one that it has left.
+    pub high: u32,
+    /// The offset in its page that is searched for.
+    pub offset: u32,
+    /// 1 where the address is that of a return, and the call stands before it.
+    pub before: u32,
+    /// Which of the mappings below is the next to be overwritten.
+    pub next_seen: u64,
+    /// Mappings that this thread's walks went through last.
+    pub seen: [Mapping; MAPPINGS_SEEN],
+    /// Which of these were seen since the address space last changed, a bit each.
+    pub current: u64,
+    /// The kernel's record of the address space, by its address.
+    pub space: u64,
+    /// What that counts up with each change.
+    pub version: u64,
+    /// Part of the thread's stack.
+    pub window: StackWindow,
+}
+
+/// Slots of a [`StackWindow`]; a power of two.
+pub const WINDOW_SLOTS: usize = 32;
+
+/// A copy of part of a stack: most of what a walk reads lies close together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackWindow {
+    /// Address of the first slot; [`NO_WINDOW`] if there is none.
+    pub start: u64,
+    /// What stands there.
+    pub slots: [u64; WINDOW_SLOTS],
+}
+
+/// An address that no stack has.
+pub const NO_WINDOW: u64 = u64::MAX;
+
+/// What is mapped at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file; all zero where there is none.
+    pub file: FileKey,
+}
