@@ -48,6 +48,11 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         }
         let _ = PROCESSES.remove(tgid);
     }
+    // Not asked within `begin`: the stacks of both would be too much for one program.
+    if !choice::is_wanted(tgid) {
+        forget(tgid, choice::user());
+        return None;
+    }
     begin(ctx, tgid)
 }
 
@@ -62,17 +67,10 @@ pub fn known(tgid: u32) -> Option<u64> {
 
 #[inline(never)]
 fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
-    let user = choice::user();
-    if !choice::is_wanted(tgid) {
-        let unwanted = ProcessState { user, ..NO_RECORD };
-        // Where there is no place for it, it is asked again with each call, and costs more.
-        let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
-        return None;
-    }
     let process = next_id();
     // The record reaches the ring before anything refers to it.
     let Some(mut event) = EVENTS.reserve::<ProcessBegin>(0) else {
-        count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
+        no_place_in_ring(ctx);
         return None;
     };
     let (start_time, comm) = identity();
@@ -89,7 +87,7 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     });
     let state = ProcessState {
         process,
-        user,
+        user: choice::user(),
         ..NO_RECORD
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
@@ -105,14 +103,32 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
             if let Some(state) = unsafe { PROCESSES.get(tgid) } {
                 return Some(state.process);
             }
-            count_and_warn!(
-                ctx,
-                Counter::ProcessMapFull,
-                "the process map is full: {} calls lost"
-            );
+            no_place_in_map(ctx);
             None
         }
     }
+}
+
+/// Remembers that a process is not wanted.
+#[inline(never)]
+fn forget(tgid: u32, user: u32) {
+    let unwanted = ProcessState { user, ..NO_RECORD };
+    // Where there is no place for it, it is asked again with each call, and costs more.
+    let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
+}
+
+#[inline(never)]
+fn no_place_in_ring(ctx: &impl EbpfContext) {
+    count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
+}
+
+#[inline(never)]
+fn no_place_in_map(ctx: &impl EbpfContext) {
+    count_and_warn!(
+        ctx,
+        Counter::ProcessMapFull,
+        "the process map is full: {} calls lost"
+    );
 }
 
 /// When the current process started, on the boot clock, and its name, which is that of its first

@@ -5,7 +5,7 @@
 use super::hooks::{
     Family, JEMALLOC, MALLOC, MIMALLOC, OPERATORS, REALLOCARRAY, RPMALLOC, RUST, SNMALLOC, TCMALLOC,
 };
-use super::model::Hook;
+use super::model::{Hook, OnReturn};
 use super::symbols::Symbols;
 
 /// Most prefixes of a file that are believed.
@@ -235,6 +235,13 @@ pub(super) fn rust(symbols: &Symbols) -> Recognised {
                 });
             }
         }
+    }
+    // Where all that allocates was inlined, the rest would only cost: it ends in another allocator.
+    if !wanted
+        .iter()
+        .any(|it| it.hook.on_return != OnReturn::Ignored)
+    {
+        wanted.clear();
     }
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
     Recognised {
