@@ -74,7 +74,16 @@ fn a_limit_of_frames_cuts_stacks() -> Result<()> {
 fn ended_processes_are_merged() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let script = "for i in $(seq 600); do /bin/ls /dev/null; done";
-    let recording = here.record(&["--max-memory", "16MiB"], &["sh", "-c", script])?;
+    // Little memory for processes, but enough for what they allocate within a second, in which nothing is tidied up.
+    let options = [
+        "--max-memory",
+        "16MiB",
+        "--max-live",
+        "1000000",
+        "--ring-size",
+        "16MiB",
+    ];
+    let recording = here.record(&options, &["sh", "-c", script])?;
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
     let report = &recording.report;
     report.check_nothing_lost()?;
