@@ -188,3 +188,28 @@ fn never_itself() -> Result<()> {
     assert!(report.images(pid).is_empty(), "{:?}", report.processes);
     Ok(())
 }
+
+/// Check that the kernel takes the programs with all choices and a sample asked for at once: then they
+/// call deepest into each other, and their stack is small.
+#[test]
+fn everything_at_once() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let choices = [
+        "--comm",
+        "heaptrace-none",
+        "--exclude",
+        "*x",
+        "--cgroup",
+        "/",
+        "--user",
+        "root",
+    ];
+    let sample = ["--all", "--sample", "64KiB", "--min-size", "1", "-v"];
+    let mut tracer = here.start_record(&[&sample[..], &choices].concat())?;
+    here.wait_recording(&mut tracer)?;
+    tracer.signal(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    assert_eq!(recording.report.totals.allocations, 0);
+    Ok(())
+}
