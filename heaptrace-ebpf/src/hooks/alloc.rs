@@ -13,28 +13,21 @@ use crate::{
     thread::{self, Caller},
 };
 
-macro_rules! allocations {
-    ($($(#[$doc:meta])* $name:ident: $size:expr;)+) => {$(
-        $(#[$doc])*
-        #[uprobe]
-        pub fn $name(ctx: ProbeContext) -> u32 {
-            own_stack::keep(&ctx);
-            let size: fn(&ProbeContext) -> Option<u64> = $size;
-            request(&ctx, size(&ctx));
-            0
-        }
-    )+};
+/// Whether a function may be left by an exception; then it has no return probe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Throws {
+    Never,
+    Maybe,
 }
 
-macro_rules! throwing_allocations {
-    ($($(#[$doc:meta])* $name:ident: $size:expr;)+) => {$(
+macro_rules! allocations {
+    ($($(#[$doc:meta])* $name:ident: $throws:ident, $size:expr;)+) => {$(
         $(#[$doc])*
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
             own_stack::keep(&ctx);
             let size: fn(&ProbeContext) -> Option<u64> = $size;
-            request(&ctx, size(&ctx));
-            note_return_address(&ctx);
+            request(&ctx, size(&ctx), Throws::$throws);
             0
         }
     )+};
@@ -42,29 +35,26 @@ macro_rules! throwing_allocations {
 
 allocations! {
     /// `malloc(size, …)`.
-    malloc_entry: |ctx| Some(argument(ctx, 0));
+    malloc_entry: Never, |ctx| Some(argument(ctx, 0));
     /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and all that begin with a heap
     /// and a size.
-    aligned_entry: |ctx| Some(argument(ctx, 1));
+    aligned_entry: Never, |ctx| Some(argument(ctx, 1));
     /// `heap_aligned_alloc(heap, alignment, size)`.
-    heap_aligned_entry: |ctx| Some(argument(ctx, 2));
+    heap_aligned_entry: Never, |ctx| Some(argument(ctx, 2));
     /// `calloc(count, size, …)`.
-    calloc_entry: |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    calloc_entry: Never, |ctx| product(argument(ctx, 0), argument(ctx, 1));
     /// `heap_calloc(heap, count, size, …)`.
-    heap_calloc_entry: |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    heap_calloc_entry: Never, |ctx| product(argument(ctx, 1), argument(ctx, 2));
     /// `heap_aligned_calloc(heap, alignment, count, size)`.
-    heap_aligned_calloc_entry: |ctx| product(argument(ctx, 2), argument(ctx, 3));
-}
-
-throwing_allocations! {
+    heap_aligned_calloc_entry: Never, |ctx| product(argument(ctx, 2), argument(ctx, 3));
     /// `operator new(size, …)`.
-    new_entry: |ctx| Some(argument(ctx, 0));
+    new_entry: Maybe, |ctx| Some(argument(ctx, 0));
     /// `heap_new(heap, size)`.
-    heap_new_entry: |ctx| Some(argument(ctx, 1));
+    heap_new_entry: Maybe, |ctx| Some(argument(ctx, 1));
     /// `new_n(count, size)`.
-    new_n_entry: |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    new_n_entry: Maybe, |ctx| product(argument(ctx, 0), argument(ctx, 1));
     /// `heap_new_n(heap, count, size)`.
-    heap_new_n_entry: |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    heap_new_n_entry: Maybe, |ctx| product(argument(ctx, 1), argument(ctx, 2));
 }
 
 /// `posix_memalign(result, alignment, size)`.
@@ -82,10 +72,13 @@ pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
 
 /// A call for so many bytes, `None` where their product overflows.
 #[inline(always)]
-fn request(ctx: &ProbeContext, size: Option<u64>) {
+fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
     match size {
         Some(size) => enter(ctx, call::ALLOC, size, 0),
         None => enter(ctx, call::OVERFLOW, u64::MAX, 0),
+    }
+    if throws == Throws::Maybe {
+        note_return_address(ctx);
     }
 }
 
