@@ -60,9 +60,13 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
 #[inline(always)]
 pub fn known(tgid: u32) -> Option<u64> {
     // SAFETY: as in `serial`.
-    unsafe { PROCESSES.get(tgid) }
-        .map(|state| state.process)
-        .filter(|process| *process != 0)
+    unsafe { PROCESSES.get(tgid) }.and_then(recorded)
+}
+
+/// Serial number of a record; `None` where the process is not to be traced.
+#[inline(always)]
+fn recorded(state: &ProcessState) -> Option<u64> {
+    (state.process != 0).then_some(state.process)
 }
 
 #[inline(never)]
@@ -98,10 +102,10 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         }
         Err(_) => {
             event.discard(ring::QUIETLY);
-            // Another thread of the process may have been first.
+            // Another thread of the process may have been first, with a record or with a refusal.
             // SAFETY: as above.
             if let Some(state) = unsafe { PROCESSES.get(tgid) } {
-                return Some(state.process);
+                return recorded(state);
             }
             no_place_in_map(ctx);
             None
