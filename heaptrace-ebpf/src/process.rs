@@ -50,7 +50,7 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     }
     // Not asked within `begin`: the stacks of both would be too much for one program.
     if !choice::is_wanted(tgid) {
-        forget(tgid, choice::user());
+        refuse(tgid, choice::user());
         return None;
     }
     begin(ctx, tgid)
@@ -115,7 +115,7 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
 
 /// Remembers that a process is not wanted.
 #[inline(never)]
-fn forget(tgid: u32, user: u32) {
+fn refuse(tgid: u32, user: u32) {
     let unwanted = ProcessState { user, ..NO_RECORD };
     // Where there is no place for it, it is asked again with each call, and costs more.
     let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
