@@ -2,19 +2,13 @@
 //!
 //! Asked once for a process record, and remembered: what is not wanted costs its trap and a lookup.
 
-use aya_ebpf::helpers::{
-    bpf_get_current_uid_gid,
-    generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_task},
-};
-use heaptrace_common::{
-    limits::{COMM_BYTES, MAX_CGROUP_LEVELS},
-    wire::choice,
-};
+use aya_ebpf::helpers::{bpf_get_current_uid_gid, generated::bpf_get_current_ancestor_cgroup_id};
+use heaptrace_common::{limits::MAX_CGROUP_LEVELS, wire::choice};
 
 use crate::{
-    globals::{AGENT_TGID, CHOICES, GUARDIAN_TGID, TASK_COMM, TASK_GROUP_LEADER},
+    globals::{AGENT_TGID, CHOICES, GUARDIAN_TGID},
     maps::{CHOSEN_CGROUPS, CHOSEN_NAMES, CHOSEN_USERS},
-    process::read,
+    process,
 };
 
 /// Whether the current process is to be traced. A function of its own, so that its stack is not its caller's, too:
@@ -54,11 +48,7 @@ fn is_named(asked: u32) -> bool {
     let Some(names) = CHOSEN_NAMES.get(0) else {
         return false;
     };
-    // SAFETY: offsets come from the kernel's BTF; the helper checks addresses.
-    let name = unsafe {
-        let leader = read::<u64>(bpf_get_current_task(), TASK_GROUP_LEADER.load());
-        read::<[u8; COMM_BYTES]>(leader, TASK_COMM.load())
-    };
+    let name = process::name();
     (asked & choice::NAME == 0 || names.include.matches(&name))
         && (asked & choice::EXCLUDE == 0 || !names.exclude.matches(&name))
 }

@@ -77,15 +77,14 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         no_place_in_ring(ctx);
         return None;
     };
-    let (start_time, comm) = identity();
     event.write(ProcessBegin {
         kind: kind::PROCESS_BEGIN,
         pad: 0,
         tgid,
         time: now(),
         process,
-        start_time,
-        comm,
+        start_time: start_time(),
+        comm: name(),
         // SAFETY: takes no arguments.
         cgroup: unsafe { bpf_get_current_cgroup_id() },
     });
@@ -135,19 +134,25 @@ fn no_place_in_map(ctx: &impl EbpfContext) {
     );
 }
 
-/// When the current process started, on the boot clock, and its name, which is that of its first
-/// thread; zeros where that can't be read.
+/// The name of the current process, which is that of its first thread; zeros where that can't be read.
 #[inline(always)]
-fn identity() -> (u64, [u8; COMM_BYTES]) {
-    // SAFETY: reads at offsets that the kernel's own BTF gives; a wrong one yields an error.
-    unsafe {
-        let task = bpf_get_current_task();
-        let leader = read::<u64>(task, TASK_GROUP_LEADER.load());
-        (
-            read(leader, TASK_START_BOOTTIME.load()),
-            read(leader, TASK_COMM.load()),
-        )
-    }
+pub fn name() -> [u8; COMM_BYTES] {
+    // SAFETY: as in `leader`.
+    unsafe { read(leader(), TASK_COMM.load()) }
+}
+
+/// When the current process started, on the boot clock; 0 where that can't be read.
+#[inline(always)]
+fn start_time() -> u64 {
+    // SAFETY: as in `leader`.
+    unsafe { read(leader(), TASK_START_BOOTTIME.load()) }
+}
+
+/// The kernel's record of the current process's first thread.
+#[inline(always)]
+fn leader() -> u64 {
+    // SAFETY: reads at an offset that the kernel's own BTF gives; a wrong one yields an error.
+    unsafe { read(bpf_get_current_task(), TASK_GROUP_LEADER.load()) }
 }
 
 /// Reads a member of a kernel struct; 0 where that fails.
