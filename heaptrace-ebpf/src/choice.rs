@@ -6,7 +6,7 @@ use aya_ebpf::helpers::{bpf_get_current_uid_gid, generated::bpf_get_current_ance
 use heaptrace_common::{limits::MAX_CGROUP_LEVELS, wire::choice};
 
 use crate::{
-    globals::{AGENT_TGID, CHOICES, GUARDIAN_TGID},
+    globals::{CHOICES, GUARDIAN_TGID},
     maps::{CHOSEN_CGROUPS, CHOSEN_NAMES, CHOSEN_USERS},
     process,
 };
@@ -15,7 +15,8 @@ use crate::{
 /// there are 512 bytes for all that call each other.
 #[inline(never)]
 pub fn is_wanted(tgid: u32) -> bool {
-    if tgid == AGENT_TGID.load() || tgid == GUARDIAN_TGID.load() {
+    // Nor is the agent, but nobody asks about it: see `Caller`.
+    if tgid == GUARDIAN_TGID.load() {
         return false;
     }
     let asked = CHOICES.load();
