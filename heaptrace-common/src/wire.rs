@@ -229,6 +229,14 @@ impl FileKey {
         device: u64::MAX,
         version: 0,
     };
+
+    /// What tells an entry of the table map from another file's that has taken its memory.
+    #[inline(always)]
+    pub const fn check(self) -> u32 {
+        let mixed = (self.inode ^ self.device.rotate_left(21) ^ self.version.rotate_left(42))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as u32
+    }
 }
 
 /// Value of the table map: where the unwind table of a file stands.
@@ -245,8 +253,8 @@ pub struct TableRef {
     pub first_page: u32,
     /// Where its use is noted; 0 where it is not.
     pub slot: u32,
-    /// Zero.
-    pub pad: u32,
+    /// The check of the file that it is named for ([`FileKey::check`]); 0 as long as it is named for none.
+    pub check: u32,
 }
 
 impl TableRef {
@@ -258,7 +266,16 @@ impl TableRef {
             pages: 0,
             first_page: 0,
             slot: 0,
-            pad: 0,
+            check: 0,
+        }
+    }
+
+    /// The same, named for a file.
+    #[inline(always)]
+    pub const fn of(self, file: FileKey) -> Self {
+        Self {
+            check: file.check(),
+            ..self
         }
     }
 }
@@ -330,8 +347,8 @@ pub struct ProcessState {
     pub borrowed: u64,
     /// The user whose process it was when that was decided.
     pub user: u32,
-    /// Zero.
-    pub pad: u32,
+    /// The process, by which its entry is told from another one that has taken its memory.
+    pub tgid: u32,
 }
 
 /// What a choice of processes asks for; bits of the kernel program's `CHOICES`.

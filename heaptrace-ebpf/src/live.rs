@@ -1,7 +1,9 @@
 //! The live map: what is allocated and not freed.
 
 use aya_ebpf::{
-    bindings::BPF_NOEXIST, helpers::generated::bpf_ktime_get_ns, programs::ProbeContext,
+    bindings::{BPF_EXIST, BPF_NOEXIST},
+    helpers::generated::bpf_ktime_get_ns,
+    programs::ProbeContext,
 };
 use heaptrace_common::{
     counters::Counter,
@@ -35,8 +37,9 @@ pub fn knows(process: u64, address: u64) -> bool {
 #[inline(always)]
 pub fn take(process: u64, address: u64) -> Option<Block> {
     let key = BlockKey { address, process };
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-    let block = *unsafe { LIVE.get(key) }?;
+    // SAFETY: the entry is copied at once. If it was another block's by then (see `maps`), none is left to remove
+    // under this key.
+    let block = unsafe { LIVE.get_ptr(key)?.read_volatile() };
     if block.freed_at != 0 {
         return None;
     }
@@ -90,16 +93,18 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
         address,
         process: state.process,
     };
-    let Some(entry) = LIVE.get_ptr_mut(key) else {
+    // SAFETY: as in `take`.
+    let Some(block) = LIVE
+        .get_ptr(key)
+        .map(|block| unsafe { block.read_volatile() })
+    else {
         return false;
     };
-    // SAFETY: as in `take`.
-    let block = unsafe { *entry };
     if block.freed_at != 0 {
         return false;
     }
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {
-        mark(entry);
+        mark(key, block);
         count_and_warn!(
             ctx,
             Counter::FreesMarked,
@@ -126,12 +131,30 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     true
 }
 
-/// Marks an entry as freed, to be swept by the agent.
+/// The block at an address, if it is certain that it is there: an entry that was swept meanwhile may be another
+/// block's (see `maps`), and no two blocks have one id.
 #[inline(always)]
-pub fn mark(entry: *mut Block) {
-    // SAFETY: the pointer comes from a lookup in this program. A plain store of an aligned u64 is
-    // whole on every machine that runs BPF.
-    unsafe { (&raw mut (*entry).freed_at).write_volatile(now()) };
+pub fn look(key: BlockKey) -> Option<Block> {
+    // SAFETY: the entry is copied at once.
+    let block = unsafe { LIVE.get_ptr(key)?.read_volatile() };
+    // SAFETY: as above.
+    let again = unsafe { LIVE.get_ptr(key)?.read_volatile() };
+    (again.id == block.id).then_some(block)
+}
+
+/// Marks a block as freed, to be swept by the agent, if it is still there.
+#[inline(always)]
+pub fn mark(key: BlockKey, block: Block) {
+    let freed = Block {
+        freed_at: now(),
+        ..block
+    };
+    const NOT_THERE: i32 = -2;
+    if let Err(error) = LIVE.insert(key, freed, u64::from(BPF_EXIST))
+        && error != NOT_THERE
+    {
+        count(Counter::FreesLost);
+    }
 }
 
 /// Keeps a block that [`take`] took out and whose free found no place in the ring.

@@ -1,4 +1,11 @@
 //! Every map of the program. Sizes are defaults; the agent sets them when it loads the object.
+//!
+//! The entries of hash maps take their memory as they come (BPF_F_NO_PREALLOC). Since Linux 6.1 the kernel gives
+//! a removed entry's memory to the next one at once, while a program that has just found it may still look
+//! at it. It stays an entry of the same map, so nothing is read or written that is no entry; but it may be another
+//! key's by then. What may be removed by others while a program looks at it is therefore read first, and believed only
+//! if that is confirmed: by something in the entry that tells whose it is, by its removal under its key, or by
+//! another look. It is changed under its key, and not through a pointer.
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},

@@ -31,17 +31,16 @@ const NO_RECORD: ProcessState = ProcessState {
     lost: 0,
     borrowed: 0,
     user: 0,
-    pad: 0,
+    tgid: 0,
 };
 
 /// Serial number of the record of a process; begins one where there is none.
 /// `None` where the process is not to be traced.
 #[inline(always)]
 pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-    if let Some(state) = unsafe { PROCESSES.get(tgid) } {
-        if state.process != 0 {
-            return Some(state.process);
+    if let Some(state) = find(tgid) {
+        if let Some(process) = recorded(&state) {
+            return Some(process);
         }
         if !choice::may_have_changed(state.user) {
             return None;
@@ -59,8 +58,16 @@ pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
 /// Serial number of the record of a process, where it has one.
 #[inline(always)]
 pub fn known(tgid: u32) -> Option<u64> {
-    // SAFETY: as in `serial`.
-    unsafe { PROCESSES.get(tgid) }.and_then(recorded)
+    find(tgid).as_ref().and_then(recorded)
+}
+
+/// State of a process. What a process was refused as is removed when its user changes, and the memory may be
+/// another process's at once.
+#[inline(always)]
+fn find(tgid: u32) -> Option<ProcessState> {
+    // SAFETY: the entry is copied at once, and the copy looked at: see `maps`.
+    let state = unsafe { PROCESSES.get_ptr(tgid)?.read_volatile() };
+    (state.tgid == tgid).then_some(state)
 }
 
 /// Serial number of a record; `None` where the process is not to be traced.
@@ -91,6 +98,7 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     let state = ProcessState {
         process,
         user: choice::user(),
+        tgid,
         ..NO_RECORD
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
@@ -102,9 +110,8 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         Err(_) => {
             event.discard(ring::QUIETLY);
             // Another thread of the process may have been first, with a record or with a refusal.
-            // SAFETY: as above.
-            if let Some(state) = unsafe { PROCESSES.get(tgid) } {
-                return recorded(state);
+            if let Some(state) = find(tgid) {
+                return recorded(&state);
             }
             no_place_in_map(ctx);
             None
@@ -115,7 +122,11 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
 /// Remembers that a process is not wanted.
 #[inline(never)]
 fn refuse(tgid: u32, user: u32) {
-    let unwanted = ProcessState { user, ..NO_RECORD };
+    let unwanted = ProcessState {
+        user,
+        tgid,
+        ..NO_RECORD
+    };
     // Where there is no place for it, it is asked again with each call, and costs more.
     let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
 }
@@ -170,7 +181,8 @@ pub unsafe fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
 #[inline(always)]
 pub fn failed(tgid: u32) {
     if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
-        // SAFETY: the pointer comes from a lookup; the field is an aligned u64.
+        // SAFETY: the pointer comes from a lookup; the field is an aligned u64. The entry of a process that is recorded
+        // stays until it ends.
         unsafe { add_one(&raw mut (*state).failed) };
     }
 }
@@ -196,14 +208,14 @@ pub fn lost(tgid: u32) {
 /// Lets a vfork child run under its parent's record, in whose memory it runs.
 #[inline(always)]
 pub fn borrow(parent: u32, child: u32) {
-    // SAFETY: as in `serial`.
-    if let Some(state) = unsafe { PROCESSES.get(parent) } {
+    if let Some(state) = find(parent) {
         let borrowed = ProcessState {
             borrowed: 1,
             failed: 0,
             untracked: 0,
             lost: 0,
-            ..*state
+            tgid: child,
+            ..state
         };
         // A full map makes the child a process of its own: its frees of the parent's blocks
         // would be missed, but a vfork child has no business with the allocator.
@@ -214,8 +226,7 @@ pub fn borrow(parent: u32, child: u32) {
 /// Ends the record of a process.
 #[inline(always)]
 pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
-    // SAFETY: as in `serial`.
-    let Some(state) = unsafe { PROCESSES.get(tgid) }.copied() else {
+    let Some(state) = find(tgid) else {
         return;
     };
     // Two last threads can come here at once: who removes the entry reports the end.

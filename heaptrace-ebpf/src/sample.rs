@@ -111,7 +111,8 @@ impl Cpu for Here {
 
     #[inline(always)]
     fn shift(&mut self) -> u32 {
-        // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+        // SAFETY: the number is copied at once. It may be another process's by then (see `maps`): whatever
+        // it is, the sample that is taken by it says so.
         match unsafe { SHIFTS.get(self.caller.tgid()) } {
             Some(shift) => *shift,
             None => SETTINGS

@@ -90,13 +90,21 @@ pub fn recall(state: &mut WalkState, address: u64) -> bool {
     false
 }
 
+/// Takes back that anything was seen.
+#[inline(always)]
+pub fn forget(state: &mut WalkState) {
+    for index in 0..MAPPINGS_SEEN {
+        state.seen[index].end = 0;
+    }
+}
+
 /// Lets a new thread begin with what another one of its process has seen.
 #[inline(always)]
 pub fn inherit(state: &mut WalkState, other: &WalkState) {
     for index in 0..MAPPINGS_SEEN {
         let (from, to) = (&raw const other.seen[index], &mut state.seen[index]);
-        // SAFETY: the other thread's state is a map's value, which stays. It may be written meanwhile: then its end is
-        // 0, or its start another afterwards.
+        // SAFETY: the other thread's state is a map's value, whoever's it is by now. It may be written meanwhile: then its
+        // end is 0, or its start another afterwards.
         unsafe {
             let end = (&raw const (*from).end).read_volatile();
             let seen = from.read_volatile();

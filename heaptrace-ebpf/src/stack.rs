@@ -37,7 +37,7 @@ pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState
 #[inline(always)]
 pub fn id(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, process: u64) -> Option<u64> {
     let key = key(stack, process);
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
+    // SAFETY: the id is copied at once; the stacks of a process stay there until it has ended.
     if let Some(id) = unsafe { STACKS.get(key) } {
         return Some(*id);
     }

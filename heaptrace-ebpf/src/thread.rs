@@ -59,7 +59,7 @@ impl Caller {
     /// State of the thread, if it has one.
     #[inline(always)]
     pub fn state(self) -> Option<&'static mut ThreadState> {
-        // SAFETY: only the thread itself touches its state, and it runs one program at a time.
+        // SAFETY: only the thread itself changes its state, and removes it, and it runs one program at a time.
         THREADS
             .get_ptr_mut(self.key)
             .map(|state| unsafe { &mut *state })
@@ -209,6 +209,11 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
         && let Some(first) = first.state()
     {
         seen::inherit(&mut state.walk, &first.walk);
+        // If it ended just now, its memory may be a thread's of another process (see `maps`).
+        // SAFETY: a reference is valid to read from.
+        if unsafe { (&raw const first.process).read_volatile() } != process {
+            seen::forget(&mut state.walk);
+        }
     }
     Some(state)
 }

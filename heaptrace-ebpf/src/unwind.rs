@@ -158,13 +158,16 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;
     }
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-    let Some(found) = (unsafe { TABLES.get(file) }) else {
+    // SAFETY: the entry is copied at once, and the copy looked at: see `maps`.
+    let Some(found) = TABLES.get_ptr(file).map(|it| unsafe { it.read_volatile() }) else {
         request(&walk.state.mapping);
         return walk::NO_TABLE;
     };
-    walk.state.table = *found;
-    note_use(found.slot);
+    walk.state.table = found;
+    if walk.state.table.check != file.check() {
+        walk.state.table.state = table::REQUESTED;
+    }
+    note_use(walk.state.table.slot);
     walk::COMPLETE
 }
 
@@ -256,7 +259,7 @@ fn request(mapping: &Mapping) {
     let Some(mut event) = EVENTS.reserve::<NeedTable>(0) else {
         return;
     };
-    let requested = TableRef::none(table::REQUESTED);
+    let requested = TableRef::none(table::REQUESTED).of(mapping.file);
     if TABLES
         .insert(mapping.file, requested, u64::from(BPF_NOEXIST))
         .is_err()

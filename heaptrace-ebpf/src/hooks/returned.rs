@@ -141,22 +141,21 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
     let key = BlockKey { address, process };
     // The allocator hands an address out again only after a free: one that was not seen is
     // proven by this.
-    let stale = LIVE.get_ptr_mut(key);
+    let stale = live::look(key);
     let event = stack::id(ctx, &mut state.stack, process)
         .and_then(|stack| EVENTS.reserve::<Alloc>(0).map(|event| (stack, event)));
     let Some((stack, mut event)) = event else {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
         process::lost(caller.tgid());
         if let Some(stale) = stale {
-            live::mark(stale);
+            live::mark(key, stale);
         }
         if state.taken.id != 0 {
             live::park(ctx, process, state.taken);
         }
         return;
     };
-    // SAFETY: entries are never reused while a program holds them (BPF_F_NO_PREALLOC).
-    let replaced = stale.map_or(0, |stale| unsafe { (*stale).id });
+    let replaced = stale.map_or(0, |stale| stale.id);
     let id = next_id();
     let block = Block {
         id,

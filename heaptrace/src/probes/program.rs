@@ -64,7 +64,9 @@ pub struct TableMap {
 impl TableMap {
     /// Says where the table of a file stands.
     pub fn insert(&mut self, file: FileKey, table: TableRef) -> Result<()> {
-        Ok(self.map.insert(PodFileKey(file), PodTableRef(table), 0)?)
+        Ok(self
+            .map
+            .insert(PodFileKey(file), PodTableRef(table.of(file)), 0)?)
     }
 
     /// Forgets a file.
