@@ -24,6 +24,12 @@ impl Register {
     /// Where the calling convention passes the first arguments: rdi, rsi, rdx, rcx.
     pub const PASSED: [Self; ARGUMENTS] = [Self(14), Self(13), Self(12), Self(11)];
 
+    /// Where the kernel saves it: how many bytes behind the beginning of the saved registers.
+    #[inline(always)]
+    pub const fn saved_at(self) -> u64 {
+        self.0 as u64 * 8
+    }
+
     /// The register that instructions give this number; the stack pointer never holds an argument.
     pub const fn of_encoding(number: u8) -> Option<Self> {
         Some(Self(match number {

@@ -1,13 +1,9 @@
 //! Entry of the functions that allocate: what is asked for, and from where.
 
-use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{bpf_probe_read_kernel, bpf_probe_read_user, generated::bpf_get_attach_cookie},
-    macros::uprobe,
-    programs::ProbeContext,
-};
-use heaptrace_common::{cookie, wire::call};
+use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
+use heaptrace_common::wire::call;
 
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
     own_stack, sample,
     thread::{self, Caller},
@@ -26,8 +22,8 @@ macro_rules! allocations {
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
             own_stack::keep(&ctx);
-            let size: fn(&ProbeContext) -> Option<u64> = $size;
-            request(&ctx, size(&ctx), Throws::$throws);
+            let size: fn(Arguments<'_>) -> Option<u64> = $size;
+            request(&ctx, size(Arguments::new(&ctx)), Throws::$throws);
             0
         }
     )+};
@@ -35,37 +31,38 @@ macro_rules! allocations {
 
 allocations! {
     /// `malloc(size, …)`.
-    malloc_entry: Never, |ctx| Some(argument(ctx, 0));
+    malloc_entry: Never, |it| Some(it.get(0));
     /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and all that begin with a heap
     /// and a size.
-    aligned_entry: Never, |ctx| Some(argument(ctx, 1));
+    aligned_entry: Never, |it| Some(it.get(1));
     /// `heap_aligned_alloc(heap, alignment, size)`.
-    heap_aligned_entry: Never, |ctx| Some(argument(ctx, 2));
+    heap_aligned_entry: Never, |it| Some(it.get(2));
     /// `calloc(count, size, …)`.
-    calloc_entry: Never, |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    calloc_entry: Never, |it| product(it.get(0), it.get(1));
     /// `heap_calloc(heap, count, size, …)`.
-    heap_calloc_entry: Never, |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    heap_calloc_entry: Never, |it| product(it.get(1), it.get(2));
     /// `heap_aligned_calloc(heap, alignment, count, size)`.
-    heap_aligned_calloc_entry: Never, |ctx| product(argument(ctx, 2), argument(ctx, 3));
+    heap_aligned_calloc_entry: Never, |it| product(it.get(2), it.get(3));
     /// `operator new(size, …)`.
-    new_entry: Maybe, |ctx| Some(argument(ctx, 0));
+    new_entry: Maybe, |it| Some(it.get(0));
     /// `heap_new(heap, size)`.
-    heap_new_entry: Maybe, |ctx| Some(argument(ctx, 1));
+    heap_new_entry: Maybe, |it| Some(it.get(1));
     /// `new_n(count, size)`.
-    new_n_entry: Maybe, |ctx| product(argument(ctx, 0), argument(ctx, 1));
+    new_n_entry: Maybe, |it| product(it.get(0), it.get(1));
     /// `heap_new_n(heap, count, size)`.
-    heap_new_n_entry: Maybe, |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    heap_new_n_entry: Maybe, |it| product(it.get(1), it.get(2));
 }
 
 /// `posix_memalign(result, alignment, size)`.
 #[uprobe]
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
+    let arguments = Arguments::new(&ctx);
     enter(
         &ctx,
         call::POSIX_MEMALIGN,
-        argument(&ctx, 2),
-        argument(&ctx, 0),
+        arguments.get(2),
+        arguments.get(0),
     );
     0
 }
@@ -127,24 +124,4 @@ fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     if let Some(state) = thread::enter(ctx, caller, sp) {
         thread::pend(ctx, state, sp, call, size, pointer, mean);
     }
-}
-
-/// An integer argument of the probed function, wherever it stands at the place of the probe.
-#[inline(always)]
-pub fn argument(ctx: &ProbeContext, index: usize) -> u64 {
-    // SAFETY: the helpers check what they are given; the cookie names one of the saved registers.
-    unsafe {
-        let cookie = bpf_get_attach_cookie(ctx.as_ptr());
-        let register = ctx
-            .as_ptr()
-            .byte_add(cookie::argument_at(cookie, index) as usize);
-        bpf_probe_read_kernel(register.cast::<u64>()).unwrap_or(0)
-    }
-}
-
-/// The stack pointer at a probe.
-#[inline(always)]
-pub fn stack_pointer(ctx: &ProbeContext) -> u64 {
-    // SAFETY: the kernel passes valid registers.
-    unsafe { (*ctx.regs).rsp }
 }

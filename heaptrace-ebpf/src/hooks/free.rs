@@ -2,7 +2,7 @@
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
-use super::alloc::{argument, stack_pointer};
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
     live, own_stack, process, sample,
     thread::{self, Caller},
@@ -12,7 +12,7 @@ use crate::{
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    free(&ctx, argument(&ctx, 0));
+    free(&ctx, Arguments::new(&ctx).get(0));
     0
 }
 
@@ -20,7 +20,7 @@ pub fn free_entry(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    free(&ctx, argument(&ctx, 1));
+    free(&ctx, Arguments::new(&ctx).get(1));
     0
 }
 

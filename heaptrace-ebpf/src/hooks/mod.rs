@@ -1,6 +1,7 @@
 //! The programs, one file per hook family.
 
 mod alloc;
+mod arguments;
 mod empty;
 mod free;
 mod lifecycle;

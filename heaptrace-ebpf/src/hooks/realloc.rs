@@ -4,7 +4,8 @@
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use heaptrace_common::wire::call;
 
-use super::alloc::{argument, note_return_address, product, stack_pointer};
+use super::alloc::{note_return_address, product};
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
     live, own_stack, process, sample,
     thread::{self, Caller},
@@ -16,8 +17,9 @@ macro_rules! reallocations {
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
             own_stack::keep(&ctx);
-            let size: fn(&ProbeContext) -> Option<u64> = $size;
-            reallocate(&ctx, call::$call, argument(&ctx, $pointer), size(&ctx));
+            let size: fn(Arguments<'_>) -> Option<u64> = $size;
+            let arguments = Arguments::new(&ctx);
+            reallocate(&ctx, call::$call, arguments.get($pointer), size(arguments));
             0
         }
     )+};
@@ -25,34 +27,35 @@ macro_rules! reallocations {
 
 reallocations! {
     /// `realloc(pointer, size, …)`.
-    realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 1));
+    realloc_entry: REALLOC, 0, |it| Some(it.get(1));
     /// `heap_realloc(heap, pointer, size, …)`.
-    heap_realloc_entry: REALLOC, 1, |ctx| Some(argument(ctx, 2));
+    heap_realloc_entry: REALLOC, 1, |it| Some(it.get(2));
     /// `aligned_realloc(pointer, alignment, size, …)`.
-    aligned_realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 2));
+    aligned_realloc_entry: REALLOC, 0, |it| Some(it.get(2));
     /// `realloc(pointer, old_size, alignment, size)`, as Rust has it.
-    rust_realloc_entry: REALLOC, 0, |ctx| Some(argument(ctx, 3));
+    rust_realloc_entry: REALLOC, 0, |it| Some(it.get(3));
     /// `heap_aligned_realloc(heap, pointer, alignment, size)`.
-    heap_aligned_realloc_entry: REALLOC, 1, |ctx| Some(argument(ctx, 3));
+    heap_aligned_realloc_entry: REALLOC, 1, |it| Some(it.get(3));
     /// `reallocarray(pointer, count, size, …)`.
-    reallocarray_entry: REALLOC, 0, |ctx| product(argument(ctx, 1), argument(ctx, 2));
+    reallocarray_entry: REALLOC, 0, |it| product(it.get(1), it.get(2));
     /// `heap_reallocarray(heap, pointer, count, size, …)`.
-    heap_reallocarray_entry: REALLOC, 1, |ctx| product(argument(ctx, 2), argument(ctx, 3));
+    heap_reallocarray_entry: REALLOC, 1, |it| product(it.get(2), it.get(3));
     /// `reallocf(pointer, size)`, which frees the block where it fails.
-    reallocf_entry: REALLOC_OR_FREE, 0, |ctx| Some(argument(ctx, 1));
+    reallocf_entry: REALLOC_OR_FREE, 0, |it| Some(it.get(1));
     /// `heap_reallocf(heap, pointer, size)`.
-    heap_reallocf_entry: REALLOC_OR_FREE, 1, |ctx| Some(argument(ctx, 2));
+    heap_reallocf_entry: REALLOC_OR_FREE, 1, |it| Some(it.get(2));
     /// `xallocx(pointer, size, extra, flags)`, which leaves the block where it is, and returns how
     /// large it is now.
-    resize_entry: RESIZE, 0, |ctx| Some(argument(ctx, 1));
+    resize_entry: RESIZE, 0, |it| Some(it.get(1));
 }
 
 /// `new_realloc(pointer, size)`, which throws where it fails.
 #[uprobe]
 pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    let size = Some(argument(&ctx, 1));
-    reallocate(&ctx, call::REALLOC, argument(&ctx, 0), size);
+    let arguments = Arguments::new(&ctx);
+    let size = Some(arguments.get(1));
+    reallocate(&ctx, call::REALLOC, arguments.get(0), size);
     note_return_address(&ctx);
     0
 }
@@ -61,8 +64,9 @@ pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    let size = product(argument(&ctx, 1), argument(&ctx, 2));
-    reallocate(&ctx, call::REALLOC, argument(&ctx, 0), size);
+    let arguments = Arguments::new(&ctx);
+    let size = product(arguments.get(1), arguments.get(2));
+    reallocate(&ctx, call::REALLOC, arguments.get(0), size);
     note_return_address(&ctx);
     0
 }
