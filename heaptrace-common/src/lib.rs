@@ -11,6 +11,7 @@ pub mod counters;
 pub mod limits;
 mod logarithm;
 pub mod names;
+pub mod places;
 pub mod rows;
 pub mod sampling;
 pub mod unwind;

@@ -13,7 +13,7 @@ use heaptrace_common::{
 use crate::{
     counters::{count, count_and_warn},
     maps::{EVENTS, LIVE},
-    ring, sample,
+    places, ring, sample,
 };
 
 /// No block.
@@ -43,15 +43,42 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
     if block.freed_at != 0 {
         return None;
     }
-    LIVE.remove(key).ok()?;
-    Some(block)
+    remove(key).then_some(block)
+}
+
+/// Enters a block, in the place of one that is found there or of none.
+#[inline(always)]
+pub fn enter(key: BlockKey, block: Block, stale: Option<Block>) -> Result<(), i32> {
+    // One that is still there is counted already.
+    if stale.is_some() && LIVE.insert(key, block, u64::from(BPF_EXIST)).is_ok() {
+        return Ok(());
+    }
+    insert(key, block, 0)
+}
+
+/// Every entry gets here into the map.
+#[inline(always)]
+fn insert(key: BlockKey, block: Block, flags: u64) -> Result<(), i32> {
+    places::add_block(key.address);
+    LIVE.insert(key, block, flags)
+        .inspect_err(|_| places::remove_block(key.address))
+}
+
+/// Every entry that the agent does not take goes here. False where it was not there any more.
+#[inline(always)]
+fn remove(key: BlockKey) -> bool {
+    let is_removed = LIVE.remove(key).is_ok();
+    if is_removed {
+        places::remove_block(key.address);
+    }
+    is_removed
 }
 
 /// Puts a block back that [`take`] took out.
 #[inline(always)]
 pub fn put_back(process: u64, address: u64, block: Block) {
     let key = BlockKey { address, process };
-    if LIVE.insert(key, block, u64::from(BPF_NOEXIST)).is_err() {
+    if insert(key, block, u64::from(BPF_NOEXIST)).is_err() {
         count(Counter::FreesLost);
     }
 }
@@ -114,7 +141,7 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     };
     // Who removes the entry sends the event: two threads that free one block (a bug of the
     // program) must not count twice.
-    if LIVE.remove(key).is_err() {
+    if !remove(key) {
         event.discard(ring::QUIETLY);
         return false;
     }
@@ -168,7 +195,7 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         freed_at: now(),
         ..block
     };
-    if LIVE.insert(key, freed, 0).is_ok() {
+    if insert(key, freed, 0).is_ok() {
         count_and_warn!(
             ctx,
             Counter::FreesMarked,

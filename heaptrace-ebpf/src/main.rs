@@ -16,6 +16,7 @@ mod hooks;
 mod live;
 mod maps;
 mod own_stack;
+mod places;
 mod process;
 mod ring;
 mod sample;

@@ -19,6 +19,7 @@ use heaptrace_common::{
         DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, FOUND_SLOTS, MAX_CHOICES,
         MAX_PAGES, MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
     },
+    places::{BLOCK_PLACES, CALL_PLACES},
     unwind::Rule,
     wire::{
         Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
@@ -34,6 +35,14 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(DEFAULT_RING_BYTES, 0);
 #[map]
 pub static LIVE: HashMap<BlockKey, Block> =
     HashMap::with_max_entries(DEFAULT_MAX_LIVE, BPF_F_NO_PREALLOC);
+
+/// How many blocks of the live map have their address in each place. The agent takes out what it removes.
+#[map]
+pub static BLOCKS_AT: Array<u64> = Array::with_max_entries(BLOCK_PLACES, BPF_F_MMAPABLE);
+
+/// How many pending calls have their stack pointer in each place.
+#[map]
+pub static CALLS_AT: Array<u64> = Array::with_max_entries(CALL_PLACES, 0);
 
 /// State per thread, under its process and thread id.
 #[map]

@@ -1,7 +1,6 @@
 //! Threads: the pending call of each, and which calls are inside others.
 
 use aya_ebpf::{
-    EbpfContext,
     bindings::BPF_NOEXIST,
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
@@ -17,7 +16,7 @@ use crate::{
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
-    process, sample, seen, stack,
+    places, process, sample, seen, stack,
 };
 
 /// The page that the kernel maps for returns from probed functions: it takes the highest page
@@ -115,11 +114,12 @@ pub fn pend(
     state.freed = 0;
     if state.sp != sp {
         state.sp = sp;
+        places::add_call(sp);
         if mean != 0 {
             stack::take(ctx, sp, &mut state.stack, &mut state.walk);
             if sample::is_partial() && sample::is_inside(ctx, state) {
                 count(Counter::NestedCalls);
-                state.sp = 0;
+                settle(state);
                 return;
             }
         }
@@ -137,7 +137,16 @@ pub fn pend(
 #[inline(always)]
 pub fn abandon(state: &mut ThreadState) {
     give_back(state);
-    state.sp = 0;
+    settle(state);
+}
+
+/// Notes that no call of a thread is pending any more.
+#[inline(always)]
+pub fn settle(state: &mut ThreadState) {
+    if state.sp != 0 {
+        places::remove_call(state.sp);
+        state.sp = 0;
+    }
 }
 
 /// Puts back what realloc took out.
@@ -220,6 +229,9 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
 
 /// Forgets a thread that ends, or whose program does.
 #[inline(always)]
-pub fn end(_: &impl EbpfContext, key: u64) {
+pub fn end(key: u64) {
+    if let Some(state) = (Caller { key }).state() {
+        settle(state);
+    }
     let _ = THREADS.remove(key);
 }

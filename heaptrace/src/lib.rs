@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod events;
 pub mod join;
+mod memory;
 pub mod output;
 pub mod probes;
 pub mod profile;

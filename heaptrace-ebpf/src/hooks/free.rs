@@ -4,7 +4,7 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    live, own_stack, process, sample,
+    live, own_stack, places, process, sample,
     thread::{self, Caller},
 };
 
@@ -12,7 +12,7 @@ use crate::{
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    free(&ctx, Arguments::new(&ctx).get(0));
+    release(&ctx, Arguments::new(&ctx).get(0));
     0
 }
 
@@ -20,19 +20,23 @@ pub fn free_entry(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
-    free(&ctx, Arguments::new(&ctx).get(1));
+    release(&ctx, Arguments::new(&ctx).get(1));
     0
+}
+
+/// Of most frees nothing is to be said where most allocations are not recorded.
+#[inline(always)]
+fn release(ctx: &ProbeContext, address: u64) {
+    if address != 0 && places::may_have_block(address) {
+        free(ctx, address);
+    }
 }
 
 #[inline(never)]
 fn free(ctx: &ProbeContext, address: u64) {
-    if address == 0 {
-        return;
-    }
     let Some(caller) = Caller::current() else {
         return;
     };
-    // Of most frees nothing is to be said where most allocations are not recorded.
     if sample::is_partial()
         && !process::known(caller.tgid()).is_some_and(|process| live::knows(process, address))
     {
@@ -41,7 +45,7 @@ fn free(ctx: &ProbeContext, address: u64) {
     let sp = stack_pointer(ctx);
     if let Some(state) = thread::enter(ctx, caller, sp) {
         // A function that ends by jumping to `free` has nothing left to return.
-        state.sp = 0;
+        thread::settle(state);
         // A function that frees by calling another one comes here twice.
         let is_again = state.freed == address;
         state.freed = address;

@@ -38,8 +38,8 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     let tgid = (key >> 32) as u32;
     // A thread that is not the leader takes the leader's id over.
     let old_tid: u64 = ctx.arg(1);
-    thread::end(&ctx, key);
-    thread::end(&ctx, u64::from(tgid) << 32 | old_tid & 0xffff_ffff);
+    thread::end(key);
+    thread::end(u64::from(tgid) << 32 | old_tid & 0xffff_ffff);
     process::end(&ctx, tgid, end::EXEC);
     0
 }
@@ -48,7 +48,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     let key = bpf_get_current_pid_tgid();
-    thread::end(&ctx, key);
+    thread::end(key);
     // SAFETY: as above.
     let alive = unsafe {
         let signal = process::read::<u64>(bpf_get_current_task(), TASK_SIGNAL.load());

@@ -7,7 +7,7 @@ use heaptrace_common::wire::call;
 use super::alloc::{note_return_address, product};
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    live, own_stack, process, sample,
+    live, own_stack, places, process, sample,
     thread::{self, Caller},
 };
 
@@ -101,5 +101,6 @@ fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
 #[inline(always)]
 fn is_known(caller: Caller, pointer: u64) -> bool {
     pointer != 0
+        && places::may_have_block(pointer)
         && process::known(caller.tgid()).is_some_and(|process| live::knows(process, pointer))
 }

@@ -14,9 +14,9 @@ use heaptrace_common::{
 use crate::{
     counters::{count_and_warn, next_id},
     live::{self, NO_BLOCK, free_flags, now},
-    maps::{EVENTS, LIVE},
-    own_stack, process, ring, sample, stack,
-    thread::Caller,
+    maps::EVENTS,
+    own_stack, places, process, ring, sample, stack,
+    thread::{self, Caller},
 };
 
 /// Bytes that `ret` takes off the stack.
@@ -44,6 +44,9 @@ pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
 /// The return of a function that was entered with this stack pointer.
 #[inline(always)]
 fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
+    if !places::may_have_call(sp) {
+        return 0;
+    }
     let Some(caller) = Caller::current() else {
         return 0;
     };
@@ -69,7 +72,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
                     Counter::ResultUnreadable,
                     "{} results of posix_memalign can't be read"
                 );
-                state.sp = 0;
+                thread::settle(state);
                 return 0;
             }
         },
@@ -86,7 +89,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
         allocated(ctx, caller, state, address);
     }
     state.taken = NO_BLOCK;
-    state.sp = 0;
+    thread::settle(state);
     0
 }
 
@@ -162,7 +165,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         size: state.size,
         freed_at: 0,
     };
-    if LIVE.insert(key, block, 0).is_err() {
+    if live::enter(key, block, stale).is_err() {
         event.discard(ring::QUIETLY);
         count_and_warn!(
             ctx,

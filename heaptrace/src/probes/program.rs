@@ -12,6 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::limits::SEGMENT_SLOTS;
+use heaptrace_common::places::{self, BLOCK_PLACES};
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{
     Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
@@ -22,6 +23,7 @@ use super::btf::{Btf, BtfError};
 use super::choice::Chosen;
 use super::sizes::Sizes;
 use crate::config::RunConfig;
+use crate::memory::Memory;
 use crate::sys;
 
 /// The kernel object that this binary was built with.
@@ -79,6 +81,8 @@ impl TableMap {
 /// The loaded program.
 pub struct Program {
     ebpf: Ebpf,
+    /// How many blocks of the live map have their address in each place, where not every call is recorded.
+    blocks_at: Option<Memory>,
 }
 
 impl Program {
@@ -89,12 +93,13 @@ impl Program {
         let btf = Btf::parse(&kernel)?;
         let offset = |structure, member| btf.member_offset(structure, member);
         let changed = change_time(&btf)?;
+        let is_partial = config.sampling.is_partial();
         let constants = [
             ("AGENT_TGID", std::process::id()),
             ("GUARDIAN_TGID", guardian),
             ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
-            ("PARTIAL", u32::from(config.sampling.is_partial())),
+            ("PARTIAL", u32::from(is_partial)),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
@@ -142,6 +147,7 @@ impl Program {
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", sizes.ring)
             .map_max_entries("LIVE", sizes.live)
+            .map_max_entries("BLOCKS_AT", if is_partial { BLOCK_PLACES } else { 1 })
             .map_max_entries("THREADS", sizes.threads)
             .map_max_entries("PROCESSES", sizes.processes)
             .map_max_entries("ENDED", sizes.processes)
@@ -161,7 +167,15 @@ impl Program {
                 .attach(tracepoint)
                 .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
         }
-        let mut program = Self { ebpf };
+        let mut program = Self {
+            ebpf,
+            blocks_at: None,
+        };
+        if is_partial {
+            let (places, count) = program.array("BLOCKS_AT")?;
+            program.blocks_at =
+                Some(Memory::map(places, count).context("can't map the places of blocks")?);
+        }
         program.choose(chosen)?;
         program.begin_sampling(config.sampling.mean)?;
         Ok(program)
@@ -302,7 +316,11 @@ impl Program {
 
     /// Takes a block out of the live map.
     pub fn take_block(&self, key: &PodBlockKey) -> Result<Option<Block>> {
-        Ok(self.take::<_, PodBlock>("LIVE", key)?.map(|block| block.0))
+        let taken = self.take::<_, PodBlock>("LIVE", key)?;
+        if taken.is_some() {
+            uncount(self.blocks_at.as_ref(), key.0);
+        }
+        Ok(taken.map(|block| block.0))
     }
 
     /// Takes the end of a process that found no place in the ring.
@@ -326,7 +344,9 @@ impl Program {
         let mut live = HashMap::<_, PodBlockKey, PodBlock>::try_from(map)?;
         for key in keys {
             // One that is not there was marked and swept.
-            let _ = live.remove(&PodBlockKey(key));
+            if live.remove(&PodBlockKey(key)).is_ok() {
+                uncount(self.blocks_at.as_ref(), key);
+            }
         }
         Ok(())
     }
@@ -390,6 +410,13 @@ impl Program {
     pub fn ended(&self) -> Result<HashMap<&MapData, u64, PodProcessEnd>> {
         let map = self.ebpf.map("ENDED").ok_or_else(|| missing("ENDED"))?;
         Ok(HashMap::try_from(map)?)
+    }
+}
+
+/// Takes a block that has left the live map out of the count of its place.
+fn uncount(blocks_at: Option<&Memory>, key: BlockKey) {
+    if let Some(blocks_at) = blocks_at {
+        blocks_at.take_one(places::of_block(key.address) as usize);
     }
 }
 

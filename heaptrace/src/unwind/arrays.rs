@@ -12,8 +12,8 @@ use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef};
 
 use super::loader::Arrays;
-use super::memory::Memory;
 use super::store::Placed;
+use crate::memory::Memory;
 use crate::probes::program::{Program, TableMap};
 
 /// A segment of rows, which the kernel program finds by its number.

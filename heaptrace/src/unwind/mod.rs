@@ -9,7 +9,6 @@ mod files;
 mod image;
 mod kept;
 mod loader;
-mod memory;
 mod ranges;
 mod rule;
 mod store;

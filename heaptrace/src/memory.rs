@@ -1,6 +1,7 @@
 //! A map of the kernel program as memory of this process.
 //!
-//! Stage unwind. Filling a map a row at a time by system calls takes hundreds of times longer.
+//! No stage: what is in the map is known to whom it belongs. Filling one a row at a time by system calls takes
+//! hundreds of times longer.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -9,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An array map whose values take eight bytes each.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     start: NonNull<AtomicU64>,
     slots: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and is only written through `&mut`.
+// SAFETY: the mapping belongs to no thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
     /// Maps an array of so many values.
-    pub(super) fn map(array: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
+    pub(crate) fn map(array: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at no particular address; the kernel checks its length.
         let start = unsafe {
             libc::mmap(
@@ -42,15 +43,23 @@ impl Memory {
 
     /// Sets a value, which the kernel program may read at the same time. Beyond the end nothing
     /// happens.
-    pub(super) fn set(&mut self, slot: usize, value: u64) {
+    pub(crate) fn set(&mut self, slot: usize, value: u64) {
         if slot < self.slots {
             // SAFETY: within the mapping, which lives as long as `self`.
             unsafe { self.start.add(slot).as_ref() }.store(value, Ordering::Relaxed);
         }
     }
 
+    /// Takes one off a value, which the kernel program may change at the same time.
+    pub(crate) fn take_one(&self, slot: usize) {
+        if slot < self.slots {
+            // SAFETY: as in `set`.
+            unsafe { self.start.add(slot).as_ref() }.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// A value; 0 beyond the end.
-    pub(super) fn get(&self, slot: usize) -> u64 {
+    pub(crate) fn get(&self, slot: usize) -> u64 {
         if slot < self.slots {
             // SAFETY: as in `set`.
             unsafe { self.start.add(slot).as_ref() }.load(Ordering::Relaxed)
