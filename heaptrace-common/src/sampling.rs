@@ -48,21 +48,39 @@ pub trait Cpu {
 }
 
 /// Decides about a call: the mean that it is taken under, `None` if it is not.
+#[inline(always)]
+pub fn decide(cpu: &mut impl Cpu, size: u64) -> Option<u64> {
+    let before = meet(cpu, size)?;
+    settle(cpu, size, before)
+}
+
+/// What [`meet`] says where every call is taken. No countdown is that long.
+const EVERY: i64 = i64::MAX;
+
+/// The first part of the decision, which is the last one for almost all: `None` where a call is not taken, else what
+/// the rest has to know, which must follow.
+#[inline(always)]
+pub fn meet(cpu: &mut impl Cpu, size: u64) -> Option<i64> {
+    if cpu.mean() <= 1 {
+        return Some(EVERY);
+    }
+    let span = span(size);
+    let before = cpu.count_down(span);
+    (before <= span as i64).then_some(before)
+}
+
+/// The rest of the decision.
 ///
 /// Two calls may be decided about on one CPU at once, where a program can be preempted. Nothing gets
 /// lost and nothing is biased by that: who takes the countdown to zero or below, and nobody else,
 /// begins it anew; whoever comes in between finds no countdown, and draws for himself alone.
 #[inline(always)]
-pub fn decide(cpu: &mut impl Cpu, size: u64) -> Option<u64> {
+pub fn settle(cpu: &mut impl Cpu, size: u64, before: i64) -> Option<u64> {
     let mean = cpu.mean();
-    if mean <= 1 {
+    if mean <= 1 || before == EVERY {
         return Some(1);
     }
     let span = span(size);
-    let before = cpu.count_down(span);
-    if before > span as i64 {
-        return None;
-    }
     if before <= 0 {
         let mean = shifted(mean, cpu.shift());
         return (gap(mean, cpu.random()) <= span).then_some(mean);

@@ -3,7 +3,7 @@
 use aya_ebpf::Global;
 use heaptrace_common::limits::DEFAULT_RING_BYTES;
 
-/// Process id of the agent, which is never traced.
+/// Process id of the agent, which is never traced; 0 where its calls come by no probe.
 #[unsafe(no_mangle)]
 pub static AGENT_TGID: Global<u32> = Global::new(0);
 

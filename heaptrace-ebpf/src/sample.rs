@@ -27,28 +27,38 @@ pub fn is_partial() -> bool {
     PARTIAL.load() != 0
 }
 
-/// Whether a call is recorded, and then the mean that it was taken under: 1 where all are.
-///
-/// A call that another allocator function ended in, by a jump, belongs to that one, about which was
-/// decided. One that is inside another one by a call is found out by the walk up its stack, which
-/// only a call that is taken pays for; until then it takes its bytes off the countdown, which makes
-/// no difference to the others.
+/// Whether a call may be recorded, and then what [`takes`] has to know of the countdown. Almost all calls end
+/// here where not all are recorded.
 #[inline(always)]
-pub fn takes(caller: Caller, sp: u64, size: u64) -> Option<u64> {
+pub fn meets(size: u64) -> Option<i64> {
     if !is_partial() {
-        return Some(1);
-    }
-    // SAFETY: the helper checks the address.
-    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-    if thread::is_trampoline(back) {
-        return None;
+        return Some(0);
     }
     count_size(size);
     if size < MIN_SIZE.load() || size > MAX_SIZE.load() {
         return None;
     }
     let slot = COUNTDOWN.get_ptr_mut(0)?;
-    sampling::decide(&mut Here { slot, caller }, size)
+    sampling::meet(&mut Here { slot, tgid: 0 }, size)
+}
+
+/// Whether such a call is recorded, and then the mean that it was taken under: 1 where all are.
+///
+/// A call that another allocator function ended in, by a jump, belongs to that one, about which was
+/// decided. One that is inside another one by a call is found out by the walk up its stack. Only a call
+/// that is to be taken pays for either; until then it takes its bytes off the countdown, which makes no
+/// difference to the others.
+#[inline(always)]
+pub fn takes(caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
+    if !is_partial() {
+        return Some(1);
+    }
+    let slot = COUNTDOWN.get_ptr_mut(0)?;
+    let tgid = caller.tgid();
+    let mean = sampling::settle(&mut Here { slot, tgid }, size, before)?;
+    // SAFETY: the helper checks the address.
+    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    (!thread::is_trampoline(back)).then_some(mean)
 }
 
 /// Counts a size, in the class of its power of two.
@@ -94,7 +104,8 @@ pub fn is_inside(ctx: &ProbeContext, state: &ThreadState) -> bool {
 /// The CPU that this program runs on.
 struct Here {
     slot: *mut Countdown,
-    caller: Caller,
+    /// Whose call it is. Only the rest of a decision asks for it.
+    tgid: u32,
 }
 
 impl Cpu for Here {
@@ -113,7 +124,7 @@ impl Cpu for Here {
     fn shift(&mut self) -> u32 {
         // SAFETY: the number is copied at once. It may be another process's by then (see `maps`): whatever
         // it is, the sample that is taken by it says so.
-        match unsafe { SHIFTS.get(self.caller.tgid()) } {
+        match unsafe { SHIFTS.get(self.tgid) } {
             Some(shift) => *shift,
             None => SETTINGS
                 .get(setting::SHIFT)

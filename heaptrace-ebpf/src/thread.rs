@@ -34,13 +34,9 @@ impl Caller {
     /// The thread that runs this program, unless nothing is to be recorded of it.
     #[inline(always)]
     pub fn current() -> Option<Self> {
-        if *GATE.get(0)? == 0 {
-            return None;
-        }
-        let caller = Self {
+        is_recorded().then(|| Self {
             key: bpf_get_current_pid_tgid(),
-        };
-        (caller.tgid() != AGENT_TGID.load()).then_some(caller)
+        })
     }
 
     /// Process id.
@@ -63,6 +59,16 @@ impl Caller {
             .get_ptr_mut(self.key)
             .map(|state| unsafe { &mut *state })
     }
+}
+
+/// Whether calls are recorded, and those of the current thread, too.
+#[inline(always)]
+pub fn is_recorded() -> bool {
+    GATE.get(0).is_some_and(|gate| *gate != 0)
+        && match AGENT_TGID.load() {
+            0 => true,
+            agent => (bpf_get_current_pid_tgid() >> 32) as u32 != agent,
+        }
 }
 
 /// State of the thread at the entry of an allocator function, its stack pointer set; `None` where

@@ -6,7 +6,7 @@ use heaptrace_common::wire::call;
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
     own_stack, sample,
-    thread::{self, Caller},
+    thread::{self, Caller, is_recorded},
 };
 
 /// Whether a function may be left by an exception; then it has no return probe.
@@ -58,7 +58,7 @@ allocations! {
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
     let arguments = Arguments::new(&ctx);
-    enter(
+    begin(
         &ctx,
         call::POSIX_MEMALIGN,
         arguments.get(2),
@@ -71,8 +71,8 @@ pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
     match size {
-        Some(size) => enter(ctx, call::ALLOC, size, 0),
-        None => enter(ctx, call::OVERFLOW, u64::MAX, 0),
+        Some(size) => begin(ctx, call::ALLOC, size, 0),
+        None => begin(ctx, call::OVERFLOW, u64::MAX, 0),
     }
     if throws == Throws::Maybe {
         note_return_address(ctx);
@@ -111,14 +111,24 @@ pub fn product(a: u64, b: u64) -> Option<u64> {
     (sum >= high).then_some(sum)
 }
 
-/// Not part of each program that ends with it: there are many.
+/// What almost all calls come to where not all are recorded is part of each program.
+#[inline(always)]
+fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
+    if is_recorded()
+        && let Some(before) = sample::meets(size)
+    {
+        enter(ctx, call, size, pointer, before);
+    }
+}
+
+/// The rest is not: there are many.
 #[inline(never)]
-fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
+fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64, before: i64) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let sp = stack_pointer(ctx);
-    let Some(mean) = sample::takes(caller, sp, size) else {
+    let Some(mean) = sample::takes(caller, sp, size, before) else {
         return;
     };
     if let Some(state) = thread::enter(ctx, caller, sp) {

@@ -8,7 +8,7 @@ use super::alloc::{note_return_address, product};
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
     live, own_stack, places, process, sample,
-    thread::{self, Caller},
+    thread::{self, Caller, is_recorded},
 };
 
 macro_rules! reallocations {
@@ -71,15 +71,36 @@ pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// What [`enter`] is told of the countdown where the call is not taken: there is none of so much.
+const NOT_TAKEN: i64 = i64::MIN;
+
 /// A call for so many bytes instead of a block, `None` where their product overflows.
-#[inline(never)]
+#[inline(always)]
 fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
+    if !is_recorded() {
+        return;
+    }
+    let size = size.unwrap_or(u64::MAX);
+    match sample::meets(size) {
+        Some(before) => enter(ctx, call, pointer, size, before),
+        None if pointer != 0 && places::may_have_block(pointer) => {
+            enter(ctx, call, pointer, size, NOT_TAKEN);
+        }
+        None => {}
+    }
+}
+
+#[inline(never)]
+fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let sp = stack_pointer(ctx);
-    let size = size.unwrap_or(u64::MAX);
-    let mean = match sample::takes(caller, sp, size) {
+    let taken = match before {
+        NOT_TAKEN => None,
+        before => sample::takes(caller, sp, size, before),
+    };
+    let mean = match taken {
         Some(mean) => mean,
         // The block that it frees may be recorded though the one that it makes is not.
         None if is_known(caller, pointer) => 0,

@@ -22,7 +22,7 @@ use heaptrace_common::wire::{
 use super::btf::{Btf, BtfError};
 use super::choice::Chosen;
 use super::sizes::Sizes;
-use crate::config::RunConfig;
+use crate::config::{RunConfig, Target};
 use crate::memory::Memory;
 use crate::sys;
 
@@ -93,9 +93,14 @@ impl Program {
         let btf = Btf::parse(&kernel)?;
         let offset = |structure, member| btf.member_offset(structure, member);
         let changed = change_time(&btf)?;
+        // Whoever is traced by himself is not the agent.
+        let agent = match config.target {
+            Target::All => std::process::id(),
+            _ => 0,
+        };
         let is_partial = config.sampling.is_partial();
         let constants = [
-            ("AGENT_TGID", std::process::id()),
+            ("AGENT_TGID", agent),
             ("GUARDIAN_TGID", guardian),
             ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
