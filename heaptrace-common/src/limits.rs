@@ -21,6 +21,9 @@ pub const FOUND_SLOTS: u32 = 1 << 16;
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 
+/// Notes of calls that were decided about; threads that run at a time hardly ever share one. A power of two.
+pub const DECIDED_SLOTS: u32 = 1 << 12;
+
 /// Processes it can keep at a time.
 pub const MAX_PROCESSES: u32 = 1 << 16;
 

@@ -10,6 +10,7 @@
 
 mod choice;
 mod counters;
+mod decided;
 mod found;
 mod globals;
 mod hooks;

@@ -16,14 +16,15 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     limits::{
-        DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, FOUND_SLOTS, MAX_CHOICES,
-        MAX_PAGES, MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS, SEGMENT_SLOTS,
+        DECIDED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, FOUND_SLOTS,
+        MAX_CHOICES, MAX_PAGES, MAX_PROCESSES, MAX_RULES, MAX_STACKS, MAX_TABLES, MAX_THREADS,
+        SEGMENT_SLOTS,
     },
     places::{BLOCK_PLACES, CALL_PLACES},
     unwind::Rule,
     wire::{
-        Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
-        StackKey, TableRef, ThreadState, setting,
+        Block, BlockKey, ChosenNames, Countdown, Decided, FileKey, ProcessEnd, ProcessState,
+        SIZE_CLASSES, StackKey, TableRef, ThreadState, setting,
     },
 };
 
@@ -48,6 +49,10 @@ pub static CALLS_AT: Array<u64> = Array::with_max_entries(CALL_PLACES, 0);
 #[map]
 pub static THREADS: HashMap<u64, ThreadState> =
     HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// Calls that were decided about, by thread.
+#[map]
+pub static DECIDED: Array<Decided> = Array::with_max_entries(DECIDED_SLOTS, 0);
 
 /// State per process, under its process id.
 #[map]

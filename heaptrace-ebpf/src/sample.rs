@@ -16,6 +16,7 @@ use heaptrace_common::{
 
 use crate::{
     counters::add,
+    decided,
     globals::{MAX_SIZE, MIN_SIZE, PARTIAL},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
     thread::{self, Caller},
@@ -49,7 +50,7 @@ pub fn meets(size: u64) -> Option<i64> {
 /// that is to be taken pays for either; until then it takes its bytes off the countdown, which makes no
 /// difference to the others.
 #[inline(always)]
-pub fn takes(caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
+pub fn takes(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
     if !is_partial() {
         return Some(1);
     }
@@ -58,7 +59,10 @@ pub fn takes(caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
     let mean = sampling::settle(&mut Here { slot, tgid }, size, before)?;
     // SAFETY: the helper checks the address.
     let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-    (!thread::is_trampoline(back)).then_some(mean)
+    if thread::is_trampoline(back) || decided::belongs(ctx, caller, sp) {
+        return None;
+    }
+    Some(mean)
 }
 
 /// Counts a size, in the class of its power of two.

@@ -1,7 +1,7 @@
 //! Sampling, from the probe to the report: estimates against a fixture's own count.
 
 use anyhow::{Result, ensure};
-use heaptrace_tests::{Heaptrace, Mode, Recording, Totals, Truth, c};
+use heaptrace_tests::{Heaptrace, Mode, Recording, Totals, Truth, c, cpp};
 
 /// Fails unless every estimate is within so many of its stated standard errors.
 fn agrees(truth: &Truth, totals: &Totals, sigmas: u64) -> Result<()> {
@@ -80,6 +80,18 @@ fn functions_count_once_each() -> Result<()> {
             "{function}: {totals:?}, in truth {calls} of {bytes} bytes"
         );
     }
+    Ok(())
+}
+
+/// Check that one draw decides about a call that begins in a function without a return probe, which may throw, and
+/// goes on in another one, by a call or by a jump: with two, most of the fixture's blocks would count twice.
+#[test]
+fn one_draw_decides_about_a_call() -> Result<()> {
+    let recording = Heaptrace::tracing()?.record(&["--sample", "16KiB"], &[cpp("handing")?])?;
+    let (report, truth) = (&recording.report, recording.truth("main")?);
+    report.check_nothing_lost()?;
+    agrees(truth, &report.truth(Some(truth.pid)), 4)?;
+    assert_eq!(report.quality.failed_allocations, 0);
     Ok(())
 }
 

@@ -39,6 +39,18 @@ pub struct ThreadState {
     pub walk: WalkState,
 }
 
+/// A call that was decided about, and is not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Decided {
+    /// Process and thread id.
+    pub thread: u64,
+    /// Stack pointer at its entry; 0 where there is none.
+    pub sp: u64,
+    /// Where it returns to.
+    pub returns_to: u64,
+}
+
 /// A walk up a stack under way. It is in a map, because of what stands on a program's own stack the verifier follows each
 /// value, and would go through the walk's loop once for every combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

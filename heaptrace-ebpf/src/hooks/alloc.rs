@@ -5,7 +5,7 @@ use heaptrace_common::wire::call;
 
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    own_stack, sample,
+    decided, own_stack, sample,
     thread::{self, Caller, is_recorded},
 };
 
@@ -79,16 +79,20 @@ fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
     }
 }
 
-/// Notes where a pending call returns to that has no return probe, so that it can be told whether it
-/// is still under way.
+/// Notes where a call returns to that has no return probe, so that it can be told whether it is still under
+/// way: with the call where it is pending, else for those that it goes on in.
 #[inline(always)]
 pub fn note_return_address(ctx: &ProbeContext) {
+    let Some(caller) = Caller::current() else {
+        return;
+    };
     let sp = stack_pointer(ctx);
-    if let Some(state) = Caller::current().and_then(Caller::state)
-        && state.sp == sp
-    {
-        // SAFETY: the helper checks the address.
-        state.returns_to = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    // SAFETY: the helper checks the address.
+    let returns_to = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+    match caller.state() {
+        Some(state) if state.sp == sp => state.returns_to = returns_to,
+        _ if sample::is_partial() => decided::note(caller, sp, returns_to),
+        _ => {}
     }
 }
 
@@ -128,7 +132,7 @@ fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64, before: i64) {
         return;
     };
     let sp = stack_pointer(ctx);
-    let Some(mean) = sample::takes(caller, sp, size, before) else {
+    let Some(mean) = sample::takes(ctx, caller, sp, size, before) else {
         return;
     };
     if let Some(state) = thread::enter(ctx, caller, sp) {

@@ -98,7 +98,7 @@ fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) {
     let sp = stack_pointer(ctx);
     let taken = match before {
         NOT_TAKEN => None,
-        before => sample::takes(caller, sp, size, before),
+        before => sample::takes(ctx, caller, sp, size, before),
     };
     let mean = match taken {
         Some(mean) => mean,

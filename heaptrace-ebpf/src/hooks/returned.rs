@@ -13,6 +13,7 @@ use heaptrace_common::{
 
 use crate::{
     counters::{count_and_warn, next_id},
+    decided,
     live::{self, NO_BLOCK, free_flags, now},
     maps::EVENTS,
     own_stack, places, process, ring, sample, stack,
@@ -38,6 +39,11 @@ pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
     own_stack::keep(&ctx);
     // SAFETY: the kernel passes valid registers.
     let sp = unsafe { (*ctx.regs).rsp };
+    if sample::is_partial()
+        && let Some(caller) = Caller::current()
+    {
+        decided::forget(caller, sp);
+    }
     returned(&RetProbeContext::new(ctx.as_ptr()), sp)
 }
 
