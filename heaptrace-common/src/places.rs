@@ -8,8 +8,8 @@
 /// looks there for nothing. A power of two.
 pub const BLOCK_PLACES: u32 = 1 << 16;
 
-/// Places of pending calls, of which there are as many as threads that are in a call; a power of two.
-pub const CALL_PLACES: u32 = 1 << 12;
+/// Places of calls, of which there are as many as threads that are in one; a power of two.
+pub const CALL_PLACES: u32 = 1 << 13;
 
 /// The place of a block, by its address.
 #[inline(always)]
@@ -17,7 +17,7 @@ pub const fn of_block(address: u64) -> u32 {
     mix(address) & (BLOCK_PLACES - 1)
 }
 
-/// The place of a pending call, by its stack pointer.
+/// The place of a call, by its stack pointer at its entry.
 #[inline(always)]
 pub const fn of_call(sp: u64) -> u32 {
     mix(sp) & (CALL_PLACES - 1)
@@ -50,7 +50,7 @@ mod tests {
                 counts.into_iter().max()
             };
             assert!(most(BLOCK_PLACES, of_block) <= Some(3), "{step}");
-            assert!(most(CALL_PLACES, of_call) <= Some(6), "{step}");
+            assert!(most(CALL_PLACES, of_call) <= Some(5), "{step}");
         }
     }
 }

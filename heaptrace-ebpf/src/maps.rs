@@ -23,8 +23,8 @@ use heaptrace_common::{
     places::{BLOCK_PLACES, CALL_PLACES},
     unwind::Rule,
     wire::{
-        Block, BlockKey, ChosenNames, Countdown, Decided, FileKey, ProcessEnd, ProcessState,
-        SIZE_CLASSES, StackKey, TableRef, ThreadState, setting,
+        Block, BlockKey, CallPlace, ChosenNames, Countdown, Decided, FileKey, ProcessEnd,
+        ProcessState, SIZE_CLASSES, StackKey, TableRef, ThreadState, setting,
     },
 };
 
@@ -41,9 +41,9 @@ pub static LIVE: HashMap<BlockKey, Block> =
 #[map]
 pub static BLOCKS_AT: Array<u64> = Array::with_max_entries(BLOCK_PLACES, BPF_F_MMAPABLE);
 
-/// How many pending calls have their stack pointer in each place.
+/// Calls, by the place of their stack pointer.
 #[map]
-pub static CALLS_AT: Array<u64> = Array::with_max_entries(CALL_PLACES, 0);
+pub static CALLS_AT: Array<CallPlace> = Array::with_max_entries(CALL_PLACES, 0);
 
 /// State per thread, under its process and thread id.
 #[map]

@@ -1,4 +1,4 @@
-//! Counts that tell most calls that nothing is known of them, before anything is looked up.
+//! What tells most calls that nothing is known of them, before anything is looked up.
 //!
 //! Only where not every call is recorded: else there is always something to look up. A count is made higher before
 //! what it stands for can be found, and lower after that is gone. So it may be too high for a moment, whoever else is
@@ -40,10 +40,42 @@ fn change_blocks(address: u64, by: i64) {
     }
 }
 
-/// Whether a call that was entered with this stack pointer can be pending.
+/// Notes that a function is entered with this stack pointer. True where another one was that has not returned, as far
+/// as is known: it may have ended in this one by a jump, or been left by longjmp.
 #[inline(always)]
-pub fn may_have_call(sp: u64) -> bool {
-    !sample::is_partial() || CALLS_AT.get(places::of_call(sp)) != Some(&0)
+pub fn enter(sp: u64) -> bool {
+    let Some(place) = CALLS_AT.get_ptr_mut(places::of_call(sp)) else {
+        return true;
+    };
+    // SAFETY: the pointer comes from a lookup in this program; an aligned u64 is read and written whole. Where
+    // threads share a place, one note overwrites the other: the call that is missed counts twice in the statistic.
+    unsafe {
+        let entered = &raw mut (*place).entered;
+        let is_entered = entered.read_volatile() == sp;
+        if !is_entered {
+            entered.write_volatile(sp);
+        }
+        is_entered
+    }
+}
+
+/// Takes back that a function was entered, which has returned. Whether such a call can be pending.
+#[inline(always)]
+pub fn leave(sp: u64) -> bool {
+    if !sample::is_partial() {
+        return true;
+    }
+    let Some(place) = CALLS_AT.get_ptr_mut(places::of_call(sp)) else {
+        return true;
+    };
+    // SAFETY: as in `enter`.
+    unsafe {
+        let entered = &raw mut (*place).entered;
+        if entered.read_volatile() == sp {
+            entered.write_volatile(0);
+        }
+        (&raw const (*place).pending).read_volatile() != 0
+    }
 }
 
 /// Counts a call, which is pending from now on.
@@ -61,9 +93,9 @@ pub fn remove_call(sp: u64) {
 #[inline(always)]
 fn change_calls(sp: u64, by: i64) {
     if sample::is_partial()
-        && let Some(count) = CALLS_AT.get_ptr_mut(places::of_call(sp))
+        && let Some(place) = CALLS_AT.get_ptr_mut(places::of_call(sp))
     {
         // SAFETY: the pointer comes from a lookup in this program.
-        unsafe { add(count, by as u64) };
+        unsafe { add(&raw mut (*place).pending, by as u64) };
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     decided,
     globals::{MAX_SIZE, MIN_SIZE, PARTIAL},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
+    places,
     thread::{self, Caller},
 };
 
@@ -30,10 +31,17 @@ pub fn is_partial() -> bool {
 
 /// Whether a call may be recorded, and then what [`takes`] has to know of the countdown. Almost all calls end
 /// here where not all are recorded.
+///
+/// A call that another allocator function ended in, by a jump, belongs to that one, about which was
+/// decided. The look at its return address takes longer than all else here, so it is looked at where the other one's
+/// entry is noted, or where the call is to be taken.
 #[inline(always)]
-pub fn meets(size: u64) -> Option<i64> {
+pub fn meets(sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
         return Some(0);
+    }
+    if places::enter(sp) && has_trampoline(sp) {
+        return None;
     }
     count_size(size);
     if size < MIN_SIZE.load() || size > MAX_SIZE.load() {
@@ -45,9 +53,8 @@ pub fn meets(size: u64) -> Option<i64> {
 
 /// Whether such a call is recorded, and then the mean that it was taken under: 1 where all are.
 ///
-/// A call that another allocator function ended in, by a jump, belongs to that one, about which was
-/// decided. One that is inside another one by a call is found out by the walk up its stack. Only a call
-/// that is to be taken pays for either; until then it takes its bytes off the countdown, which makes no
+/// A call that is inside another one by a call is found out by the walk up its stack, which only one
+/// that is to be taken pays for; until then it takes its bytes off the countdown, which makes no
 /// difference to the others.
 #[inline(always)]
 pub fn takes(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
@@ -57,12 +64,17 @@ pub fn takes(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64
     let slot = COUNTDOWN.get_ptr_mut(0)?;
     let tgid = caller.tgid();
     let mean = sampling::settle(&mut Here { slot, tgid }, size, before)?;
-    // SAFETY: the helper checks the address.
-    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-    if thread::is_trampoline(back) || decided::belongs(ctx, caller, sp) {
+    if has_trampoline(sp) || decided::belongs(ctx, caller, sp) {
         return None;
     }
     Some(mean)
+}
+
+/// Whether the kernel's trampoline stands in the place of the return address.
+#[inline(always)]
+fn has_trampoline(sp: u64) -> bool {
+    // SAFETY: the helper checks the address.
+    thread::is_trampoline(unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0))
 }
 
 /// Counts a size, in the class of its power of two.

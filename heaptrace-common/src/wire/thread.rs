@@ -39,6 +39,16 @@ pub struct ThreadState {
     pub walk: WalkState,
 }
 
+/// What is known of calls whose stack pointers at their entry share a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CallPlace {
+    /// How many calls are pending.
+    pub pending: u64,
+    /// Stack pointer of the call that was entered last, 0 once it has returned.
+    pub entered: u64,
+}
+
 /// A call that was decided about, and is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -119,7 +119,7 @@ pub fn product(a: u64, b: u64) -> Option<u64> {
 #[inline(always)]
 fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     if is_recorded()
-        && let Some(before) = sample::meets(size)
+        && let Some(before) = sample::meets(stack_pointer(ctx), size)
     {
         enter(ctx, call, size, pointer, before);
     }

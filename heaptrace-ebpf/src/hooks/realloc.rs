@@ -81,7 +81,7 @@ fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
         return;
     }
     let size = size.unwrap_or(u64::MAX);
-    match sample::meets(size) {
+    match sample::meets(stack_pointer(ctx), size) {
         Some(before) => enter(ctx, call, pointer, size, before),
         None if pointer != 0 && places::may_have_block(pointer) => {
             enter(ctx, call, pointer, size, NOT_TAKEN);

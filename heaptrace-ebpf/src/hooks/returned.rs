@@ -50,7 +50,7 @@ pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
 /// The return of a function that was entered with this stack pointer.
 #[inline(always)]
 fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
-    if !places::may_have_call(sp) {
+    if !places::leave(sp) {
         return 0;
     }
     let Some(caller) = Caller::current() else {
