@@ -208,6 +208,22 @@ mod tests {
         }
     }
 
+    /// What a recording does with an update. Files are always done in time: it is these that are looked at.
+    fn step(
+        rotator: &mut Rotator,
+        path: &Path,
+        writer: &mut DataFileWriter,
+        profile: &mut Profile,
+        update: Update,
+    ) {
+        writer.update(&update).unwrap();
+        profile.fold(update).unwrap();
+        rotator.wait().unwrap();
+        rotator
+            .turn(path, writer, profile, &OpenFiles::default())
+            .unwrap();
+    }
+
     /// Check sizes and times, that what could be either is asked about, and how many are kept.
     #[test]
     fn limits() {
@@ -249,14 +265,7 @@ mod tests {
         let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
         let mut profile = Profile::new(RunInfo::exact("--all"));
         for n in 0..9 {
-            let update = update(n);
-            writer.update(&update).unwrap();
-            profile.fold(update).unwrap();
-            // Always done in time: here it is the files that are looked at.
-            rotator.wait().unwrap();
-            rotator
-                .turn(&path, &mut writer, &profile, &OpenFiles::default())
-                .unwrap();
+            step(&mut rotator, &path, &mut writer, &mut profile, update(n));
         }
         rotator.wait().unwrap();
         let found = |number| read(&numbered(&path, number)).unwrap();
@@ -287,13 +296,7 @@ mod tests {
         let mut profile = Profile::new(RunInfo::exact("--all"));
         let mut turns = Vec::new();
         for n in 0..30 {
-            let update = update(n);
-            writer.update(&update).unwrap();
-            profile.fold(update).unwrap();
-            rotator.wait().unwrap();
-            rotator
-                .turn(&path, &mut writer, &profile, &OpenFiles::default())
-                .unwrap();
+            step(&mut rotator, &path, &mut writer, &mut profile, update(n));
             if rotator.begun_ns == profile.duration_ns {
                 turns.push(n);
             }
