@@ -129,6 +129,8 @@ pub(super) fn profile() -> Profile {
             unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/\u{1b}libx.so: no room".to_owned()].into(),
             kernel_map_bytes: 256 << 20,
+            agent_cpu_ns: 1_250_000_000,
+            agent_peak_bytes: 48 << 20,
         },
     }
 }

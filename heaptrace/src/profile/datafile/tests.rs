@@ -111,6 +111,8 @@ fn update(n: u32) -> Update {
             unprobed: ["/lib/x.so".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
             kernel_map_bytes: 1 << 30,
+            agent_cpu_ns: 12,
+            agent_peak_bytes: 13,
         },
     }
 }
