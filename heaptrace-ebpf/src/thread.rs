@@ -85,11 +85,12 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
             return None;
         }
         // Where not all calls are recorded, a tail call comes here only from a function without a return probe.
-        let is_tail_call = match state.returns_to {
-            0 => !sample::is_partial(),
-            _ => is_pending(state),
-        };
-        if sp == state.sp && is_tail_call {
+        let is_tail_call = sp == state.sp
+            && match state.returns_to {
+                0 => !sample::is_partial(),
+                _ => is_pending(state),
+            };
+        if is_tail_call {
             // A tail call, which its caller can't tell from one call: the stack stays as it was
             // taken, before the kernel put its trampoline in the place of the return address.
             give_back(state);
