@@ -33,5 +33,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: fork SECONDS THREADS\n");
         return 2;
     }
-    return on_threads(atoi(argv[2]), work);
+    return measure_on_threads(atoi(argv[2]), work);
 }

@@ -108,12 +108,15 @@ int main(int argc, char **argv)
         return 2;
     }
     share = pairs / n ? pairs / n : 1;
-    if (!strcmp(argv[1], "threads"))
-        return on_threads((int)n, work);
     if (!strcmp(argv[1], "processes"))
         return processes();
     double begin = now_ns();
-    if (!strcmp(argv[1], "blocks"))
+    struct result all = {0};
+    if (!strcmp(argv[1], "threads")) {
+        if (on_threads((int)n, work, &all))
+            return 1;
+        pairs = all.operations;
+    } else if (!strcmp(argv[1], "blocks"))
         blocks(pairs);
     else if (!strcmp(argv[1], "stacks"))
         stacks(pairs);

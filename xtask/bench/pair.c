@@ -43,5 +43,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pair SECONDS THREADS\n");
         return 2;
     }
-    return on_threads(atoi(argv[2]), work);
+    return measure_on_threads(atoi(argv[2]), work);
 }

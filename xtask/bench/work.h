@@ -47,8 +47,8 @@ static inline void *start_work(void *argument)
     return NULL;
 }
 
-/* Does the work on so many threads at a time, and prints the mean of what an operation took on each. */
-static inline int on_threads(int n, void (*work)(struct result *))
+/* Does the work on so many threads at a time, and adds up what they did. */
+static inline int on_threads(int n, void (*work)(struct result *), struct result *all)
 {
     static struct worker workers[MAX_THREADS];
     pthread_barrier_t start;
@@ -65,15 +65,22 @@ static inline int on_threads(int n, void (*work)(struct result *))
             return 1;
         }
     }
-    double ns = 0;
-    unsigned long operations = 0;
     for (int i = 0; i < n; i++) {
         pthread_join(workers[i].thread, NULL);
-        ns += workers[i].result.ns;
-        operations += workers[i].result.operations;
+        all->ns += workers[i].result.ns;
+        all->operations += workers[i].result.operations;
     }
-    print_result(ns, operations);
     return 0;
+}
+
+/* The same, and prints the mean of what an operation took on each. */
+static inline int measure_on_threads(int n, void (*work)(struct result *))
+{
+    struct result all = {0};
+    int failed = on_threads(n, work, &all);
+    if (!failed)
+        print_result(all.ns, all.operations);
+    return failed;
 }
 
 #endif

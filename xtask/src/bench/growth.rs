@@ -119,7 +119,7 @@ fn text(dimension: &Dimension, rows: &[(u64, Measured, f64)]) -> Result<String> 
     writeln!(page, "\n## Growth with {}\n", dimension.name)?;
     writeln!(
         page,
-        "{PAIRS} pairs of `malloc(64)` and `free`, or one for each, all recorded, with more and more {}. Linear growth is a \
+        "{PAIRS} pairs of `malloc(64)` and `free`, or one for each, all recorded, with more and more {}. The time of a pair is the whole run's by all pairs, on all processors. Linear growth is a \
          column of equal figures by the pair and by the event. What the agent takes to start is not in its figure by the event.\n",
         dimension.meaning
     )?;
