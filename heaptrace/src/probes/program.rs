@@ -81,6 +81,8 @@ impl TableMap {
 /// The loaded program.
 pub struct Program {
     ebpf: Ebpf,
+    /// What of the ring is a crowd.
+    crowded_bytes: u32,
     /// How many blocks of the live map have their address in each place, where not every call is recorded.
     blocks_at: Option<Memory>,
 }
@@ -174,6 +176,7 @@ impl Program {
         }
         let mut program = Self {
             ebpf,
+            crowded_bytes,
             blocks_at: None,
         };
         if is_partial {
@@ -278,13 +281,13 @@ impl Program {
         Ok(program.fd()?.as_fd().try_clone_to_owned()?)
     }
 
-    /// The ring, once.
-    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>> {
+    /// The ring, once, and how many bytes of it are a crowd.
+    pub fn take_ring(&mut self) -> Result<(RingBuf<MapData>, usize)> {
         let map = self
             .ebpf
             .take_map("EVENTS")
             .ok_or_else(|| missing("EVENTS"))?;
-        Ok(RingBuf::try_from(map)?)
+        Ok((RingBuf::try_from(map)?, self.crowded_bytes as usize))
     }
 
     /// What the program writes to the log; once, and only where the run is verbose.
