@@ -64,6 +64,9 @@ pub struct Args {
     /// Run this part alone.
     #[arg(long, value_enum)]
     only: Option<Part>,
+    /// Of the end-to-end tests, run these files of `tests/tests` alone; may be given several times.
+    #[arg(long = "suite", value_name = "NAME")]
+    suites: Vec<String>,
     /// Run only tests whose names contain one of these.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
@@ -109,7 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("==> {}", part.title());
         let began = Instant::now();
         let mut counts = Counts::default();
-        let result = run_part(*part, object.as_deref(), &args.filters, &mut counts);
+        let result = run_part(*part, object.as_deref(), args, &mut counts);
         let seconds = began.elapsed().as_secs_f64();
         let word = if result.is_ok() { "ok" } else { "FAILED" };
         println!("==> {}: {word} in {seconds:.1} s", part.title());
@@ -140,12 +143,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn run_part(
-    part: Part,
-    object: Option<&Path>,
-    filters: &[String],
-    counts: &mut Counts,
-) -> Result<()> {
+fn run_part(part: Part, object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result<()> {
+    let filters = &args.filters;
     match part {
         Part::Unit => {
             let mut command = cargo::host("test");
@@ -158,7 +157,7 @@ fn run_part(
             let digest = digest::check(&workspace::root(), object.unwrap_or(&committed))?;
             println!("    {digest}");
         }
-        Part::E2e => end_to_end(object, filters, counts)?,
+        Part::E2e => end_to_end(object, args, counts)?,
     }
     if part != Part::Digest && filters.is_empty() && counts.passed == 0 {
         bail!("no test ran");
@@ -166,7 +165,7 @@ fn run_part(
     Ok(())
 }
 
-fn end_to_end(object: Option<&Path>, filters: &[String], counts: &mut Counts) -> Result<()> {
+fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result<()> {
     run::build_release(object)?;
     let mut variables = vec![(
         "HEAPTRACE_BIN",
@@ -181,10 +180,10 @@ fn end_to_end(object: Option<&Path>, filters: &[String], counts: &mut Counts) ->
     variables.push(("CARGO_MANIFEST_DIR", package.clone().into()));
     // Built by the user, run by root: root's cargo would leave files that the user can't overwrite.
     let mut failures = Vec::new();
-    for executable in test_executables()? {
+    for executable in test_executables(&args.suites)? {
         println!("    running {}", executable.display());
         let mut command = process::as_root(&executable, &variables)?;
-        command.arg("--test-threads=2").args(filters);
+        command.arg("--test-threads=2").args(&args.filters);
         if let Err(error) = stream(command.current_dir(&package), counts) {
             failures.push(format!("{error:#}"));
         }
@@ -195,11 +194,12 @@ fn end_to_end(object: Option<&Path>, filters: &[String], counts: &mut Counts) ->
     Ok(())
 }
 
-/// Build the end-to-end tests and list their programs.
-fn test_executables() -> Result<Vec<PathBuf>> {
+/// Build the end-to-end tests, all of them or these suites, and list their programs.
+fn test_executables(suites: &[String]) -> Result<Vec<PathBuf>> {
     let mut command = cargo::host("test");
     command.args(["--package", END_TO_END, "--features", "root", "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
+    command.args(suites.iter().flat_map(|suite| ["--test", suite]));
     executables(&process::output(&mut command)?)
 }
 
