@@ -14,8 +14,8 @@ use heaptrace_common::{
     },
     unwind::Rule,
     wire::{
-        Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
-        StackKey, TableRef, ThreadState, setting,
+        Block, BlockKey, ChosenNames, Countdown, FileKey, MAX_UNMAPPED, MapCall, ProcessEnd,
+        ProcessState, SIZE_CLASSES, StackKey, TableRef, ThreadState, Unmapped, setting,
     },
 };
 
@@ -32,6 +32,16 @@ pub static LIVE: HashMap<BlockKey, Block> =
 #[map]
 pub static THREADS: HashMap<u64, ThreadState> =
     HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// Pending calls that change mappings, by process and thread id.
+#[map]
+pub static MAP_CALLS: HashMap<u64, MapCall> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// What was unmapped by calls whose event found no place in the ring, under ids of their own.
+#[map]
+pub static UNMAPPED: HashMap<u64, Unmapped> =
+    HashMap::with_max_entries(MAX_UNMAPPED, BPF_F_NO_PREALLOC);
 
 /// State per process, under its process id.
 #[map]

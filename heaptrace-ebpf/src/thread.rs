@@ -16,7 +16,7 @@ use crate::{
     counters::{count, count_and_warn},
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
-    maps::{BLANK, GATE, THREADS},
+    maps::{BLANK, GATE, MAP_CALLS, THREADS},
     process, sample, seen, stack,
 };
 
@@ -66,14 +66,20 @@ impl Caller {
     }
 }
 
+/// State of the thread, made where there is none yet; `None` where it can't be recorded.
+#[inline(always)]
+pub fn state(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState> {
+    match caller.state() {
+        Some(state) => Some(state),
+        None => begin(ctx, caller),
+    }
+}
+
 /// State of the thread at the entry of an allocator function, its stack pointer set; `None` where
 /// the call is inside another one, or can't be recorded.
 #[inline(always)]
 pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
-    let state = match caller.state() {
-        Some(state) => state,
-        None => begin(ctx, caller)?,
-    };
+    let state = state(ctx, caller)?;
     if state.sp != 0 {
         if sp < state.sp && is_internal(ctx, sp) && is_pending(state) {
             count(Counter::NestedCalls);
@@ -177,7 +183,7 @@ pub fn is_trampoline(address: u64) -> bool {
 /// Whether the pending call is still under way, as far as its return address tells: while it is, the
 /// kernel's trampoline stands there, or, without a return probe, what stood there at its entry.
 #[inline(always)]
-fn is_pending(state: &ThreadState) -> bool {
+pub fn is_pending(state: &ThreadState) -> bool {
     // SAFETY: the helper checks the address.
     match unsafe { bpf_probe_read_user(state.sp as *const u64) } {
         Ok(slot) if state.returns_to != 0 => slot == state.returns_to,
@@ -217,4 +223,5 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
 #[inline(always)]
 pub fn end(_: &impl EbpfContext, key: u64) {
     let _ = THREADS.remove(key);
+    let _ = MAP_CALLS.remove(key);
 }

@@ -4,5 +4,6 @@ mod alloc;
 mod empty;
 mod free;
 mod lifecycle;
+mod mapping;
 mod realloc;
 mod returned;

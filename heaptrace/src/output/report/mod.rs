@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
 use super::{Grouping, Metric, OutputError};
-use crate::join::{Site, Totals};
+use crate::join::{Kind, Site, Totals};
 use crate::profile::RunEnd;
 use crate::text::{bytes, count, duration, escape, plus_minus, share};
 use style::Style;
@@ -143,6 +143,11 @@ impl<'a, 'o> Report<'a, 'o> {
         let live = (totals.live_allocations, errors.live_allocations);
         let allocated = (totals.allocations, errors.allocations);
         let freed = (totals.frees, errors.frees);
+        let mapped = self.findings.mapped().map(|mapped| {
+            let blocks = (mapped.live_allocations, mapped.errors.live_allocations);
+            let error = mapped.errors.live_bytes;
+            ("  mapped", mapped.live_bytes, error, Some(blocks))
+        });
         let lines = [
             ("live", totals.live_bytes, errors.live_bytes, Some(live)),
             ("peak", totals.peak_live_bytes, errors.peak_live_bytes, None),
@@ -154,7 +159,13 @@ impl<'a, 'o> Report<'a, 'o> {
             ),
             ("freed", totals.freed_bytes, errors.freed_bytes, Some(freed)),
         ];
-        for (name, size, error, blocks) in lines {
+        let (first, rest) = lines.split_at(1);
+        for (name, size, error, blocks) in first
+            .iter()
+            .copied()
+            .chain(mapped)
+            .chain(rest.iter().copied())
+        {
             // The unit is enough below 1 KiB, where it is exact, and for what is an estimate.
             let exact = if error > 0 {
                 plus_minus(error, bytes)
@@ -235,9 +246,13 @@ impl<'a, 'o> Report<'a, 'o> {
         };
         let thread = self.findings.thread(site).map(escape);
         let thread = thread.map_or_else(String::new, |name| format!("  by thread {name}"));
+        let kind = match site.kind {
+            Kind::Heap => "",
+            Kind::Mapped => "  mapped (mmap)",
+        };
         writeln!(
             self.out,
-            "{rank:>3}. {}  {}{process}{thread}",
+            "{rank:>3}. {}  {}{kind}{process}{thread}",
             self.style.number(&value),
             site_totals(&site.totals)
         )?;

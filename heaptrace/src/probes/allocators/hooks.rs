@@ -46,6 +46,20 @@ pub(super) const MALLOC: Family = &[
     (&["aligned_alloc", "memalign"], allocates("aligned_entry")),
 ];
 
+const fn maps(entry: &'static str) -> Hook {
+    Hook {
+        entry,
+        on_return: OnReturn::Mapped,
+    }
+}
+
+/// What a program maps memory by.
+pub(super) const MAPPINGS: Family = &[
+    (&["mmap", "mmap64"], maps("mmap_entry")),
+    (&["munmap"], maps("munmap_entry")),
+    (&["mremap"], maps("mremap_entry")),
+];
+
 /// `reallocarray` where it is no mere call of `realloc`.
 pub(super) const REALLOCARRAY: Family = &[
     (&["reallocarray"], allocates("reallocarray_entry")),
