@@ -243,6 +243,10 @@ pub struct Quality {
     pub stacks_broken: u64,
     /// Bytes of kernel memory that the maps of the kernel program take.
     pub kernel_map_bytes: u64,
+    /// Processor time that the agent has taken, nanoseconds.
+    pub agent_cpu_ns: u64,
+    /// Most memory that the agent had, bytes.
+    pub agent_peak_bytes: u64,
 }
 
 /// What changed since the last update. See the head of this file.

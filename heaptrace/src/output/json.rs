@@ -156,6 +156,8 @@ struct Quality<'a> {
     unprobed: &'a BTreeSet<String>,
     without_tables: &'a BTreeSet<String>,
     kernel_map_bytes: u64,
+    agent_cpu_ns: u64,
+    agent_peak_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -296,6 +298,8 @@ impl<'a> Quality<'a> {
             unprobed: &quality.unprobed,
             without_tables: &quality.without_tables,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
         }
     }
 }

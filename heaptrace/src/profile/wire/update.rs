@@ -165,6 +165,10 @@ struct QualityMessage {
     stacks_broken: u64,
     #[prost(uint64, tag = "8")]
     kernel_map_bytes: u64,
+    #[prost(uint64, tag = "12")]
+    agent_cpu_ns: u64,
+    #[prost(uint64, tag = "13")]
+    agent_peak_bytes: u64,
 }
 
 impl UpdateMessage {
@@ -431,6 +435,8 @@ impl From<&Quality> for QualityMessage {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
         }
     }
 }
@@ -449,6 +455,8 @@ impl From<QualityMessage> for Quality {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
         }
     }
 }
