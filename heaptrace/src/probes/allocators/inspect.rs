@@ -103,7 +103,7 @@ fn examine<'a, R: ReadRef<'a>>(
     if search.mappings {
         found.extend(known::mappings(&symbols));
     }
-    let layout = Layout::new(image, path, is_program);
+    let layout = Layout::new(image, path, is_program, is_go);
     let (places, rets, mut notes) = layout.place(&symbols, &found);
     if is_go {
         let note = "Go's own heap is not traced: its runtime's stacks move, and must not be probed";
@@ -137,6 +137,8 @@ struct Layout<'i, 'a, R: ReadRef<'a>> {
     /// Whether the file is an allocator and nothing else, so that calls from it are its own.
     is_dedicated: bool,
     is_c_library: bool,
+    /// Whether Go's tools made it.
+    is_go: bool,
 }
 
 /// A function that is to be hooked.
@@ -149,12 +151,13 @@ struct Function {
 }
 
 impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
-    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool) -> Self {
+    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool, is_go: bool) -> Self {
         Self {
             image,
             code: Code::new(image),
             is_dedicated: !is_program && is_dedicated(path),
             is_c_library: is_c_library(path),
+            is_go,
         }
     }
 
@@ -165,6 +168,8 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
     ) -> (Vec<Place>, Vec<u64>, Vec<String>) {
         let mut notes = Vec::new();
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+        // Allocators whose frees can't be seen: all that they allocate would look like a leak.
+        let mut without_frees = HashSet::new();
         for Recognised { kind, wanted } in found {
             for Wanted {
                 name,
@@ -175,10 +180,20 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 let Some(symbol) = symbols.get(name) else {
                     continue;
                 };
+                // C has no dots in its names; in Go, every name has one behind its package.
+                if self.is_go && name.contains('.') {
+                    notes.push(format!(
+                        "{name} is a function of Go's, whose stack may move, and not probed"
+                    ));
+                    continue;
+                }
                 if symbol.is_indirect {
                     notes.push(format!(
                         "{name} is chosen when the program starts (IFUNC), and not probed"
                     ));
+                    if hook.on_return == OnReturn::Ignored {
+                        without_frees.insert(*kind);
+                    }
                     continue;
                 }
                 let function = functions.entry(symbol.address).or_insert(Function {
@@ -193,6 +208,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 }
             }
         }
+        functions.retain(|_, function| !without_frees.contains(function.kind));
         self.merge_aliases(&mut functions);
         let rets = self.find_returns(&mut functions, &mut notes);
         (self.places(functions), rets, notes)
