@@ -163,7 +163,11 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             &[SNMALLOC, MALLOC, OPERATORS, REALLOCARRAY],
         );
     }
-    if symbols.has("rpmalloc") && symbols.has("rpfree") {
+    // A linker leaves out what nobody calls.
+    let is_rpmalloc = ["rpmalloc", "rpaligned_alloc", "rpcalloc"]
+        .iter()
+        .any(|name| symbols.has(name));
+    if is_rpmalloc && symbols.has("rpfree") {
         add(
             &mut found,
             "rpmalloc",
