@@ -13,5 +13,6 @@ mod logarithm;
 pub mod names;
 pub mod rows;
 pub mod sampling;
+pub mod trampoline;
 pub mod unwind;
 pub mod wire;

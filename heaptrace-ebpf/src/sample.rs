@@ -11,6 +11,7 @@ use aya_ebpf::{
 };
 use heaptrace_common::{
     sampling::{self, Cpu},
+    trampoline::is_trampoline,
     wire::{Countdown, ThreadState, setting, size_class},
 };
 
@@ -40,7 +41,7 @@ pub fn takes(caller: Caller, sp: u64, size: u64) -> Option<u64> {
     }
     // SAFETY: the helper checks the address.
     let back = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-    if thread::is_trampoline(back) {
+    if is_trampoline(back) {
         return None;
     }
     count_size(size);
@@ -88,7 +89,7 @@ pub fn is_inside(ctx: &ProbeContext, state: &ThreadState) -> bool {
         state.stack.frames[(depth - 1) & 127],
         state.stack.frames[(depth - 2) & 127],
     );
-    thread::is_trampoline(last) && thread::is_own(ctx, before)
+    is_trampoline(last) && thread::is_own(ctx, before)
 }
 
 /// The CPU that this program runs on.

@@ -9,6 +9,7 @@ use aya_ebpf::{
 use heaptrace_common::{
     cookie,
     counters::Counter,
+    trampoline::is_trampoline,
     wire::{ThreadState, call},
 };
 
@@ -19,10 +20,6 @@ use crate::{
     maps::{BLANK, GATE, MAP_CALLS, THREADS},
     process, sample, seen, stack,
 };
-
-/// The page that the kernel maps for returns from probed functions: it takes the highest page
-/// below the end of user space, which nothing else uses.
-const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
 /// The current thread.
 #[derive(Clone, Copy)]
@@ -172,12 +169,6 @@ pub fn is_own(ctx: &ProbeContext, address: u64) -> bool {
     let (reach, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
     let (before, behind) = cookie::reach(reach);
     address >= here.wrapping_sub(before) && address < here.wrapping_add(behind)
-}
-
-/// Whether a return address is the kernel's trampoline.
-#[inline(always)]
-pub fn is_trampoline(address: u64) -> bool {
-    address & !0xfff == TRAMPOLINE_PAGE
 }
 
 /// Whether the pending call is still under way, as far as its return address tells: while it is, the

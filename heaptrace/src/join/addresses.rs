@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
+use heaptrace_common::trampoline::is_trampoline;
+
 use super::interner::Interner;
 use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
@@ -14,9 +16,6 @@ use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::probes::{elf, maps};
 use crate::unwind;
-
-/// The page that the kernel maps for returns from probed functions.
-const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
 /// Most of what is not probed that is named.
 const MAX_UNPROBED: usize = 256;
@@ -90,13 +89,12 @@ impl Addresses {
             return false;
         }
         // A walk ends at the trampoline: a probed function has been called, and has not returned.
-        let is_inside = |frame: &u64| frame & !0xfff == TRAMPOLINE_PAGE;
         let is_c_library = |frame: &u64| {
             let span = self.spaces.find(pid, time, frame.saturating_sub(1));
             span.is_some_and(|span| is_c_library(self.modules.path(span.module)))
         };
         frames.first().is_some_and(is_c_library)
-            || frames.iter().any(is_inside)
+            || frames.iter().any(|frame| is_trampoline(*frame))
             || frames.iter().any(|frame| {
                 let address = frame.saturating_sub(1);
                 let Some(span) = self.spaces.find(pid, time, address) else {
