@@ -14,5 +14,6 @@ pub mod names;
 pub mod places;
 pub mod rows;
 pub mod sampling;
+pub mod trampoline;
 pub mod unwind;
 pub mod wire;

@@ -2,8 +2,10 @@
 //!
 //! Fixed-width integers only, padding explicit and zero, layout asserted at compile time.
 
+mod mapping;
 mod thread;
 
+pub use mapping::*;
 pub use thread::*;
 
 use crate::limits::{COMM_BYTES, MAPPINGS_SEEN, MAX_FRAMES};
@@ -23,6 +25,8 @@ pub mod kind {
     pub const PROCESS_END: u16 = 5;
     /// A [`NeedTable`](super::NeedTable).
     pub const NEED_TABLE: u16 = 6;
+    /// A [`MapChange`](super::MapChange).
+    pub const MAP_CHANGE: u16 = 7;
 }
 
 /// Bits of the flags of [`Alloc`] and [`Free`].

@@ -23,8 +23,9 @@ use heaptrace_common::{
     places::{BLOCK_PLACES, CALL_PLACES},
     unwind::Rule,
     wire::{
-        Block, BlockKey, CallPlace, ChosenNames, Countdown, Decided, FileKey, ProcessEnd,
-        ProcessState, SIZE_CLASSES, StackKey, TableRef, ThreadState, setting,
+        Block, BlockKey, CallPlace, ChosenNames, Countdown, Decided, FileKey, MAX_UNMAPPED,
+        MapCall, ProcessEnd, ProcessState, SIZE_CLASSES, StackKey, TableRef, ThreadState, Unmapped,
+        setting,
     },
 };
 
@@ -53,6 +54,16 @@ pub static THREADS: HashMap<u64, ThreadState> =
 /// Calls that were decided about, by thread.
 #[map]
 pub static DECIDED: Array<Decided> = Array::with_max_entries(DECIDED_SLOTS, 0);
+
+/// Pending calls that change mappings, by process and thread id.
+#[map]
+pub static MAP_CALLS: HashMap<u64, MapCall> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// What was unmapped by calls whose event found no place in the ring, under ids of their own.
+#[map]
+pub static UNMAPPED: HashMap<u64, Unmapped> =
+    HashMap::with_max_entries(MAX_UNMAPPED, BPF_F_NO_PREALLOC);
 
 /// State per process, under its process id.
 #[map]

@@ -11,6 +11,7 @@ use aya_ebpf::{
 };
 use heaptrace_common::{
     sampling::{self, Cpu},
+    trampoline::is_trampoline,
     wire::{Countdown, ThreadState, setting, size_class},
 };
 
@@ -74,7 +75,7 @@ pub fn takes(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64
 #[inline(always)]
 fn has_trampoline(sp: u64) -> bool {
     // SAFETY: the helper checks the address.
-    thread::is_trampoline(unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0))
+    is_trampoline(unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0))
 }
 
 /// Counts a size, in the class of its power of two.
@@ -114,7 +115,7 @@ pub fn is_inside(ctx: &ProbeContext, state: &ThreadState) -> bool {
         state.stack.frames[(depth - 1) & 127],
         state.stack.frames[(depth - 2) & 127],
     );
-    thread::is_trampoline(last) && thread::is_own(ctx, before)
+    is_trampoline(last) && thread::is_own(ctx, before)
 }
 
 /// The CPU that this program runs on.

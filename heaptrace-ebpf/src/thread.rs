@@ -8,6 +8,7 @@ use aya_ebpf::{
 use heaptrace_common::{
     cookie,
     counters::Counter,
+    trampoline::is_trampoline,
     wire::{ThreadState, call},
 };
 
@@ -15,13 +16,9 @@ use crate::{
     counters::{count, count_and_warn},
     globals::AGENT_TGID,
     live::{self, NO_BLOCK},
-    maps::{BLANK, GATE, THREADS},
+    maps::{BLANK, GATE, MAP_CALLS, THREADS},
     places, process, sample, seen, stack,
 };
-
-/// The page that the kernel maps for returns from probed functions: it takes the highest page
-/// below the end of user space, which nothing else uses.
-const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
 /// The current thread.
 #[derive(Clone, Copy)]
@@ -71,14 +68,20 @@ pub fn is_recorded() -> bool {
         }
 }
 
+/// State of the thread, made where there is none yet; `None` where it can't be recorded.
+#[inline(always)]
+pub fn state(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState> {
+    match caller.state() {
+        Some(state) => Some(state),
+        None => begin(ctx, caller),
+    }
+}
+
 /// State of the thread at the entry of an allocator function, its stack pointer set; `None` where
 /// the call is inside another one, or can't be recorded.
 #[inline(always)]
 pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
-    let state = match caller.state() {
-        Some(state) => state,
-        None => begin(ctx, caller)?,
-    };
+    let state = state(ctx, caller)?;
     if state.sp != 0 {
         if sp < state.sp && is_internal(ctx, sp) && is_pending(state) {
             count(Counter::NestedCalls);
@@ -188,16 +191,10 @@ pub fn is_own(ctx: &ProbeContext, address: u64) -> bool {
     address >= here.wrapping_sub(before) && address < here.wrapping_add(behind)
 }
 
-/// Whether a return address is the kernel's trampoline.
-#[inline(always)]
-pub fn is_trampoline(address: u64) -> bool {
-    address & !0xfff == TRAMPOLINE_PAGE
-}
-
 /// Whether the pending call is still under way, as far as its return address tells: while it is, the
 /// kernel's trampoline stands there, or, without a return probe, what stood there at its entry.
 #[inline(always)]
-fn is_pending(state: &ThreadState) -> bool {
+pub fn is_pending(state: &ThreadState) -> bool {
     // SAFETY: the helper checks the address.
     match unsafe { bpf_probe_read_user(state.sp as *const u64) } {
         Ok(slot) if state.returns_to != 0 => slot == state.returns_to,
@@ -245,4 +242,5 @@ pub fn end(key: u64) {
         settle(state);
     }
     let _ = THREADS.remove(key);
+    let _ = MAP_CALLS.remove(key);
 }

@@ -126,6 +126,8 @@ pub struct RunConfig {
     pub children: bool,
     /// Whether sites of threads of different names are kept apart.
     pub threads: bool,
+    /// Whether memory that programs map themselves is recorded, too.
+    pub mappings: bool,
     /// End the run after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

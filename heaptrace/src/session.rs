@@ -103,6 +103,9 @@ async fn trace(
     if config.threads {
         joiner.tell_threads_apart();
     }
+    if config.mappings {
+        joiner.tell_mappings();
+    }
     let mut drain = Drain::new(&mut program, config)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     targets::load_tables(config, held.as_ref(), drain.tables());

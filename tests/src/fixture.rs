@@ -185,6 +185,32 @@ pub fn rust_crate(name: &str) -> Result<Fixture> {
     })
 }
 
+/// A program in Go that calls C: a folder of `fixtures/go`.
+pub fn go(name: &str) -> Result<Fixture> {
+    let (sources, folder) = (workspace().join("tests/fixtures"), folder());
+    create(&folder)?;
+    let path = folder.join(name);
+    let include = format!("-O1 -g -fno-builtin -I{}", sources.join("c").display());
+    let mut command = Command::new("go");
+    command.args(["build", "-buildvcs=false", "-o"]).arg(&path);
+    command.current_dir(sources.join("go").join(name));
+    let cache = folder.join("go");
+    command
+        .env("CGO_ENABLED", "1")
+        .env("CGO_CFLAGS", include)
+        .env("GOTOOLCHAIN", "local")
+        .env("GOCACHE", cache.join("cache"))
+        .env("GOPATH", cache.join("path"));
+    // Without a time limit: a first build compiles the standard library.
+    let output = command.output().context("cannot run go")?;
+    ensure!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(Fixture { path })
+}
+
 /// A fixture without its symbol table.
 pub fn stripped(fixture: &Fixture) -> Result<Fixture> {
     let path = fixture.path.with_extension("stripped");

@@ -18,6 +18,9 @@ pub struct Report {
     pub duration_ns: u64,
     /// Sums over everything.
     pub totals: Totals,
+    /// What of them is memory that programs mapped themselves.
+    #[serde(default)]
+    pub mapped: Option<Totals>,
     /// How far to believe it.
     pub quality: Quality,
     /// Process images.
@@ -162,6 +165,8 @@ pub struct Site {
     pub totals: Totals,
     pub stack: Vec<Frame>,
     pub stack_end: String,
+    #[serde(default)]
+    pub kind: Option<String>,
 }
 
 /// One frame.
@@ -318,6 +323,13 @@ impl Report {
                 words.any(|word| word.starts_with("truth_"))
             })
             .map(|site| &site.totals))
+    }
+
+    /// Sum of the sites of a kind of memory; none stands for blocks.
+    pub fn of_kind(&self, kind: Option<&str>) -> Totals {
+        let sites = self.sites.iter();
+        let sites = sites.filter(|site| site.kind.as_deref() == kind);
+        sum(sites.map(|site| &site.totals))
     }
 
     /// Sum of the sites with this function on their stack.

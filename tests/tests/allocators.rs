@@ -216,13 +216,15 @@ fn an_allocator_without_symbols_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that Rust programs on jemalloc, on mimalloc, and on an allocator of their own are counted
-/// exactly.
+/// Check that Rust programs on jemalloc, mimalloc, rpmalloc and snmalloc, and on an allocator of their own,
+/// are counted exactly.
 #[test]
 fn rust_allocators() -> Result<()> {
     for (name, kind) in [
         ("rust-jemalloc", "jemalloc"),
         ("rust-mimalloc", "mimalloc"),
+        ("rust-rpmalloc", "rpmalloc"),
+        ("rust-snmalloc", "snmalloc"),
         ("rust-arena", "rust"),
     ] {
         let program = rust_crate(name)?;

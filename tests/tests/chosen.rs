@@ -204,7 +204,15 @@ fn everything_at_once() -> Result<()> {
         "--user",
         "root",
     ];
-    let sample = ["--all", "--sample", "64KiB", "--min-size", "1", "-v"];
+    let sample = [
+        "--all",
+        "--mmap",
+        "--sample",
+        "64KiB",
+        "--min-size",
+        "1",
+        "-v",
+    ];
     let mut tracer = here.start_record(&[&sample[..], &choices].concat())?;
     here.wait_recording(&mut tracer)?;
     tracer.signal(libc::SIGINT)?;

@@ -17,7 +17,7 @@ use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
 /// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
-const PACKAGES: [&str; 19] = [
+const PACKAGES: [&str; 20] = [
     "gcc",
     "g++",
     "clang",
@@ -39,6 +39,7 @@ const PACKAGES: [&str; 19] = [
     "libgoogle-perftools-dev",
     "libmimalloc-dev",
     "musl-tools",
+    "xz-utils",
 ];
 
 /// The package of the end-to-end tests.

@@ -5,5 +5,6 @@ mod arguments;
 mod empty;
 mod free;
 mod lifecycle;
+mod mapping;
 mod realloc;
 mod returned;

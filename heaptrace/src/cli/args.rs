@@ -175,7 +175,7 @@ struct Report {
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
-    /// Put together what has a name in common. KEY is stack, function, line, module, thread, process,
+    /// Put together what has a name in common. KEY is stack, function, line, module, kind, thread, process,
     /// pid, cgroup, container or unit. Functions, lines and modules show what they allocate
     /// themselves, and beside it what is allocated anywhere below them; process is all processes of
     /// one name, pid each of them [default: each stack of each process]
@@ -190,7 +190,7 @@ struct Report {
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
-    /// What stands at the root of the graph: thread, process, pid, cgroup, container or unit
+    /// What stands at the root of the graph: kind, thread, process, pid, cgroup, container or unit
     /// [default: each process, where there are several]
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
     by: Option<Label>,
@@ -232,7 +232,7 @@ struct Input {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     at: Option<Duration>,
     /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
-    /// several times, and then all must fit. KEY is function, line, module, thread, process, pid,
+    /// several times, and then all must fit. KEY is function, line, module, kind, thread, process, pid,
     /// cgroup, container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
     /// lower case differ
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
@@ -281,6 +281,9 @@ struct Run {
     /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
     #[arg(long, help_heading = "Run options")]
     threads: bool,
+    /// Record anonymous memory that programs map themselves, too (mmap, munmap, mremap), all of it also in a sample
+    #[arg(long, help_heading = "Run options")]
+    mmap: bool,
     /// Record every allocation [default: for a command]
     #[arg(long, help_heading = "Run options", conflicts_with = "sample")]
     exact: bool,
@@ -467,6 +470,7 @@ impl Run {
             sampling,
             children: !self.no_children,
             threads: self.threads,
+            mappings: self.mmap,
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use super::Color;
 use crate::config::NamedAllocator;
-use crate::probes::allocators::{self, Effort, Found};
+use crate::probes::allocators::{self, Effort, Found, LookFor, MAPPINGS_KIND};
 use crate::probes::machine::{self, Check, Verdict};
 use crate::text;
 
@@ -22,7 +22,11 @@ pub(super) fn run(
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
     let mut has_all = true;
     for pid in pids {
-        let found = allocators::of_process(*pid, named, Effort::Thorough, |_| false);
+        let wanted = LookFor {
+            named,
+            mappings: true,
+        };
+        let found = allocators::of_process(*pid, wanted, Effort::Thorough, |_| false);
         has_all &= found.as_ref().is_ok_and(|it| !it.allocators.is_empty());
         process(&mut out, *pid, found)?;
     }
@@ -80,7 +84,12 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
     for allocator in &found.allocators {
         let path = text::escape(&allocator.path);
         for kind in allocator.kinds() {
-            writeln!(out, "  {kind} in {path}, probed at")?;
+            let when = if kind == MAPPINGS_KIND {
+                "with --mmap "
+            } else {
+                ""
+            };
+            writeln!(out, "  {kind} in {path}, {when}probed at")?;
             let placed = allocator.places.iter().zip(allocator.placements());
             for (place, placement) in placed.filter(|(place, _)| place.kind == kind) {
                 let names: Vec<_> = place.names.iter().map(|name| text::escape(name)).collect();

@@ -148,6 +148,7 @@ mod tests {
                 choice: Choice::default(),
                 children: true,
                 threads: false,
+                mappings: false,
                 duration: None,
                 interval: RunConfig::DEFAULT_INTERVAL,
                 max_stack_depth: RunConfig::MAX_STACK_DEPTH,
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn run_options() {
         let config = run(
-            "heaptrace record --exact --threads --duration 1h30m --interval 500ms --max-stack-depth 16 \
+            "heaptrace record --exact --threads --mmap --duration 1h30m --interval 500ms --max-stack-depth 16 \
                           --max-live 1000 --ring-size 512K --max-memory 64MiB --max-table-memory 8M \
                           --table-cache /a/b --probes empty -v --all",
         );
@@ -239,7 +240,8 @@ mod tests {
         assert_eq!(config.tables, tables);
         assert_eq!(run("heaptrace --no-table-cache --all").tables.cache, None);
         assert_eq!(config.probes, Probes::Empty);
-        assert!(config.verbose && config.threads);
+        assert!(config.verbose && config.threads && config.mappings);
+        assert!(!run("heaptrace --all").mappings);
     }
 
     /// Check the commands that read a data file, and the names of the files they use by default.

@@ -3,7 +3,9 @@
 //! Stage: events. From bytes to one type per record; nothing is joined here.
 
 use heaptrace_common::limits::MAX_FRAMES;
-use heaptrace_common::wire::{Alloc, Free, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind};
+use heaptrace_common::wire::{
+    Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind,
+};
 use thiserror::Error;
 
 /// A record of the kernel program.
@@ -13,6 +15,8 @@ pub enum Event {
     Alloc(Alloc),
     /// A recorded block was freed.
     Free(Free),
+    /// What a process has mapped changed.
+    MapChange(MapChange),
     /// A stack that allocations will name.
     Stack(StackHead, Vec<u64>),
     /// A process that events will name.
@@ -60,6 +64,8 @@ unsafe impl Wire for ProcessBegin {}
 unsafe impl Wire for ProcessEnd {}
 // SAFETY: integers only.
 unsafe impl Wire for NeedTable {}
+// SAFETY: integers only.
+unsafe impl Wire for MapChange {}
 
 /// Decodes a record.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
@@ -76,6 +82,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::STACK => stack(bytes),
         kind::PROCESS_BEGIN => exact(bytes).map(Event::ProcessBegin),
         kind::PROCESS_END => exact(bytes).map(Event::ProcessEnd),
+        kind::MAP_CHANGE => exact(bytes).map(Event::MapChange),
         kind::NEED_TABLE => exact(bytes).map(Event::NeedTable),
         _ => Err(DecodeError::Kind(kind)),
     }

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
+use heaptrace_common::trampoline::is_trampoline;
+
 use super::interner::Interner;
 use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
@@ -18,6 +20,15 @@ use crate::unwind;
 /// Most of what is not probed that is named.
 const MAX_UNPROBED: usize = 256;
 
+/// An allocator's code in a file.
+#[derive(Debug)]
+struct OwnCode {
+    path: String,
+    build_id: Vec<u8>,
+    /// Offsets in the file, sorted.
+    ranges: Vec<(u64, u64)>,
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) struct Addresses {
@@ -28,6 +39,8 @@ pub(super) struct Addresses {
     probed: Vec<Vec<u8>>,
     /// Allocators that were mapped and are not probed.
     unprobed: BTreeSet<String>,
+    /// Code that maps memory for its own blocks, where mappings are recorded.
+    own_code: Vec<OwnCode>,
     spaces: Spaces,
     modules: Modules,
     locations: Interner<Location>,
@@ -42,6 +55,7 @@ impl Addresses {
             allocators: Vec::new(),
             probed: Vec::new(),
             unprobed: BTreeSet::new(),
+            own_code: Vec::new(),
             spaces: Spaces::default(),
             modules: Modules::default(),
             locations: Interner::new(),
@@ -52,6 +66,49 @@ impl Addresses {
     pub(super) fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
         self.allocators.push(allocator);
         self.probed.push(build_id);
+    }
+
+    /// Makes known what of a file is an allocator's code.
+    pub(super) fn add_own_code(
+        &mut self,
+        path: String,
+        build_id: Vec<u8>,
+        ranges: Vec<(u64, u64)>,
+    ) {
+        self.own_code.push(OwnCode {
+            path,
+            build_id,
+            ranges,
+        });
+    }
+
+    /// Whether what is mapped from a stack is not the program's, but for an allocator's blocks or a thread's
+    /// stack.
+    pub(super) fn is_allocators(&self, pid: u32, time: u64, frames: &[u64]) -> bool {
+        if self.own_code.is_empty() {
+            return false;
+        }
+        // A walk ends at the trampoline: a probed function has been called, and has not returned.
+        let is_c_library = |frame: &u64| {
+            let span = self.spaces.find(pid, time, frame.saturating_sub(1));
+            span.is_some_and(|span| is_c_library(self.modules.path(span.module)))
+        };
+        frames.first().is_some_and(is_c_library)
+            || frames.iter().any(|frame| is_trampoline(*frame))
+            || frames.iter().any(|frame| {
+                let address = frame.saturating_sub(1);
+                let Some(span) = self.spaces.find(pid, time, address) else {
+                    return false;
+                };
+                let at = address - span.start + span.offset;
+                self.own_code.iter().any(|code| {
+                    self.modules.is_of(span.module, &code.path, &code.build_id)
+                        && code
+                            .ranges
+                            .iter()
+                            .any(|(from, to)| (*from..*to).contains(&at))
+                })
+            })
     }
 
     pub(super) fn add_unprobed(&mut self, what: String) {
@@ -228,6 +285,14 @@ impl Addresses {
     pub(super) fn into_files(self) -> OpenFiles {
         self.modules.into_files()
     }
+}
+
+/// Whether a file is of a C library, whose own calls map arenas and stacks.
+fn is_c_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ["libc.so", "libc-2.", "libpthread", "ld-musl", "ld-linux"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// Root folder of a process, as far as it can be named from here; empty for the agent's own.

@@ -46,6 +46,15 @@ impl Estimate {
         }
     }
 
+    /// Some bytes of an allocation that is recorded for certain, and the allocation with the last of them.
+    pub(super) fn of_part(bytes: u64, is_last: bool) -> Self {
+        Self {
+            count: u128::from(is_last) << POINT,
+            bytes: u128::from(bytes) << POINT,
+            ..Self::default()
+        }
+    }
+
     /// Estimated number of allocations.
     fn count(&self) -> u64 {
         rounded(self.count)

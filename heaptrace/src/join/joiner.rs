@@ -4,13 +4,15 @@
 //! read up to after the last event, so that mappings are known before the stacks in them. Knows
 //! nothing of the kernel's maps but the keys of blocks and stacks.
 
+mod mappings;
 mod quality;
+mod stacks;
 
 use std::collections::HashMap;
 
-use heaptrace_common::wire::{
-    Alloc, BlockKey, ProcessBegin, ProcessEnd, StackHead, StackKey, end, flag, walk,
-};
+use heaptrace_common::wire::{Alloc, BlockKey, ProcessBegin, ProcessEnd, StackKey, end, flag};
+
+use stacks::SentStack;
 
 use super::addresses::Addresses;
 use super::cgroups::Cgroups;
@@ -23,7 +25,7 @@ use super::peak::Peak;
 use super::processes::{self, Block, Processes, Sampled};
 use super::threads::{self, Threads};
 use super::update::{
-    Allocator, Completeness, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
+    Allocator, Kind, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
     ThreadNameId, Totals, Update,
 };
 use crate::events::record::Event;
@@ -35,8 +37,8 @@ pub struct Joiner {
     pub(super) ended: Ended,
     addresses: Addresses,
     stacks: Interner<Stack>,
-    /// Stacks by the ids of the kernel program, and how their walk ended.
-    sent_stacks: HashMap<u64, (StackId, u32)>,
+    /// Stacks by the ids of the kernel program.
+    sent_stacks: HashMap<u64, SentStack>,
     pub(super) processes: Processes,
     cgroups: Cgroups,
     /// Where threads of different names are kept apart.
@@ -56,6 +58,9 @@ pub struct Joiner {
     orphans: Vec<BlockKey>,
     /// Stacks in the kernel's map of which the same is true.
     orphan_stacks: Vec<StackKey>,
+    records_mappings: bool,
+    /// Parts of mappings that are kept.
+    parts: usize,
 }
 
 /// Changes of the sampling rate that a run lists at most.
@@ -95,6 +100,8 @@ impl Joiner {
             },
             orphans: Vec::new(),
             orphan_stacks: Vec::new(),
+            records_mappings: false,
+            parts: 0,
         }
     }
 
@@ -106,6 +113,13 @@ impl Joiner {
     /// Makes an allocator known that is probed, with the build id of its file.
     pub fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
         self.addresses.add_allocator(allocator, build_id);
+    }
+
+    /// Makes known what of a file is an allocator's code, which maps memory for its own blocks.
+    pub fn add_own_code(&mut self, path: String, build_id: Vec<u8>, ranges: Vec<(u64, u64)>) {
+        if self.records_mappings {
+            self.addresses.add_own_code(path, build_id, ranges);
+        }
     }
 
     /// Makes known what allocates and is not probed, with the reason.
@@ -161,6 +175,7 @@ impl Joiner {
                 let temporary = event.flags & flag::TEMPORARY != 0;
                 self.block_freed(event.process, event.id, temporary);
             }
+            Event::MapChange(event) => self.mapped(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
             Event::ProcessBegin(event) => self.process_began(&event),
             Event::ProcessEnd(event) => self.process_ended(&event),
@@ -178,7 +193,7 @@ impl Joiner {
         let Some(process) = self.processes.id(event.process) else {
             return self.lost_one("unjoined");
         };
-        let Some((stack, walk)) = self.sent_stacks.get(&event.stack).copied() else {
+        let Some(sent) = self.sent_stacks.get(&event.stack).copied() else {
             return self.lost_one("unjoined");
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
@@ -188,19 +203,11 @@ impl Joiner {
         if event.freed != 0 {
             self.block_freed(event.process, event.freed, temporary);
         }
-        let thread = self.thread(process, event);
-        let Some(site) = self.site(process, stack, thread) else {
+        let thread = self.thread(process, event.process, event.tid, event.time);
+        let Some(site) = self.site(process, sent.stack, thread, Kind::Heap) else {
             return;
         };
-        match self.stacks.get(stack.0).map(|stack| stack.completeness) {
-            Some(Completeness::Complete) => self.quality.stacks_complete += 1,
-            Some(Completeness::Truncated) => self.quality.stacks_truncated += 1,
-            _ => {
-                self.quality.stacks_broken += 1;
-                *self.broken.entry(walk::name(walk)).or_default() += 1;
-            }
-        }
-        self.quality.samples += 1;
+        self.count_stack(sent);
         self.processes.sampled(process);
         if let Some(entry) = self.processes.change(process) {
             entry.blocks.insert(
@@ -213,7 +220,11 @@ impl Joiner {
                 },
             );
         }
-        let estimate = Estimate::of(event.size, event.mean);
+        self.add(process, site, Estimate::of(event.size, event.mean));
+    }
+
+    /// Adds what was allocated.
+    fn add(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
         self.count(process, site, |sums| sums.allocated(estimate));
         self.peak.grow(site.0, estimate);
         if let Some(entry) = self.processes.change(process)
@@ -268,12 +279,16 @@ impl Joiner {
         *self.quality.lost.entry(reason.to_owned()).or_default() += 1;
     }
 
-    fn thread(&mut self, process: ProcessId, event: &Alloc) -> Option<ThreadNameId> {
+    fn thread(
+        &mut self,
+        process: ProcessId,
+        serial: u64,
+        tid: u32,
+        time: u64,
+    ) -> Option<ThreadNameId> {
         let threads = self.threads.as_mut()?;
         let pid = self.processes.get(process)?.record.pid;
-        threads.name(event.process, event.tid, event.time, || {
-            threads::ask(pid, event.tid)
-        })
+        threads.name(serial, tid, time, || threads::ask(pid, tid))
     }
 
     fn site(
@@ -281,18 +296,20 @@ impl Joiner {
         process: ProcessId,
         stack: StackId,
         thread: Option<ThreadNameId>,
+        kind: Kind,
     ) -> Option<SiteId> {
         let entry = self.processes.change(process)?;
-        if let Some(site) = entry.sites.get(&(stack, thread)) {
+        if let Some(site) = entry.sites.get(&(stack, thread, kind)) {
             return Some(*site);
         }
         let next = SiteId(self.sites.len() as u32);
         let id = self.ended.vacant_sites.pop().unwrap_or(next);
-        entry.sites.insert((stack, thread), id);
+        entry.sites.insert((stack, thread, kind), id);
         let site = Site {
             process,
             stack,
             thread,
+            kind,
             totals: Totals::default(),
         };
         match self.sites.get_mut(id.0 as usize) {
@@ -307,42 +324,6 @@ impl Joiner {
             }),
         }
         Some(id)
-    }
-
-    fn stack(&mut self, head: &StackHead, frames: &[u64]) {
-        let key = StackKey {
-            low: head.hash[0],
-            high: head.hash[1],
-            process: head.process,
-        };
-        let Some(entry) = self
-            .processes
-            .id(head.process)
-            .and_then(|id| self.processes.change(id))
-        else {
-            self.orphan_stacks.push(key);
-            return self.lost_one("unjoined");
-        };
-        if entry.record.ended {
-            self.orphan_stacks.push(key);
-        } else {
-            entry.stacks.push((key, head.id));
-        }
-        let pid = entry.record.pid;
-        let locations = frames
-            .iter()
-            .map(|address| self.addresses.location(pid, head.time, *address))
-            .collect();
-        let stack = Stack {
-            locations,
-            completeness: match head.walk {
-                walk::COMPLETE => Completeness::Complete,
-                walk::TRUNCATED => Completeness::Truncated,
-                _ => Completeness::Broken,
-            },
-        };
-        let id = StackId(self.stacks.intern(&stack));
-        self.sent_stacks.insert(head.id, (id, head.walk));
     }
 
     fn process_began(&mut self, event: &ProcessBegin) {
@@ -380,6 +361,7 @@ impl Joiner {
         }
         let pid = entry.record.pid;
         let sites: Vec<SiteId> = entry.sites.values().copied().collect();
+        self.forget_regions(id);
         self.processes.ended(pid, id);
         if let Some(threads) = &mut self.threads {
             threads.ended(event.process);
@@ -401,11 +383,6 @@ impl Joiner {
     /// Keys of blocks in the kernel's live map whose process is gone, once each.
     pub fn take_orphans(&mut self) -> Vec<BlockKey> {
         std::mem::take(&mut self.orphans)
-    }
-
-    /// Keys of stacks in the kernel's map whose process is gone.
-    pub fn take_orphan_stacks(&mut self) -> Vec<StackKey> {
-        std::mem::take(&mut self.orphan_stacks)
     }
 
     /// What changed since the last call.

@@ -10,6 +10,7 @@ mod joiner;
 mod modules;
 mod peak;
 mod processes;
+mod regions;
 mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -21,6 +22,6 @@ pub use joiner::Joiner;
 pub use modules::OpenFiles;
 pub use processes::Sampled;
 pub use update::{
-    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
-    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };

@@ -20,6 +20,7 @@ pub(super) struct Modules {
     ids: HashMap<(String, Vec<u8>), ModuleId>,
     new: Vec<Module>,
     paths: Vec<String>,
+    build_ids: Vec<Vec<u8>>,
     files: OpenFiles,
 }
 
@@ -52,6 +53,7 @@ impl Modules {
         let id = ModuleId(self.paths.len() as u32);
         self.ids.insert(key, id);
         self.paths.push(module.path.clone());
+        self.build_ids.push(module.build_id.clone());
         self.new.push(module);
         let file = if self.files.open < MAX_OPEN {
             open()
@@ -61,6 +63,14 @@ impl Modules {
         self.files.open += usize::from(file.is_some());
         self.files.files.push(file.map(Arc::new));
         id
+    }
+
+    /// Whether a file is a module's, by its path and, where both are known, its build.
+    pub(super) fn is_of(&self, id: ModuleId, path: &str, build_id: &[u8]) -> bool {
+        self.path(id) == path
+            && self.build_ids.get(id.0 as usize).is_some_and(|own| {
+                own.is_empty() || build_id.is_empty() || own.as_slice() == build_id
+            })
     }
 
     /// Path of a module.

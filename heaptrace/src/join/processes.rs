@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use heaptrace_common::wire::{BlockKey, ProcessBegin, StackKey};
 
 use super::estimate::{Estimate, Sums};
-use super::update::{Process, ProcessId, SiteId, StackId, ThreadNameId};
+use super::regions::Regions;
+use super::update::{Kind, Process, ProcessId, SiteId, StackId, ThreadNameId};
 
 /// A block that was allocated and not freed.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,9 @@ pub struct Sampled {
     pub ended: bool,
 }
 
+/// What a process has mapped, and the site of each mapping.
+pub(super) type Mapped = Regions<SiteId>;
+
 /// A process and what belongs to it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -42,9 +46,10 @@ pub(super) struct Entry {
     pub(super) sums: Sums,
     pub(super) peak: Estimate,
     pub(super) blocks: HashMap<u64, Block>,
+    pub(super) mapped: Mapped,
     /// Keys of its stacks in the kernel's map, and their ids.
     pub(super) stacks: Vec<(StackKey, u64)>,
-    pub(super) sites: HashMap<(StackId, Option<ThreadNameId>), SiteId>,
+    pub(super) sites: HashMap<(StackId, Option<ThreadNameId>, Kind), SiteId>,
     pub(super) is_changed: bool,
     /// Samples since they were counted last, and whether they ever were.
     samples: u64,
@@ -95,6 +100,7 @@ impl Processes {
             sums: Sums::default(),
             peak: Estimate::default(),
             blocks: HashMap::new(),
+            mapped: Mapped::default(),
             stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,
@@ -118,6 +124,7 @@ impl Processes {
             serial: 0,
             record: Process::vacant(),
             blocks: HashMap::new(),
+            mapped: Mapped::default(),
             stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,

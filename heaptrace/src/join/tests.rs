@@ -1,8 +1,11 @@
 //! Whole stories, event by event, as the kernel program tells them.
 
-use heaptrace_common::wire::{Alloc, Free, ProcessBegin, ProcessEnd, StackHead, end, flag, kind};
+use heaptrace_common::wire::{
+    Alloc, Free, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind,
+    map_flag,
+};
 
-use super::{Errors, Joiner, Process, Room, Totals, Update};
+use super::{Errors, Joiner, Kind, Process, Room, Totals, Update};
 use crate::events::record::Event;
 
 /// Room for all that a test tells.
@@ -236,5 +239,79 @@ fn what_cannot_be_joined_is_counted() {
         free(7, 1, 0),
     ]);
     assert_eq!(update.quality.lost["unjoined"], 3);
+    assert_eq!(update.totals, Totals::default());
+}
+
+fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> Event {
+    Event::MapChange(MapChange {
+        kind: kind::MAP_CHANGE,
+        flags,
+        tid: 1,
+        asked,
+        time: asked + 1,
+        process: 1,
+        stack: 10,
+        start: new.0,
+        length: new.1,
+        old_start: old.0,
+        old_length: old.1,
+    })
+}
+
+/// Check that mapped memory is an allocation that is freed by parts, at a site of its own beside the
+/// blocks of the same stack, and that moving it is a free and an allocation.
+#[test]
+fn mappings_are_freed_by_parts() {
+    const NEW: u16 = map_flag::RECORDED;
+    const MOVED: u16 = map_flag::RECORDED | map_flag::MOVED;
+    let (mut joiner, update) = tell([
+        begin(1),
+        stack(1, 10, &[5]),
+        Event::Alloc(alloc(1, 10, 100, 64)),
+        map(NEW, 10, (0x1000, 0x4000), (0, 0)),
+        map(0, 20, (0, 0), (0x2000, 0x1000)),
+        map(MOVED, 30, (0x9000, 0x2000), (0x3000, 0x1000)),
+        // What is not known stays so.
+        map(MOVED, 40, (0x50000, 0x1000), (0x60000, 0x1000)),
+        map(0, 50, (0, 0), (0x70000, 0x1000)),
+    ]);
+    let sites: Vec<_> = update.sites.iter().map(|(_, site)| site).collect();
+    assert_eq!(sites.len(), 2);
+    assert_eq!((sites[0].kind, sites[1].kind), (Kind::Heap, Kind::Mapped));
+    assert_eq!(sites[0].totals.live_bytes, 64);
+    let expected = Totals {
+        allocations: 2,
+        allocated_bytes: 0x6000,
+        frees: 0,
+        freed_bytes: 0x2000,
+        live_allocations: 2,
+        live_bytes: 0x4000,
+        peak_live_bytes: 0x4000,
+        temporary_allocations: 0,
+        errors: Errors::default(),
+    };
+    assert_eq!(sites[1].totals, expected);
+    // One that was lost on its way ends what was there before it, and nothing that came after.
+    let unmapped = |start, before| Unmapped {
+        process: 1,
+        start,
+        length: 0x1000,
+        before,
+    };
+    joiner.unmapped(&unmapped(0x1000, 5));
+    joiner.unmapped(&unmapped(0x1000, 60));
+    joiner.unmapped(&unmapped(0x4000, 60));
+    let totals = joiner.take_update(7).totals;
+    assert_eq!((totals.frees, totals.live_bytes), (1, 64 + 0x2000));
+    joiner.event(end(1, end::EXIT));
+    assert_eq!(joiner.take_update(8).totals.live_bytes, 64 + 0x2000);
+}
+
+/// Check that a mapping whose stack or process is not known is counted as lost.
+#[test]
+fn mappings_without_a_stack_are_counted() {
+    let new = || map(map_flag::RECORDED, 10, (0x1000, 0x4000), (0, 0));
+    let (_, update) = tell([new(), begin(1), new(), map(0, 20, (0, 0), (0x1000, 0x1000))]);
+    assert_eq!(update.quality.lost["unjoined"], 2);
     assert_eq!(update.totals, Totals::default());
 }

@@ -190,6 +190,16 @@ impl Process {
     }
 }
 
+/// What kind of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Blocks of an allocator.
+    #[default]
+    Heap,
+    /// Pages that were mapped by the program itself, whole ones.
+    Mapped,
+}
+
 /// Everything that one stack in one process allocated; in the threads of one name, where these are
 /// kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +210,8 @@ pub struct Site {
     pub stack: StackId,
     /// Name of the thread, where it is asked for and known.
     pub thread: Option<ThreadNameId>,
+    /// What kind of memory it is.
+    pub kind: Kind,
     /// Its counters.
     pub totals: Totals,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cgroup::Place;
-use super::findings::{Findings, StackFrame, file_name};
+use super::findings::{Findings, StackFrame, file_name, kind_name};
 use super::glob::Glob;
 use super::groups::add;
 use super::{Label, shorten};
@@ -91,11 +91,14 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     let (of_frames, of_callers): (Vec<_>, Vec<_>) = filters
         .iter()
         .partition(|filter| filter.label.is_of_stack());
+    let (of_kinds, of_callers): (Vec<_>, Vec<_>) = of_callers
+        .into_iter()
+        .partition(|filter| filter.label == Label::Kind);
     let (of_threads, of_processes): (Vec<_>, Vec<_>) = of_callers
         .into_iter()
         .partition(|filter| filter.label == Label::Thread);
     // Of some sites of a process, that is, and not of others.
-    let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty();
+    let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty() || !of_kinds.is_empty();
     let takes = |process: &Process| of_processes.iter().all(|it| it.takes_process(process));
     let mut kept: Vec<bool> = profile.processes.iter().map(takes).collect();
     let mut places = Places::new(&profile, symbols, &of_frames);
@@ -109,6 +112,10 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
                 .and_then(|id| profile.threads.get(id.0 as usize));
             let is = |it: &&Filter| name.is_some_and(|name| it.glob.matches(name));
             of_threads.iter().all(is)
+        })
+        .filter(|site| {
+            let name = kind_name(site.kind);
+            of_kinds.iter().all(|it| it.glob.matches(name))
         })
         .filter(|site| places.pass(site.stack))
         .copied()

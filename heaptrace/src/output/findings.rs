@@ -4,8 +4,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Filter, Grouping, Label, Metric};
-use crate::join::{Completeness, LocationId, Module, Process, RateChange, Site, StackId};
+use super::{Filter, Grouping, Label, Metric, groups};
+use crate::join::{
+    Completeness, Kind, LocationId, Module, Process, RateChange, Site, StackId, Totals,
+};
 use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
 
@@ -91,9 +93,20 @@ impl<'a> Findings<'a> {
     /// The name of whoever called: a thread, a process, or where that one belongs.
     pub(super) fn caller(&self, site: &Site, label: Label) -> Option<String> {
         match label {
+            Label::Kind => Some(kind_name(site.kind).to_owned()),
             Label::Thread => self.thread(site).map(ToOwned::to_owned),
             label => label.of_process(self.process(site)?),
         }
+    }
+
+    /// What of the totals is mapped memory, where there is any.
+    pub(super) fn mapped(&self) -> Option<Totals> {
+        let sites = self.profile.sites.iter();
+        let mut mapped = sites.filter(|site| site.kind == Kind::Mapped).peekable();
+        mapped.peek()?;
+        let mut totals = Totals::default();
+        mapped.for_each(|site| groups::add(&mut totals, &site.totals));
+        Some(totals)
     }
 
     /// The code addresses of a stack, innermost first.
@@ -239,6 +252,14 @@ pub(super) fn file_name(path: &str) -> &str {
     match path.trim_end_matches('/').rsplit_once('/') {
         Some((_, name)) => name,
         None => path,
+    }
+}
+
+/// The name of a kind of memory.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Heap => "heap",
+        Kind::Mapped => "mmap",
     }
 }
 

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::{Findings, process_label};
+use super::findings::{Findings, kind_name, process_label};
 use super::{Metric, OutputError};
+use crate::join::Kind;
 use crate::text;
 
 /// Stacks from the outermost frame to the innermost, with their values, in the order of their frames:
@@ -29,6 +30,10 @@ pub(super) fn stacks(
             .collect();
         if frames.is_empty() {
             frames.push("[no stack]".to_owned());
+        }
+        // The caller of mmap must not look like one of malloc.
+        if site.kind == Kind::Mapped {
+            frames.push(format!("[{}]", kind_name(site.kind)));
         }
         let first = match root {
             Some(label) => Some(match findings.caller(site, label) {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::cgroup::Place;
-use super::findings::{Stretch, rates};
+use super::findings::{Stretch, kind_name, rates};
 use super::{Findings, Grouping, Metric, OutputError};
-use crate::join::{self, Totals};
+use crate::join::{self, Kind, Totals};
 use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
@@ -38,6 +38,9 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
         warnings: findings.warnings,
         filters: findings.filters.iter().map(ToString::to_string).collect(),
         totals: Counters::new(&profile.totals, is_sampled),
+        mapped: findings
+            .mapped()
+            .map(|totals| Counters::new(&totals, is_sampled)),
         quality: Quality::new(findings),
         processes: profile
             .processes
@@ -70,6 +73,9 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
     totals: Counters,
+    /// What of them is mapped memory, where there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mapped: Option<Counters>,
     quality: Quality<'a>,
     processes: Vec<Process<'a>>,
     sites: Vec<Site<'a>>,
@@ -207,6 +213,9 @@ struct Site<'a> {
     stack_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
+    /// Absent for the blocks of an allocator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -363,6 +372,7 @@ fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
             stack: stack(findings, site.stack),
             stack_end: findings.completeness(site.stack).1,
             thread: findings.thread(site),
+            kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
         })
         .collect()
 }

@@ -19,6 +19,8 @@ pub enum Label {
     Line,
     /// A file with code on it.
     Module,
+    /// The kind of memory: blocks of an allocator, or mappings.
+    Kind,
     /// The name of the thread, where it was recorded.
     Thread,
     /// The name of the process: all that are called alike.
@@ -35,11 +37,12 @@ pub enum Label {
 
 impl Label {
     /// Every kind, in the order in which help texts name them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Stack,
         Self::Function,
         Self::Line,
         Self::Module,
+        Self::Kind,
         Self::Thread,
         Self::Process,
         Self::Pid,
@@ -55,6 +58,7 @@ impl Label {
             Self::Function => "function",
             Self::Line => "line",
             Self::Module => "module",
+            Self::Kind => "kind",
             Self::Thread => "thread",
             Self::Process => "process",
             Self::Pid => "pid",
@@ -84,6 +88,7 @@ impl Label {
             Self::Function => "functions",
             Self::Line => "lines",
             Self::Module => "modules",
+            Self::Kind => "kinds of memory",
             Self::Thread => "thread names",
             Self::Process => "process names",
             Self::Pid => "processes",
@@ -118,7 +123,12 @@ impl Label {
                 format!("{} {}", container.runtime, container.short())
             }
             Self::Unit => Place::of(&process.cgroup).unit?,
-            Self::Stack | Self::Function | Self::Line | Self::Module | Self::Thread => return None,
+            Self::Stack
+            | Self::Function
+            | Self::Line
+            | Self::Module
+            | Self::Kind
+            | Self::Thread => return None,
         };
         Some(name).filter(|name| !name.is_empty())
     }
@@ -161,14 +171,15 @@ mod tests {
         let found = Label::ALL.map(|label| {
             assert_eq!(Label::from_name(label.name()), Some(label));
             let name = label.of_process(&process);
-            let is_of_process = !label.is_of_stack() && label != Label::Thread;
+            let is_of_process =
+                !label.is_of_stack() && !matches!(label, Label::Thread | Label::Kind);
             assert_eq!(name.is_some(), is_of_process, "{label:?}");
             name.unwrap_or_default()
         });
         let cgroup = process.cgroup.as_str();
         let unit = &cgroup["/system.slice/".len()..];
         let names = ["sh", "sh (7)", cgroup, "docker a1a1a1a1a1a1", unit];
-        assert_eq!(found[5..], names);
+        assert_eq!(found[6..], names);
         assert_eq!(Label::from_name("type"), None);
     }
 

@@ -9,10 +9,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 
-use super::findings::{StackFrame, file_name, process_label, rates};
+use super::findings::{StackFrame, file_name, kind_name, process_label, rates};
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::{Findings, Label as By, Metric, OutputError};
-use crate::join::{LocationId, ModuleId};
+use crate::join::{Kind, LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
 
@@ -143,6 +143,13 @@ impl Builder<'_> {
                 str: 0,
                 num: process.pid.into(),
             });
+            if site.kind == Kind::Mapped {
+                label.push(Label {
+                    key: self.string(By::Kind.name()),
+                    str: self.string(kind_name(site.kind)),
+                    num: 0,
+                });
+            }
             for kind in [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit] {
                 if let Some(name) = self.findings.caller(site, kind) {
                     label.push(Label {

@@ -17,7 +17,7 @@ use aya_obj::generated::{
 use heaptrace_common::cookie;
 use thiserror::Error;
 
-use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM, RETURN_PROGRAM};
+use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM};
 use super::program::Program;
 use super::tracefs::{Definitions, Tracefs};
 use crate::config::Probes as ProbeKind;
@@ -108,13 +108,13 @@ impl Probes {
         let placements = allocator.placements();
         let placed = || allocator.places.iter().zip(&placements);
         let entries = placed().map(|placed| (placed, full(placed.0.hook.entry), false));
-        let returned = match self.kind {
-            ProbeKind::Full => RETURN_PROGRAM,
-            ProbeKind::Empty => "empty_return",
-        };
-        let returns = placed()
-            .filter(|(place, _)| place.hook.on_return == OnReturn::Probed)
-            .map(|placed| (placed, returned, true));
+        let returns = placed().filter_map(|placed| {
+            let program = match (placed.0.hook.on_return.program()?, kind) {
+                (program, ProbeKind::Full) => program,
+                (_, ProbeKind::Empty) => "empty_return",
+            };
+            Some((placed, program, true))
+        });
         // Returns first: an entry whose return is not probed would leave its call pending.
         let ret_program = self.program(program, full(RET_PROGRAM))?;
         for offset in &allocator.rets {
@@ -129,7 +129,10 @@ impl Probes {
         // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
         // was missed is a leak.
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|((place, _), ..)| place.hook.on_return != OnReturn::Ignored);
+        entries.sort_by_key(|((place, _), ..)| {
+            let hook = place.hook;
+            hook.on_return != OnReturn::Ignored && hook.entry != "munmap_entry"
+        });
         for ((place, placement), name, is_return) in returns.chain(entries) {
             let event = self
                 .definitions

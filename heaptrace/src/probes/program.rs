@@ -15,8 +15,8 @@ use heaptrace_common::limits::SEGMENT_SLOTS;
 use heaptrace_common::places::{self, BLOCK_PLACES};
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{
-    Block, BlockKey, ChosenNames, Countdown, FileKey, ProcessEnd, ProcessState, SIZE_CLASSES,
-    StackKey, TableRef, setting,
+    Block, BlockKey, ChosenNames, Countdown, FileKey, MAX_UNMAPPED, ProcessEnd, ProcessState,
+    SIZE_CLASSES, StackKey, TableRef, Unmapped, setting,
 };
 
 use super::btf::{Btf, BtfError};
@@ -55,7 +55,8 @@ wire_pod!(
     PodCountdown(Countdown),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState),
-    PodStackKey(StackKey)
+    PodStackKey(StackKey),
+    PodUnmapped(Unmapped)
 );
 
 /// The map of unwind tables.
@@ -158,6 +159,8 @@ impl Program {
             .map_max_entries("THREADS", sizes.threads)
             .map_max_entries("PROCESSES", sizes.processes)
             .map_max_entries("ENDED", sizes.processes)
+            .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
+            .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
@@ -336,6 +339,21 @@ impl Program {
         Ok(self
             .take::<_, PodProcessEnd>("ENDED", &serial)?
             .map(|end| end.0))
+    }
+
+    /// Takes all that was unmapped by calls whose event found no place in the ring.
+    pub fn take_unmapped(&self) -> Result<Vec<Unmapped>> {
+        let map = self
+            .ebpf
+            .map("UNMAPPED")
+            .ok_or_else(|| missing("UNMAPPED"))?;
+        let map = HashMap::<_, u64, PodUnmapped>::try_from(map)?;
+        let ids: Vec<u64> = map.keys().filter_map(Result::ok).collect();
+        let mut taken = Vec::new();
+        for id in ids {
+            taken.extend(self.take::<_, PodUnmapped>("UNMAPPED", &id)?.map(|it| it.0));
+        }
+        Ok(taken)
     }
 
     /// Takes an entry out of a map whose values are of type `V`.

@@ -81,6 +81,7 @@ mod tests {
             choice: Choice::default(),
             children: true,
             threads: false,
+            mappings: false,
             duration: None,
             interval: Duration::from_secs(1),
             max_stack_depth: 128,

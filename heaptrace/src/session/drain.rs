@@ -193,6 +193,7 @@ impl Drain {
             count(Counter::EndsMarked),
         ];
         if marked[0] > self.swept[0] {
+            self.sweep_mappings(program, joiner)?;
             self.sweep_blocks(program, joiner)?;
             self.swept[0] = marked[0];
         }
@@ -234,6 +235,17 @@ impl Drain {
                 joiner.swept(key.0.process, block.id);
             }
         }
+        Ok(())
+    }
+
+    /// Joins the unmappings whose events found no place in the ring.
+    fn sweep_mappings(&mut self, program: &Program, joiner: &mut Joiner) -> Result<()> {
+        let unmapped = program.take_unmapped()?;
+        // What they unmapped was mapped before: that stands in the ring before they were kept.
+        if !unmapped.is_empty() {
+            while !self.batch(joiner) {}
+        }
+        unmapped.iter().for_each(|it| joiner.unmapped(it));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::targets;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::events::sideband::Mapped;
 use crate::join::Joiner;
-use crate::probes::allocators::{self, FileId};
+use crate::probes::allocators::{self, FileId, LookFor};
 use crate::probes::attach::{Probes, Reach};
 use crate::probes::program::Program;
 use crate::sys;
@@ -24,6 +24,7 @@ const MAX_SEEN: usize = 1 << 16;
 /// Looks at files as they are mapped.
 pub(super) struct Newcomers {
     named: Vec<NamedAllocator>,
+    mappings: bool,
     seen: HashSet<FileId>,
     /// Whom late probes must reach, where that is not the whole family.
     only: Option<Vec<u32>>,
@@ -38,6 +39,7 @@ impl Newcomers {
         let reach = targets::reach(config);
         Self {
             named: config.allocators.clone(),
+            mappings: config.mappings,
             seen: HashSet::new(),
             only: (reach == Reach::Processes).then_some(first),
             is_all: reach == Reach::All,
@@ -107,7 +109,10 @@ impl Newcomers {
             pid,
             file,
             mapped.path.clone(),
-            &self.named,
+            LookFor {
+                named: &self.named,
+                mappings: self.mappings,
+            },
         ))
     }
 }

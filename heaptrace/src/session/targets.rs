@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Effort, FileId, Found};
+use crate::probes::allocators::{self, Effort, FileId, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
@@ -100,6 +100,14 @@ pub(super) fn pids(target: &Target, held: Option<&Held>) -> Vec<u32> {
     }
 }
 
+/// What is looked for in the targets' files.
+pub(super) fn looks_for(config: &RunConfig) -> LookFor<'_> {
+    LookFor {
+        named: &config.allocators,
+        mappings: config.mappings,
+    }
+}
+
 /// Probes the allocators of the targets.
 pub(super) fn attach(
     config: &RunConfig,
@@ -108,11 +116,11 @@ pub(super) fn attach(
     probes: &mut Probes,
     joiner: &mut Joiner,
 ) -> Result<()> {
-    let named = &config.allocators;
+    let wanted = looks_for(config);
     match &config.target {
         Target::Command(words) => {
             let held = held.context("the command was not started")?;
-            let found = allocators::of_command(words, named);
+            let found = allocators::of_command(words, wanted);
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
@@ -122,7 +130,7 @@ pub(super) fn attach(
         }
         Target::Pids(pids) => {
             for pid in pids {
-                let found = allocators::of_process(*pid, named, Effort::Thorough, |_| false)
+                let found = allocators::of_process(*pid, wanted, Effort::Thorough, |_| false)
                     .map_err(|error| unreadable(*pid, error))?;
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
@@ -141,7 +149,7 @@ pub(super) fn attach(
             for pid in processes()? {
                 let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
                 // A process that can't be read ended, or is the kernel's own.
-                let found = allocators::of_process(pid, named, Effort::Quick, is_known);
+                let found = allocators::of_process(pid, wanted, Effort::Quick, is_known);
                 let Ok(found) = found else { continue };
                 is_any |= !found.allocators.is_empty();
                 add_found(found, program, probes, joiner)?;
@@ -173,6 +181,11 @@ pub(super) fn add_found(
         probes.add_allocator(program, &allocator)?;
         new.push(allocator.id);
         let build_id = elf::build_id(&allocator.file);
+        joiner.add_own_code(
+            allocator.path.clone(),
+            build_id.clone(),
+            allocator.own_code.clone(),
+        );
         for note in &allocator.notes {
             tracing::info!("{}: {note}", allocator.path);
             joiner.add_unprobed(format!("{}: {note}", allocator.path));

@@ -264,7 +264,7 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::join::{
-        Completeness, Location, LocationId, Module, Process, ProcessId, StackId, Totals,
+        Completeness, Kind, Location, LocationId, Module, Process, ProcessId, StackId, Totals,
     };
     use crate::profile::{Frame, RunInfo, StringId};
 
@@ -309,6 +309,7 @@ mod tests {
             process: ProcessId(0),
             stack: StackId(0),
             thread: None,
+            kind: Kind::Heap,
             totals: Totals {
                 live_bytes,
                 allocations,

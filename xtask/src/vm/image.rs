@@ -80,10 +80,11 @@ fn script(heaptrace: &Path, fixtures: &[Fixture]) -> Result<String> {
         let path = inside(&fixture.path)?;
         let name = path.file_name().unwrap_or_default().display().to_string();
         let (heaptrace, fixture) = (heaptrace.display(), path.display());
+        let options = if name == "mappings" { "--mmap " } else { "" };
         let [run, record, report, errors, status, end] = Mark::ALL.map(Mark::text);
         script.push_str(&format!(
             "echo '{run}{name}'\n\
-             /{heaptrace} record -o /tmp/data -- /{fixture} >/tmp/output 2>/tmp/errors\n\
+             /{heaptrace} record {options}-o /tmp/data -- /{fixture} >/tmp/output 2>/tmp/errors\n\
              status=$?\n\
              echo '{record}'; busybox cat /tmp/output\n\
              echo '{report}'; /{heaptrace} report --format json /tmp/data 2>>/tmp/errors\n\

@@ -7,13 +7,14 @@ mod sampling;
 mod stack;
 mod style;
 mod table;
+mod totals;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::findings::{Findings, process_label};
 use super::{Grouping, Metric, OutputError};
-use crate::join::{Site, Totals};
+use crate::join::{Kind, Site, Totals};
 use crate::profile::RunEnd;
 use crate::text::{bytes, count, duration, escape, plus_minus, share};
 use style::Style;
@@ -137,53 +138,6 @@ impl<'a, 'o> Report<'a, 'o> {
         Ok(())
     }
 
-    fn totals(&mut self) -> io::Result<()> {
-        let totals = self.findings.profile.totals;
-        let errors = totals.errors;
-        let live = (totals.live_allocations, errors.live_allocations);
-        let allocated = (totals.allocations, errors.allocations);
-        let freed = (totals.frees, errors.frees);
-        let lines = [
-            ("live", totals.live_bytes, errors.live_bytes, Some(live)),
-            ("peak", totals.peak_live_bytes, errors.peak_live_bytes, None),
-            (
-                "allocated",
-                totals.allocated_bytes,
-                errors.allocated_bytes,
-                Some(allocated),
-            ),
-            ("freed", totals.freed_bytes, errors.freed_bytes, Some(freed)),
-        ];
-        for (name, size, error, blocks) in lines {
-            // The unit is enough below 1 KiB, where it is exact, and for what is an estimate.
-            let exact = if error > 0 {
-                plus_minus(error, bytes)
-            } else if size < 1024 {
-                String::new()
-            } else {
-                format!("  {} bytes", count(size))
-            };
-            let blocks = match blocks {
-                Some((1, 0)) => "  in 1 allocation".to_owned(),
-                Some((n, error)) => {
-                    let error = plus_minus(error, count);
-                    format!("  in {}{error} allocations", count(n))
-                }
-                None => String::new(),
-            };
-            let size = self.style.bold(&format!("{:>10}", bytes(size)));
-            writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
-        }
-        writeln!(
-            self.out,
-            "  {:<10}{:>10}  of all allocations, {}, were freed at once",
-            "temporary",
-            share(totals.temporary_allocations, totals.allocations),
-            count(totals.temporary_allocations),
-        )?;
-        writeln!(self.out)
-    }
-
     fn sites(&mut self) -> io::Result<()> {
         if let Some(grouping) = self.findings.grouping {
             let grouping = Grouping {
@@ -235,9 +189,13 @@ impl<'a, 'o> Report<'a, 'o> {
         };
         let thread = self.findings.thread(site).map(escape);
         let thread = thread.map_or_else(String::new, |name| format!("  by thread {name}"));
+        let kind = match site.kind {
+            Kind::Heap => "",
+            Kind::Mapped => "  mapped (mmap)",
+        };
         writeln!(
             self.out,
-            "{rank:>3}. {}  {}{process}{thread}",
+            "{rank:>3}. {}  {}{kind}{process}{thread}",
             self.style.number(&value),
             site_totals(&site.totals)
         )?;

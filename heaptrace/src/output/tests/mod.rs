@@ -4,6 +4,7 @@
 //! anew, and read the difference.
 
 mod groups;
+mod kinds;
 mod sample;
 mod sampled;
 

@@ -1,8 +1,8 @@
 //! A small profile whose names do their worst.
 
 use crate::join::{
-    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
-    Quality, Site, Stack, StackId, Totals,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
+    ProcessId, Quality, Site, Stack, StackId, Totals,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -63,6 +63,7 @@ pub(super) fn profile() -> Profile {
         process: ProcessId(process),
         stack: StackId(stack),
         thread: None,
+        kind: Kind::Heap,
         totals,
     };
     let mut recursion = vec![2];

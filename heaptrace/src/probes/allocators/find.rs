@@ -19,6 +19,15 @@ use crate::probes::maps::{self, Mapping};
 /// Most words of a command that are looked at for programs that it may start.
 const MAX_WORDS: usize = 16;
 
+/// What is looked for beside the allocators that are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LookFor<'n> {
+    /// Files that the user says are allocators.
+    pub named: &'n [NamedAllocator],
+    /// Whether functions that map memory are wanted, too.
+    pub mappings: bool,
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -59,7 +68,7 @@ pub enum Effort {
 /// The allocators that a process has mapped.
 pub fn of_process(
     pid: u32,
-    named: &[NamedAllocator],
+    wanted: LookFor<'_>,
     effort: Effort,
     mut is_known: impl FnMut(&Mapping) -> bool,
 ) -> std::io::Result<Found> {
@@ -82,7 +91,8 @@ pub fn of_process(
         let is_searched = effort == Effort::Thorough || Path::new(&mapping.path) == program;
         let search = Search {
             root: is_searched.then_some(root.as_path()),
-            named: name_of(&file, named),
+            named: name_of(&file, wanted.named),
+            mappings: wanted.mappings,
         };
         found.look(file, mapping.path, search);
     }
@@ -95,19 +105,21 @@ pub fn of_file(path: &Path) -> std::io::Result<Found> {
     let search = Search {
         root: Some(Path::new("/")),
         named: Some(""),
+        mappings: false,
     };
     found.look(File::open(path)?, path.display().to_string(), search);
     Ok(found)
 }
 
 /// What is in a file that a process has just mapped.
-pub fn of_mapped(pid: u32, file: File, path: String, named: &[NamedAllocator]) -> Found {
+pub fn of_mapped(pid: u32, file: File, path: String, wanted: LookFor<'_>) -> Found {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let mut found = Found::default();
     let search = Search {
         root: (Path::new(&path) == program).then_some(root.as_path()),
-        named: name_of(&file, named),
+        named: name_of(&file, wanted.named),
+        mappings: wanted.mappings,
     };
     found.look(file, path, search);
     found
@@ -143,9 +155,9 @@ pub fn files_of_command(words: &[OsString]) -> Vec<PathBuf> {
 
 /// The allocators that a command may map once it runs, and the system's C library, for whatever it
 /// starts.
-pub fn of_command(words: &[OsString], named: &[NamedAllocator]) -> Found {
+pub fn of_command(words: &[OsString], wanted: LookFor<'_>) -> Found {
     let mut paths = files_of_command(words);
-    paths.extend(named.iter().map(|named| named.path.clone()));
+    paths.extend(wanted.named.iter().map(|named| named.path.clone()));
     paths.extend(
         library_folders()
             .iter()
@@ -161,7 +173,8 @@ pub fn of_command(words: &[OsString], named: &[NamedAllocator]) -> Found {
         };
         let search = Search {
             root: Some(Path::new("/")),
-            named: name_of(&file, named),
+            named: name_of(&file, wanted.named),
+            mappings: wanted.mappings,
         };
         found.look(file, path.display().to_string(), search);
     }

@@ -46,6 +46,20 @@ pub(super) const MALLOC: Family = &[
     (&["aligned_alloc", "memalign"], allocates("aligned_entry")),
 ];
 
+const fn maps(entry: &'static str) -> Hook {
+    Hook {
+        entry,
+        on_return: OnReturn::Mapped,
+    }
+}
+
+/// What a program maps memory by.
+pub(super) const MAPPINGS: Family = &[
+    (&["mmap", "mmap64"], maps("mmap_entry")),
+    (&["munmap"], maps("munmap_entry")),
+    (&["mremap"], maps("mremap_entry")),
+];
+
 /// `reallocarray` where it is no mere call of `realloc`.
 pub(super) const REALLOCARRAY: Family = &[
     (&["reallocarray"], allocates("reallocarray_entry")),
@@ -110,11 +124,18 @@ pub(super) const TCMALLOC: Family = &[
             "TCMallocInternalMalloc",
             "TCMallocInternalValloc",
             "TCMallocInternalPvalloc",
+            "TCMallocInternalNewNothrow",
+            "TCMallocInternalNewArrayNothrow",
+            "TCMallocInternalNewAlignedNothrow",
+            "TCMallocInternalNewArrayAlignedNothrow",
             "tc_new_nothrow",
             "tc_newarray_nothrow",
             "tc_new_aligned_nothrow",
             "tc_newarray_aligned_nothrow",
             "tcmalloc_size_returning_operator_new_nothrow",
+            "tcmalloc_size_returning_operator_new_aligned_nothrow",
+            "tcmalloc_size_returning_operator_new_hot_cold_nothrow",
+            "tcmalloc_size_returning_operator_new_aligned_hot_cold_nothrow",
         ],
         allocates("malloc_entry"),
     ),
@@ -124,6 +145,10 @@ pub(super) const TCMALLOC: Family = &[
             "tc_newarray",
             "tc_new_aligned",
             "tc_newarray_aligned",
+            "TCMallocInternalNew",
+            "TCMallocInternalNewArray",
+            "TCMallocInternalNewAligned",
+            "TCMallocInternalNewArrayAligned",
             "__size_returning_new",
             "__size_returning_new_aligned",
             "__size_returning_new_hot_cold",
@@ -183,6 +208,18 @@ pub(super) const TCMALLOC: Family = &[
             "TCMallocInternalFreeSized",
             "TCMallocInternalFreeAlignedSized",
             "TCMallocInternalSdallocx",
+            "TCMallocInternalDelete",
+            "TCMallocInternalDeleteArray",
+            "TCMallocInternalDeleteSized",
+            "TCMallocInternalDeleteArraySized",
+            "TCMallocInternalDeleteNothrow",
+            "TCMallocInternalDeleteArrayNothrow",
+            "TCMallocInternalDeleteAligned",
+            "TCMallocInternalDeleteArrayAligned",
+            "TCMallocInternalDeleteSizedAligned",
+            "TCMallocInternalDeleteArraySizedAligned",
+            "TCMallocInternalDeleteAlignedNothrow",
+            "TCMallocInternalDeleteArrayAlignedNothrow",
             "sdallocx",
         ],
         FREES,

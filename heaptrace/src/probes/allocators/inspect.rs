@@ -37,6 +37,8 @@ pub(super) struct Search<'p> {
     pub(super) root: Option<&'p Path>,
     /// The prefix of the functions that the user names; the file is an allocator by their word.
     pub(super) named: Option<&'p str>,
+    /// Whether functions that map memory are wanted, too.
+    pub(super) mappings: bool,
 }
 
 /// What can be said of a file.
@@ -57,7 +59,8 @@ pub(super) fn inspect(file: File, path: String, search: Search<'_>) -> Finding {
         }
     };
     match found {
-        Examined::Probed(places, rets, notes) => Finding::Allocator(Allocator {
+        Examined::Probed(places, rets, notes, own_code) => Finding::Allocator(Allocator {
+            own_code,
             path,
             file,
             id,
@@ -71,7 +74,7 @@ pub(super) fn inspect(file: File, path: String, search: Search<'_>) -> Finding {
 }
 
 enum Examined {
-    Probed(Vec<Place>, Vec<u64>, Vec<String>),
+    Probed(Vec<Place>, Vec<u64>, Vec<String>, Vec<(u64, u64)>),
     Unprobed(String),
     Nothing,
 }
@@ -97,7 +100,11 @@ fn examine<'a, R: ReadRef<'a>>(
     if found.is_empty() && !is_go {
         found.push(known::rust(&symbols));
     }
-    let (places, rets, mut notes) = Layout::new(image, path, is_program).place(&symbols, &found);
+    if search.mappings {
+        found.extend(known::mappings(&symbols));
+    }
+    let layout = Layout::new(image, path, is_program, is_go);
+    let (places, rets, mut notes) = layout.place(&symbols, &found);
     if is_go {
         let note = "Go's own heap is not traced: its runtime's stacks move, and must not be probed";
         if places.is_empty() {
@@ -106,7 +113,8 @@ fn examine<'a, R: ReadRef<'a>>(
         notes.push(note.to_owned());
     }
     if !places.is_empty() {
-        return Examined::Probed(places, rets, notes);
+        let own_code = layout.own_code(&symbols, &places);
+        return Examined::Probed(places, rets, notes, own_code);
     }
     if let Some(note) = notes.into_iter().next() {
         return Examined::Unprobed(note);
@@ -128,6 +136,9 @@ struct Layout<'i, 'a, R: ReadRef<'a>> {
     code: Code<'i, 'a, R>,
     /// Whether the file is an allocator and nothing else, so that calls from it are its own.
     is_dedicated: bool,
+    is_c_library: bool,
+    /// Whether Go's tools made it.
+    is_go: bool,
 }
 
 /// A function that is to be hooked.
@@ -140,14 +151,13 @@ struct Function {
 }
 
 impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
-    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool) -> Self {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let is_named_so =
-            name.contains("malloc") || name.starts_with("libc.") || name.starts_with("ld-musl");
+    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool, is_go: bool) -> Self {
         Self {
             image,
             code: Code::new(image),
-            is_dedicated: !is_program && is_named_so,
+            is_dedicated: !is_program && is_dedicated(path),
+            is_c_library: is_c_library(path),
+            is_go,
         }
     }
 
@@ -158,6 +168,8 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
     ) -> (Vec<Place>, Vec<u64>, Vec<String>) {
         let mut notes = Vec::new();
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+        // Allocators whose frees can't be seen: all that they allocate would look like a leak.
+        let mut without_frees = HashSet::new();
         for Recognised { kind, wanted } in found {
             for Wanted {
                 name,
@@ -168,10 +180,20 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 let Some(symbol) = symbols.get(name) else {
                     continue;
                 };
+                // C has no dots in its names; in Go, every name has one behind its package.
+                if self.is_go && name.contains('.') {
+                    notes.push(format!(
+                        "{name} is a function of Go's, whose stack may move, and not probed"
+                    ));
+                    continue;
+                }
                 if symbol.is_indirect {
                     notes.push(format!(
                         "{name} is chosen when the program starts (IFUNC), and not probed"
                     ));
+                    if hook.on_return == OnReturn::Ignored {
+                        without_frees.insert(*kind);
+                    }
                     continue;
                 }
                 let function = functions.entry(symbol.address).or_insert(Function {
@@ -186,6 +208,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 }
             }
         }
+        functions.retain(|_, function| !without_frees.contains(function.kind));
         self.merge_aliases(&mut functions);
         let rets = self.find_returns(&mut functions, &mut notes);
         (self.places(functions), rets, notes)
@@ -321,6 +344,24 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             .collect()
     }
 
+    /// Where the code is that maps memory and is not the program's.
+    fn own_code(&self, symbols: &Symbols, places: &[Place]) -> Vec<(u64, u64)> {
+        // A C library is known as such by whoever sees it call.
+        if self.is_dedicated && !self.is_c_library {
+            return vec![(0, u64::MAX)];
+        }
+        let threads = symbols.get(known::STARTS_THREADS).and_then(|symbol| {
+            let (offset, _) = self.locate(symbol.address)?;
+            Some((offset, offset.checked_add(symbol.size)?))
+        });
+        places
+            .iter()
+            .filter(|place| place.hook.on_return != OnReturn::Mapped)
+            .filter_map(|place| Some((place.offset, place.offset.checked_add(place.size?)?)))
+            .chain(threads)
+            .collect()
+    }
+
     /// Offset in the file of an address, and how far its segment reaches before and behind it.
     fn locate(&self, address: u64) -> Option<(u64, (u64, u64))> {
         self.image.segments().find_map(|segment| {
@@ -330,6 +371,17 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             (behind > 0).then_some((start.checked_add(within)?, (within, behind)))
         })
     }
+}
+
+/// Whether a library is an allocator, or one of the kind that allocates for itself, by its name.
+fn is_dedicated(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.contains("malloc") || is_c_library(path)
+}
+
+fn is_c_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libc.") || name.starts_with("ld-musl")
 }
 
 fn unfollowed(function: &Function, error: &CodeError) -> String {

@@ -3,7 +3,8 @@
 //! Stage: probes. Judges by names alone; knows nothing of where they stand.
 
 use super::hooks::{
-    Family, JEMALLOC, MALLOC, MIMALLOC, OPERATORS, REALLOCARRAY, RPMALLOC, RUST, SNMALLOC, TCMALLOC,
+    Family, JEMALLOC, MALLOC, MAPPINGS, MIMALLOC, OPERATORS, REALLOCARRAY, RPMALLOC, RUST,
+    SNMALLOC, TCMALLOC,
 };
 use super::model::{Hook, OnReturn};
 use super::symbols::Symbols;
@@ -63,8 +64,20 @@ const BEGINNINGS: [&str; 12] = [
     "free_aligned",
 ];
 
-/// Whole names that tell what a file is.
-const MARKS: [&str; 3] = ["gnu_get_libc_version", "__libc_start_main", "_int_free"];
+/// The function that maps stacks for threads.
+pub(super) const STARTS_THREADS: &str = "pthread_create";
+
+/// Whole names that tell what a file is, or that are asked for by themselves.
+const MARKS: [&str; 8] = [
+    STARTS_THREADS,
+    "gnu_get_libc_version",
+    "__libc_start_main",
+    "_int_free",
+    "mmap",
+    "mmap64",
+    "munmap",
+    "mremap",
+];
 
 /// Whether a symbol of this name may matter.
 pub(super) fn is_wanted(name: &[u8]) -> bool {
@@ -150,7 +163,11 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             &[SNMALLOC, MALLOC, OPERATORS, REALLOCARRAY],
         );
     }
-    if symbols.has("rpmalloc") && symbols.has("rpfree") {
+    // A linker leaves out what nobody calls.
+    let is_rpmalloc = ["rpmalloc", "rpaligned_alloc", "rpcalloc"]
+        .iter()
+        .any(|name| symbols.has(name));
+    if is_rpmalloc && symbols.has("rpfree") {
         add(
             &mut found,
             "rpmalloc",
@@ -168,6 +185,32 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
         add_named(symbols, prefix, &mut found);
     }
     found
+}
+
+/// Kind under which functions that map memory are named.
+pub const MAPPINGS_KIND: &str = "mmap";
+
+/// The functions by which programs map memory: a C library's, and those of files that take their place.
+pub(super) fn mappings(symbols: &Symbols) -> Option<Recognised> {
+    let is_there =
+        |name| symbols.has("__libc_start_main") && symbols.has(name) || symbols.exports(name);
+    if !is_there("mmap") || !is_there("munmap") {
+        return None;
+    }
+    let wanted = MAPPINGS
+        .iter()
+        .flat_map(|(names, hook)| names.iter().map(move |name| (*name, *hook)))
+        .filter(|(name, _)| symbols.has(name))
+        .map(|(name, hook)| Wanted {
+            name: name.to_owned(),
+            hook,
+            may_call_others: false,
+        })
+        .collect();
+    Some(Recognised {
+        kind: MAPPINGS_KIND,
+        wanted,
+    })
 }
 
 /// An allocator of another kind, which the whole process uses: it has `malloc` and `free` for others.

@@ -16,6 +16,8 @@ mod symbols;
 mod tests;
 
 pub use find::{
-    Effort, Found, files_of_command, may_be_allocator, of_command, of_file, of_mapped, of_process,
+    Effort, Found, LookFor, files_of_command, may_be_allocator, of_command, of_file, of_mapped,
+    of_process,
 };
-pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, RETURN_PROGRAM, Unprobed};
+pub use known::MAPPINGS_KIND;
+pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, Unprobed};

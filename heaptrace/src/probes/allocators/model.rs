@@ -38,6 +38,8 @@ pub enum OnReturn {
     /// By probes on its return instructions: it may throw, and an exception can't pass the trampoline
     /// of a return probe.
     Instructions,
+    /// By a return probe, with a program of its own: it maps memory, or unmaps it.
+    Mapped,
 }
 
 /// The kernel programs that go to a function.
@@ -49,8 +51,16 @@ pub struct Hook {
     pub on_return: OnReturn,
 }
 
-/// Program of a return probe.
-pub const RETURN_PROGRAM: &str = "alloc_return";
+impl OnReturn {
+    /// The program of its return probe, if it has one.
+    pub fn program(self) -> Option<&'static str> {
+        match self {
+            Self::Probed => Some("alloc_return"),
+            Self::Mapped => Some("mapping_return"),
+            Self::Ignored | Self::Instructions => None,
+        }
+    }
+}
 
 /// Program at a return instruction.
 pub const RET_PROGRAM: &str = "alloc_at_ret";
@@ -87,6 +97,9 @@ pub struct Allocator {
     pub places: Vec<Place>,
     /// Offsets of return instructions to probe.
     pub rets: Vec<u64>,
+    /// Where in the file the code is that maps memory for the allocator's blocks, or for threads' stacks:
+    /// first and last offset of each part.
+    pub own_code: Vec<(u64, u64)>,
     /// What is not probed, and why: a sentence each.
     pub notes: Vec<String>,
 }

@@ -67,7 +67,7 @@ impl Symbols {
             let Ok(name) = symbol.name_bytes() else {
                 continue;
             };
-            if name.len() > MAX_NAME || self.by_name.len() >= MAX_KEPT || !symbol.is_definition() {
+            if name.len() > MAX_NAME || self.by_name.len() >= MAX_KEPT || symbol.is_undefined() {
                 continue;
             }
             // A version may be part of the name.

@@ -10,10 +10,17 @@ use super::*;
 const QUICK: Search<'static> = Search {
     root: None,
     named: None,
+    mappings: false,
 };
 
 fn own() -> Found {
-    of_process(std::process::id(), &[], Effort::Thorough, |_| false).unwrap()
+    of_process(
+        std::process::id(),
+        LookFor::default(),
+        Effort::Thorough,
+        |_| false,
+    )
+    .unwrap()
 }
 
 fn look(path: &str) -> Finding {
@@ -47,7 +54,7 @@ fn finds_the_glibc_of_a_command() {
         .allocators
         .into_iter()
         .find(|it| it.path.contains("/libc"));
-    let found = of_command(&["/bin/sh".into()], &[]);
+    let found = of_command(&["/bin/sh".into()], LookFor::default());
     let id = libc.unwrap().id;
     assert!(found.allocators.iter().any(|it| it.id == id));
 }

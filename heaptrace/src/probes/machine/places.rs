@@ -4,13 +4,13 @@
 //! a certain process.
 
 use super::Check;
-use crate::probes::allocators::{self, Allocator};
+use crate::probes::allocators::{self, Allocator, LookFor};
 
 /// A program that every machine has; its C library is most programs'.
 const ANY_PROGRAM: &str = "/bin/sh";
 
 pub(super) fn examine() -> Check {
-    let found = allocators::of_command(&[ANY_PROGRAM.into()], &[]).allocators;
+    let found = allocators::of_command(&[ANY_PROGRAM.into()], LookFor::default()).allocators;
     let stepped: Vec<_> = found.iter().flat_map(stepped).collect();
     let functions = found.iter().map(|it| it.places.len()).sum();
     check(functions, &stepped)

@@ -70,6 +70,8 @@ impl Needs {
             | "heap_realloc_entry"
             | "heap_reallocf_entry" => reads(&[1, 2]),
             "heap_aligned_calloc_entry" => reads(&[2, 3]),
+            "mmap_entry" => reads(&[1, 3]),
+            "munmap_entry" => reads(&[0, 1]),
             "rust_realloc_entry" => reads(&[0, 3]),
             "heap_aligned_realloc_entry" => reads(&[1, 3]),
             "reallocarray_entry" | "new_reallocn_entry" => reads(&[0, 1, 2]),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::join::{
-    Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
-    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -89,6 +89,7 @@ fn update(n: u32) -> Update {
                 process: ProcessId(0),
                 stack: StackId(n),
                 thread: (n > 0).then_some(ThreadNameId(n)),
+                kind: if n > 0 { Kind::Mapped } else { Kind::Heap },
                 totals: totals(u64::from(n) + 1),
             },
         )],
@@ -290,6 +291,7 @@ fn whole_but_senseless() {
                     process: ProcessId(9),
                     stack: StackId(0),
                     thread: None,
+                    kind: Kind::Heap,
                     totals: Totals::default(),
                 },
             )],

@@ -9,7 +9,8 @@ use prost::Message;
 use super::counters::Counters;
 use super::{Parts, WireError};
 use crate::join::{
-    self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, ThreadNameId,
+    self, Completeness, Kind, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId,
+    ThreadNameId,
 };
 
 /// [`join::Update`], or a part of one.
@@ -136,6 +137,8 @@ struct Site {
     totals: Option<Counters>,
     #[prost(uint32, optional, tag = "20")]
     thread: Option<u32>,
+    #[prost(uint32, tag = "21")]
+    kind: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -219,9 +222,9 @@ impl UpdateMessage {
         update
             .processes
             .extend(self.processes.into_iter().map(Process::into_plain));
-        update
-            .sites
-            .extend(self.sites.into_iter().map(Site::into_plain));
+        for site in self.sites {
+            update.sites.push(site.into_plain()?);
+        }
         update.sizes = self.sizes;
         update.rates = self.rates.into_iter().map(Into::into).collect();
         update.totals = self.totals.unwrap_or_default().into();
@@ -389,18 +392,32 @@ impl Site {
             process: site.process.0,
             stack: site.stack.0,
             thread: site.thread.map(|id| id.0),
+            kind: match site.kind {
+                Kind::Heap => 0,
+                Kind::Mapped => 1,
+            },
             totals: Some(site.totals.into()),
         }
     }
 
-    fn into_plain(self) -> (SiteId, join::Site) {
+    fn into_plain(self) -> Result<(SiteId, join::Site), WireError> {
         let site = join::Site {
             process: ProcessId(self.process),
             stack: StackId(self.stack),
             thread: self.thread.map(ThreadNameId),
+            kind: match self.kind {
+                0 => Kind::Heap,
+                1 => Kind::Mapped,
+                value => {
+                    return Err(WireError::Unknown {
+                        what: "kind of memory",
+                        value,
+                    });
+                }
+            },
             totals: self.totals.unwrap_or_default().into(),
         };
-        (SiteId(self.id), site)
+        Ok((SiteId(self.id), site))
     }
 }
 

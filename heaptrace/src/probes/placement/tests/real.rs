@@ -4,7 +4,7 @@ use std::fs::File;
 
 use super::super::{Placer, Reason};
 use super::*;
-use crate::probes::allocators::{self, Effort};
+use crate::probes::allocators::{self, Effort, LookFor};
 
 struct Known {
     name: &'static str,
@@ -75,7 +75,7 @@ fn known_prologues() {
 #[test]
 fn the_running_c_library() {
     let own = std::process::id();
-    let found = allocators::of_process(own, &[], Effort::Thorough, |_| false);
+    let found = allocators::of_process(own, LookFor::default(), Effort::Thorough, |_| false);
     let found = found.unwrap().allocators;
     for allocator in &found {
         let mut code = vec![0; 4096];

@@ -1,0 +1,68 @@
+//! The sums of a run, at the top of a report.
+//!
+//! Stage: output.
+
+use std::io;
+
+use super::Report;
+use crate::text::{bytes, count, plus_minus, share};
+
+impl Report<'_, '_> {
+    pub(super) fn totals(&mut self) -> io::Result<()> {
+        let totals = self.findings.profile.totals;
+        let errors = totals.errors;
+        let live = (totals.live_allocations, errors.live_allocations);
+        let allocated = (totals.allocations, errors.allocations);
+        let freed = (totals.frees, errors.frees);
+        let mapped = self.findings.mapped().map(|mapped| {
+            let blocks = (mapped.live_allocations, mapped.errors.live_allocations);
+            let error = mapped.errors.live_bytes;
+            ("  mapped", mapped.live_bytes, error, Some(blocks))
+        });
+        let lines = [
+            ("live", totals.live_bytes, errors.live_bytes, Some(live)),
+            ("peak", totals.peak_live_bytes, errors.peak_live_bytes, None),
+            (
+                "allocated",
+                totals.allocated_bytes,
+                errors.allocated_bytes,
+                Some(allocated),
+            ),
+            ("freed", totals.freed_bytes, errors.freed_bytes, Some(freed)),
+        ];
+        let (first, rest) = lines.split_at(1);
+        for (name, size, error, blocks) in first
+            .iter()
+            .copied()
+            .chain(mapped)
+            .chain(rest.iter().copied())
+        {
+            // The unit is enough below 1 KiB, where it is exact, and for what is an estimate.
+            let exact = if error > 0 {
+                plus_minus(error, bytes)
+            } else if size < 1024 {
+                String::new()
+            } else {
+                format!("  {} bytes", count(size))
+            };
+            let blocks = match blocks {
+                Some((1, 0)) => "  in 1 allocation".to_owned(),
+                Some((n, error)) => {
+                    let error = plus_minus(error, count);
+                    format!("  in {}{error} allocations", count(n))
+                }
+                None => String::new(),
+            };
+            let size = self.style.bold(&format!("{:>10}", bytes(size)));
+            writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
+        }
+        writeln!(
+            self.out,
+            "  {:<10}{:>10}  of all allocations, {}, were freed at once",
+            "temporary",
+            share(totals.temporary_allocations, totals.allocations),
+            count(totals.temporary_allocations),
+        )?;
+        writeln!(self.out)
+    }
+}
