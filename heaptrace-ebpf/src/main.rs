@@ -12,6 +12,7 @@ mod choice;
 mod counters;
 mod found;
 mod globals;
+mod hits;
 mod hooks;
 mod live;
 mod maps;

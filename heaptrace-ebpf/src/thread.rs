@@ -15,6 +15,7 @@ use heaptrace_common::{
 use crate::{
     counters::{count, count_and_warn},
     globals::AGENT_TGID,
+    hits,
     live::{self, NO_BLOCK},
     maps::{BLANK, GATE, THREADS},
     process, sample, seen, stack,
@@ -41,7 +42,11 @@ impl Caller {
         let caller = Self {
             key: bpf_get_current_pid_tgid(),
         };
-        (caller.tgid() != AGENT_TGID.load()).then_some(caller)
+        if caller.tgid() == AGENT_TGID.load() {
+            return None;
+        }
+        hits::count(caller.tgid());
+        Some(caller)
     }
 
     /// Process id.

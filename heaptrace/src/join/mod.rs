@@ -14,6 +14,7 @@ mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threads;
+mod turns;
 mod update;
 
 pub use fold::Room;
@@ -22,5 +23,5 @@ pub use modules::OpenFiles;
 pub use processes::Sampled;
 pub use update::{
     Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
-    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns, Update,
 };

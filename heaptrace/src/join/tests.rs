@@ -114,6 +114,8 @@ fn a_free_meets_its_allocation() {
         freed_bytes: 64,
         live_allocations: 1,
         live_bytes: 36,
+        uncertain_allocations: 0,
+        uncertain_bytes: 0,
         peak_live_bytes: 100,
         temporary_allocations: 1,
         errors: Errors::default(),

@@ -7,6 +7,7 @@ mod sampling;
 mod stack;
 mod style;
 mod table;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -174,6 +175,7 @@ impl<'a, 'o> Report<'a, 'o> {
             let size = self.style.bold(&format!("{:>10}", bytes(size)));
             writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
         }
+        self.uncertain()?;
         writeln!(
             self.out,
             "  {:<10}{:>10}  of all allocations, {}, were freed at once",
@@ -359,6 +361,7 @@ impl<'a, 'o> Report<'a, 'o> {
             let line = format!("  {:<20}{}", "not unwound", escape(words));
             writeln!(self.out, "{}", self.style.warning(&line))?;
         }
+        self.turns()?;
         for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
             let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
             writeln!(self.out, "{}", self.style.warning(&line))?;
@@ -456,9 +459,10 @@ impl<'a, 'o> Report<'a, 'o> {
 
 fn site_totals(totals: &Totals) -> String {
     format!(
-        "live {} in {}, allocated {} in {}",
+        "live {} in {}{}, allocated {} in {}",
         bytes(totals.live_bytes),
         count(totals.live_allocations),
+        turns::perhaps(totals),
         bytes(totals.allocated_bytes),
         count(totals.allocations),
     )

@@ -16,6 +16,8 @@ fn totals(blocks: u64, size: u64, live: u64) -> Totals {
         freed_bytes: (blocks - live) * size,
         live_allocations: live,
         live_bytes: live * size,
+        uncertain_allocations: 0,
+        uncertain_bytes: 0,
         peak_live_bytes: live * size + size,
         temporary_allocations: (blocks - live) / 2,
         errors: Errors::default(),
@@ -53,6 +55,7 @@ pub(super) fn profile() -> Profile {
         failed_allocations: 1,
         lost: 5,
         merged: 0,
+        turns: None,
         allocators: vec![Allocator {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
             kind: "glibc".to_owned(),
@@ -135,6 +138,8 @@ pub(super) fn profile() -> Profile {
             noted: [("nested calls".to_owned(), 4), ("other".to_owned(), 0)].into(),
             unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/\u{1b}libx.so: no room".to_owned()].into(),
+            hit_ns: 0,
+            max_overhead: 0,
             kernel_map_bytes: 256 << 20,
         },
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::counters::Counters;
+use super::turns::Turns;
 use super::{Parts, WireError};
 use crate::join::{
     self, Completeness, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId, ThreadNameId,
@@ -122,6 +123,8 @@ struct Process {
     merged: u64,
     #[prost(string, tag = "20")]
     command_line: String,
+    #[prost(message, optional, tag = "21")]
+    turns: Option<Turns>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,6 +165,10 @@ struct QualityMessage {
     stacks_broken: u64,
     #[prost(uint64, tag = "8")]
     kernel_map_bytes: u64,
+    #[prost(uint64, tag = "20")]
+    hit_ns: u64,
+    #[prost(uint32, tag = "21")]
+    max_overhead: u32,
 }
 
 impl UpdateMessage {
@@ -339,6 +346,7 @@ impl Process {
             failed_allocations: process.failed_allocations,
             lost: process.lost,
             merged: process.merged,
+            turns: process.turns.map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -364,6 +372,7 @@ impl Process {
             failed_allocations: self.failed_allocations,
             lost: self.lost,
             merged: self.merged,
+            turns: self.turns.map(Into::into),
             allocators: self
                 .allocators
                 .into_iter()
@@ -414,6 +423,8 @@ impl From<&Quality> for QualityMessage {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            hit_ns: quality.hit_ns,
+            max_overhead: quality.max_overhead,
         }
     }
 }
@@ -432,6 +443,8 @@ impl From<QualityMessage> for Quality {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            hit_ns: quality.hit_ns,
+            max_overhead: quality.max_overhead,
         }
     }
 }
