@@ -132,6 +132,11 @@ impl Joiner {
         self.addresses.knows(pid)
     }
 
+    /// Whether a process is of interest, or may turn out to be.
+    pub fn may_know(&self, pid: u32) -> bool {
+        self.addresses.may_know(pid)
+    }
+
     /// The processes that are of interest, ended ones that may still be asked for included.
     pub fn followed(&self) -> Vec<u32> {
         self.addresses.followed()

@@ -92,6 +92,7 @@ impl Program {
             ("GUARDIAN_TGID", guardian),
             ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
+            ("COUNT_HITS", u32::from(config.max_overhead.is_some())),
             ("PARTIAL", u32::from(config.sampling.is_partial())),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
@@ -143,6 +144,7 @@ impl Program {
             .map_max_entries("THREADS", sizes.threads)
             .map_max_entries("PROCESSES", sizes.processes)
             .map_max_entries("ENDED", sizes.processes)
+            .map_max_entries("HITS", sizes.processes)
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
@@ -229,8 +231,16 @@ impl Program {
         Ok(())
     }
 
-    fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
+    pub(super) fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
         self.ebpf.map_mut(name).ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn map(&self, name: &str) -> Result<&Map> {
+        self.ebpf.map(name).ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&str, &aya::programs::Program)> {
+        self.ebpf.programs()
     }
 
     /// How often sizes of each class were asked for.
@@ -311,7 +321,7 @@ impl Program {
     }
 
     /// Takes an entry out of a map whose values are of type `V`.
-    fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
+    pub(super) fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
         match self.ebpf.map(name) {
             Some(Map::HashMap(map)) => Ok(sys::map_take(map.fd().as_fd(), key)?),
             _ => Err(missing(name)),
