@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::iter::repeat;
 use std::os::fd::OwnedFd;
 
 use super::allocators::FileId;
@@ -19,6 +20,9 @@ use crate::sys::{self, PerfTarget};
 /// Most events of the processes that have their own, whatever descriptors there may be; who finds no place is
 /// left alone together with those that are to be.
 const MOST_OWN: u64 = 16_384;
+
+/// Threads of a process that get events: what the others start is reached when it is next everybody's turn.
+const MOST_THREADS: usize = 16;
 
 /// The probes of a file.
 #[derive(Default)]
@@ -137,15 +141,16 @@ impl Probes {
         if file.own.contains_key(&pid) {
             return true;
         }
-        let Some(tid) = thread_with_memory(pid) else {
-            return true;
-        };
+        let tids = threads_with_memory(pid);
         let most = MOST_OWN.min(sys::most_open_files() / 2);
-        if (file.count() + file.events.len()) as u64 > most {
+        if (file.count() + file.events.len() * tids.len()) as u64 > most {
             return false;
         }
         let mut own = Vec::new();
-        for event in &file.events {
+        for (event, tid) in tids
+            .iter()
+            .flat_map(|tid| file.events.iter().zip(repeat(*tid)))
+        {
             let mut attr = attributes(*event);
             // What the process starts is reached from its first instruction on. Kernels that would swap such
             // events between relatives do without.
@@ -155,8 +160,8 @@ impl Probes {
             }
             match sys::perf_event_open(&mut attr, PerfTarget::Thread(tid)) {
                 Ok(event) => own.push(event),
-                // It has ended.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return true,
+                // The thread has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(_) => return false,
             }
         }
@@ -194,14 +199,16 @@ impl Probes {
     }
 }
 
-/// A thread through which a process can be reached; `None` for the kernel's own ones, and those that have ended.
-fn thread_with_memory(pid: u32) -> Option<u32> {
+/// The threads through which a process is reached, and what they start; none of the kernel's own ones, and of those
+/// that have ended. One would do for the process itself.
+fn threads_with_memory(pid: u32) -> Vec<u32> {
     let has_memory = |tid: &u32| fs::read_link(format!("/proc/{tid}/exe")).is_ok();
-    if has_memory(&pid) {
-        return Some(pid);
-    }
-    let threads = threads(pid).ok()?;
-    threads.into_iter().find(has_memory)
+    let threads = threads(pid).unwrap_or_default();
+    threads
+        .into_iter()
+        .filter(has_memory)
+        .take(MOST_THREADS)
+        .collect()
 }
 
 /// Every process but this one.
