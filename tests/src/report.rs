@@ -121,6 +121,9 @@ pub struct Quality {
     pub stacks_broken: u64,
     pub frames_unsymbolized: u64,
     pub noted: BTreeMap<String, u64>,
+    pub kernel_map_bytes: u64,
+    pub agent_cpu_ns: u64,
+    pub agent_peak_bytes: u64,
     #[serde(default)]
     pub probe_hit_ns: u64,
 }

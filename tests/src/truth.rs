@@ -87,6 +87,16 @@ impl Truth {
         );
         Ok(())
     }
+
+    /// Fails where more is live in the totals than in truth: events that were lost made a leak then.
+    pub fn has_no_leak_made(&self, totals: &Totals) -> Result<()> {
+        ensure!(
+            totals.live_allocations <= self.live_allocations
+                && totals.live_bytes <= self.live_bytes,
+            "lost events made a leak: {totals:?} of {self:?}"
+        );
+        Ok(())
+    }
 }
 
 /// Fails unless every process has the counts that it reported, in the sum of its program images.

@@ -289,11 +289,7 @@ fn a_stopped_tracer() -> Result<()> {
         seen.allocations
     );
     for truth in &all {
-        let seen = report.truth(Some(truth.pid));
-        assert!(
-            seen.live_allocations <= truth.live_allocations && seen.live_bytes <= truth.live_bytes,
-            "lost events made a leak: {seen:?} of {truth:?}"
-        );
+        truth.has_no_leak_made(&report.truth(Some(truth.pid)))?;
     }
     Ok(())
 }

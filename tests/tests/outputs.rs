@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{Heaptrace, c, cpp, require_root, require_tool, run};
@@ -144,6 +146,24 @@ fn the_text_report_has_it_all() -> Result<()> {
     assert!(text.stdout.contains("truth_pvalloc"), "{}", text.stdout);
     assert!(text.stdout.contains("lost"), "{}", text.stdout);
     assert!(!text.stdout.contains('\x1b'), "colours on a pipe");
+    Ok(())
+}
+
+/// Check that a report says what the tracer itself took, in a range that no unit but the right one gives.
+#[test]
+fn what_the_tracer_took_is_said() -> Result<()> {
+    let begin = Instant::now();
+    let recording = Heaptrace::tracing()?.record_all(&[c("hooks")?])?;
+    let most = begin.elapsed().as_nanos() * 2 * thread::available_parallelism()?.get() as u128;
+    let quality = &recording.report.quality;
+    assert!(
+        quality.agent_cpu_ns > 1_000_000 && u128::from(quality.agent_cpu_ns) < most,
+        "{} ns of {most}",
+        quality.agent_cpu_ns
+    );
+    for bytes in [quality.agent_peak_bytes, quality.kernel_map_bytes] {
+        assert!((1 << 20..4 << 30).contains(&bytes), "{bytes}");
+    }
     Ok(())
 }
 

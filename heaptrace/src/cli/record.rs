@@ -153,18 +153,7 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::join::{Location, Totals};
-    use crate::profile::{Mode, RunEnd, SizeRange, read};
-
-    fn info() -> RunInfo {
-        RunInfo {
-            version: "0".into(),
-            mode: Mode::Exact,
-            sizes: SizeRange::ALL,
-            started_unix_ns: 1,
-            target: "ls".into(),
-            kernel: "6.1".into(),
-        }
-    }
+    use crate::profile::{RunEnd, read};
 
     fn update() -> Update {
         Update {
@@ -192,7 +181,7 @@ mod tests {
             rotator: None,
             recording: None,
         };
-        recorder.started(&info()).unwrap();
+        recorder.started(&RunInfo::exact("ls")).unwrap();
         recorder.update(update(), &OpenFiles::default()).unwrap();
         let read = read(&recorder.path).unwrap();
         assert_eq!(read.profile.end, RunEnd::CutOff);
@@ -208,7 +197,7 @@ mod tests {
             rotator: None,
             recording: None,
         };
-        let error = recorder.started(&info()).unwrap_err();
+        let error = recorder.started(&RunInfo::exact("ls")).unwrap_err();
         let message = format!("{error:#}");
         assert!(
             message.contains("/dev/full") && message.contains("No space left"),
@@ -219,7 +208,7 @@ mod tests {
     /// Check that the closing words name the file where it is not the default one, and losses.
     #[test]
     fn closing_words() {
-        let mut profile = Profile::new(info());
+        let mut profile = Profile::new(RunInfo::exact("ls"));
         profile.fold(update()).unwrap();
         let text = summary(&profile, 2_000_000_000, Path::new("heaptrace.data"));
         assert!(

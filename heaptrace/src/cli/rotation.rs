@@ -194,18 +194,7 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 mod tests {
     use super::*;
     use crate::join::{Location, Process, ProcessId, Update};
-    use crate::profile::{Mode, RunEnd, RunInfo, SizeRange, read};
-
-    fn info() -> RunInfo {
-        RunInfo {
-            version: "0".into(),
-            mode: Mode::Exact,
-            sizes: SizeRange::ALL,
-            started_unix_ns: 1,
-            target: "--all".into(),
-            kernel: "6.1".into(),
-        }
-    }
+    use crate::profile::{RunEnd, RunInfo, read};
 
     fn update(n: u32) -> Update {
         Update {
@@ -217,6 +206,22 @@ mod tests {
             processes: vec![(ProcessId(n), Process::default())],
             ..Update::default()
         }
+    }
+
+    /// What a recording does with an update. Files are always done in time: it is these that are looked at.
+    fn step(
+        rotator: &mut Rotator,
+        path: &Path,
+        writer: &mut DataFileWriter,
+        profile: &mut Profile,
+        update: Update,
+    ) {
+        writer.update(&update).unwrap();
+        profile.fold(update).unwrap();
+        rotator.wait().unwrap();
+        rotator
+            .turn(path, writer, profile, &OpenFiles::default())
+            .unwrap();
     }
 
     /// Check sizes and times, that what could be either is asked about, and how many are kept.
@@ -257,17 +262,10 @@ mod tests {
             keep: 3,
         });
         rotator.prepare(&path).unwrap();
-        let mut writer = DataFileWriter::create(&path, &info()).unwrap();
-        let mut profile = Profile::new(info());
+        let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
+        let mut profile = Profile::new(RunInfo::exact("--all"));
         for n in 0..9 {
-            let update = update(n);
-            writer.update(&update).unwrap();
-            profile.fold(update).unwrap();
-            // Always done in time: here it is the files that are looked at.
-            rotator.wait().unwrap();
-            rotator
-                .turn(&path, &mut writer, &profile, &OpenFiles::default())
-                .unwrap();
+            step(&mut rotator, &path, &mut writer, &mut profile, update(n));
         }
         rotator.wait().unwrap();
         let found = |number| read(&numbered(&path, number)).unwrap();
@@ -294,17 +292,11 @@ mod tests {
             limit: Limit::Bytes(100),
             keep: 2,
         });
-        let mut writer = DataFileWriter::create(&path, &info()).unwrap();
-        let mut profile = Profile::new(info());
+        let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
+        let mut profile = Profile::new(RunInfo::exact("--all"));
         let mut turns = Vec::new();
         for n in 0..30 {
-            let update = update(n);
-            writer.update(&update).unwrap();
-            profile.fold(update).unwrap();
-            rotator.wait().unwrap();
-            rotator
-                .turn(&path, &mut writer, &profile, &OpenFiles::default())
-                .unwrap();
+            step(&mut rotator, &path, &mut writer, &mut profile, update(n));
             if rotator.begun_ns == profile.duration_ns {
                 turns.push(n);
             }
@@ -325,13 +317,13 @@ mod tests {
         let path = dir.path().join("x.data");
         let rotator = Rotator::new(Rotation::parse("1h,3").unwrap());
         rotator.prepare(&path).unwrap();
-        drop(DataFileWriter::create(&path, &info()).unwrap());
+        drop(DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap());
         fs::write(numbered(&path, 2), "precious").unwrap();
         // The first of them takes the gap, and so stops in front of what is none.
         rotator.prepare(&path).unwrap();
         assert!(!path.exists() && profile::is_data_file(&numbered(&path, 1)));
 
-        drop(DataFileWriter::create(&path, &info()).unwrap());
+        drop(DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap());
         let error = rotator.prepare(&path).unwrap_err();
         assert!(
             error.to_string().contains("x.data.2 is in the way"),

@@ -248,6 +248,10 @@ pub struct Quality {
     pub stacks_broken: u64,
     /// Bytes of kernel memory that the maps of the kernel program take.
     pub kernel_map_bytes: u64,
+    /// Processor time that the agent has taken, nanoseconds.
+    pub agent_cpu_ns: u64,
+    /// Most memory that the agent had, bytes.
+    pub agent_peak_bytes: u64,
     /// Nanoseconds that a hit of a probe takes on this machine; 0 where that was not asked.
     pub hit_ns: u64,
     /// What share of a process's processor time may go into probes, in ten-thousandths; 0 for any.

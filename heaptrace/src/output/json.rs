@@ -155,6 +155,8 @@ struct Quality<'a> {
     unprobed: &'a BTreeSet<String>,
     without_tables: &'a BTreeSet<String>,
     kernel_map_bytes: u64,
+    agent_cpu_ns: u64,
+    agent_peak_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     probe_hit_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -308,6 +310,8 @@ impl<'a> Quality<'a> {
             unprobed: &quality.unprobed,
             without_tables: &quality.without_tables,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
             probe_hit_ns: some(quality.hit_ns),
             max_overhead_percent: some(quality.max_overhead.into())
                 .and(Some(f64::from(quality.max_overhead) / 100.0)),

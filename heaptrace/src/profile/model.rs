@@ -64,6 +64,19 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
+    /// Of an exact run of this target, for tests.
+    #[cfg(test)]
+    pub(crate) fn exact(target: &str) -> Self {
+        Self {
+            version: "0.1.0".to_owned(),
+            mode: Mode::Exact,
+            sizes: SizeRange::ALL,
+            started_unix_ns: 1_700_000_000_123_456_789,
+            target: target.to_owned(),
+            kernel: "6.18.0".to_owned(),
+        }
+    }
+
     /// How allocations were chosen, for a headline: `exact`, `sampled, one in 512.0 KiB`.
     pub fn chosen(&self) -> String {
         let mut words = match self.mode {

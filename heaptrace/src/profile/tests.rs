@@ -2,7 +2,7 @@
 
 use heaptrace_common::wire::end;
 
-use super::{Mode, Profile, RunInfo, SizeRange};
+use super::{Profile, RunInfo};
 use crate::events::record::Event;
 use crate::join::tests::{alloc, begin, end, free, stack};
 use crate::join::{Joiner, Room, Site, Totals};
@@ -16,15 +16,7 @@ fn ended_processes_are_folded() {
         sites: 1000,
     };
     let mut joiner = Joiner::new(false, room);
-    let info = RunInfo {
-        version: String::new(),
-        mode: Mode::Exact,
-        started_unix_ns: 0,
-        target: String::new(),
-        kernel: String::new(),
-        sizes: SizeRange::ALL,
-    };
-    let mut profile = Profile::new(info);
+    let mut profile = Profile::new(RunInfo::exact("--all"));
     joiner.event(begin(1000));
     joiner.event(stack(1000, 1_000_000, &[9]));
     joiner.event(Event::Alloc(alloc(1000, 1_000_000, 1_000_001, 500)));

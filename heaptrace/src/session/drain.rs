@@ -179,6 +179,7 @@ impl Drain {
         }
         joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
+        joiner.set_agent_usage(sys::own_usage());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
             joiner.set_process_counters(&state.0);

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::elf::{ElfFacts, open_regular};
 use super::*;
 use crate::join::{Location, LocationId, Module, ModuleId};
-use crate::profile::{Mode, Profile, RunInfo, SizeRange, Symbols};
+use crate::profile::{Profile, RunInfo, Symbols};
 
 const C: &str = r#"
 #include <stdlib.h>
@@ -101,14 +101,7 @@ fn module(path: &Path) -> Module {
 
 /// A profile of one module with these link-time addresses, which become file offsets.
 fn profile(module: Module, addresses: &[u64]) -> Profile {
-    let mut profile = Profile::new(RunInfo {
-        version: String::new(),
-        mode: Mode::Exact,
-        sizes: SizeRange::ALL,
-        started_unix_ns: 0,
-        target: String::new(),
-        kernel: String::new(),
-    });
+    let mut profile = Profile::new(RunInfo::exact("--all"));
     let facts = open_regular(Path::new(&module.path))
         .and_then(|file| ElfFacts::read(&file))
         .unwrap_or_default();

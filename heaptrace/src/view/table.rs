@@ -279,17 +279,10 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::join::{Completeness, Location, LocationId, Module, ProcessId, StackId, Totals};
-    use crate::profile::{Frame, Mode, RunInfo, SizeRange, StringId};
+    use crate::profile::{Frame, RunInfo, StringId};
 
     fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
-        let mut profile = Profile::new(RunInfo {
-            version: "0".into(),
-            mode: Mode::Exact,
-            sizes: SizeRange::ALL,
-            started_unix_ns: 0,
-            target: "--pid 12".into(),
-            kernel: "6.1".into(),
-        });
+        let mut profile = Profile::new(RunInfo::exact("--pid 12"));
         profile.modules.push(Module {
             path: "/usr/lib/lib\x1bc.so".into(),
             ..Module::default()

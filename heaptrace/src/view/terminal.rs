@@ -111,7 +111,7 @@ fn timestamp(unix_ns: u64) -> String {
 mod tests {
     use super::*;
     use crate::output::Metric;
-    use crate::profile::{Mode, Profile, RunInfo, SizeRange, Symbols};
+    use crate::profile::{Profile, RunInfo, Symbols};
 
     /// Check dates around leap days and the ends of years and centuries.
     #[test]
@@ -133,12 +133,8 @@ mod tests {
     #[test]
     fn appended_reports() {
         let mut profile = Profile::new(RunInfo {
-            version: "0".into(),
-            mode: Mode::Exact,
-            sizes: SizeRange::ALL,
             started_unix_ns: 1_709_214_300_000_000_000,
-            target: "--all".into(),
-            kernel: "6.1".into(),
+            ..RunInfo::exact("--all")
         });
         profile.duration_ns = 7_000_000_000;
         let mut out = Vec::new();

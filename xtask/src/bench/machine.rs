@@ -2,6 +2,7 @@
 //!
 //! Part of bench. It must not measure anything itself.
 
+use std::fmt;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -50,6 +51,22 @@ impl Machine {
             rustc: ask("rustc", &["--version"]),
             date: ask("date", &["-u", "+%Y-%m-%d"]),
         })
+    }
+}
+
+/// As the lines that a page of results begins with.
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let guest = if self.virtual_machine {
+            ", in a virtual machine"
+        } else {
+            ""
+        };
+        writeln!(f, "- Date: {}", self.date)?;
+        writeln!(f, "- heaptrace: {}, {}", self.heaptrace, self.rustc)?;
+        writeln!(f, "- Kernel: Linux {}", self.kernel)?;
+        writeln!(f, "- Processor: {} × {}{guest}", self.cpus, self.cpu)?;
+        writeln!(f, "- C library: {}", self.libc)
     }
 }
 

@@ -49,24 +49,7 @@ fn write_page(
         page,
         "Written by `cargo xtask bench`; run it for your own machine.\n"
     )?;
-    writeln!(page, "- Date: {}", machine.date)?;
-    writeln!(
-        page,
-        "- heaptrace: {}, {}",
-        machine.heaptrace, machine.rustc
-    )?;
-    writeln!(page, "- Kernel: Linux {}", machine.kernel)?;
-    let guest = if machine.virtual_machine {
-        ", in a virtual machine"
-    } else {
-        ""
-    };
-    writeln!(
-        page,
-        "- Processor: {} × {}{guest}",
-        machine.cpus, machine.cpu
-    )?;
-    writeln!(page, "- C library: {}\n", machine.libc)?;
+    writeln!(page, "{machine}")?;
     writeln!(
         page,
         "The modes are measured in turns, {rounds} rounds of {seconds} s each. A time is the median of the rounds, a ratio the \

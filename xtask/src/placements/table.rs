@@ -29,23 +29,7 @@ fn write_page(
         "Written by `cargo xtask placements`; run it for your own machine. The places are those of this run's libraries: \
          heaptrace finds them anew in each file that it probes.\n"
     )?;
-    writeln!(page, "- Date: {}", machine.date)?;
-    writeln!(
-        page,
-        "- heaptrace: {}, {}",
-        machine.heaptrace, machine.rustc
-    )?;
-    writeln!(page, "- Kernel: Linux {}", machine.kernel)?;
-    let guest = if machine.virtual_machine {
-        ", in a virtual machine"
-    } else {
-        ""
-    };
-    writeln!(
-        page,
-        "- Processor: {} × {}{guest}\n",
-        machine.cpus, machine.cpu
-    )?;
+    writeln!(page, "{machine}")?;
     writeln!(
         page,
         "An operation is one call of the function and, where it gives a block, the `free` for it, in a loop that does nothing else. \

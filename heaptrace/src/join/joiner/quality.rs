@@ -8,6 +8,7 @@ use heaptrace_common::wire::ProcessState;
 
 use super::{Joiner, MAX_RATE_CHANGES};
 use crate::join::update::RateChange;
+use crate::sys::Usage;
 
 impl Joiner {
     /// Takes in counters that the kernel program keeps of a process that goes on.
@@ -50,6 +51,12 @@ impl Joiner {
     /// Takes in what the maps of the kernel program take.
     pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
         self.quality.kernel_map_bytes = bytes;
+    }
+
+    /// Takes in what the agent itself has taken so far.
+    pub fn set_agent_usage(&mut self, usage: Usage) {
+        self.quality.agent_cpu_ns = usage.cpu_ns;
+        self.quality.agent_peak_bytes = usage.peak_bytes;
     }
 
     /// Takes in the files for whose unwind tables there was no room.

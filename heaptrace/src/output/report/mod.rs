@@ -434,6 +434,14 @@ impl<'a, 'o> Report<'a, 'o> {
                 "kernel memory",
                 format!("{} in maps", bytes(quality.kernel_map_bytes)),
             ),
+            (
+                "agent",
+                format!(
+                    "{} of processor time, {} of memory at most",
+                    duration(quality.agent_cpu_ns),
+                    bytes(quality.agent_peak_bytes)
+                ),
+            ),
         ];
         for (name, value) in lines {
             writeln!(self.out, "  {name:<20}{value}")?;

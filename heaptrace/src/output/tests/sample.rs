@@ -4,7 +4,7 @@ use crate::join::{
     Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
     Quality, Site, Stack, StackId, Totals,
 };
-use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, SizeRange, StringId, Symbols};
+use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
 pub(super) const EVIL: &str = "evil\x1b[2J;\"<script>alert(1)</script>\n\u{9b}31m\u{202e} 12";
 
@@ -72,14 +72,7 @@ pub(super) fn profile() -> Profile {
     recursion.extend([3; 60]);
     recursion.push(4);
     Profile {
-        info: RunInfo {
-            version: "0.1.0".to_owned(),
-            mode: Mode::Exact,
-            sizes: SizeRange::ALL,
-            started_unix_ns: 1_700_000_000_123_456_789,
-            target: "--pid 41 --pid 42".to_owned(),
-            kernel: "6.18.0".to_owned(),
-        },
+        info: RunInfo::exact("--pid 41 --pid 42"),
         end: RunEnd::Orderly,
         duration_ns: 12_500_000_000,
         modules: vec![
@@ -141,6 +134,8 @@ pub(super) fn profile() -> Profile {
             hit_ns: 0,
             max_overhead: 0,
             kernel_map_bytes: 256 << 20,
+            agent_cpu_ns: 1_250_000_000,
+            agent_peak_bytes: 48 << 20,
         },
     }
 }

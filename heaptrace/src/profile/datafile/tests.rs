@@ -7,18 +7,7 @@ use crate::join::{
     Allocator, Completeness, Errors, Location, LocationId, Module, ModuleId, Process, ProcessId,
     Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns, Update,
 };
-use crate::profile::{Frame, Mode, Profile, RunEnd, RunInfo, SizeRange, StringId, Symbols};
-
-fn info() -> RunInfo {
-    RunInfo {
-        version: "0.1.0".to_owned(),
-        mode: Mode::Exact,
-        sizes: SizeRange::ALL,
-        started_unix_ns: 1_700_000_000_000_000_000,
-        target: "--pid 42".to_owned(),
-        kernel: "6.18.0".to_owned(),
-    }
-}
+use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
 fn totals(n: u64) -> Totals {
     Totals {
@@ -131,6 +120,8 @@ fn update(n: u32) -> Update {
             hit_ns: 640,
             max_overhead: 500,
             kernel_map_bytes: 1 << 30,
+            agent_cpu_ns: 12,
+            agent_peak_bytes: 13,
         },
     }
 }
@@ -159,8 +150,8 @@ fn symbols() -> Symbols {
 /// Writes three updates and symbols; also gives every state that a reader may see, and the bytes.
 fn written(dir: &Path) -> (PathBuf, Vec<Profile>, Vec<u8>) {
     let path = dir.join("heaptrace.data");
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
-    let mut states = vec![Profile::new(info())];
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
+    let mut states = vec![Profile::new(RunInfo::exact("--pid 42"))];
     for n in 0..3 {
         let update = update(n);
         writer.update(&update).unwrap();
@@ -215,10 +206,10 @@ fn earlier_times() {
         assert_eq!(recording.snapshots[1].totals, totals(2));
     }
 
-    let mut late = Profile::new(info());
+    let mut late = Profile::new(RunInfo::exact("--pid 42"));
     late.fold(update(0)).unwrap();
     late.duration_ns = 7 * SECOND;
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&late.to_update()).unwrap();
     assert_eq!(read(&path).unwrap().profile, late);
     let recording = read_at(&path, SECOND).unwrap();
@@ -231,7 +222,7 @@ fn earlier_times() {
 fn killed_writer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     writer.update(&update(1)).unwrap();
     // Still open: nothing may wait in a buffer.
@@ -298,7 +289,7 @@ fn flipped_everywhere() {
 fn whole_but_senseless() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     writer
         .update(&Update {
@@ -336,7 +327,7 @@ fn large_update() {
             .collect(),
         ..Update::default()
     };
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     let before = path.metadata().unwrap().len();
     writer.update(&large).unwrap();
@@ -359,7 +350,7 @@ fn large_symbols() {
         strings: (0..40_000).map(|i| format!("{i:0>500}")).collect(),
         frames: vec![symbols().frames[0].clone(); 100_000],
     };
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.symbols(&symbols).unwrap();
     writer.finish(1).unwrap();
     assert_eq!(read(&path).unwrap().symbols, Some(symbols));
@@ -400,7 +391,8 @@ fn trailing_bytes() {
 /// Check that a device that takes nothing gives the write error, and that the path is named.
 #[test]
 fn full_device() {
-    let error = DataFileWriter::create(Path::new("/dev/full"), &info()).unwrap_err();
+    let error =
+        DataFileWriter::create(Path::new("/dev/full"), &RunInfo::exact("--pid 42")).unwrap_err();
     assert!(matches!(error, DataFileError::Write { .. }));
     let text = error.to_string();
     assert!(text.contains("/dev/full") && text.contains("No space left"));
@@ -412,7 +404,7 @@ fn full_device() {
 fn disk_full_half_way() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
-    let mut writer = DataFileWriter::create(&path, &info()).unwrap();
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     let whole = std::fs::read(&path).unwrap();
     // A file size limit is the full disk that a test can have without root. It is the process's,

@@ -165,6 +165,10 @@ struct QualityMessage {
     stacks_broken: u64,
     #[prost(uint64, tag = "8")]
     kernel_map_bytes: u64,
+    #[prost(uint64, tag = "12")]
+    agent_cpu_ns: u64,
+    #[prost(uint64, tag = "13")]
+    agent_peak_bytes: u64,
     #[prost(uint64, tag = "20")]
     hit_ns: u64,
     #[prost(uint32, tag = "21")]
@@ -423,6 +427,8 @@ impl From<&Quality> for QualityMessage {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
             hit_ns: quality.hit_ns,
             max_overhead: quality.max_overhead,
         }
@@ -443,6 +449,8 @@ impl From<QualityMessage> for Quality {
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
             kernel_map_bytes: quality.kernel_map_bytes,
+            agent_cpu_ns: quality.agent_cpu_ns,
+            agent_peak_bytes: quality.agent_peak_bytes,
             hit_ns: quality.hit_ns,
             max_overhead: quality.max_overhead,
         }
