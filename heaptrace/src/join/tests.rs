@@ -12,7 +12,7 @@ const ROOM: Room = Room {
 };
 
 /// No process of any machine has this id.
-const PID: u32 = u32::MAX - 1;
+pub(crate) const PID: u32 = u32::MAX - 1;
 
 pub(crate) fn begin(process: u64) -> Event {
     Event::ProcessBegin(ProcessBegin {

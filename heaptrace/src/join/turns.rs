@@ -87,3 +87,105 @@ impl Joiner {
         self.quality.max_overhead = most;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use heaptrace_common::wire::end;
+
+    use super::*;
+    use crate::events::record::Event;
+    use crate::join::fold::Room;
+    use crate::join::tests::{PID, alloc, begin, end as ends, free, stack};
+    use crate::join::{Totals, Update};
+
+    /// Blocks 1 to 3 of a process that is then left alone, until the time 50 on the clock of events.
+    fn left_alone() -> Joiner {
+        let room = Room { ended: 0, sites: 0 };
+        let mut joiner = Joiner::new(true, room);
+        joiner.event(begin(1));
+        joiner.event(stack(1, 10, &[5]));
+        for id in 1..=3 {
+            joiner.event(Event::Alloc(alloc(1, 10, id, 100)));
+        }
+        joiner.left_alone(PID, 8000, 1000, 50);
+        joiner
+    }
+
+    /// All counters of the run, its process and its site, which must be the same.
+    fn totals(joiner: &mut Joiner, elapsed: u64) -> (Totals, Update) {
+        let update = joiner.take_update(elapsed);
+        let mut totals = update.totals;
+        for other in [update.processes[0].1.totals, update.sites[0].1.totals] {
+            // The peak of a site is what it had at the run's.
+            totals.peak_live_bytes = other.peak_live_bytes;
+            assert_eq!(other, totals);
+        }
+        let all = totals.frees + totals.live_allocations + totals.uncertain_allocations;
+        assert_eq!(totals.allocations, all);
+        (update.totals, update)
+    }
+
+    fn is(totals: &Totals, live: u64, uncertain: u64, frees: u64) {
+        let found = (
+            totals.live_bytes,
+            totals.uncertain_bytes,
+            totals.freed_bytes,
+        );
+        assert_eq!(found, (100 * live, 100 * uncertain, 100 * frees));
+    }
+
+    /// Check that what a process had is uncertain once it was left alone, that what it allocates afterwards is not,
+    /// and that frees and addresses that come again prove what they prove.
+    #[test]
+    fn what_it_had_is_uncertain() {
+        let mut joiner = left_alone();
+        is(&totals(&mut joiner, 2000).0, 0, 3, 0);
+        joiner.let_in(PID, 5000);
+        let mut new = alloc(1, 10, 4, 100);
+        new.time = 60;
+        // It got the address of block 1.
+        new.replaced = 1;
+        joiner.event(Event::Alloc(new));
+        joiner.event(free(1, 2, 0));
+        is(&totals(&mut joiner, 6000).0, 1, 1, 2);
+        // Again: the new one is uncertain, too, and both can be freed.
+        joiner.left_alone(PID, 9000, 7000, 70);
+        is(&totals(&mut joiner, 7000).0, 0, 2, 2);
+        joiner.let_in(PID, 8000);
+        joiner.event(free(1, 4, 0));
+        joiner.event(free(1, 3, 0));
+        let (sums, update) = totals(&mut joiner, 9000);
+        is(&sums, 0, 0, 4);
+        let turns = update.processes[0].1.turns.unwrap();
+        assert_eq!(
+            (turns.from_ns, turns.unprobed_ns, turns.overhead),
+            (1000, 5000, 9000)
+        );
+        // The peak is what was live for certain.
+        assert_eq!(sums.peak_live_bytes, 300);
+    }
+
+    /// Check that an allocation whose event comes in late, after its process was left alone, is uncertain.
+    #[test]
+    fn late_events_are_uncertain() {
+        let mut joiner = left_alone();
+        let mut late = alloc(1, 10, 4, 100);
+        late.time = 49;
+        joiner.event(Event::Alloc(late));
+        is(&totals(&mut joiner, 2000).0, 0, 4, 0);
+    }
+
+    /// Check that nothing of it is lost where the process ends while it is left alone, and is added up with others.
+    #[test]
+    fn it_may_end_meanwhile() {
+        let mut joiner = left_alone();
+        joiner.event(ends(1, end::EXIT));
+        let update = joiner.take_update(3000);
+        is(&update.totals, 0, 3, 0);
+        let merged = update.processes.iter().find(|(_, it)| it.merged == 1);
+        is(&merged.unwrap().1.totals, 0, 3, 0);
+        joiner.let_in(PID, 4000);
+        joiner.take_update(5000);
+        assert!(joiner.alone.is_empty());
+    }
+}

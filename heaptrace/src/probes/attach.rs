@@ -97,7 +97,9 @@ impl Probes {
 
     /// Time that a hit of a probe takes on this machine, without what programs do in it.
     pub fn measure_hit(&mut self) -> io::Result<Duration> {
-        calibration::hit(&mut self.definitions)
+        let (hit, open) = calibration::hit(&mut self.definitions)?;
+        self.open.extend(open);
+        Ok(hit)
     }
 
     /// Whether a file is probed already.

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::attach::attributes;
@@ -45,8 +46,9 @@ macro_rules! probed {
 probed!(like_malloc);
 probed!(like_free);
 
-/// Time that a hit takes.
-pub fn hit(definitions: &mut Definitions) -> io::Result<Duration> {
+/// Time that a hit takes, and the events that it was measured by. To close them takes the kernel longer than all of
+/// this, and they have to be closed before their definitions go.
+pub fn hit(definitions: &mut Definitions) -> io::Result<(Duration, Vec<OwnedFd>)> {
     let unprobed = quickest();
     let mut open = Vec::new();
     for (function, is_return) in [
@@ -62,9 +64,7 @@ pub fn hit(definitions: &mut Definitions) -> io::Result<Duration> {
         open.push(sys::perf_event_open(&mut attributes(event), target)?);
     }
     let probed = quickest();
-    // To close them takes the kernel longer than all of this.
-    std::thread::spawn(move || drop(open));
-    Ok(probed.saturating_sub(unprobed) / (CALLS * HITS))
+    Ok((probed.saturating_sub(unprobed) / (CALLS * HITS), open))
 }
 
 fn quickest() -> Duration {
