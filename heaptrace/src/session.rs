@@ -30,7 +30,7 @@ use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
-use crate::sys;
+use crate::sys::{self, Precedence};
 use drain::Drain;
 use kin::{Kin, Listener};
 use newcomers::Newcomers;
@@ -127,6 +127,10 @@ async fn trace(
     tracing::info!("{} descriptors of probes are open", probes.count());
 
     let info = run_info(config)?;
+    // Where a hundred threads allocate, the one that reads what they did would get a hundredth of a processor. What
+    // is done with it, names looked up and files written, is worth no more than what others do.
+    let precedence = Precedence::of_this_thread();
+    precedence.take();
     program.set_gate(true)?;
     let begin = Instant::now();
     observer.started(&info)?;
@@ -150,7 +154,10 @@ async fn trace(
                 drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
-                if let Err(error) = observer.update(update, joiner.files()) {
+                precedence.give_back();
+                let told = observer.update(update, joiner.files());
+                precedence.take();
+                if let Err(error) = told {
                     failure = Some(error);
                     break Stop::Failed;
                 }
@@ -194,6 +201,7 @@ async fn trace(
     let exit = stop::reap(child.as_mut(), stop, &mut notes);
     drain.finish(&mut program, &mut joiner)?;
     let update = joiner.take_update(duration_ns);
+    precedence.give_back();
     if closing.join().is_err() {
         notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
     }

@@ -233,14 +233,55 @@ pub fn own_usage() -> Usage {
     }
 }
 
-/// Lets this thread run before all ordinary ones whenever it has something to do. Best effort.
-pub fn go_first() {
-    let param = libc::sched_param { sched_priority: 1 };
+/// Lets this thread run before all ordinary ones whenever it has something to do, or no longer. Best effort.
+pub fn go_first(is_first: bool) {
+    let (policy, sched_priority) = if is_first {
+        (libc::SCHED_FIFO, 1)
+    } else {
+        (libc::SCHED_OTHER, 0)
+    };
+    let param = libc::sched_param { sched_priority };
     // SAFETY: the struct is valid; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if result < 0 {
         let error = io::Error::last_os_error();
         tracing::info!("no priority over other threads: {error}");
+    }
+}
+
+/// How much of a busy processor a thread gets, and the more that it can have for a time. Best effort.
+#[derive(Clone, Copy, Debug)]
+pub struct Precedence {
+    /// The thread's own niceness.
+    own: libc::c_int,
+}
+
+impl Precedence {
+    /// Of the calling thread, which has its own from now on until it takes more.
+    pub fn of_this_thread() -> Self {
+        // SAFETY: takes no pointers; 0 is the calling thread.
+        let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        Self { own }
+    }
+
+    /// Takes as much as ordinary threads can have; whoever was started with less than the usual keeps to that.
+    pub fn take(self) {
+        if self.own <= 0 {
+            set_nice(-20);
+        }
+    }
+
+    /// Goes back to the own.
+    pub fn give_back(self) {
+        set_nice(self.own);
+    }
+}
+
+fn set_nice(nice: libc::c_int) {
+    // SAFETY: takes no pointers; 0 is the calling thread.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } < 0 {
+        let error = io::Error::last_os_error();
+        tracing::info!("no precedence over other threads: {error}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! Bounded memory: what does not fit is counted, and never makes a leak of a freed block.
 
+use std::ffi::OsStr;
+
 use anyhow::Result;
-use heaptrace_tests::{Child, Heaptrace, c, ready_pid, truths};
+use heaptrace_tests::{Child, Heaptrace, bench_program, c, ready_pid, truths};
 
 /// Check that a ring that overflows, its reader stopped, loses events in the count and invents
 /// nothing: no freed block stays live.
@@ -29,6 +31,37 @@ fn a_full_ring_is_counted() -> Result<()> {
         "{seen:?} and {lost} lost of {truth:?}"
     );
     truth.has_no_leak_made(&seen)
+}
+
+/// Check that a hundred threads that do nothing but allocate don't keep the agent from its ring, which holds a small part
+/// of what they do: with an equal share of the processors it lost half of it.
+#[test]
+fn many_threads_do_not_keep_the_reader_away() -> Result<()> {
+    let program = bench_program("grow")?;
+    let mut command = vec!["--ring-size", "4MiB", "--"]
+        .into_iter()
+        .map(OsStr::new)
+        .collect::<Vec<_>>();
+    command.push(program.path.as_os_str());
+    command.extend(["threads", "100", "300000"].map(OsStr::new));
+    let here = Heaptrace::tracing()?;
+    let recording = here.finish(here.start_record(&command)?)?;
+    let totals = recording.report.totals;
+    let lost = recording.report.lost();
+    println!(
+        "{lost} events lost beside {} allocations",
+        totals.allocations
+    );
+    assert!(
+        totals.allocations + lost >= 300_000,
+        "{totals:?}, {lost} lost"
+    );
+    assert!(lost < 30_000, "{lost} lost");
+    assert!(
+        totals.live_bytes < 1 << 20,
+        "lost events made a leak: {totals:?}"
+    );
+    Ok(())
 }
 
 /// Check that blocks beyond `--max-live` are counted as lost, one by one.

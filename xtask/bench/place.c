@@ -11,21 +11,17 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "work.h"
 
 enum { OPERATIONS_PER_LOOK = 100 };
 
 void *memalign(size_t, size_t);
 __attribute__((weak)) void *valloc(size_t);
 __attribute__((weak)) void *pvalloc(size_t);
-
-/* The compiler must not know what happens to a block. */
-#define KEEP(block) __asm__ volatile("" : "+r"(block) : : "memory")
 
 static void of_malloc(void)
 {
@@ -118,13 +114,6 @@ static const struct {
     {"pvalloc", of_pvalloc},
 };
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* By hand: not every C library comes with the kernel's headers. */
 static int probe(const char *file, uint64_t offset)
 {
@@ -179,7 +168,7 @@ int main(int argc, char **argv)
         return 2;
     }
     double limit_ns = atof(argv[2]) * 1e9;
-    unsigned long long operations = 0;
+    unsigned long operations = 0;
     long long before = 0, hits = 0;
     int event = argc == 5 ? probe(argv[3], strtoull(argv[4], NULL, 0)) : -1;
     /* Warms up: what is done once for a process is done here. */
@@ -196,7 +185,7 @@ int main(int argc, char **argv)
     } while (spent < limit_ns);
     if (event >= 0 && read(event, &hits, sizeof hits) != sizeof hits)
         return 1;
-    printf("ns_per_operation %.3f\noperations %llu\nhits %lld\nstepped %d\n",
-           spent / (double)operations, operations, hits - before, is_stepped());
+    print_result(spent, operations);
+    printf("hits %lld\nstepped %d\n", hits - before, is_stepped());
     return 0;
 }

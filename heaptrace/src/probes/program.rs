@@ -77,6 +77,8 @@ impl TableMap {
 /// The loaded program.
 pub struct Program {
     ebpf: Ebpf,
+    /// What of the ring is a crowd.
+    crowded_bytes: u32,
 }
 
 impl Program {
@@ -161,7 +163,10 @@ impl Program {
                 .attach(tracepoint)
                 .with_context(|| format!("the kernel has no tracepoint {tracepoint}"))?;
         }
-        let mut program = Self { ebpf };
+        let mut program = Self {
+            ebpf,
+            crowded_bytes,
+        };
         program.choose(chosen)?;
         program.begin_sampling(config.sampling.mean)?;
         Ok(program)
@@ -267,13 +272,13 @@ impl Program {
         Ok(program.fd()?.as_fd().try_clone_to_owned()?)
     }
 
-    /// The ring, once.
-    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>> {
+    /// The ring, once, and how many bytes of it are a crowd.
+    pub fn take_ring(&mut self) -> Result<(RingBuf<MapData>, usize)> {
         let map = self
             .ebpf
             .take_map("EVENTS")
             .ok_or_else(|| missing("EVENTS"))?;
-        Ok(RingBuf::try_from(map)?)
+        Ok((RingBuf::try_from(map)?, self.crowded_bytes as usize))
     }
 
     /// What the program writes to the log; once, and only where the run is verbose.

@@ -30,6 +30,11 @@ pub(super) struct Drain {
     sideband: AsyncFd<Sideband>,
     tables: Tables,
     batch: Vec<Event>,
+    /// Bytes of the last batch, and from how many on there is a crowd in the ring.
+    taken: usize,
+    crowd: usize,
+    /// Whether this thread runs before all others.
+    is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
     mapped: Vec<(u32, Mapped)>,
     /// Children that were born since, their parents, and when.
@@ -41,13 +46,17 @@ pub(super) struct Drain {
 
 impl Drain {
     pub(super) fn new(program: &mut Program, config: &RunConfig) -> Result<Self> {
+        let (ring, crowd) = program.take_ring()?;
         Ok(Self {
-            ring: sys::when_readable(program.take_ring()?)?,
+            ring: sys::when_readable(ring)?,
             sideband: sys::when_readable(
                 Sideband::open().context("can't follow the mappings of processes (perf)")?,
             )?,
             tables: Tables::new(program, &config.tables)?,
             batch: Vec::new(),
+            taken: 0,
+            crowd,
+            is_first: false,
             mapped: Vec::new(),
             births: Vec::new(),
             undecoded: 0,
@@ -84,9 +93,21 @@ impl Drain {
     pub(super) fn pass(&mut self, joiner: &mut Joiner) {
         const BATCHES: usize = 8;
         for _ in 0..BATCHES {
-            if self.batch(joiner) {
+            let was_emptied = self.batch(joiner);
+            self.keep_up();
+            if was_emptied {
                 return;
             }
+        }
+    }
+
+    /// Runs before all others while events come faster than this thread gets to read them: where a thousand threads
+    /// allocate, its share of a processor is too small for what they do, whatever its precedence.
+    fn keep_up(&mut self) {
+        let is_crowded = self.taken >= self.crowd;
+        if is_crowded != self.is_first {
+            sys::go_first(is_crowded);
+            self.is_first = is_crowded;
         }
     }
 
@@ -94,8 +115,10 @@ impl Drain {
     fn batch(&mut self, joiner: &mut Joiner) -> bool {
         let before = sys::monotonic_now();
         let ring = self.ring.get_mut();
+        self.taken = 0;
         while self.batch.len() < BATCH {
             let Some(bytes) = ring.next() else { break };
+            self.taken += bytes.len();
             match record::decode(&bytes) {
                 Ok(event) => self.batch.push(event),
                 Err(error) => {

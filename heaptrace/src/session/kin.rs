@@ -91,7 +91,7 @@ fn follow(
     mut family: HashMap<u32, Member>,
     ended: &OwnedFd,
 ) -> Tied {
-    sys::go_first();
+    sys::go_first(true);
     let (mut late, mut missed) = (0, 0);
     loop {
         let descriptors = births.descriptors().chain([ended.as_fd()]);

@@ -2,80 +2,35 @@
 //!
 //! It must not know how heaptrace traces: it runs the release build from outside and reads what the programs print.
 
+mod beside;
+pub mod figure;
+mod growth;
 pub mod machine;
+pub mod measured;
+pub mod mode;
+mod pairs;
+mod programs;
 pub mod stats;
-pub mod table;
+mod stream;
 pub mod workload;
 
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
-use crate::{process, run, workspace};
+use crate::{run, workspace};
+use figure::Figure;
 use machine::Machine;
-use table::{Row, Runs};
-use workload::WORKLOADS;
+use mode::{BYSTANDER, EXACT, FLOOR, SAMPLED, UNTRACED};
+use stats::Spread;
 
 /// Where the results are written to, below the repository's root.
 const PAGE: &str = "docs/benchmarks.md";
 
-/// A way to run a workload.
-#[derive(Clone, Copy, Debug)]
-pub struct Mode {
-    /// Its name in the table.
-    pub name: &'static str,
-    /// What it means, in one sentence.
-    pub meaning: &'static str,
-    how: How,
-}
-
-/// What heaptrace does while the program runs.
-#[derive(Clone, Copy, Debug)]
-enum How {
-    /// Nothing.
-    Alone,
-    /// It traces another program.
-    Beside,
-    /// It traces this one, with these options.
-    Traced(&'static [&'static str]),
-}
-
-/// The mode that no tracing can be cheaper than.
-pub const FLOOR: &str = "empty probes";
-
-/// The modes, measured in this order, over and over. The first is what the others are compared with.
-pub const MODES: [Mode; 5] = [
-    Mode {
-        name: "untraced",
-        meaning: "The program alone.",
-        how: How::Alone,
-    },
-    Mode {
-        name: "bystander",
-        meaning: "The program alone, while heaptrace traces another one that uses the same C library.",
-        how: How::Beside,
-    },
-    Mode {
-        name: FLOOR,
-        meaning: "Probes in the same places whose programs return at once: what the kernel takes for the traps, the floor.",
-        how: How::Traced(&["--probes", "empty"]),
-    },
-    Mode {
-        name: "sampled",
-        meaning: "One allocation in 512 KiB recorded: almost all are not.",
-        how: How::Traced(&["--sample", "512KiB"]),
-    },
-    Mode {
-        name: "exact",
-        meaning: "Every allocation recorded with its stack.",
-        how: How::Traced(&[]),
-    },
-];
+/// Where the figures are kept that later runs are compared with.
+const KEPT: &str = "docs/benchmarks.json";
 
 /// Measure what tracing costs.
 #[derive(clap::Args, Clone, Debug)]
@@ -83,181 +38,171 @@ pub struct Args {
     /// How often each mode is measured.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long one measurement takes.
+    /// How long one measurement takes, of programs that run for a given time.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Only workloads whose names contain this.
+    /// Measure this part alone, and write no file.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Only what has a name that contains this; writes no file.
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
     /// Print the results and write no file.
     #[arg(long)]
     dry_run: bool,
+    /// Write no file; fail where a ratio is worse than the kept one by more than the noise.
+    #[arg(long)]
+    compare: bool,
+}
+
+/// A part of what is measured.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Single operations, beside the floor.
+    Pairs,
+    /// Programs that people run.
+    Programs,
+    /// Other tracers, on the same programs.
+    Beside,
+    /// How much comes through from the kernel, and how a large recording is read.
+    Stream,
+    /// How cost grows.
+    Growth,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [
+        Self::Pairs,
+        Self::Programs,
+        Self::Beside,
+        Self::Stream,
+        Self::Growth,
+    ];
+}
+
+/// How much is done.
+struct Effort {
+    rounds: u32,
+    seconds: f64,
+    filter: Option<String>,
+}
+
+impl Effort {
+    fn wants(&self, name: &str) -> bool {
+        let filter = self.filter.as_deref();
+        filter.is_none_or(|filter| name.contains(filter))
+    }
+}
+
+/// What a part gave.
+#[derive(Default)]
+struct Section {
+    /// Of the page.
+    text: String,
+    figures: Vec<Figure>,
 }
 
 /// Run the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     run::build_release(None)?;
     let machine = Machine::look()?;
-    let mut rows = Vec::new();
-    for workload in WORKLOADS {
-        if args
-            .filter
-            .as_ref()
-            .is_some_and(|filter| !workload.name.contains(filter.as_str()))
-        {
+    let effort = Effort {
+        rounds: args.rounds,
+        seconds: args.seconds,
+        filter: args.filter.clone(),
+    };
+    let mut all = Section::default();
+    for part in Part::ALL {
+        if args.only.is_some_and(|only| only != part) {
             continue;
         }
-        let mut counts = vec![1, machine.cpus];
-        counts.dedup();
-        counts.truncate(if workload.depth.is_some() { 1 } else { 2 });
-        for threads in counts {
-            let command = (workload.command)(args.seconds, threads)?;
-            rows.push(Row {
-                workload: workload.name,
-                threads,
-                modes: measure(workload.name, &command, args.rounds)?,
-            });
-        }
+        let section = match part {
+            Part::Pairs => pairs::measure_all(&machine, &effort)?,
+            Part::Programs => programs::measure_all(&effort)?,
+            Part::Beside => beside::measure_all(&effort)?,
+            Part::Stream => stream::measure_all(&machine, &effort)?,
+            Part::Growth => growth::measure_all(&effort)?,
+        };
+        all.text.push_str(&section.text);
+        all.figures.extend(section.figures);
     }
-    if rows.is_empty() {
-        bail!("no workload has such a name");
+    if all.text.is_empty() {
+        bail!("nothing has such a name");
     }
-    let page = table::page(&machine, args.rounds, args.seconds, &rows);
+    let page = format!("{}{}", head(&machine, args), all.text);
     println!("\n{page}");
-    if args.dry_run {
+    let root = workspace::root();
+    if args.compare {
+        return compare(&all.figures, &root.join(KEPT));
+    }
+    if args.dry_run || args.only.is_some() || args.filter.is_some() {
         return Ok(ExitCode::SUCCESS);
     }
-    let path = workspace::root().join(PAGE);
+    write(&root.join(PAGE), &page)?;
+    write(&root.join(KEPT), &figure::write(&all.figures)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn head(machine: &Machine, args: &Args) -> String {
+    let Args {
+        rounds, seconds, ..
+    } = args;
+    let mut text = format!(
+        "# Benchmarks\n\n\
+         Written by `cargo xtask bench`; run it for your own machine. `cargo xtask bench --compare` fails where a ratio has \
+         become worse than the one that is kept beside this page.\n\n\
+         {machine}\n\
+         What is compared is measured in turns, {rounds} rounds, of {seconds} s each where a program runs for a given time. A \
+         time is the median of the rounds, a ratio the median of the rounds' own ratios; smallest and largest in parentheses. \
+         The programs take their times themselves, so starting heaptrace and attaching it is not in them.\n\n"
+    );
+    for mode in [UNTRACED, BYSTANDER, FLOOR, SAMPLED, EXACT] {
+        text.push_str(&format!("- **{}**: {}\n", mode.name, mode.meaning));
+    }
+    text
+}
+
+fn compare(figures: &[Figure], kept: &Path) -> Result<ExitCode> {
+    let text =
+        fs::read_to_string(kept).with_context(|| format!("cannot read {}", kept.display()))?;
+    let (worse, compared) = figure::worse(figures, &figure::read(&text)?);
+    if compared == 0 {
+        bail!("nothing that was measured is in {}", kept.display());
+    }
+    for line in &worse {
+        println!("worse: {line}");
+    }
+    println!("{compared} ratios compared, {} of them worse", worse.len());
+    Ok(if worse.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
-    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     println!("Written to {}", path.display());
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Run the command in every mode, in turns, so that a machine that grows slower does so for all of them.
-fn measure(name: &str, command: &[OsString], rounds: u32) -> Result<Vec<Runs>> {
-    let mut runs = vec![Runs::default(); MODES.len()];
-    for round in 1..=rounds {
-        for (mode, runs) in MODES.iter().zip(&mut runs) {
-            let (nanoseconds, lost) = measure_once(mode, command)
-                .with_context(|| format!("measuring {name}, {}", mode.name))?;
-            println!(
-                "    {name}, round {round} of {rounds}, {}: {nanoseconds:.1} ns",
-                mode.name
-            );
-            runs.nanoseconds.push(nanoseconds);
-            runs.lost += lost;
-        }
-    }
-    Ok(runs)
-}
-
-/// Nanoseconds per operation, and how many events were lost.
-fn measure_once(mode: &Mode, command: &[OsString]) -> Result<(f64, u64)> {
-    match mode.how {
-        How::Alone => Ok((alone(command)?, 0)),
-        How::Beside => {
-            let data = data_file()?;
-            let args = ["record", "-o"].map(OsString::from);
-            let other = ["--", "sleep", "600"].map(OsString::from);
-            let mut tracer = run::heaptrace(&[&args[..], &[data.clone().into()], &other].concat())?
-                .stderr(Stdio::null())
-                .spawn()
-                .context("cannot start heaptrace")?;
-            let measured = wait_for(&data).and_then(|()| alone(command));
-            // Passed on to the other program, by sudo where heaptrace runs under it.
-            process::run(process::as_root("kill", &[])?.arg(tracer.id().to_string()))?;
-            tracer.wait().context("cannot wait for heaptrace")?;
-            Ok((measured?, 0))
-        }
-        How::Traced(options) => traced(options, command),
-    }
-}
-
-/// Nanoseconds per operation of a command that nobody traces.
-fn alone(command: &[OsString]) -> Result<f64> {
-    let (program, args) = command.split_first().context("an empty command")?;
-    nanoseconds(&process::output(Command::new(program).args(args))?)
-}
-
-/// Waits until a run has begun: its data file appears then.
-fn wait_for(data: &Path) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let began = Instant::now();
-    while !data.exists() {
-        if began.elapsed() > PATIENCE {
-            bail!("heaptrace does not begin to trace");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
     Ok(())
 }
 
-fn traced(options: &[&str], command: &[OsString]) -> Result<(f64, u64)> {
-    let data = data_file()?;
-    let mut args: Vec<OsString> = vec!["record".into(), "-o".into(), data.clone().into()];
-    args.extend(options.iter().map(OsString::from));
-    args.push("--".into());
-    args.extend_from_slice(command);
-    let printed = process::output(&mut run::heaptrace(&args)?)?;
-    let lost = if data.exists() { lost(&data)? } else { 0 };
-    Ok((nanoseconds(&printed)?, lost))
+/// A spread in a table.
+fn cell(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(String::new, |spread| {
+        format!(
+            "{:.digits$} ({:.digits$}–{:.digits$})",
+            spread.median, spread.min, spread.max
+        )
+    })
 }
 
-fn data_file() -> Result<PathBuf> {
-    let path = workspace::target_dir().join("xtask/bench.data");
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(path),
-    }
-}
-
-/// The events that the run lost: a fast tracer that loses is no fast tracer.
-fn lost(data: &Path) -> Result<u64> {
-    let mut command = Command::new(workspace::heaptrace_binary());
-    command.args(["report", "--format", "json"]).arg(data);
-    lost_in(&process::output(&mut command)?)
-}
-
-fn lost_in(report: &str) -> Result<u64> {
-    let report: Value = serde_json::from_str(report).context("the report is no JSON")?;
-    let lost = report["quality"]["lost"]
-        .as_object()
-        .context("the report has no quality.lost")?;
-    Ok(lost.values().filter_map(Value::as_u64).sum())
-}
-
-/// The figure that every workload prints of itself.
-fn nanoseconds(printed: &str) -> Result<f64> {
-    printed
-        .lines()
-        .find_map(|line| line.strip_prefix("ns_per_operation "))
-        .and_then(|number| number.trim().parse().ok())
-        .with_context(|| format!("the workload printed no ns_per_operation: {printed}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that a workload's figure is found among its other lines, and that its absence is an error.
-    #[test]
-    fn figures_are_read() {
-        let figure = nanoseconds("hello\nns_per_operation 7.250\noperations 9\n").unwrap();
-        assert!((figure - 7.25).abs() < 1e-9);
-        assert!(nanoseconds("operations 9\n").is_err());
-    }
-
-    /// Check that every reason of loss counts, and that a report without the counters is not taken for one without loss.
-    #[test]
-    fn losses_of_all_reasons_add_up() {
-        let report = r#"{"quality": {"lost": {"ring_full": 2, "live_full": 3}}}"#;
-        assert_eq!(lost_in(report).unwrap(), 5);
-        assert!(lost_in(r#"{"quality": {}}"#).is_err());
-    }
+/// The middle of some values in a table, in a unit of so many.
+fn middle(values: &[f64], unit: f64, digits: usize) -> String {
+    Spread::of(values).map_or_else(String::new, |spread| {
+        format!("{:.digits$}", spread.median / unit)
+    })
 }

@@ -1,0 +1,146 @@
+//! How the cost of recording everything grows with what there is of one thing.
+//!
+//! Part of bench.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use super::measured::{Measured, Tracing};
+use super::mode::{EXACT, measure_once};
+use super::stats::Spread;
+use super::{Effort, Figure, Section};
+use crate::run;
+
+/// Pairs of `malloc` and `free`, at least: what is done once for a run counts for little then.
+const PAIRS: u64 = 500_000;
+
+/// Something that there can be more of.
+struct Dimension {
+    /// In the table, and as the program knows it.
+    name: &'static str,
+    meaning: &'static str,
+    /// How many, from few to many.
+    steps: &'static [u64],
+    /// For heaptrace.
+    options: &'static [&'static str],
+}
+
+const DIMENSIONS: [Dimension; 4] = [
+    Dimension {
+        name: "processes",
+        meaning: "processes, all there at a time, that share the pairs",
+        steps: &[1, 10, 100, 1000],
+        options: &[],
+    },
+    Dimension {
+        name: "threads",
+        meaning: "threads of one process that share the pairs",
+        steps: &[1, 10, 100, 1000],
+        options: &[],
+    },
+    Dimension {
+        name: "stacks",
+        meaning: "different stacks, more than 20 calls deep",
+        steps: &[10, 1000, 100_000, 1_000_000],
+        options: &["--max-memory", "4GiB"],
+    },
+    Dimension {
+        name: "blocks",
+        meaning: "blocks that are live at a time",
+        steps: &[10, 1000, 100_000, 1_000_000, 10_000_000],
+        options: &["--max-memory", "4GiB", "--max-live", "12000000"],
+    },
+];
+
+/// Measures what the effort's filter names, once: a growth is seen over powers of ten, not in the noise.
+pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
+    let mut section = Section::default();
+    let program = run::compile_c("xtask/bench/grow.c", &["-O2"])?;
+    for dimension in &DIMENSIONS {
+        if !effort.wants(&format!("growth: {}", dimension.name)) {
+            continue;
+        }
+        // What the agent takes to start is not what grows.
+        let none = measure(&program, dimension, 1, 1)?;
+        let base = none.tracing.map_or(0, |it| it.agent_cpu_ns);
+        let mut rows = Vec::new();
+        for step in dimension.steps {
+            let measured = measure(&program, dimension, *step, PAIRS.max(*step))?;
+            let tracing = measured.tracing.unwrap_or_default();
+            let agent =
+                tracing.agent_cpu_ns.saturating_sub(base) as f64 / tracing.events.max(1) as f64;
+            println!(
+                "    growth: {step} {}: {:.1} ns, agent {agent:.1} ns an event",
+                dimension.name, measured.nanoseconds
+            );
+            rows.push((*step, measured, agent));
+        }
+        section.text.push_str(&text(dimension, &rows)?);
+        if let [(_, few, few_agent), .., (_, many, many_agent)] = rows.as_slice() {
+            let figure = |name: &str, few: f64, many: f64| Figure {
+                name: format!("growth: {}, {name}, most to least", dimension.name),
+                // Measured once: what two runs lie apart on a machine with others is not known, half is assumed.
+                ratio: Spread {
+                    median: many / few,
+                    min: many / few * 0.75,
+                    max: many / few * 1.25,
+                },
+            };
+            section
+                .figures
+                .push(figure("pair", few.nanoseconds, many.nanoseconds));
+            section
+                .figures
+                .push(figure("agent", *few_agent, *many_agent));
+        }
+    }
+    Ok(section)
+}
+
+fn measure(
+    program: &std::path::Path,
+    dimension: &Dimension,
+    step: u64,
+    pairs: u64,
+) -> Result<Measured> {
+    let command: Vec<OsString> = vec![
+        program.into(),
+        dimension.name.into(),
+        step.to_string().into(),
+        pairs.to_string().into(),
+    ];
+    measure_once(&EXACT, &command, dimension.options)
+}
+
+fn text(dimension: &Dimension, rows: &[(u64, Measured, f64)]) -> Result<String> {
+    let mut page = String::new();
+    writeln!(page, "\n## Growth with {}\n", dimension.name)?;
+    writeln!(
+        page,
+        "{PAIRS} pairs of `malloc(64)` and `free`, or one for each, all recorded, with more and more {}. The time of a pair is the whole run's by all pairs, on all processors. Linear growth is a \
+         column of equal figures by the pair and by the event. What the agent takes to start is not in its figure by the event.\n",
+        dimension.meaning
+    )?;
+    writeln!(
+        page,
+        "| {} | ns per pair | agent, ns per event | agent, MiB | kernel's maps, MiB | data file, MiB | events | events lost |",
+        dimension.name
+    )?;
+    writeln!(page, "|--:|--:|--:|--:|--:|--:|--:|--:|")?;
+    for (step, measured, agent) in rows {
+        let tracing = measured.tracing.unwrap_or_default();
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let Tracing { events, lost, .. } = tracing;
+        writeln!(
+            page,
+            "| {step} | {:.0} | {agent:.0} | {:.0} | {:.0} | {:.1} | {events} | {lost} |",
+            measured.nanoseconds,
+            mib(tracing.agent_peak_bytes),
+            mib(tracing.kernel_map_bytes),
+            mib(tracing.file_bytes),
+        )?;
+    }
+    Ok(page)
+}

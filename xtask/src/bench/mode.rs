@@ -1,0 +1,151 @@
+//! The modes that everything is measured in, and how a program is run in one of them.
+//!
+//! Part of bench. It must not know what the program does: that prints `ns_per_operation` of itself.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::measured::{Measured, Runs, Tracing};
+use crate::{process, run, workspace};
+
+/// A way to run a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// Its name in the tables.
+    pub name: &'static str,
+    /// What it means, in one sentence.
+    pub meaning: &'static str,
+    how: How,
+}
+
+/// What heaptrace does while the program runs.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// Nothing.
+    Alone,
+    /// It traces another program.
+    Beside,
+    /// It traces this one, with these options.
+    Traced(&'static [&'static str]),
+}
+
+/// The program alone.
+pub const UNTRACED: Mode = Mode {
+    name: "untraced",
+    meaning: "The program alone.",
+    how: How::Alone,
+};
+
+/// The program beside another one that is traced.
+pub const BYSTANDER: Mode = Mode {
+    name: "bystander",
+    meaning: "The program alone, while heaptrace traces another one that uses the same C library.",
+    how: How::Beside,
+};
+
+/// What no tracing by probes can be cheaper than.
+pub const FLOOR: Mode = Mode {
+    name: "empty probes",
+    meaning: "Probes in the same places whose programs return at once: what the kernel takes for the traps, the floor.",
+    how: How::Traced(&["--probes", "empty"]),
+};
+
+/// Almost nothing is recorded.
+pub const SAMPLED: Mode = Mode {
+    name: "sampled",
+    meaning: "One allocation in 512 KiB recorded: almost all are not.",
+    how: How::Traced(&["--sample", "512KiB"]),
+};
+
+/// Everything is recorded.
+pub const EXACT: Mode = Mode {
+    name: "exact",
+    meaning: "Every allocation recorded with its stack.",
+    how: How::Traced(&[]),
+};
+
+/// Run the command in every mode, in turns, so that a machine that grows slower does so for all of them.
+pub fn measure(name: &str, command: &[OsString], modes: &[Mode], rounds: u32) -> Result<Vec<Runs>> {
+    let mut runs = vec![Runs::default(); modes.len()];
+    for round in 1..=rounds {
+        for (mode, runs) in modes.iter().zip(&mut runs) {
+            let measured = measure_once(mode, command, &[])
+                .with_context(|| format!("measuring {name}, {}", mode.name))?;
+            println!(
+                "    {name}, round {round} of {rounds}, {}: {:.1} ns",
+                mode.name, measured.nanoseconds
+            );
+            runs.0.push(measured);
+        }
+    }
+    Ok(runs)
+}
+
+/// Run the command once; the options are for heaptrace, where it traces.
+pub fn measure_once(mode: &Mode, command: &[OsString], options: &[&str]) -> Result<Measured> {
+    match mode.how {
+        How::Alone => alone(command),
+        How::Beside => {
+            let data = data_file()?;
+            let args = ["record", "-o"].map(OsString::from);
+            let other = ["--", "sleep", "600"].map(OsString::from);
+            let mut tracer = run::heaptrace(&[&args[..], &[data.clone().into()], &other].concat())?
+                .stderr(Stdio::null())
+                .spawn()
+                .context("cannot start heaptrace")?;
+            let measured = wait_for(&data).and_then(|()| alone(command));
+            // Passed on to the other program, by sudo where heaptrace runs under it.
+            process::run(process::as_root("kill", &[])?.arg(tracer.id().to_string()))?;
+            tracer.wait().context("cannot wait for heaptrace")?;
+            measured
+        }
+        How::Traced(of_mode) => traced(&[of_mode, options].concat(), command),
+    }
+}
+
+/// Run a command that nobody traces.
+pub fn alone(command: &[OsString]) -> Result<Measured> {
+    let (program, args) = command.split_first().context("an empty command")?;
+    Measured::read(&process::output(Command::new(program).args(args))?, None)
+}
+
+/// Waits until a run has begun: its data file appears then.
+fn wait_for(data: &Path) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    while !data.exists() {
+        if began.elapsed() > PATIENCE {
+            bail!("heaptrace does not begin to trace");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn traced(options: &[&str], command: &[OsString]) -> Result<Measured> {
+    let data = data_file()?;
+    let mut args: Vec<OsString> = vec!["record".into(), "-o".into(), data.clone().into()];
+    args.extend(options.iter().map(OsString::from));
+    args.push("--".into());
+    args.extend_from_slice(command);
+    let printed = process::output(run::heaptrace(&args)?.stderr(Stdio::null()))?;
+    // Empty probes record nothing.
+    let tracing = data.exists().then(|| Tracing::of(&data)).transpose()?;
+    Measured::read(&printed, tracing)
+}
+
+/// Where recordings of the benchmarks go; the one before is removed.
+pub fn data_file() -> Result<PathBuf> {
+    let path = workspace::target_dir().join("xtask/bench.data");
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(path),
+    }
+}

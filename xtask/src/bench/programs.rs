@@ -1,0 +1,212 @@
+//! What tracing costs programs that people run.
+//!
+//! Part of bench.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::measured::Runs;
+use super::mode::{EXACT, FLOOR, SAMPLED, UNTRACED, measure};
+use super::stats::Spread;
+use super::{Effort, Figure, Section, cell, middle};
+use crate::{apt, process, run, workspace};
+
+/// Debian packages that they come from.
+const PACKAGES: [&str; 5] = ["python3", "sqlite3", "jq", "g++", "redis-tools"];
+
+const MODES: [super::mode::Mode; 4] = [UNTRACED, FLOOR, SAMPLED, EXACT];
+
+/// A program to trace.
+struct Program {
+    name: &'static str,
+    /// What it does meanwhile.
+    work: &'static str,
+    /// Makes it ready in a folder of its own, and gives its command.
+    command: fn(&Path) -> Result<Vec<OsString>>,
+}
+
+const PROGRAMS: [Program; 6] = [
+    Program {
+        name: "CPython",
+        work: "JSON round trips, with `PYTHONMALLOC=malloc`",
+        command: |folder| {
+            let script = "import json\n\
+                          text = json.dumps([{'id': i, 'tags': ['a', str(i)]} for i in range(2000)])\n\
+                          for _ in range(20): assert len(json.dumps(json.loads(text))) == len(text)\n";
+            let file = written(folder, "round_trips.py", script)?;
+            Ok(words(
+                &["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"],
+                &[file],
+            ))
+        },
+    },
+    Program {
+        name: "sqlite3",
+        work: "a table of 100,000 rows, an index, and a sum by group",
+        command: |_| {
+            let sql = "with recursive n(i) as (select 1 union all select i+1 from n where i < 100000) \
+                       select count(*) from n; create table t(a, b); insert into t with recursive n(i) as \
+                       (select 1 union all select i+1 from n where i < 100000) select i, 'row ' || (i % 100) from n; \
+                       create index x on t(b); select b, sum(a) from t group by b;";
+            Ok(words(&["sqlite3", ":memory:", sql], &[]))
+        },
+    },
+    Program {
+        name: "jq",
+        work: "50,000 objects made and added up",
+        command: |_| {
+            Ok(words(
+                &["jq", "-n", "[range(50000)|{a:., b:\"x\"}]|map(.a)|add"],
+                &[],
+            ))
+        },
+    },
+    Program {
+        name: "cc1plus",
+        work: "a preprocessed source with the standard library's maps and streams, at -O1",
+        command: |folder| {
+            let source = "#include <iostream>\n#include <map>\n\
+                          void f(const std::map<std::string, int> &m)\n\
+                          { for (auto &i : m) std::cout << i.first << i.second; }\n";
+            let source = written(folder, "a.cc", source)?;
+            let preprocessed = folder.join("a.ii");
+            // By the driver, which knows where the headers are.
+            let mut driver = Command::new("g++");
+            driver.arg("-E").arg(source).arg("-o").arg(&preprocessed);
+            process::run(&mut driver)?;
+            let program = process::output(Command::new("g++").arg("-print-prog-name=cc1plus"))?;
+            let flags = ["-fpreprocessed", "-quiet", "-O1", "-o", "/dev/null"];
+            Ok(words(
+                &[&[program.trim()][..], &flags].concat(),
+                &[preprocessed.into()],
+            ))
+        },
+    },
+    Program {
+        name: "redis",
+        work: "60,000 requests of redis-benchmark; both are traced",
+        command: |folder| {
+            // The server's program is installed under this name, too, and goes by the one that it is called by.
+            let server = process::find_program("redis-check-rdb")
+                .context("redis-tools has no redis-check-rdb")?;
+            let link = folder.join("redis-server");
+            let _ = fs::remove_file(&link);
+            symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+            let script = "cd \"$(dirname \"$0\")\" && rm -f socket\n\
+                          ./redis-server --port 0 --unixsocket socket --save '' &\n\
+                          while ! [ -S socket ]; do sleep 0.01; done\n\
+                          redis-benchmark -s socket -q -n 20000 -t set,get,lpush\n\
+                          redis-cli -s socket shutdown nosave\n\
+                          wait\n";
+            Ok(words(&["sh"], &[written(folder, "redis.sh", script)?]))
+        },
+    },
+    Program {
+        name: "Rust",
+        work: "words counted in a `BTreeMap<String, Vec<usize>>`",
+        command: |folder| {
+            let program = folder.join("words");
+            let source = workspace::root().join("xtask/bench/words.rs");
+            let mut command = Command::new("rustc");
+            command.args(["-O", "-g", "--edition", "2024", "-o"]);
+            process::run(command.arg(&program).arg(source))?;
+            Ok(vec![program.into(), "40".into()])
+        },
+    },
+];
+
+fn words(words: &[&str], files: &[OsString]) -> Vec<OsString> {
+    let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
+    all.extend_from_slice(files);
+    all
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> Result<OsString> {
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.into())
+}
+
+/// Measures what the effort's filter names.
+pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
+    let wanted: Vec<&Program> = PROGRAMS.iter().filter(|it| effort.wants(it.name)).collect();
+    if wanted.is_empty() {
+        return Ok(Section::default());
+    }
+    apt::ensure(&PACKAGES, "for the programs to measure")?;
+    let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
+    let folder = workspace::target_dir().join("xtask/programs");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut rows = Vec::new();
+    for program in wanted {
+        let mut command = vec![OsString::from(&timed)];
+        command.extend((program.command)(&folder)?);
+        let runs = measure(program.name, &command, &MODES, effort.rounds)?;
+        rows.push((program, runs));
+    }
+    let mut section = Section {
+        text: text(&rows)?,
+        figures: Vec::new(),
+    };
+    for (program, runs) in &rows {
+        let (Some(floor), Some(exact)) = (runs.get(1), runs.get(3)) else {
+            continue;
+        };
+        section
+            .figures
+            .extend(exact.ratio_to(floor).map(|ratio| Figure {
+                name: format!("{}, exact", program.name),
+                ratio,
+            }));
+    }
+    Ok(section)
+}
+
+fn text(rows: &[(&Program, Vec<Runs>)]) -> Result<String> {
+    let mut page = String::new();
+    writeln!(page, "\n## Programs\n")?;
+    for (program, _) in rows {
+        writeln!(page, "- **{}**: {}", program.name, program.work)?;
+    }
+    writeln!(
+        page,
+        "\nAll of a program's own time, from its start to its end. Its processor time has its children's in it; the \
+         agent's is apart, and includes what the kernel takes to check its programs at the start.\n"
+    )?;
+    writeln!(
+        page,
+        "| program | mode | wall, s | ratio | processor time, ratio | ratio of wall to empty probes | events | agent, s | \
+         agent, MiB | kernel's maps, MiB | events lost |"
+    )?;
+    writeln!(page, "|--|--|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;
+    for (program, runs) in rows {
+        let [untraced, floor, ..] = runs.as_slice() else {
+            continue;
+        };
+        for (mode, runs) in MODES.iter().zip(runs) {
+            let mib = f64::from(1 << 20);
+            writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                program.name,
+                mode.name,
+                middle(&runs.nanoseconds(), 1e9, 2),
+                cell(runs.ratio_to(untraced), 2),
+                cell(Spread::of_ratios(&runs.cpu(), &untraced.cpu()), 2),
+                cell(runs.ratio_to(floor), 2),
+                middle(&runs.tracing(|it| it.events), 1.0, 0),
+                middle(&runs.tracing(|it| it.agent_cpu_ns), 1e9, 2),
+                middle(&runs.tracing(|it| it.agent_peak_bytes), mib, 0),
+                middle(&runs.tracing(|it| it.kernel_map_bytes), mib, 0),
+                runs.lost(),
+            )?;
+        }
+    }
+    Ok(page)
+}
