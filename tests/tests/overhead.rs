@@ -91,16 +91,16 @@ fn who_pays_too_much_is_probed_in_turns() -> Result<()> {
     println!(
         "allocations a second: {untraced:.0} untraced, {slow:.0} all the time, {governed:.0} in turns"
     );
-    assert!(slow < untraced / 4.0, "it costs nothing: {untraced} {slow}");
-    assert!(governed > untraced / 2.0, "{untraced} {governed}");
-    assert!(governed > slow * 4.0, "{slow} {governed}");
-
     let (said, report) = (recording.ended.stderr, recording.report);
     assert!(
         said.contains(&format!("ht-pay-hot[{pid}] is probed in turns")),
         "{said}"
     );
     is_in_turns(report.process(pid)?, report.duration_ns)?;
+    // Another tracer of the whole machine, without a limit, would be what is measured here.
+    assert!(slow < untraced / 4.0, "it costs nothing: {untraced} {slow}");
+    assert!(governed > untraced / 2.0, "{untraced} {governed}");
+    assert!(governed > slow * 4.0, "{slow} {governed}");
     let quiet = report.process(quiet_pid)?;
     assert!(quiet.probed_in_turns.is_none(), "{quiet:?}");
     assert!(report.quality.probe_hit_ns > 100, "{:?}", report.quality);
