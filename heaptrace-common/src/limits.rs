@@ -18,6 +18,9 @@ pub const MAX_CGROUP_LEVELS: u32 = 32;
 /// Places of code whose rules are remembered; a power of two.
 pub const FOUND_SLOTS: u32 = 1 << 16;
 
+/// Of how many hits of probes one is noted, where they are counted.
+pub const HITS_PER_NOTE: u32 = 64;
+
 /// Threads whose state the kernel program can keep at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 

@@ -11,6 +11,10 @@ pub static AGENT_TGID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
 
+/// 1 where hits of probes are to be counted.
+#[unsafe(no_mangle)]
+pub static COUNT_HITS: Global<u32> = Global::new(0);
+
 /// What the choice of processes asks for: bits of `choice`.
 #[unsafe(no_mangle)]
 pub static CHOICES: Global<u32> = Global::new(0);

@@ -13,6 +13,7 @@ mod counters;
 mod decided;
 mod found;
 mod globals;
+mod hits;
 mod hooks;
 mod live;
 mod maps;

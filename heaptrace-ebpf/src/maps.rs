@@ -70,6 +70,10 @@ pub static UNMAPPED: HashMap<u64, Unmapped> =
 pub static PROCESSES: HashMap<u32, ProcessState> =
     HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
 
+/// Hits of probes that were noted, per process id; the agent takes them out. See [`crate::hits`].
+#[map]
+pub static HITS: HashMap<u32, u64> = HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
 /// Ends of processes whose event found no place in the ring, under their serial number.
 #[map]
 pub static ENDED: HashMap<u64, ProcessEnd> =

@@ -147,6 +147,8 @@ pub struct RunConfig {
     pub allocators: Vec<NamedAllocator>,
     /// Which allocations are recorded.
     pub sampling: Sampling,
+    /// What share of a process's processor time may go into probes, in ten-thousandths, if not any.
+    pub max_overhead: Option<u32>,
     /// What the probes do.
     pub probes: Probes,
     /// Show the kernel program's own warnings.
@@ -168,6 +170,9 @@ impl RunConfig {
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
     /// Most samples a second of the whole machine, unless the user says otherwise.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
+    /// What share of a process's time may go into probes where the whole machine is traced, unless the user
+    /// says otherwise: 5 %.
+    pub const DEFAULT_MAX_OVERHEAD: u32 = 500;
     /// Bytes of rows of unwind tables, unless the user says otherwise.
     pub const DEFAULT_TABLE_MEMORY: u64 =
         limits::DEFAULT_SEGMENTS as u64 * limits::SEGMENT_SLOTS as u64 * 8;

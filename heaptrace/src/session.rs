@@ -3,11 +3,13 @@
 //! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
 
 mod drain;
+mod governor;
 mod kin;
 mod newcomers;
 mod rate;
 mod stop;
 mod targets;
+mod turns;
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,6 +35,7 @@ use drain::Drain;
 use kin::{Kin, Listener};
 use newcomers::Newcomers;
 use stop::{Stop, Stopper};
+use turns::Turns;
 
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
@@ -108,6 +111,7 @@ async fn trace(
     }
     let mut drain = Drain::new(&mut program, config)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    let mut turns = Turns::new(config, &mut probes)?;
     targets::load_tables(config, held.as_ref(), drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
@@ -166,6 +170,11 @@ async fn trace(
                 let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
                 for change in control.iter_mut().flat_map(|it| it.tick(since, &sampled)) {
                     set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
+                }
+            }
+            () = next(&mut turns) => {
+                if let Some(turns) = &mut turns {
+                    turns.look(elapsed(begin), &mut drain, &mut program, &mut probes, &mut joiner)?;
                 }
             }
             _ = ticks.tick() => {
@@ -240,6 +249,14 @@ async fn due(updates: &mut Interval, asked: &mut Signal) {
     tokio::select! {
         _ = updates.tick() => {}
         _ = asked.recv() => {}
+    }
+}
+
+/// Waits until it is time to look at what tracing costs, if anybody does.
+async fn next(turns: &mut Option<Turns>) {
+    match turns {
+        Some(turns) => turns.due().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -285,6 +285,17 @@ fn set_nice(nice: libc::c_int) {
     }
 }
 
+/// A number that nobody can foresee.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is as long as said.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// Raises the limit of open files to the hard one: each traced thread takes a descriptor a probe.
 /// Best effort.
 pub fn raise_open_files() {
@@ -299,6 +310,31 @@ pub fn raise_open_files() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
+}
+
+/// How many files this process may have open.
+pub fn most_open_files() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the struct is valid.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// Processor time that a process has used, of all its threads, those that have ended included.
+pub fn process_time(pid: u32) -> Option<Duration> {
+    /// The kernel's clock of a process's scheduled time, as `clock_getcpuclockid` makes it.
+    const SCHEDULED: libc::clockid_t = 2;
+    let clock = (!(pid as libc::clockid_t) << 3) | SCHEDULED;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct is valid.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 /// CPUs that the kernel may bring up, by `/sys/devices/system/cpu/online`-like lists.
@@ -408,6 +444,20 @@ pub fn user_id(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that the time of a process is that of its threads, and that one that is not there has none.
+    #[test]
+    fn process_times() {
+        let before = process_time(std::process::id()).unwrap();
+        let begin = thread_time();
+        while thread_time() - begin < Duration::from_millis(20) {}
+        let after = process_time(std::process::id()).unwrap();
+        assert!(
+            after - before >= Duration::from_millis(20),
+            "{before:?} {after:?}"
+        );
+        assert_eq!(process_time(i32::MAX as u32 >> 3), None);
+    }
 
     /// Check that ranges and single numbers mix.
     #[test]

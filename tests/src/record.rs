@@ -84,7 +84,8 @@ impl Heaptrace {
         run(&mut self.command(arguments)?)
     }
 
-    /// Starts `record -o FILE` with further arguments; exact, unless they say how to sample.
+    /// Starts `record -o FILE` with further arguments; exact, unless they say how to sample, and at any cost
+    /// unless they say at which: what else the machine runs must not matter to a test.
     pub fn start_record<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = self.command(&["record", "-o"])?;
         command.arg(self.data());
@@ -94,6 +95,9 @@ impl Heaptrace {
             .any(says)
         {
             command.arg("--exact");
+        }
+        if says("--all") && !says("--max-overhead") {
+            command.args(["--max-overhead", "off"]);
         }
         command.args(arguments);
         Child::spawn(&mut command)

@@ -91,6 +91,10 @@ pub struct Totals {
     pub peak_live_bytes: u64,
     pub temporary_allocations: u64,
     #[serde(default)]
+    pub uncertain_allocations: u64,
+    #[serde(default)]
+    pub uncertain_bytes: u64,
+    #[serde(default)]
     pub allocations_error: u64,
     #[serde(default)]
     pub allocated_bytes_error: u64,
@@ -123,6 +127,20 @@ pub struct Quality {
     pub kernel_map_bytes: u64,
     pub agent_cpu_ns: u64,
     pub agent_peak_bytes: u64,
+    #[serde(default)]
+    pub probe_hit_ns: u64,
+}
+
+/// That a process was probed in turns.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct Turns {
+    pub from_ns: u64,
+    pub unprobed_ns: u64,
+    pub overhead_percent: f64,
 }
 
 /// One process image.
@@ -140,6 +158,7 @@ pub struct Process {
     pub merged: u64,
     pub totals: Totals,
     pub allocators: Vec<Allocator>,
+    pub probed_in_turns: Option<Turns>,
 }
 
 /// An allocator in a process.
@@ -195,6 +214,8 @@ impl std::ops::AddAssign<&Totals> for Totals {
         self.live_bytes += other.live_bytes;
         self.peak_live_bytes += other.peak_live_bytes;
         self.temporary_allocations += other.temporary_allocations;
+        self.uncertain_allocations += other.uncertain_allocations;
+        self.uncertain_bytes += other.uncertain_bytes;
         // Errors that have nothing to do with each other.
         let add = |error: &mut u64, other: u64| *error = (*error as f64).hypot(other as f64) as u64;
         add(&mut self.allocations_error, other.allocations_error);
@@ -210,9 +231,10 @@ impl std::ops::AddAssign<&Totals> for Totals {
 impl Totals {
     fn check(&self, whose: &str) -> Result<()> {
         ensure!(
-            self.allocations == self.frees + self.live_allocations
-                && self.allocated_bytes == self.freed_bytes + self.live_bytes,
-            "{whose}: allocations are not frees and live blocks together: {self:?}"
+            self.allocations == self.frees + self.live_allocations + self.uncertain_allocations
+                && self.allocated_bytes
+                    == self.freed_bytes + self.live_bytes + self.uncertain_bytes,
+            "{whose}: allocations are not frees, live and uncertain blocks together: {self:?}"
         );
         ensure!(
             self.temporary_allocations <= self.frees,

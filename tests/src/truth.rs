@@ -157,7 +157,7 @@ pub fn truths(stdout: &str) -> Result<Vec<Truth>> {
     let mut all = Vec::new();
     for text in fixture_lines(stdout) {
         let line: Line = serde_json::from_str(text).context("a fixture's line")?;
-        if line.role != "ready" && line.role != "bounds" {
+        if !["ready", "bounds", "lap"].contains(&line.role.as_str()) {
             all.push(serde_json::from_str(text).context("a fixture's counts")?);
         }
     }
@@ -170,6 +170,17 @@ pub fn bounds(stdout: &str) -> Result<Bounds> {
         .find(|line| line.contains("\"bounds\""))
         .context("the fixture printed no bounds")?;
     Ok(serde_json::from_str(line)?)
+}
+
+/// Allocations in a second of its own processor time, by the line in which `churn.c` says so.
+pub fn lap(line: &str) -> Result<f64> {
+    #[derive(Deserialize)]
+    struct Lap {
+        allocations: f64,
+        cpu_ns: f64,
+    }
+    let lap: Lap = serde_json::from_str(line).context("not a lap of a fixture")?;
+    Ok(lap.allocations / lap.cpu_ns * 1e9)
 }
 
 /// The pid in the line by which a fixture says that it is ready.

@@ -3,9 +3,12 @@
 use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
 use heaptrace_common::wire::call;
 
-use super::arguments::{Arguments, stack_pointer};
+use super::{
+    arguments::{Arguments, stack_pointer},
+    hit,
+};
 use crate::{
-    decided, own_stack, sample,
+    decided, sample,
     thread::{self, Caller, is_recorded},
 };
 
@@ -21,7 +24,7 @@ macro_rules! allocations {
         $(#[$doc])*
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
-            own_stack::keep(&ctx);
+            hit(&ctx);
             let size: fn(Arguments<'_>) -> Option<u64> = $size;
             request(&ctx, size(Arguments::new(&ctx)), Throws::$throws);
             0
@@ -56,7 +59,7 @@ allocations! {
 /// `posix_memalign(result, alignment, size)`.
 #[uprobe]
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     begin(
         &ctx,

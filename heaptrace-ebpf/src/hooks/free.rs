@@ -2,16 +2,19 @@
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 
-use super::arguments::{Arguments, stack_pointer};
+use super::{
+    arguments::{Arguments, stack_pointer},
+    hit,
+};
 use crate::{
-    live, own_stack, places, process, sample,
+    live, places, process, sample,
     thread::{self, Caller},
 };
 
 /// `free(pointer, …)`, and every `operator delete`.
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     release(&ctx, Arguments::new(&ctx).get(0));
     0
 }
@@ -19,7 +22,7 @@ pub fn free_entry(ctx: ProbeContext) -> u32 {
 /// `heap_free(heap, pointer)`.
 #[uprobe]
 pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     release(&ctx, Arguments::new(&ctx).get(1));
     0
 }

@@ -14,13 +14,16 @@ use heaptrace_common::{
     wire::{MapCall, MapChange, Unmapped, kind, map_flag},
 };
 
-use super::arguments::{Arguments, stack_pointer};
+use super::{
+    arguments::{Arguments, stack_pointer},
+    hit,
+};
 use crate::{
     counters::{count, count_and_warn, next_id},
     globals::{MAX_SIZE, MIN_SIZE},
     live::now,
     maps::{EVENTS, MAP_CALLS, UNMAPPED},
-    own_stack, process, ring, stack,
+    process, ring, stack,
     thread::{self, Caller},
 };
 
@@ -35,7 +38,7 @@ const RETURN_ADDRESS: u64 = 8;
 /// that was asked for takes the place of what was there.
 #[uprobe]
 pub fn mmap_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     let (length, flags) = (arguments.get(1), arguments.get(3));
     let is_recorded =
@@ -56,7 +59,7 @@ pub fn mmap_entry(ctx: ProbeContext) -> u32 {
 /// `munmap(address, length)`.
 #[uprobe]
 pub fn munmap_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     enter(&ctx, 0, 0, arguments.get(0), arguments.get(1));
     0
@@ -65,7 +68,7 @@ pub fn munmap_entry(ctx: ProbeContext) -> u32 {
 /// `mremap(address, old_length, length, flags, …)`.
 #[uprobe]
 pub fn mremap_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     let (old_length, length) = (arguments.get(1), arguments.get(2));
     // One of no length asks for a second view of what is shared, and gives nothing back.
@@ -131,7 +134,7 @@ fn enter(ctx: &ProbeContext, asked: u64, length: u64, old_start: u64, old_length
 /// Return of any of them.
 #[uretprobe]
 pub fn mapping_return(ctx: RetProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     returned(&ctx);
     0
 }

@@ -5,9 +5,12 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use heaptrace_common::wire::call;
 
 use super::alloc::{note_return_address, product};
-use super::arguments::{Arguments, stack_pointer};
+use super::{
+    arguments::{Arguments, stack_pointer},
+    hit,
+};
 use crate::{
-    live, own_stack, places, process, sample,
+    live, places, process, sample,
     thread::{self, Caller, is_recorded},
 };
 
@@ -16,7 +19,7 @@ macro_rules! reallocations {
         $(#[$doc])*
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
-            own_stack::keep(&ctx);
+            hit(&ctx);
             let size: fn(Arguments<'_>) -> Option<u64> = $size;
             let arguments = Arguments::new(&ctx);
             reallocate(&ctx, call::$call, arguments.get($pointer), size(arguments));
@@ -52,7 +55,7 @@ reallocations! {
 /// `new_realloc(pointer, size)`, which throws where it fails.
 #[uprobe]
 pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     let size = Some(arguments.get(1));
     reallocate(&ctx, call::REALLOC, arguments.get(0), size);
@@ -63,7 +66,7 @@ pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
 /// `new_reallocn(pointer, count, size)`, which throws where it fails.
 #[uprobe]
 pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     let arguments = Arguments::new(&ctx);
     let size = product(arguments.get(1), arguments.get(2));
     reallocate(&ctx, call::REALLOC, arguments.get(0), size);

@@ -11,12 +11,13 @@ use heaptrace_common::{
     wire::{Alloc, Block, BlockKey, ThreadState, call, kind},
 };
 
+use super::hit;
 use crate::{
     counters::{count_and_warn, next_id},
     decided,
     live::{self, NO_BLOCK, free_flags, now},
     maps::EVENTS,
-    own_stack, places, process, ring, sample, stack,
+    places, process, ring, sample, stack,
     thread::{self, Caller},
 };
 
@@ -26,7 +27,7 @@ const RETURN_ADDRESS: u64 = 8;
 /// Return of a function that allocates and never throws.
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     // SAFETY: the kernel passes valid registers.
     let sp = unsafe { (*ctx.regs).rsp };
     returned(&ctx, sp.wrapping_sub(RETURN_ADDRESS))
@@ -36,7 +37,7 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
 /// of a return probe. The instruction may also be one that other functions end with.
 #[uprobe]
 pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
-    own_stack::keep(&ctx);
+    hit(&ctx);
     // SAFETY: the kernel passes valid registers.
     let sp = unsafe { (*ctx.regs).rsp };
     if sample::is_partial()

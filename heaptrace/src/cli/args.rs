@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::choices::{by, color, filter, format, metric, probes};
-use super::values;
 use super::{Action, Color, Format, Invocation, Rotation};
+use super::{overhead, values};
 use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
 use crate::output::{Filter, Label, Metric};
 use crate::unwind;
@@ -294,6 +294,10 @@ struct Run {
     #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_samples_per_second: Option<u32>,
+    /// Probe a process in turns, a while on and a while off, where more of its processor time than this goes into
+    /// probes; off for never [default: 5 for --all]
+    #[arg(long, value_name = "PERCENT", help_heading = "Run options", value_parser = overhead::parse)]
+    max_overhead: Option<u32>,
     /// Leave out allocations below this size
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
           hide_default_value = true, value_parser = values::size)]
@@ -459,7 +463,9 @@ impl Run {
             min_size: self.min_size,
             max_size: self.max_size.unwrap_or(u64::MAX),
         };
+        let default_overhead = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_OVERHEAD);
         Some(RunConfig {
+            max_overhead: self.max_overhead.or(default_overhead).filter(|it| *it > 0),
             target,
             choice: Choice {
                 names: self.choice.comm,

@@ -12,6 +12,7 @@ mod live;
 mod logging;
 mod message;
 mod naming;
+mod overhead;
 mod parse;
 mod placements;
 mod record;

@@ -165,6 +165,7 @@ mod tests {
                     cache: unwind::default_folder(),
                 },
                 allocators: Vec::new(),
+                max_overhead: Some(RunConfig::DEFAULT_MAX_OVERHEAD),
                 probes: Probes::Full,
                 verbose: false,
             }

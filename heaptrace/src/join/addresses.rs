@@ -154,6 +154,10 @@ impl Addresses {
         self.spaces.knows(pid)
     }
 
+    pub(super) fn may_know(&self, pid: u32) -> bool {
+        self.follows_all || self.spaces.knows(pid)
+    }
+
     pub(super) fn followed(&self) -> Vec<u32> {
         self.spaces.pids()
     }

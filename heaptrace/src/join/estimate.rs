@@ -117,7 +117,10 @@ impl SubAssign for Estimate {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     allocated: Estimate,
+    /// Not seen freed, whether that could be seen or not.
     live: Estimate,
+    /// The part of it that may have been freed while nobody looked.
+    uncertain: Estimate,
     temporary: Estimate,
 }
 
@@ -136,32 +139,51 @@ impl Sums {
         }
     }
 
+    /// The free of one that was uncertain.
+    pub(super) fn proven_freed(&mut self, block: Estimate) {
+        self.live -= block;
+        self.uncertain -= block;
+    }
+
+    /// Makes so much of what is live uncertain.
+    pub(super) fn doubt(&mut self, blocks: Estimate) {
+        self.uncertain += blocks;
+    }
+
     /// Adds the sums of another one.
     pub(super) fn merge(&mut self, other: &Self) {
         self.allocated += other.allocated;
         self.live += other.live;
+        self.uncertain += other.uncertain;
         self.temporary += other.temporary;
     }
 
-    /// What is live.
-    pub(super) fn live(&self) -> &Estimate {
-        &self.live
+    /// What is live for certain.
+    pub(super) fn live(&self) -> Estimate {
+        let mut certain = self.live;
+        certain -= self.uncertain;
+        certain
     }
 
     /// The sums as counters, with a peak that is kept elsewhere.
     pub(super) fn totals(&self, peak: &Estimate) -> Totals {
         let mut freed = self.allocated;
         freed -= self.live;
-        let (allocations, live_allocations) = (self.allocated.count(), self.live.count());
-        let (allocated_bytes, live_bytes) = (self.allocated.bytes(), self.live.bytes());
+        let live = self.live();
+        let (allocations, unfreed) = (self.allocated.count(), self.live.count());
+        let (allocated_bytes, unfreed_bytes) = (self.allocated.bytes(), self.live.bytes());
+        let uncertain_allocations = self.uncertain.count();
+        let uncertain_bytes = self.uncertain.bytes();
         Totals {
             allocations,
             allocated_bytes,
             // By subtraction, so that what is rounded adds up, too.
-            frees: allocations.saturating_sub(live_allocations),
-            freed_bytes: allocated_bytes.saturating_sub(live_bytes),
-            live_allocations,
-            live_bytes,
+            frees: allocations.saturating_sub(unfreed),
+            freed_bytes: allocated_bytes.saturating_sub(unfreed_bytes),
+            live_allocations: unfreed.saturating_sub(uncertain_allocations),
+            live_bytes: unfreed_bytes.saturating_sub(uncertain_bytes),
+            uncertain_allocations,
+            uncertain_bytes,
             peak_live_bytes: peak.bytes(),
             temporary_allocations: self.temporary.count(),
             errors: Errors {
@@ -169,8 +191,8 @@ impl Sums {
                 allocated_bytes: self.allocated.bytes_error(),
                 frees: freed.count_error(),
                 freed_bytes: freed.bytes_error(),
-                live_allocations: self.live.count_error(),
-                live_bytes: self.live.bytes_error(),
+                live_allocations: live.count_error(),
+                live_bytes: live.bytes_error(),
                 peak_live_bytes: peak.bytes_error(),
                 temporary_allocations: self.temporary.count_error(),
             },

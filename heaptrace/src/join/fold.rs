@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::joiner::Joiner;
-use super::update::{Process, ProcessId, SiteId};
+use super::update::{Process, ProcessId, SiteId, Turns};
 
 /// Most names that are told apart; what a process calls itself is its own choice.
 const MAX_NAMES: usize = 1024;
@@ -114,6 +114,14 @@ impl Joiner {
             record.failed_allocations += old.record.failed_allocations;
             record.lost += old.record.lost;
             record.merged += 1;
+            if let Some(turns) = old.record.turns {
+                let sum = record.turns.get_or_insert(Turns {
+                    unprobed_ns: 0,
+                    ..turns
+                });
+                sum.unprobed_ns += turns.unprobed_ns;
+                sum.overhead = sum.overhead.max(turns.overhead);
+            }
             for allocator in old.record.allocators {
                 if !record.allocators.contains(&allocator) {
                     record.allocators.push(allocator);

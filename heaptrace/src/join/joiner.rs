@@ -24,6 +24,7 @@ use super::modules::OpenFiles;
 use super::peak::Peak;
 use super::processes::{self, Block, Processes, Sampled};
 use super::threads::{self, Threads};
+use super::turns::Alone;
 use super::update::{
     Allocator, Kind, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
     ThreadNameId, Totals, Update,
@@ -49,7 +50,7 @@ pub struct Joiner {
     broken: HashMap<&'static str, u64>,
     pub(super) peak: Peak,
     sums: Sums,
-    quality: Quality,
+    pub(super) quality: Quality,
     /// How often sizes of each class were asked for.
     sizes: Vec<u64>,
     rates: Vec<RateChange>,
@@ -61,6 +62,8 @@ pub struct Joiner {
     records_mappings: bool,
     /// Parts of mappings that are kept.
     parts: usize,
+    /// Processes that are not probed now.
+    pub(super) alone: Vec<Alone>,
 }
 
 /// Changes of the sampling rate that a run lists at most.
@@ -102,6 +105,7 @@ impl Joiner {
             orphan_stacks: Vec::new(),
             records_mappings: false,
             parts: 0,
+            alone: Vec::new(),
         }
     }
 
@@ -140,6 +144,11 @@ impl Joiner {
     /// Whether a process is of interest.
     pub fn knows(&self, pid: u32) -> bool {
         self.addresses.knows(pid)
+    }
+
+    /// Whether a process is of interest, or may turn out to be.
+    pub fn may_know(&self, pid: u32) -> bool {
+        self.addresses.may_know(pid)
     }
 
     /// The processes that are of interest, ended ones that may still be asked for included.
@@ -209,7 +218,9 @@ impl Joiner {
         };
         self.count_stack(sent);
         self.processes.sampled(process);
+        let mut is_certain = true;
         if let Some(entry) = self.processes.change(process) {
+            is_certain = event.time >= entry.left_alone;
             entry.blocks.insert(
                 event.id,
                 Block {
@@ -217,20 +228,26 @@ impl Joiner {
                     address: event.address,
                     size: event.size,
                     mean: event.mean,
+                    turn: entry.turn - u32::from(!is_certain),
                 },
             );
         }
-        self.add(process, site, Estimate::of(event.size, event.mean));
+        let estimate = Estimate::of(event.size, event.mean);
+        self.add(process, site, estimate, is_certain);
     }
 
-    /// Adds what was allocated.
-    fn add(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
+    /// Adds what was allocated, and whether it is certain that its end will be seen.
+    fn add(&mut self, process: ProcessId, site: SiteId, estimate: Estimate, is_certain: bool) {
         self.count(process, site, |sums| sums.allocated(estimate));
         self.peak.grow(site.0, estimate);
+        if !is_certain {
+            self.count(process, site, |sums| sums.doubt(estimate));
+            self.peak.shrink(site.0, estimate);
+        }
         if let Some(entry) = self.processes.change(process)
-            && entry.peak.is_below(entry.sums.live())
+            && entry.peak.is_below(&entry.sums.live())
         {
-            entry.peak = *entry.sums.live();
+            entry.peak = entry.sums.live();
         }
     }
 
@@ -239,21 +256,24 @@ impl Joiner {
         let Some(process) = self.processes.id(serial) else {
             return;
         };
-        let Some(block) = self
-            .processes
-            .change(process)
-            .and_then(|entry| entry.blocks.remove(&id))
-        else {
+        let Some(entry) = self.processes.change(process) else {
+            return;
+        };
+        let turn = entry.turn;
+        let Some(block) = entry.blocks.remove(&id) else {
             return;
         };
         // What it added, whatever the rate is by now.
         let estimate = Estimate::of(block.size, block.mean);
+        if block.turn != turn {
+            return self.count(process, block.site, |sums| sums.proven_freed(estimate));
+        }
         self.count(process, block.site, |sums| sums.freed(estimate, temporary));
         self.peak.shrink(block.site.0, estimate);
     }
 
     /// Changes the counters of a site, of its process and of the run alike.
-    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+    pub(super) fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
         change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
             change(&mut entry.sums);
@@ -387,6 +407,7 @@ impl Joiner {
 
     /// What changed since the last call.
     pub fn take_update(&mut self, elapsed_ns: u64) -> Update {
+        self.count_time_alone(elapsed_ns);
         let entries = || self.processes.entries.iter().map(|entry| &entry.record);
         self.quality.untracked_frees = entries().map(|record| record.untracked_frees).sum();
         self.quality.failed_allocations = entries().map(|record| record.failed_allocations).sum();

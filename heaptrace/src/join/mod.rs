@@ -15,6 +15,7 @@ mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threads;
+mod turns;
 mod update;
 
 pub use fold::Room;
@@ -23,5 +24,6 @@ pub use modules::OpenFiles;
 pub use processes::Sampled;
 pub use update::{
     Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
-    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns,
+    Update,
 };

@@ -18,6 +18,8 @@ pub(super) struct Block {
     pub(super) size: u64,
     /// Mean that it was sampled at.
     pub(super) mean: u64,
+    /// How often its process had been left alone when it was allocated.
+    pub(super) turn: u32,
 }
 
 /// Samples of a process that came since this was asked for last.
@@ -51,6 +53,9 @@ pub(super) struct Entry {
     pub(super) stacks: Vec<(StackKey, u64)>,
     pub(super) sites: HashMap<(StackId, Option<ThreadNameId>, Kind), SiteId>,
     pub(super) is_changed: bool,
+    /// How often it has been left alone, and when last, on the monotonic clock.
+    pub(super) turn: u32,
+    pub(super) left_alone: u64,
     /// Samples since they were counted last, and whether they ever were.
     samples: u64,
     was_counted: bool,
@@ -104,6 +109,8 @@ impl Processes {
             stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,
+            turn: 0,
+            left_alone: 0,
             samples: 0,
             was_counted: false,
         };
@@ -128,6 +135,8 @@ impl Processes {
             stacks: Vec::new(),
             sites: HashMap::new(),
             is_changed: true,
+            turn: 0,
+            left_alone: 0,
             sums: Sums::default(),
             peak: Estimate::default(),
             samples: 0,
@@ -180,6 +189,11 @@ impl Processes {
     /// Whether a process has a record that goes on.
     pub(super) fn is_running(&self, pid: u32) -> bool {
         self.running.contains_key(&pid)
+    }
+
+    /// The record of a process that goes on.
+    pub(super) fn running(&self, pid: u32) -> Option<ProcessId> {
+        self.running.get(&pid).copied()
     }
 
     pub(super) fn id(&self, serial: u64) -> Option<ProcessId> {

@@ -15,7 +15,7 @@ const ROOM: Room = Room {
 };
 
 /// No process of any machine has this id.
-const PID: u32 = u32::MAX - 1;
+pub(crate) const PID: u32 = u32::MAX - 1;
 
 pub(crate) fn begin(process: u64) -> Event {
     Event::ProcessBegin(ProcessBegin {
@@ -117,6 +117,8 @@ fn a_free_meets_its_allocation() {
         freed_bytes: 64,
         live_allocations: 1,
         live_bytes: 36,
+        uncertain_allocations: 0,
+        uncertain_bytes: 0,
         peak_live_bytes: 100,
         temporary_allocations: 1,
         errors: Errors::default(),
@@ -287,8 +289,7 @@ fn mappings_are_freed_by_parts() {
         live_allocations: 2,
         live_bytes: 0x4000,
         peak_live_bytes: 0x4000,
-        temporary_allocations: 0,
-        errors: Errors::default(),
+        ..Totals::default()
     };
     assert_eq!(sites[1].totals, expected);
     // One that was lost on its way ends what was there before it, and nothing that came after.

@@ -99,6 +99,10 @@ pub struct Totals {
     pub live_allocations: u64,
     /// Their bytes.
     pub live_bytes: u64,
+    /// Blocks that were not seen freed, but may have been while their process was not probed.
+    pub uncertain_allocations: u64,
+    /// Their bytes.
+    pub uncertain_bytes: u64,
     /// For the run: the highest sum of live bytes. For a process: its own highest. For a site: its
     /// live bytes at the moment of the run's peak, so that sites add up to the run's figure.
     pub peak_live_bytes: u64,
@@ -173,6 +177,19 @@ pub struct Process {
     pub merged: u64,
     /// What was hooked in it.
     pub allocators: Vec<Allocator>,
+    /// That it was not probed all the time, if so.
+    pub turns: Option<Turns>,
+}
+
+/// A process that is probed in turns, since probing it all the time would slow it down too much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// When it was first left alone, nanoseconds since the run began.
+    pub from_ns: u64,
+    /// How long it has not been probed since, all in all.
+    pub unprobed_ns: u64,
+    /// What share of its processor time went into probes before, in ten-thousandths.
+    pub overhead: u32,
 }
 
 impl Process {
@@ -247,6 +264,10 @@ pub struct Quality {
     pub agent_cpu_ns: u64,
     /// Most memory that the agent had, bytes.
     pub agent_peak_bytes: u64,
+    /// Nanoseconds that a hit of a probe takes on this machine; 0 where that was not asked.
+    pub hit_ns: u64,
+    /// What share of a process's processor time may go into probes, in ten-thousandths; 0 for any.
+    pub max_overhead: u32,
 }
 
 /// What changed since the last update. See the head of this file.

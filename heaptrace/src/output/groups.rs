@@ -177,6 +177,8 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         freed_bytes,
         live_allocations,
         live_bytes,
+        uncertain_allocations,
+        uncertain_bytes,
         peak_live_bytes,
         temporary_allocations,
         errors,
@@ -188,6 +190,8 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         (&mut sum.freed_bytes, freed_bytes),
         (&mut sum.live_allocations, live_allocations),
         (&mut sum.live_bytes, live_bytes),
+        (&mut sum.uncertain_allocations, uncertain_allocations),
+        (&mut sum.uncertain_bytes, uncertain_bytes),
         (&mut sum.peak_live_bytes, peak_live_bytes),
         (&mut sum.temporary_allocations, temporary_allocations),
     ] {

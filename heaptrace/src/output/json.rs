@@ -124,6 +124,11 @@ struct Counters {
     live_bytes: u64,
     peak_live_bytes: u64,
     temporary_allocations: u64,
+    /// Where processes were probed in turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncertain_allocations: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncertain_bytes: Option<u64>,
     #[serde(flatten)]
     errors: Option<Errors>,
 }
@@ -158,6 +163,18 @@ struct Quality<'a> {
     kernel_map_bytes: u64,
     agent_cpu_ns: u64,
     agent_peak_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probe_hit_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_overhead_percent: Option<f64>,
+}
+
+/// That a process was probed in turns.
+#[derive(Serialize)]
+struct Turns {
+    from_ns: u64,
+    unprobed_ns: u64,
+    overhead_percent: f64,
 }
 
 #[derive(Serialize)]
@@ -178,6 +195,8 @@ struct Process<'a> {
     pod: Option<String>,
     unit: Option<String>,
     slice: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probed_in_turns: Option<Turns>,
 }
 
 #[derive(Serialize)]
@@ -277,6 +296,8 @@ impl Counters {
             live_bytes: totals.live_bytes,
             peak_live_bytes: totals.peak_live_bytes,
             temporary_allocations: totals.temporary_allocations,
+            uncertain_allocations: some(totals.uncertain_allocations),
+            uncertain_bytes: some(totals.uncertain_bytes),
         }
     }
 }
@@ -300,6 +321,9 @@ impl<'a> Quality<'a> {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
+            probe_hit_ns: some(quality.hit_ns),
+            max_overhead_percent: some(quality.max_overhead.into())
+                .and(Some(f64::from(quality.max_overhead) / 100.0)),
         }
     }
 }
@@ -335,8 +359,18 @@ impl<'a> Process<'a> {
             pod: place.pod,
             unit: place.unit,
             slice: place.slice,
+            probed_in_turns: process.turns.map(|turns| Turns {
+                from_ns: turns.from_ns,
+                unprobed_ns: turns.unprobed_ns,
+                overhead_percent: f64::from(turns.overhead) / 100.0,
+            }),
         }
     }
+}
+
+/// A number that is left out where it is zero.
+fn some(number: u64) -> Option<u64> {
+    (number != 0).then_some(number)
 }
 
 /// The classes of sizes that were asked for at all.

@@ -123,6 +123,8 @@ mod tests {
             freed_bytes: 4,
             live_allocations: 5,
             live_bytes: 6,
+            uncertain_allocations: 0,
+            uncertain_bytes: 0,
             peak_live_bytes: 7,
             temporary_allocations: 8,
             errors: Errors::default(),

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use aya_obj::generated::{
@@ -18,8 +19,10 @@ use heaptrace_common::cookie;
 use thiserror::Error;
 
 use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM};
+use super::calibration;
 use super::program::Program;
 use super::tracefs::{Definitions, Tracefs};
+use super::turns::{Reached, everybody};
 use crate::config::Probes as ProbeKind;
 use crate::sys::{self, PerfTarget};
 
@@ -29,7 +32,7 @@ const CLOSERS: usize = 32;
 /// Kernels swap the perf contexts of parent and child when one is scheduled after the other, because
 /// as counters they are worth the same. As probes they are not: a child that exits then takes its
 /// parent's away. Events whose samples read their own value are exempt.
-const STAYS_WITH_ITS_TASK: u64 = PERF_SAMPLE_READ as u64 | PERF_SAMPLE_TID as u64;
+pub(super) const STAYS_WITH_ITS_TASK: u64 = PERF_SAMPLE_READ as u64 | PERF_SAMPLE_TID as u64;
 
 /// Whom probes reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +58,20 @@ pub enum AttachError {
 
 /// Every probe of a run.
 pub struct Probes {
-    reach: Reach,
+    pub(super) reach: Reach,
     kind: ProbeKind,
     // Order matters: descriptors go before definitions that they keep in use.
     open: Vec<OwnedFd>,
+    /// The events of the threads that are reached one by one.
+    pub(super) threads: Vec<OwnedFd>,
     /// Whether the kernel (since 6.12) lets events stay with the process that they were made for.
-    keeps_contexts: bool,
+    pub(super) keeps_contexts: bool,
     /// The process that holds the links.
     holder: u32,
     /// Ids of all events that are defined, for those who tie children to them.
     tied: Arc<Mutex<Vec<u64>>>,
-    /// Ids of the events that are defined in each file.
-    defined: HashMap<FileId, Vec<u64>>,
+    /// The events that are defined in each file, and whom they reach.
+    pub(super) defined: HashMap<FileId, Reached>,
     programs: HashMap<String, OwnedFd>,
     definitions: Definitions,
 }
@@ -82,11 +87,19 @@ impl Probes {
             reach,
             kind,
             open: Vec::new(),
+            threads: Vec::new(),
             tied: Arc::default(),
             defined: HashMap::new(),
             programs: HashMap::new(),
             definitions: Definitions::new(tracefs),
         }
+    }
+
+    /// Time that a hit of a probe takes on this machine, without what programs do in it.
+    pub fn measure_hit(&mut self) -> io::Result<Duration> {
+        let (hit, open) = calibration::hit(&mut self.definitions)?;
+        self.open.extend(open);
+        Ok(hit)
     }
 
     /// Whether a file is probed already.
@@ -99,7 +112,7 @@ impl Probes {
         if self.has(allocator.id) {
             return Ok(());
         }
-        let mut events = Vec::new();
+        let mut events = Reached::default();
         let kind = self.kind;
         let full = |name| match kind {
             ProbeKind::Full => name,
@@ -122,9 +135,8 @@ impl Probes {
                 .definitions
                 .define(&allocator.file, *offset, false)
                 .with_context(|| format!("can't define a probe in {}", allocator.path))?;
-            self.link(event, &ret_program, 0)
+            self.link(event, &ret_program, 0, &mut events)
                 .with_context(|| format!("can't probe {}", allocator.path))?;
-            events.push(event);
         }
         // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
         // was missed is a leak.
@@ -150,12 +162,11 @@ impl Probes {
                 place.reach.1.saturating_sub(placement.offset),
                 placement.registers,
             );
-            self.link(event, &program, cookie)
+            self.link(event, &program, cookie, &mut events)
                 .with_context(|| format!("can't probe {}", allocator.path))?;
-            events.push(event);
         }
         if let Ok(mut tied) = self.tied.lock() {
-            tied.extend(&events);
+            tied.extend(&events.events);
         }
         self.defined.insert(allocator.id, events);
         Ok(())
@@ -165,16 +176,22 @@ impl Probes {
     ///
     /// A program runs for everybody whom any perf event of the same definition reaches, so one link
     /// is enough. It must not stand on an event that is inherited: with the first heir that exits,
-    /// the kernel takes the program away from all. So it stands on one of its own, which for a tree
-    /// of processes belongs to the holder, and reaches nobody else.
-    fn link(&mut self, event: u64, program: &OwnedFd, cookie: u64) -> io::Result<()> {
-        let target = match self.reach {
-            Reach::All => PerfTarget::Cpu(0),
-            Reach::Tree | Reach::Processes => PerfTarget::Thread(self.holder),
-        };
-        let event = sys::perf_event_open(&mut attributes(event), target)?;
-        let link = sys::link_perf_event(program.as_fd(), event.as_fd(), cookie)?;
-        self.open.extend([link, event]);
+    /// the kernel takes the program away from all. So it stands on one of its own, which belongs to the
+    /// holder and reaches nobody else. In a run for all, one more event reaches everybody.
+    fn link(
+        &mut self,
+        event: u64,
+        program: &OwnedFd,
+        cookie: u64,
+        reached: &mut Reached,
+    ) -> io::Result<()> {
+        let held = sys::perf_event_open(&mut attributes(event), PerfTarget::Thread(self.holder))?;
+        let link = sys::link_perf_event(program.as_fd(), held.as_fd(), cookie)?;
+        self.open.extend([link, held]);
+        reached.events.push(event);
+        if self.reach == Reach::All {
+            reached.everybody.push(everybody(event)?);
+        }
         Ok(())
     }
 
@@ -187,7 +204,7 @@ impl Probes {
             attr.sample_type = STAYS_WITH_ITS_TASK;
         }
         let event = sys::perf_event_open(&mut attr, PerfTarget::Thread(tid))?;
-        self.open.push(event);
+        self.threads.push(event);
         Ok(())
     }
 
@@ -227,7 +244,7 @@ impl Probes {
             }
             for tid in new {
                 let is_first = done.is_empty();
-                let events: Vec<u64> = self.defined.values().flatten().copied().collect();
+                let events: Vec<u64> = self.events().collect();
                 for event in events {
                     match self.reach(event, tid) {
                         Ok(()) => {}
@@ -251,7 +268,8 @@ impl Probes {
 
     /// Lets the probes of a file reach a process that was reached by others before, if it is still there.
     pub fn reach_process(&mut self, file: FileId, pid: u32) -> Result<()> {
-        let events = self.defined.get(&file).cloned().unwrap_or_default();
+        let reached = self.defined.get(&file);
+        let events = reached.map_or_else(Vec::new, |it| it.events.clone());
         // One that has ended, and a thread that ends meanwhile, need nothing.
         for tid in threads(pid).unwrap_or_default() {
             for event in &events {
@@ -275,20 +293,29 @@ impl Probes {
         }
     }
 
+    /// Ids of all events that are defined.
+    fn events(&self) -> impl Iterator<Item = u64> {
+        self.defined.values().flat_map(|it| &it.events).copied()
+    }
+
     /// How many probes are open.
     pub fn count(&self) -> usize {
-        self.open.len()
+        let of_files: usize = self.defined.values().map(Reached::count).sum();
+        self.open.len() + self.threads.len() + of_files
     }
 
     /// Takes all probes out, side by side, and the definitions after them.
-    pub fn close(mut self) {
-        close_all(std::mem::take(&mut self.open));
+    pub fn close(self) {
+        drop(self);
     }
 }
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        close_all(std::mem::take(&mut self.open));
+        let mut open = std::mem::take(&mut self.open);
+        open.append(&mut self.threads);
+        open.extend(self.defined.values_mut().flat_map(Reached::take));
+        close_all(open);
     }
 }
 
@@ -324,7 +351,7 @@ fn keeps_contexts() -> bool {
     !matches!(opened, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
 }
 
-fn close_all(mut open: Vec<OwnedFd>) {
+pub(super) fn close_all(mut open: Vec<OwnedFd>) {
     std::thread::scope(|scope| {
         while !open.is_empty() {
             let share = open.len().div_ceil(CLOSERS).max(1);
@@ -336,7 +363,7 @@ fn close_all(mut open: Vec<OwnedFd>) {
     });
 }
 
-fn attributes(event: u64) -> perf_event_attr {
+pub(super) fn attributes(event: u64) -> perf_event_attr {
     // SAFETY: the struct is plain integers, for which zero is "nothing asked".
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
     attr.type_ = perf_type_id::PERF_TYPE_TRACEPOINT as u32;
@@ -347,7 +374,7 @@ fn attributes(event: u64) -> perf_event_attr {
     attr
 }
 
-fn threads(pid: u32) -> io::Result<Vec<u32>> {
+pub(super) fn threads(pid: u32) -> io::Result<Vec<u32>> {
     let mut threads = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         if let Some(tid) = entry?

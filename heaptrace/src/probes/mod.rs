@@ -3,6 +3,7 @@
 pub mod allocators;
 pub mod attach;
 pub mod btf;
+pub mod calibration;
 pub mod capabilities;
 pub mod choice;
 pub mod elf;
@@ -11,7 +12,10 @@ pub mod image;
 pub mod launch;
 pub mod machine;
 pub mod maps;
+pub mod overhead;
 pub mod placement;
 pub mod program;
+mod rate;
 pub mod sizes;
 pub mod tracefs;
+pub mod turns;

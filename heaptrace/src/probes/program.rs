@@ -6,17 +6,16 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::limits::SEGMENT_SLOTS;
 use heaptrace_common::places::{self, BLOCK_PLACES};
-use heaptrace_common::sampling;
 use heaptrace_common::wire::{
-    Block, BlockKey, ChosenNames, Countdown, FileKey, MAX_UNMAPPED, ProcessEnd, ProcessState,
-    SIZE_CLASSES, StackKey, TableRef, Unmapped, setting,
+    Block, BlockKey, ChosenNames, FileKey, MAX_UNMAPPED, ProcessEnd, ProcessState, SIZE_CLASSES,
+    StackKey, TableRef, Unmapped,
 };
 
 use super::btf::{Btf, BtfError};
@@ -52,7 +51,6 @@ wire_pod!(
     PodBlockKey(BlockKey),
     PodBlock(Block),
     PodChosenNames(ChosenNames),
-    PodCountdown(Countdown),
     PodProcessEnd(ProcessEnd),
     PodProcessState(ProcessState),
     PodStackKey(StackKey),
@@ -107,6 +105,7 @@ impl Program {
             ("GUARDIAN_TGID", guardian),
             ("CHOICES", chosen.asks),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
+            ("COUNT_HITS", u32::from(config.max_overhead.is_some())),
             ("PARTIAL", u32::from(is_partial)),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),
@@ -135,7 +134,7 @@ impl Program {
             ("INODE_CHANGE_NANOSECONDS", changed.1),
             ("SUPER_DEVICE", offset("super_block", "s_dev")?),
         ];
-        let seed = random()?;
+        let seed = sys::random().context("getrandom")?;
         let log_level: u8 = if config.verbose {
             aya_log::Level::Warn as u8
         } else {
@@ -161,6 +160,7 @@ impl Program {
             .map_max_entries("ENDED", sizes.processes)
             .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
             .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
+            .map_max_entries("HITS", sizes.processes)
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
@@ -210,54 +210,16 @@ impl Program {
         Ok(())
     }
 
-    /// Begins the first countdown of each CPU.
-    fn begin_sampling(&mut self, mean: u64) -> Result<()> {
-        self.set(setting::MEAN, mean)?;
-        let cpus = aya::util::nr_cpus().map_err(|(path, error)| anyhow!(error).context(path))?;
-        let countdowns = (0..cpus)
-            .map(|_| {
-                let left = sampling::gap(mean, random()?);
-                Ok(PodCountdown(Countdown { left, mean }))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let map = self
-            .ebpf
-            .map_mut("COUNTDOWN")
-            .ok_or_else(|| missing("COUNTDOWN"))?;
-        let mut map = PerCpuArray::<_, PodCountdown>::try_from(map)?;
-        Ok(map.set(0, PerCpuValues::try_from(countdowns)?, 0)?)
-    }
-
-    fn set(&mut self, setting: u32, value: u64) -> Result<()> {
-        let map = self
-            .ebpf
-            .map_mut("SETTINGS")
-            .ok_or_else(|| missing("SETTINGS"))?;
-        Ok(Array::<_, u64>::try_from(map)?.set(setting, value, 0)?)
-    }
-
-    /// Makes the mean between samples larger by a power of two, for processes without one of their own.
-    pub fn set_shift(&mut self, shift: u32) -> Result<()> {
-        self.set(setting::SHIFT, shift.into())
-    }
-
-    /// Makes it larger for one process, or for that one as for all others.
-    pub fn set_shift_of(&mut self, pid: u32, shift: Option<u32>) -> Result<()> {
-        let map = self
-            .ebpf
-            .map_mut("SHIFTS")
-            .ok_or_else(|| missing("SHIFTS"))?;
-        let mut map = HashMap::<_, u32, u32>::try_from(map)?;
-        match shift {
-            Some(shift) => map.insert(pid, shift, 0)?,
-            // One that has none is as it should be.
-            None => drop(map.remove(&pid)),
-        }
-        Ok(())
-    }
-
-    fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
+    pub(super) fn map_mut(&mut self, name: &str) -> Result<&mut Map> {
         self.ebpf.map_mut(name).ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn map(&self, name: &str) -> Result<&Map> {
+        self.ebpf.map(name).ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&str, &aya::programs::Program)> {
+        self.ebpf.programs()
     }
 
     /// How often sizes of each class were asked for.
@@ -357,7 +319,7 @@ impl Program {
     }
 
     /// Takes an entry out of a map whose values are of type `V`.
-    fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
+    pub(super) fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
         match self.ebpf.map(name) {
             Some(Map::HashMap(map)) => Ok(sys::map_take(map.fd().as_fd(), key)?),
             _ => Err(missing(name)),
@@ -491,14 +453,4 @@ fn segments(bytes: u64) -> u32 {
 
 fn missing(name: &str) -> anyhow::Error {
     anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
-}
-
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    // SAFETY: the buffer is as long as said.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got != bytes.len() as isize {
-        return Err(std::io::Error::last_os_error()).context("getrandom");
-    }
-    Ok(u64::from_ne_bytes(bytes))
 }

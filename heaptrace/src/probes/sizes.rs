@@ -94,6 +94,7 @@ mod tests {
             },
             allocators: Vec::new(),
             sampling: Sampling::EXACT,
+            max_overhead: None,
             probes: Probes::Full,
             verbose: false,
         }

@@ -37,8 +37,8 @@ pub(super) struct Drain {
     is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
     mapped: Vec<(u32, Mapped)>,
-    /// Children that were born since, and when.
-    births: Vec<(u32, u64)>,
+    /// Children that were born since, their parents, and when.
+    births: Vec<(u32, u32, u64)>,
     undecoded: u64,
     /// Marks that were found so far, of frees and of process ends.
     swept: [u64; 2],
@@ -69,8 +69,8 @@ impl Drain {
         std::mem::take(&mut self.mapped)
     }
 
-    /// The children that were born since the last call, and when.
-    pub(super) fn take_births(&mut self) -> Vec<(u32, u64)> {
+    /// The children that were born since the last call, their parents, and when.
+    pub(super) fn take_births(&mut self) -> Vec<(u32, u32, u64)> {
         std::mem::take(&mut self.births)
     }
 
@@ -137,8 +137,8 @@ impl Drain {
                     mapped.path.starts_with('/').then(|| mapped.clone())
                 }
                 Change::Forked { parent } => {
-                    if joiner.knows(*parent) {
-                        self.births.push((event.pid, event.time));
+                    if joiner.may_know(*parent) {
+                        self.births.push((event.pid, *parent, event.time));
                     }
                     None
                 }

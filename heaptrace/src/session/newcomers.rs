@@ -56,7 +56,10 @@ impl Newcomers {
         probes: &mut Probes,
         joiner: &mut Joiner,
     ) -> Result<()> {
-        for (pid, born) in drain.take_births() {
+        for (pid, parent, born) in drain.take_births() {
+            if self.is_all {
+                probes.reach_newborn(pid, parent);
+            }
             if born <= self.reached && self.only.is_none() && !self.is_all {
                 for file in &self.late {
                     probes.reach_process(*file, pid)?;

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use crate::join::{ModuleId, Site, SiteId, Stack};
+use crate::join::{ModuleId, Process, Site, SiteId, Stack};
 use crate::output::{self, Metric};
 use crate::profile::{Profile, Symbols};
 use crate::text;
@@ -119,10 +119,11 @@ impl Table<'_> {
                 text::escape(&info.target)
             ),
             format!(
-                "live {}{} in {} blocks, peak {}, total {}{} in {} blocks, lost {}",
+                "live {}{} in {} blocks{}, peak {}, total {}{} in {} blocks, lost {}",
                 text::bytes(totals.live_bytes),
                 text::plus_minus(totals.errors.live_bytes, text::bytes),
                 text::count(totals.live_allocations),
+                self.turns(),
                 text::bytes(totals.peak_live_bytes),
                 text::bytes(totals.allocated_bytes),
                 text::plus_minus(totals.errors.allocated_bytes, text::bytes),
@@ -135,6 +136,20 @@ impl Table<'_> {
             ),
             String::new(),
         ]
+    }
+
+    /// What is uncertain, and how many processes are probed in turns; nothing where there is none.
+    fn turns(&self) -> String {
+        let totals = &self.profile.totals;
+        let is_in_turns = |it: &&Process| it.turns.is_some() && !it.ended;
+        match self.profile.processes.iter().filter(is_in_turns).count() {
+            0 if totals.uncertain_allocations == 0 => String::new(),
+            in_turns => format!(
+                " (perhaps {} more in {}; {in_turns} probed in turns)",
+                text::bytes(totals.uncertain_bytes),
+                text::count(totals.uncertain_allocations),
+            ),
+        }
     }
 
     /// The process of a site as its column shows it.
@@ -264,7 +279,7 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::join::{
-        Completeness, Kind, Location, LocationId, Module, Process, ProcessId, StackId, Totals,
+        Completeness, Kind, Location, LocationId, Module, ProcessId, StackId, Totals,
     };
     use crate::profile::{Frame, RunInfo, StringId};
 

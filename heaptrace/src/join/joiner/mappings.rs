@@ -71,16 +71,21 @@ impl Joiner {
             return;
         };
         self.count_stack(sent);
-        self.change_regions(process, |regions| {
-            regions.put(event.start, end, event.time, site);
-            Vec::new()
-        });
+        let left_alone = self.processes.change(process).map(|it| it.left_alone);
+        let is_certain = left_alone.is_some_and(|time| event.time >= time);
+        if is_certain {
+            self.change_regions(process, |regions| {
+                regions.put(event.start, end, event.time, site);
+                Vec::new()
+            });
+        }
         // Each is recorded: they are few, and large.
-        self.add(process, site, Estimate::of(event.length, 1));
+        self.add(process, site, Estimate::of(event.length, 1), is_certain);
     }
 
-    /// Forgets what an ended process has mapped. It stays in the totals as what it had not given back.
-    pub(super) fn forget_regions(&mut self, process: ProcessId) {
+    /// Forgets what a process has mapped that ended, or is not probed now. It stays in the totals as what it had not
+    /// given back, or as what is uncertain.
+    pub(in crate::join) fn forget_regions(&mut self, process: ProcessId) {
         self.change_regions(process, |regions| {
             *regions = Mapped::default();
             Vec::new()

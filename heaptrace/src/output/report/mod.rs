@@ -8,6 +8,7 @@ mod stack;
 mod style;
 mod table;
 mod totals;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -317,6 +318,7 @@ impl<'a, 'o> Report<'a, 'o> {
             let line = format!("  {:<20}{}", "not unwound", escape(words));
             writeln!(self.out, "{}", self.style.warning(&line))?;
         }
+        self.turns()?;
         for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
             let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
             writeln!(self.out, "{}", self.style.warning(&line))?;
@@ -422,9 +424,10 @@ impl<'a, 'o> Report<'a, 'o> {
 
 fn site_totals(totals: &Totals) -> String {
     format!(
-        "live {} in {}, allocated {} in {}",
+        "live {} in {}{}, allocated {} in {}",
         bytes(totals.live_bytes),
         count(totals.live_allocations),
+        turns::perhaps(totals),
         bytes(totals.allocated_bytes),
         count(totals.allocations),
     )

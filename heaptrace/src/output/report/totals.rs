@@ -56,6 +56,7 @@ impl Report<'_, '_> {
             let size = self.style.bold(&format!("{:>10}", bytes(size)));
             writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
         }
+        self.uncertain()?;
         writeln!(
             self.out,
             "  {:<10}{:>10}  of all allocations, {}, were freed at once",

@@ -3,6 +3,7 @@
 //! Stage: probes. Each check is a pure function of what the kernel says of itself; [`examine`] asks
 //! the kernel. Changes nothing that outlasts the process, and knows nothing of how checks are shown.
 
+mod hit;
 mod kernel;
 mod places;
 mod rights;
@@ -125,6 +126,7 @@ pub fn examine() -> Vec<Check> {
         rights::open_files(&limits),
         places::examine(),
     ]);
+    checks.extend(hit::examine());
     checks
 }
 

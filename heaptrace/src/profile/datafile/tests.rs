@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::join::{
     Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
-    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Update,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns,
+    Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -17,6 +18,8 @@ fn totals(n: u64) -> Totals {
         freed_bytes: 4 * n,
         live_allocations: 9 * n,
         live_bytes: 96 * n,
+        uncertain_allocations: 2 * n,
+        uncertain_bytes: 11 * n,
         peak_live_bytes: 97 * n,
         temporary_allocations: n / 2,
         errors: Errors {
@@ -81,6 +84,11 @@ fn update(n: u32) -> Update {
                     kind: "glibc".to_owned(),
                     hooks: vec!["malloc".to_owned(), "free".to_owned()],
                 }],
+                turns: (n > 0).then_some(Turns {
+                    from_ns: 8,
+                    unprobed_ns: 9 * u64::from(n),
+                    overhead: 10,
+                }),
             },
         )],
         sites: vec![(
@@ -111,6 +119,8 @@ fn update(n: u32) -> Update {
             noted: [("nested_calls".to_owned(), 3)].into(),
             unprobed: ["/lib/x.so".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
+            hit_ns: 640,
+            max_overhead: 500,
             kernel_map_bytes: 1 << 30,
             agent_cpu_ns: 12,
             agent_peak_bytes: 13,

@@ -41,6 +41,10 @@ pub(super) struct Counters {
     peak_live_bytes_error: u64,
     #[prost(uint64, tag = "16")]
     temporary_allocations_error: u64,
+    #[prost(uint64, tag = "17")]
+    uncertain_allocations: u64,
+    #[prost(uint64, tag = "18")]
+    uncertain_bytes: u64,
 }
 
 impl From<Totals> for Counters {
@@ -52,6 +56,8 @@ impl From<Totals> for Counters {
             freed_bytes: totals.freed_bytes,
             live_allocations: totals.live_allocations,
             live_bytes: totals.live_bytes,
+            uncertain_allocations: totals.uncertain_allocations,
+            uncertain_bytes: totals.uncertain_bytes,
             peak_live_bytes: totals.peak_live_bytes,
             temporary_allocations: totals.temporary_allocations,
             allocations_error: totals.errors.allocations,
@@ -75,6 +81,8 @@ impl From<Counters> for Totals {
             freed_bytes: counters.freed_bytes,
             live_allocations: counters.live_allocations,
             live_bytes: counters.live_bytes,
+            uncertain_allocations: counters.uncertain_allocations,
+            uncertain_bytes: counters.uncertain_bytes,
             peak_live_bytes: counters.peak_live_bytes,
             temporary_allocations: counters.temporary_allocations,
             errors: Errors {

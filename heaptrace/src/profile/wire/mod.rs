@@ -5,6 +5,7 @@
 
 mod counters;
 mod symbols;
+mod turns;
 mod update;
 
 use prost::Message;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::counters::Counters;
+use super::turns::Turns;
 use super::{Parts, WireError};
 use crate::join::{
     self, Completeness, Kind, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId,
@@ -123,6 +124,8 @@ struct Process {
     merged: u64,
     #[prost(string, tag = "20")]
     command_line: String,
+    #[prost(message, optional, tag = "21")]
+    turns: Option<Turns>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -169,6 +172,10 @@ struct QualityMessage {
     agent_cpu_ns: u64,
     #[prost(uint64, tag = "13")]
     agent_peak_bytes: u64,
+    #[prost(uint64, tag = "20")]
+    hit_ns: u64,
+    #[prost(uint32, tag = "21")]
+    max_overhead: u32,
 }
 
 impl UpdateMessage {
@@ -346,6 +353,7 @@ impl Process {
             failed_allocations: process.failed_allocations,
             lost: process.lost,
             merged: process.merged,
+            turns: process.turns.map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -371,6 +379,7 @@ impl Process {
             failed_allocations: self.failed_allocations,
             lost: self.lost,
             merged: self.merged,
+            turns: self.turns.map(Into::into),
             allocators: self
                 .allocators
                 .into_iter()
@@ -437,6 +446,8 @@ impl From<&Quality> for QualityMessage {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
+            hit_ns: quality.hit_ns,
+            max_overhead: quality.max_overhead,
         }
     }
 }
@@ -457,6 +468,8 @@ impl From<QualityMessage> for Quality {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
+            hit_ns: quality.hit_ns,
+            max_overhead: quality.max_overhead,
         }
     }
 }
