@@ -17,16 +17,20 @@ pub(super) fn run(
     named: &[NamedAllocator],
     color: Color,
 ) -> anyhow::Result<ExitCode> {
+    let wanted = LookFor {
+        named,
+        mappings: true,
+    };
+    // First, as they may end while the machine is looked at.
+    let found: Vec<_> = pids
+        .iter()
+        .map(|pid| allocators::of_process(*pid, wanted, Effort::Thorough, |_| false))
+        .collect();
     let checks = machine::examine();
     let mut out = io::stdout().lock();
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
     let mut has_all = true;
-    for pid in pids {
-        let wanted = LookFor {
-            named,
-            mappings: true,
-        };
-        let found = allocators::of_process(*pid, wanted, Effort::Thorough, |_| false);
+    for (pid, found) in pids.iter().zip(found) {
         has_all &= found.as_ref().is_ok_and(|it| !it.allocators.is_empty());
         process(&mut out, *pid, found)?;
     }

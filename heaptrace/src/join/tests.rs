@@ -244,7 +244,7 @@ fn what_cannot_be_joined_is_counted() {
     assert_eq!(update.totals, Totals::default());
 }
 
-fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> Event {
+pub(crate) fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> Event {
     Event::MapChange(MapChange {
         kind: kind::MAP_CHANGE,
         flags,

@@ -92,12 +92,12 @@ impl Joiner {
 
 #[cfg(test)]
 mod tests {
-    use heaptrace_common::wire::end;
+    use heaptrace_common::wire::{end, map_flag};
 
     use super::*;
     use crate::events::record::Event;
     use crate::join::fold::Room;
-    use crate::join::tests::{PID, alloc, begin, end as ends, free, stack};
+    use crate::join::tests::{PID, alloc, begin, end as ends, free, map, stack};
     use crate::join::{Totals, Update};
 
     /// Blocks 1 to 3 of a process that is then left alone, until the time 50 on the clock of events.
@@ -175,6 +175,34 @@ mod tests {
         late.time = 49;
         joiner.event(Event::Alloc(late));
         is(&totals(&mut joiner, 2000).0, 0, 4, 0);
+    }
+
+    /// Check that what it had mapped is as uncertain, that unmapping it later proves nothing, and that what it maps
+    /// afterwards, at the same place too, is joined as ever; but not where that comes in late.
+    #[test]
+    fn what_it_had_mapped_is_uncertain_too() {
+        let mut joiner = Joiner::new(true, Room { ended: 0, sites: 0 });
+        let of = |joiner: &mut Joiner| {
+            let totals = joiner.take_update(1).totals;
+            (
+                totals.live_bytes,
+                totals.uncertain_bytes,
+                totals.freed_bytes,
+            )
+        };
+        joiner.event(begin(1));
+        joiner.event(stack(1, 10, &[5]));
+        joiner.event(map(map_flag::RECORDED, 10, (0x1000, 0x4000), (0, 0)));
+        joiner.left_alone(PID, 8000, 1000, 50);
+        assert_eq!(of(&mut joiner), (0, 0x4000, 0));
+        joiner.event(map(map_flag::RECORDED, 30, (0x9000, 0x1000), (0, 0)));
+        assert_eq!(of(&mut joiner), (0, 0x5000, 0));
+        joiner.let_in(PID, 5000);
+        joiner.event(map(0, 60, (0, 0), (0x1000, 0x1000)));
+        joiner.event(map(map_flag::RECORDED, 70, (0x1000, 0x2000), (0, 0)));
+        assert_eq!(of(&mut joiner), (0x2000, 0x5000, 0));
+        joiner.event(map(0, 80, (0, 0), (0x1000, 0x4000)));
+        assert_eq!(of(&mut joiner), (0, 0x5000, 0x2000));
     }
 
     /// Check that nothing of it is lost where the process ends while it is left alone, and is added up with others.
