@@ -8,6 +8,7 @@ pub mod apt;
 pub mod bench;
 pub mod bpf_linker;
 pub mod build_ebpf;
+pub mod busy;
 pub mod cargo;
 pub mod check;
 pub mod digest;

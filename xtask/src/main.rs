@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, bench, build_ebpf, check, fuzz, placements, run, soak, test, vm};
+use xtask::{accuracy, bench, build_ebpf, busy, check, fuzz, placements, run, soak, test, vm};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -31,6 +31,8 @@ enum Task {
     Bench(bench::Args),
     /// Watch what heaptrace takes while it traces everything for a long time.
     Soak(soak::Args),
+    /// Trace everything on a busy machine, and measure what that is to the others.
+    Busy(busy::Args),
     /// Measure what probes cost where they stand, and write docs/placement.md.
     Placements(placements::Args),
     /// Look for files that harm the builder of unwind tables.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Task::Accuracy(args) => accuracy::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Busy(args) => busy::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Vm(args) => vm::run(&args),

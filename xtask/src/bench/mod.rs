@@ -9,7 +9,7 @@ pub mod machine;
 pub mod measured;
 pub mod mode;
 mod pairs;
-mod programs;
+pub mod programs;
 pub mod stats;
 mod stream;
 pub mod workload;

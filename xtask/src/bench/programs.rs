@@ -18,7 +18,7 @@ use super::{Effort, Figure, Section, cell, middle};
 use crate::{apt, process, run, workspace};
 
 /// Debian packages that they come from.
-const PACKAGES: [&str; 5] = ["python3", "sqlite3", "jq", "g++", "redis-tools"];
+pub const PACKAGES: [&str; 5] = ["python3", "sqlite3", "jq", "g++", "redis-tools"];
 
 const MODES: [super::mode::Mode; 4] = [UNTRACED, FLOOR, SAMPLED, EXACT];
 
@@ -70,42 +70,12 @@ const PROGRAMS: [Program; 6] = [
     Program {
         name: "cc1plus",
         work: "a preprocessed source with the standard library's maps and streams, at -O1",
-        command: |folder| {
-            let source = "#include <iostream>\n#include <map>\n\
-                          void f(const std::map<std::string, int> &m)\n\
-                          { for (auto &i : m) std::cout << i.first << i.second; }\n";
-            let source = written(folder, "a.cc", source)?;
-            let preprocessed = folder.join("a.ii");
-            // By the driver, which knows where the headers are.
-            let mut driver = Command::new("g++");
-            driver.arg("-E").arg(source).arg("-o").arg(&preprocessed);
-            process::run(&mut driver)?;
-            let program = process::output(Command::new("g++").arg("-print-prog-name=cc1plus"))?;
-            let flags = ["-fpreprocessed", "-quiet", "-O1", "-o", "/dev/null"];
-            Ok(words(
-                &[&[program.trim()][..], &flags].concat(),
-                &[preprocessed.into()],
-            ))
-        },
+        command: cplusplus,
     },
     Program {
         name: "redis",
         work: "60,000 requests of redis-benchmark; both are traced",
-        command: |folder| {
-            // The server's program is installed under this name, too, and goes by the one that it is called by.
-            let server = process::find_program("redis-check-rdb")
-                .context("redis-tools has no redis-check-rdb")?;
-            let link = folder.join("redis-server");
-            let _ = fs::remove_file(&link);
-            symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
-            let script = "cd \"$(dirname \"$0\")\" && rm -f socket\n\
-                          ./redis-server --port 0 --unixsocket socket --save '' &\n\
-                          while ! [ -S socket ]; do sleep 0.01; done\n\
-                          redis-benchmark -s socket -q -n 20000 -t set,get,lpush\n\
-                          redis-cli -s socket shutdown nosave\n\
-                          wait\n";
-            Ok(words(&["sh"], &[written(folder, "redis.sh", script)?]))
-        },
+        command: redis,
     },
     Program {
         name: "Rust",
@@ -120,6 +90,42 @@ const PROGRAMS: [Program; 6] = [
         },
     },
 ];
+
+/// Compiles C++; without the driver, which only starts others.
+pub fn cplusplus(folder: &Path) -> Result<Vec<OsString>> {
+    let source = "#include <iostream>\n#include <map>\n\
+                  void f(const std::map<std::string, int> &m)\n\
+                  { for (auto &i : m) std::cout << i.first << i.second; }\n";
+    let source = written(folder, "a.cc", source)?;
+    let preprocessed = folder.join("a.ii");
+    // By the driver, which knows where the headers are.
+    let mut driver = Command::new("g++");
+    driver.arg("-E").arg(source).arg("-o").arg(&preprocessed);
+    process::run(&mut driver)?;
+    let program = process::output(Command::new("g++").arg("-print-prog-name=cc1plus"))?;
+    let flags = ["-fpreprocessed", "-quiet", "-O1", "-o", "/dev/null"];
+    Ok(words(
+        &[&[program.trim()][..], &flags].concat(),
+        &[preprocessed.into()],
+    ))
+}
+
+/// Serves redis, to its own benchmark.
+pub fn redis(folder: &Path) -> Result<Vec<OsString>> {
+    // The server's program is installed under this name, too, and goes by the one that it is called by.
+    let server =
+        process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")?;
+    let link = folder.join("redis-server");
+    let _ = fs::remove_file(&link);
+    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    let script = "cd \"$(dirname \"$0\")\" && rm -f socket\n\
+                  ./redis-server --port 0 --unixsocket socket --save '' &\n\
+                  while ! [ -S socket ]; do sleep 0.01; done\n\
+                  redis-benchmark -s socket -q -n 20000 -t set,get,lpush\n\
+                  redis-cli -s socket shutdown nosave\n\
+                  wait\n";
+    Ok(words(&["sh"], &[written(folder, "redis.sh", script)?]))
+}
 
 fn words(words: &[&str], files: &[OsString]) -> Vec<OsString> {
     let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
