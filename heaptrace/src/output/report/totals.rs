@@ -56,6 +56,7 @@ impl Report<'_, '_> {
             let size = self.style.bold(&format!("{:>10}", bytes(size)));
             writeln!(self.out, "  {name:<10}{size}{exact}{blocks}")?;
         }
+        self.of_ended()?;
         self.uncertain()?;
         writeln!(
             self.out,
@@ -65,5 +66,27 @@ impl Report<'_, '_> {
             count(totals.temporary_allocations),
         )?;
         writeln!(self.out)
+    }
+
+    /// What processes had not freed when they ended, where others go on: it is live by the record, and was given back
+    /// to the machine, so the peak can be less.
+    fn of_ended(&mut self) -> io::Result<()> {
+        let processes = &self.findings.profile.processes;
+        if processes.iter().all(|it| it.ended) {
+            return Ok(());
+        }
+        let ended = || processes.iter().filter(|it| it.ended).map(|it| it.totals);
+        let bytes_left: u64 = ended().map(|it| it.live_bytes).sum();
+        if bytes_left == 0 {
+            return Ok(());
+        }
+        let left: u64 = ended().map(|it| it.live_allocations).sum();
+        let size = self.style.bold(&format!("{:>10}", bytes(bytes_left)));
+        writeln!(
+            self.out,
+            "  {:<10}{size}  in {} allocations that processes left when they ended, no part of the peak after that",
+            "of ended",
+            count(left)
+        )
     }
 }
