@@ -6,6 +6,7 @@
 //! so that no test can hang and none leaves a process behind.
 
 mod attach;
+mod cgroup;
 mod child;
 mod fixture;
 mod gdb;
@@ -20,6 +21,7 @@ mod tracefs;
 mod truth;
 mod valgrind;
 
+pub use cgroup::Group;
 pub use child::{Child, Ended, run, send};
 pub use fixture::{
     Compiler, Fixture, bench_program, c, c_library, c_linked, c_optimized, c_plugin, cpp,

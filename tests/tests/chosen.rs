@@ -2,12 +2,13 @@
 //!
 //! The names are these tests' own, so that nothing else that the machine runs is in their reports.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
-use heaptrace_tests::{Child, Heaptrace, NOBODY, Recording, Truth, c, open_to_nobody, run, truths};
+use anyhow::Result;
+use heaptrace_tests::{
+    Child, Group, Heaptrace, NOBODY, Recording, Truth, c, open_to_nobody, run, truths,
+};
 
 /// A copy of a fixture under a name of its own.
 fn named(here: &Heaptrace, fixture: &str, name: &str) -> Result<PathBuf> {
@@ -89,45 +90,6 @@ fn by_user() -> Result<()> {
     are_all(&expected, &stop(&here, tracer)?)
 }
 
-/// A control group of the unified hierarchy, removed when this goes.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(name: &str) -> Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let root = mounts
-            .lines()
-            .map(|line| line.split(' ').collect::<Vec<_>>())
-            .find(|words| words.get(2) == Some(&"cgroup2"))
-            .and_then(|words| Some(PathBuf::from(words.get(1)?)))
-            .context("this test needs a mounted cgroup2 hierarchy")?;
-        let folder = root.join(format!("heaptrace-test-{}-{name}", std::process::id()));
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self(folder))
-    }
-
-    fn below(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.0.join(name);
-        fs::create_dir(&folder)?;
-        Ok(folder)
-    }
-
-    /// As /proc names it.
-    fn name(&self) -> Result<String> {
-        let name = self.0.file_name().context("no name")?;
-        Ok(format!("/{}", name.display()))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(entry.path());
-        }
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 fn runs_in(group: &Path, program: &Path) -> Result<Vec<Truth>> {
     let script = format!(
         "echo $$ > {}/cgroup.procs && exec {}",
@@ -142,13 +104,13 @@ fn runs_in(group: &Path, program: &Path) -> Result<Vec<Truth>> {
 fn by_control_group() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = named(&here, "hooks", "ht-grouped")?;
-    let (group, other) = (Group::new("chosen")?, Group::new("other")?);
+    let (group, other) = (Group::unified("chosen")?, Group::unified("other")?);
     let below = group.below("b.scope")?;
     let name = group.name()?;
     let tracer = recording(&here, &["--cgroup", &name, "--exclude", "sh"])?;
-    let mut expected = runs_in(&group.0, &program)?;
+    let mut expected = runs_in(group.folder(), &program)?;
     expected.extend(runs_in(&below, &program)?);
-    runs_in(&other.0, &program)?;
+    runs_in(other.folder(), &program)?;
     runs(&mut Command::new(&program))?;
     let recording = stop(&here, tracer)?;
     are_all(&expected, &recording)?;

@@ -1,9 +1,10 @@
 //! Bounded memory: what does not fit is counted, and never makes a leak of a freed block.
 
 use std::ffi::OsStr;
+use std::process::Command;
 
 use anyhow::Result;
-use heaptrace_tests::{Child, Heaptrace, bench_program, c, ready_pid, truths};
+use heaptrace_tests::{Child, Group, Heaptrace, bench_program, c, ready_pid, run, truths};
 
 /// Check that a ring that overflows, its reader stopped, loses events in the count and invents
 /// nothing: no freed block stays live.
@@ -94,6 +95,38 @@ fn a_limit_of_frames_cuts_stacks() -> Result<()> {
         let frames = site.stack.iter().filter(|frame| !frame.inlined).count();
         assert!(frames <= 8, "{frames} frames");
     }
+    Ok(())
+}
+
+/// Check that a program which has just the memory that it needs has it while it is traced, too: what is kept of its
+/// blocks is not taken from its control group's. With less it is killed, so the limit is one.
+#[test]
+fn at_its_memory_limit() -> Result<()> {
+    const BLOCKS: &str = "200000";
+    let program = bench_program("grow")?;
+    let inside = |group: &Group| {
+        format!(
+            "echo $$ > {}/cgroup.procs && exec {} blocks {BLOCKS} {BLOCKS}",
+            group.folder().display(),
+            program.path.display()
+        )
+    };
+    let small = Group::of_memory("small", 8 << 20)?;
+    let killed = run(Command::new("sh").args(["-c", &inside(&small)]))?;
+    assert_ne!(
+        killed.status.code(),
+        Some(0),
+        "8 MiB are enough without a tracer"
+    );
+    let group = Group::of_memory("enough", 24 << 20)?;
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&["--max-live", "400000"], &["sh", "-c", &inside(&group)])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    let totals = &recording.report.totals;
+    assert!(totals.allocations >= 200_000, "{totals:?}");
+    // More than its limit leaves: 16 MB of blocks and pointers, and what the kernel's map has for each block.
+    assert!(totals.peak_live_bytes > 12 << 20, "{totals:?}");
     Ok(())
 }
 
