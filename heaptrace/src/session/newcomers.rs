@@ -70,6 +70,8 @@ impl Newcomers {
             let found = self.look(pid, &mapped, joiner);
             let Some(found) = found else { continue };
             let new = targets::add_found(found, program, probes, joiner)?;
+            // A large program takes a while to look at, and the ring is filled meanwhile.
+            drain.pass(joiner);
             for file in new {
                 if !self.is_all {
                     let pids = match &self.only {
