@@ -131,8 +131,14 @@ fn frames_of_stripped_programs_are_those_of_gdb() -> Result<()> {
         let mut command: Vec<OsString> = vec![require_tool(name, name)?.into()];
         command.extend(arguments.iter().map(OsString::from));
         let report = Heaptrace::tracing()?.record_all(&command)?.report;
-        let by_malloc =
-            |site: &&&Site| site.stack_end == "complete" && site.totals.allocated_bytes >= 40;
+        // gdb stops at `malloc` alone. That jq has a `calloc` of 40 bytes says nothing of a `malloc` of as many, which
+        // gdb sees once in some runs.
+        let by_malloc = |site: &&&Site| {
+            let caller = site.stack.first().and_then(|it| it.function.as_deref());
+            let by_another =
+                caller.is_some_and(|it| it.contains("calloc") || it.contains("realloc"));
+            site.stack_end == "complete" && site.totals.allocated_bytes >= 40 && !by_another
+        };
         let mut sizes: Vec<u64> = sites_by_size(&report)
             .values()
             .filter(by_malloc)
