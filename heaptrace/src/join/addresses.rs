@@ -10,6 +10,7 @@ use std::path::Path;
 use heaptrace_common::trampoline::is_trampoline;
 
 use super::interner::Interner;
+use super::known::Known;
 use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
@@ -44,6 +45,7 @@ pub(super) struct Addresses {
     spaces: Spaces,
     modules: Modules,
     locations: Interner<Location>,
+    known: Known,
     /// Processes whose first thread ended, and when.
     exited: Vec<(u32, u64)>,
 }
@@ -59,6 +61,7 @@ impl Addresses {
             spaces: Spaces::default(),
             modules: Modules::default(),
             locations: Interner::new(),
+            known: Known::default(),
             exited: Vec::new(),
         }
     }
@@ -233,21 +236,32 @@ impl Addresses {
         module
     }
 
-    /// The location of a return address, as a process had it at a time.
-    pub(super) fn location(&mut self, pid: u32, time: u64, return_address: u64) -> LocationId {
-        // The call stands before the address that it returns to.
-        let address = return_address.saturating_sub(1);
-        let location = match self.spaces.find(pid, time, address) {
-            Some(span) => Location {
-                module: Some(span.module),
-                address: address - span.start + span.offset,
-            },
-            None => Location {
-                module: None,
-                address,
-            },
-        };
-        LocationId(self.locations.intern(&location))
+    /// Puts the locations of return addresses, as a process had them at a time, behind others.
+    pub(super) fn locate(
+        &mut self,
+        pid: u32,
+        time: u64,
+        return_addresses: &[u64],
+        found: &mut Vec<LocationId>,
+    ) {
+        let Self {
+            spaces,
+            locations,
+            known,
+            ..
+        } = self;
+        let version = spaces.version(pid, time);
+        found.extend(return_addresses.iter().map(|return_address| {
+            // The call stands before the address that it returns to.
+            let address = return_address.saturating_sub(1);
+            known.get(version, address, || {
+                let span = spaces.find(pid, time, address);
+                LocationId(locations.intern(&Location {
+                    module: span.map(|span| span.module),
+                    address: span.map_or(address, |span| address - span.start + span.offset),
+                }))
+            })
+        }));
     }
 
     /// The probed allocators that a process has mapped at a time. One that was not heard of before was

@@ -8,12 +8,10 @@
 mod shard;
 mod terms;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
-
 use shard::{Shard, Slot};
 use terms::Terms;
 
+use super::keyed::{HashMap, Keyed};
 use super::update::SiteId;
 
 /// Blocks by which the number of shards grows by one.
@@ -38,35 +36,12 @@ pub(super) struct Blocks {
     shards: Vec<Shard>,
     /// Blocks in the shards.
     len: usize,
-    hasher: Hasher,
+    /// A program can choose which of its blocks live, so how they are spread is secret.
+    key: Keyed,
     terms: Terms,
     /// Blocks that don't fit into a slot: of 4 GiB and more, or at addresses that are given to none who doesn't ask for
     /// them.
     odd: HashMap<u64, Block>,
-}
-
-/// Spreads ids. A program can choose which of its blocks live, so how they are spread is secret.
-#[derive(Clone, Copy, Debug)]
-struct Hasher {
-    seed: u64,
-    factor: u64,
-}
-
-impl Default for Hasher {
-    fn default() -> Self {
-        let random = RandomState::new();
-        Self {
-            seed: random.hash_one(0),
-            factor: random.hash_one(1) | 1,
-        }
-    }
-}
-
-impl Hasher {
-    fn hash(self, id: u64) -> u64 {
-        let product = u128::from(id ^ self.seed) * u128::from(self.factor);
-        (product >> 64) as u64 ^ product as u64
-    }
 }
 
 impl Blocks {
@@ -84,9 +59,9 @@ impl Blocks {
         if self.len >= self.shards.len() * BLOCKS_PER_SHARD {
             self.add_shard();
         }
-        let place = self.shard_of(self.hasher.hash(id));
+        let place = self.shard_of(self.key.of(id));
         if let Some(shard) = self.shards.get_mut(place) {
-            match shard.insert(slot, self.hasher) {
+            match shard.insert(slot, self.key) {
                 Some(old) => drop(self.terms.release(old.terms())),
                 None => self.len += 1,
             }
@@ -95,12 +70,12 @@ impl Blocks {
 
     /// Takes a block out.
     pub(super) fn remove(&mut self, id: u64) -> Option<Block> {
-        let hash = self.hasher.hash(id);
+        let hash = self.key.of(id);
         let place = self.shard_of(hash);
         let slot = self
             .shards
             .get_mut(place)
-            .and_then(|shard| shard.remove(id, self.hasher));
+            .and_then(|shard| shard.remove(id, self.key));
         let Some(slot) = slot else {
             return if self.odd.is_empty() {
                 None
@@ -145,7 +120,7 @@ impl Blocks {
         if let Some(power) = new.checked_ilog2() {
             let bit = 1 << power;
             if let Some(split) = self.shards.get_mut(new - bit) {
-                added = split.split(bit as u64, self.hasher);
+                added = split.split(bit as u64, self.key);
             }
         }
         self.shards.push(added);

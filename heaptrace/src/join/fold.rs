@@ -91,7 +91,7 @@ impl Joiner {
             let Some(state) = self.sites.get_mut(from.0 as usize) else {
                 continue;
             };
-            state.site.process = into;
+            state.process = into;
             if to != from {
                 let sums = std::mem::take(&mut state.sums);
                 self.peak.merge(from.0, to.0);

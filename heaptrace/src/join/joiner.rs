@@ -8,11 +8,11 @@ mod mappings;
 mod quality;
 mod stacks;
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use heaptrace_common::wire::{Alloc, BlockKey, ProcessBegin, ProcessEnd, StackKey, end, flag};
 
-use stacks::SentStack;
+pub(super) use stacks::SentStack;
 
 use super::addresses::Addresses;
 use super::blocks::{Block, Blocks};
@@ -20,15 +20,16 @@ use super::cgroups::Cgroups;
 use super::command_line;
 use super::estimate::{Estimate, Sums};
 use super::fold::{Ended, Room};
-use super::interner::Interner;
+use super::interner::Stacks;
+use super::keyed::HashMap;
 use super::modules::OpenFiles;
 use super::peak::Peak;
-use super::processes::{self, Processes, Sampled};
+use super::processes::{self, Processes, Sampled, SiteKey};
 use super::threads::{self, Threads};
 use super::turns::Alone;
 use super::update::{
-    Allocator, Kind, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
-    ThreadNameId, Totals, Update,
+    Allocator, Kind, LocationId, Process, ProcessId, Quality, RateChange, Site, SiteId, StackId,
+    ThreadNameId, Update,
 };
 use crate::events::record::Event;
 use crate::events::sideband::SideEvent;
@@ -38,9 +39,9 @@ use crate::events::sideband::SideEvent;
 pub struct Joiner {
     pub(super) ended: Ended,
     addresses: Addresses,
-    stacks: Interner<Stack>,
-    /// Stacks by the ids of the kernel program.
-    sent_stacks: HashMap<u64, SentStack>,
+    stacks: Stacks,
+    /// The frames of a stack, while it is taken in.
+    located: Vec<LocationId>,
     pub(super) processes: Processes,
     cgroups: Cgroups,
     /// Where threads of different names are kept apart.
@@ -72,7 +73,10 @@ const MAX_RATE_CHANGES: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SiteState {
-    pub(super) site: Site,
+    pub(super) process: ProcessId,
+    stack: StackId,
+    thread: Option<ThreadNameId>,
+    kind: Kind,
     pub(super) sums: Sums,
     is_changed: bool,
 }
@@ -83,14 +87,14 @@ impl Joiner {
         Self {
             ended: Ended::new(room),
             addresses: Addresses::new(follows_all),
-            stacks: Interner::new(),
-            sent_stacks: HashMap::new(),
+            stacks: Stacks::default(),
+            located: Vec::new(),
             processes: Processes::default(),
             cgroups: Cgroups::default(),
             threads: None,
             sites: Vec::new(),
             changed_sites: Vec::new(),
-            broken: HashMap::new(),
+            broken: HashMap::default(),
             peak: Peak::default(),
             sums: Sums::default(),
             sizes: Vec::new(),
@@ -203,7 +207,7 @@ impl Joiner {
         let Some(process) = self.processes.id(event.process) else {
             return self.lost_one("unjoined");
         };
-        let Some(sent) = self.sent_stacks.get(&event.stack).copied() else {
+        let Some(sent) = self.processes.sent(process, event.stack) else {
             return self.lost_one("unjoined");
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
@@ -213,8 +217,7 @@ impl Joiner {
         if event.freed != 0 {
             self.block_freed(event.process, event.freed, temporary);
         }
-        let thread = self.thread(process, event.process, event.tid, event.time);
-        let Some(site) = self.site(process, sent.stack, thread, Kind::Heap) else {
+        let Some(site) = self.site_of_block(process, sent, event) else {
             return;
         };
         self.count_stack(sent);
@@ -312,6 +315,26 @@ impl Joiner {
         threads.name(serial, tid, time, || threads::ask(pid, tid))
     }
 
+    fn site_of_block(
+        &mut self,
+        process: ProcessId,
+        sent: SentStack,
+        event: &Alloc,
+    ) -> Option<SiteId> {
+        if sent.site.is_some() {
+            return sent.site;
+        }
+        let thread = self.thread(process, event.process, event.tid, event.time);
+        let site = self.site(process, sent.stack, thread, Kind::Heap)?;
+        if self.threads.is_none()
+            && let Some(entry) = self.processes.change(process)
+            && let Some(sent) = entry.sent.get_mut(&event.stack)
+        {
+            sent.site = Some(site);
+        }
+        Some(site)
+    }
+
     fn site(
         &mut self,
         process: ProcessId,
@@ -320,29 +343,26 @@ impl Joiner {
         kind: Kind,
     ) -> Option<SiteId> {
         let entry = self.processes.change(process)?;
-        if let Some(site) = entry.sites.get(&(stack, thread, kind)) {
-            return Some(*site);
-        }
         let next = SiteId(self.sites.len() as u32);
-        let id = self.ended.vacant_sites.pop().unwrap_or(next);
-        entry.sites.insert((stack, thread, kind), id);
-        let site = Site {
+        let id = match entry.sites.entry(SiteKey::new(stack, thread, kind)) {
+            Entry::Occupied(known) => return Some(*known.get()),
+            Entry::Vacant(new) => *new.insert(self.ended.vacant_sites.pop().unwrap_or(next)),
+        };
+        let state = SiteState {
             process,
             stack,
             thread,
             kind,
-            totals: Totals::default(),
+            sums: Sums::default(),
+            // One that is told already is told as what it is then.
+            is_changed: self
+                .sites
+                .get(id.0 as usize)
+                .is_some_and(|state| state.is_changed),
         };
         match self.sites.get_mut(id.0 as usize) {
-            Some(state) => {
-                state.site = site;
-                state.sums = Sums::default();
-            }
-            None => self.sites.push(SiteState {
-                site,
-                sums: Sums::default(),
-                is_changed: false,
-            }),
+            Some(place) => *place = state,
+            None => self.sites.push(state),
         }
         Some(id)
     }
@@ -376,10 +396,8 @@ impl Joiner {
         entry.record.lost = event.lost;
         let blocks = std::mem::take(&mut entry.blocks);
         self.orphans.push((entry.serial, blocks));
-        for (key, id) in std::mem::take(&mut entry.stacks) {
-            self.orphan_stacks.push(key);
-            self.sent_stacks.remove(&id);
-        }
+        self.orphan_stacks.append(&mut entry.stacks);
+        entry.sent = HashMap::default();
         let pid = entry.record.pid;
         let sites: Vec<SiteId> = entry.sites.values().copied().collect();
         self.forget_regions(id);
@@ -425,8 +443,14 @@ impl Joiner {
             .filter_map(|id| {
                 let state = self.sites.get_mut(id.0 as usize)?;
                 state.is_changed = false;
-                state.site.totals = state.sums.totals(&self.peak.at_peak(id.0));
-                Some((id, state.site))
+                let site = Site {
+                    process: state.process,
+                    stack: state.stack,
+                    thread: state.thread,
+                    kind: state.kind,
+                    totals: state.sums.totals(&self.peak.at_peak(id.0)),
+                };
+                Some((id, site))
             })
             .collect();
         for (reason, count) in &self.broken {

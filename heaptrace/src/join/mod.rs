@@ -8,6 +8,8 @@ mod estimate;
 mod fold;
 mod interner;
 mod joiner;
+mod keyed;
+mod known;
 mod modules;
 mod peak;
 mod processes;

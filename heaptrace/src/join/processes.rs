@@ -2,12 +2,12 @@
 //!
 //! Stage: join.
 
-use std::collections::HashMap;
-
 use heaptrace_common::wire::{ProcessBegin, StackKey};
 
 use super::blocks::Blocks;
 use super::estimate::{Estimate, Sums};
+use super::joiner::SentStack;
+use super::keyed::HashMap;
 use super::regions::Regions;
 use super::update::{Kind, Process, ProcessId, SiteId, StackId, ThreadNameId};
 
@@ -26,6 +26,17 @@ pub struct Sampled {
     pub ended: bool,
 }
 
+/// What tells the sites of a process apart, packed: there can be millions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SiteKey(u64);
+
+impl SiteKey {
+    pub(super) fn new(stack: StackId, thread: Option<ThreadNameId>, kind: Kind) -> Self {
+        let thread = thread.map_or(0, |thread| u64::from(thread.0) + 1);
+        Self((u64::from(stack.0) << 32) | (thread << 1) | u64::from(kind == Kind::Mapped))
+    }
+}
+
 /// What a process has mapped, and the site of each mapping.
 pub(super) type Mapped = Regions<SiteId>;
 
@@ -38,9 +49,11 @@ pub(super) struct Entry {
     pub(super) peak: Estimate,
     pub(super) blocks: Blocks,
     pub(super) mapped: Mapped,
-    /// Keys of its stacks in the kernel's map, and their ids.
-    pub(super) stacks: Vec<(StackKey, u64)>,
-    pub(super) sites: HashMap<(StackId, Option<ThreadNameId>, Kind), SiteId>,
+    /// Keys of its stacks in the kernel's map.
+    pub(super) stacks: Vec<StackKey>,
+    /// Its stacks by the ids of the kernel program.
+    pub(super) sent: HashMap<u64, SentStack>,
+    pub(super) sites: HashMap<SiteKey, SiteId>,
     pub(super) is_changed: bool,
     /// How often it has been left alone, and when last, on the monotonic clock.
     pub(super) turn: u32,
@@ -86,7 +99,8 @@ impl Processes {
             blocks: Blocks::default(),
             mapped: Mapped::default(),
             stacks: Vec::new(),
-            sites: HashMap::new(),
+            sent: HashMap::default(),
+            sites: HashMap::default(),
             is_changed: true,
             turn: 0,
             left_alone: 0,
@@ -112,7 +126,8 @@ impl Processes {
             blocks: Blocks::default(),
             mapped: Mapped::default(),
             stacks: Vec::new(),
-            sites: HashMap::new(),
+            sent: HashMap::default(),
+            sites: HashMap::default(),
             is_changed: true,
             turn: 0,
             left_alone: 0,
@@ -181,6 +196,11 @@ impl Processes {
 
     pub(super) fn get(&self, id: ProcessId) -> Option<&Entry> {
         self.entries.get(id.0 as usize)
+    }
+
+    /// A stack of a process, by the id of the kernel program.
+    pub(super) fn sent(&self, id: ProcessId, stack: u64) -> Option<SentStack> {
+        self.get(id)?.sent.get(&stack).copied()
     }
 
     /// An entry that is going to change.

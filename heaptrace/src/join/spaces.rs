@@ -3,8 +3,7 @@
 //! Stage: join. Events of two streams meet here, so every question carries a time: a pid may by now
 //! be another program, or another process.
 
-use std::collections::HashMap;
-
+use super::keyed::HashMap;
 use super::update::ModuleId;
 
 /// Most mappings that are remembered of one program image; a JIT compiler can make any number.
@@ -26,13 +25,18 @@ pub(super) struct Span {
 #[derive(Clone, Debug)]
 struct Space {
     born: u64,
+    /// By the time when they were mapped.
     spans: Vec<Span>,
+    /// No other one has it, nor had this one before its last change.
+    version: u64,
 }
 
 /// The address spaces of all processes of interest.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     by_pid: HashMap<u32, Vec<Space>>,
+    /// Versions that were given.
+    versions: u64,
 }
 
 impl Spaces {
@@ -48,13 +52,7 @@ impl Spaces {
 
     /// A program image begins.
     pub(super) fn begin(&mut self, pid: u32, born: u64) {
-        self.insert(
-            pid,
-            Space {
-                born,
-                spans: Vec::new(),
-            },
-        );
+        self.insert(pid, born, Vec::new());
     }
 
     /// A child begins with its parent's mappings.
@@ -63,10 +61,16 @@ impl Spaces {
             .at(parent, born)
             .map(|space| space.spans.clone())
             .unwrap_or_default();
-        self.insert(pid, Space { born, spans });
+        self.insert(pid, born, spans);
     }
 
-    fn insert(&mut self, pid: u32, space: Space) {
+    fn insert(&mut self, pid: u32, born: u64, spans: Vec<Span>) {
+        self.versions += 1;
+        let space = Space {
+            born,
+            spans,
+            version: self.versions,
+        };
         let spaces = self.by_pid.entry(pid).or_default();
         let place = spaces.partition_point(|other| other.born <= space.born);
         spaces.insert(place, space);
@@ -85,7 +89,17 @@ impl Spaces {
                 .spans
                 .partition_point(|other| other.since <= span.since);
             space.spans.insert(place, span);
+            self.versions += 1;
+            space.version = self.versions;
         }
+    }
+
+    /// The version of what a process has mapped at a time, if nothing of it is later: what is found in it is the same
+    /// as long as that is its version. 0 where it can't be told.
+    pub(super) fn version(&self, pid: u32, time: u64) -> u64 {
+        let space = self.at(pid, time);
+        let last = |space: &&Space| space.spans.last().is_none_or(|span| span.since <= time);
+        space.filter(last).map_or(0, |space| space.version)
     }
 
     /// What was mapped at an address at a time.
@@ -171,6 +185,28 @@ mod tests {
         spaces.map(1, span(0x2000, 8, 30));
         assert_eq!(module_at(&spaces, 2, 40, 0x1000), Some(7));
         assert_eq!(module_at(&spaces, 2, 40, 0x2000), None);
+    }
+
+    /// Check that every change makes another version, that a time before the last change has none, and no process that of
+    /// another one.
+    #[test]
+    fn versions() {
+        let mut spaces = Spaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, span(0x1000, 7, 10));
+        let first = spaces.version(1, 15);
+        assert_eq!(spaces.version(1, 10), first);
+        assert_eq!((spaces.version(1, 9), spaces.version(2, 15)), (0, 0));
+        spaces.fork(2, 1, 20);
+        assert_ne!(spaces.version(2, 20), first);
+        assert_eq!(spaces.version(1, 20), first);
+        // One that comes late, and changes nothing of what is asked for.
+        spaces.map(1, span(0x3000, 9, 5));
+        let second = spaces.version(1, 15);
+        assert!(first != 0 && second != 0 && second != first);
+        spaces.begin(1, 30);
+        assert_ne!(spaces.version(1, 30), second);
+        assert_eq!(spaces.version(1, 29), second);
     }
 
     /// Check that a forgotten process leaves its successor under the same pid alone.

@@ -3,9 +3,8 @@
 //! Stage: join. A thread that ended before anybody could ask for its name has none, and one that
 //! changes its name is called by the new one from then on, a second later at most.
 
-use std::collections::HashMap;
-
 use super::interner::Interner;
+use super::keyed::HashMap;
 use super::update::ThreadNameId;
 
 /// How long a name is believed, in nanoseconds.
@@ -40,7 +39,7 @@ impl Threads {
         Self {
             names: Interner::new(),
             count: 0,
-            known: HashMap::new(),
+            known: HashMap::default(),
         }
     }
 

@@ -167,8 +167,15 @@ impl Drain {
         was_emptied
     }
 
-    /// Brings in what is not in the streams: the kernel's counters and marks.
+    /// Brings in what is not in the streams, and takes out of the kernel's maps what belongs to ended processes.
     pub(super) fn refresh(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
+        self.take_in(program, joiner)?;
+        program.forget_blocks(joiner.take_orphans())?;
+        program.forget_stacks(joiner.take_orphan_stacks())
+    }
+
+    /// Brings in what is not in the streams: the kernel's counters and marks.
+    fn take_in(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
         let counters = program.counters()?;
         for (counter, count) in Counter::ALL.iter().zip(counters) {
             if counter.is_loss() {
@@ -208,8 +215,7 @@ impl Drain {
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
             joiner.set_process_counters(&state.0);
         }
-        program.forget_blocks(joiner.take_orphans())?;
-        program.forget_stacks(joiner.take_orphan_stacks())
+        Ok(())
     }
 
     /// Joins the frees whose events found no place in the ring.
@@ -256,7 +262,8 @@ impl Drain {
         while !self.batch(joiner) {}
         std::thread::sleep(GRACE);
         while !self.batch(joiner) {}
-        self.refresh(program, joiner)
+        // The maps go with the program: nothing has to be taken out any more.
+        self.take_in(program, joiner)
     }
 }
 

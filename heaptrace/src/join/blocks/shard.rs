@@ -2,7 +2,8 @@
 //!
 //! Stage: join. Collisions are looked for slot by slot. What is taken out leaves no mark: what stands behind it moves up.
 
-use super::{Block, Hasher};
+use super::Block;
+use crate::join::keyed::Keyed;
 use crate::join::update::SiteId;
 
 /// The fewest slots.
@@ -63,12 +64,12 @@ impl Slot {
 
 impl Shard {
     /// Puts a slot in; what had its id before comes out.
-    pub(super) fn insert(&mut self, slot: Slot, hasher: Hasher) -> Option<Slot> {
+    pub(super) fn insert(&mut self, slot: Slot, key: Keyed) -> Option<Slot> {
         // Five sixths are full at most.
         if (self.len + 1) * 6 > self.slots.len() * 5 {
-            self.resize((self.slots.len() * 5 / 4).max(LEAST), hasher);
+            self.resize((self.slots.len() * 5 / 4).max(LEAST), key);
         }
-        let place = self.find(slot.id, hasher)?;
+        let place = self.find(slot.id, key)?;
         let found = self.slots.get_mut(place)?;
         let old = std::mem::replace(found, slot);
         if !old.is_vacant() {
@@ -79,8 +80,8 @@ impl Shard {
     }
 
     /// Takes out what has an id.
-    pub(super) fn remove(&mut self, id: u64, hasher: Hasher) -> Option<Slot> {
-        let mut hole = self.find(id, hasher)?;
+    pub(super) fn remove(&mut self, id: u64, key: Keyed) -> Option<Slot> {
+        let mut hole = self.find(id, key)?;
         let slot = self.slots.get(hole).copied()?;
         if slot.is_vacant() {
             return None;
@@ -93,7 +94,7 @@ impl Shard {
                 break;
             }
             // One that could stand in the hole is not looked for behind it.
-            let home = self.home(other.id, hasher);
+            let home = self.home(other.id, key);
             if self.distance(home, place) >= self.distance(hole, place) {
                 self.put(hole, other);
                 hole = place;
@@ -102,21 +103,21 @@ impl Shard {
         self.put(hole, Slot::default());
         self.len -= 1;
         if self.slots.len() > LEAST && self.len * 4 < self.slots.len() {
-            self.resize((self.len * 3 / 2).max(LEAST), hasher);
+            self.resize((self.len * 3 / 2).max(LEAST), key);
         }
         Some(slot)
     }
 
     /// Moves those with a bit in their hash to another shard.
-    pub(super) fn split(&mut self, bit: u64, hasher: Hasher) -> Self {
-        let has_bit = |slot: &&Slot| hasher.hash(slot.id) & bit != 0;
+    pub(super) fn split(&mut self, bit: u64, key: Keyed) -> Self {
+        let has_bit = |slot: &&Slot| key.of(slot.id) & bit != 0;
         let moved = self.iter().filter(has_bit).count();
         let mut parts = [
             Self::with_slots(slots_for(self.len - moved)),
             Self::with_slots(slots_for(moved)),
         ];
         for slot in self.iter() {
-            parts[usize::from(has_bit(&slot))].add(*slot, hasher);
+            parts[usize::from(has_bit(&slot))].add(*slot, key);
         }
         let [left, right] = parts;
         *self = left;
@@ -147,17 +148,17 @@ impl Shard {
         self.slots.iter().filter(|slot| !slot.is_vacant())
     }
 
-    fn resize(&mut self, slots: usize, hasher: Hasher) {
+    fn resize(&mut self, slots: usize, key: Keyed) {
         let mut resized = Self::with_slots(slots);
         for slot in self.iter() {
-            resized.add(*slot, hasher);
+            resized.add(*slot, key);
         }
         *self = resized;
     }
 
     /// Adds one whose id is not there, where there is room.
-    fn add(&mut self, slot: Slot, hasher: Hasher) {
-        if let Some(place) = self.find(slot.id, hasher) {
+    fn add(&mut self, slot: Slot, key: Keyed) {
+        if let Some(place) = self.find(slot.id, key) {
             self.put(place, slot);
             self.len += 1;
         }
@@ -170,8 +171,8 @@ impl Shard {
     }
 
     /// Where an id stands, or would.
-    fn find(&self, id: u64, hasher: Hasher) -> Option<usize> {
-        let mut place = self.home(id, hasher);
+    fn find(&self, id: u64, key: Keyed) -> Option<usize> {
+        let mut place = self.home(id, key);
         loop {
             let slot = self.slots.get(place)?;
             if slot.id == id || slot.is_vacant() {
@@ -182,8 +183,8 @@ impl Shard {
     }
 
     /// Where an id is looked for first. By the upper bits of its hash: the lower ones tell its shard.
-    fn home(&self, id: u64, hasher: Hasher) -> usize {
-        (((hasher.hash(id) >> 32) * self.slots.len() as u64) >> 32) as usize
+    fn home(&self, id: u64, key: Keyed) -> usize {
+        (((key.of(id) >> 32) * self.slots.len() as u64) >> 32) as usize
     }
 
     fn next(&self, place: usize) -> usize {

@@ -1,6 +1,6 @@
 //! Blocks against a plain table.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::probes::sizes;
@@ -52,7 +52,7 @@ fn equals_a_plain_table() {
     let mut random = Random(1);
     for round in 0..6 {
         let mut blocks = Blocks::default();
-        let mut model = HashMap::new();
+        let mut model = HashMap::default();
         let mut ids = Vec::new();
         let mut next = [0_u64; 4];
         for step in 0..120_000_u64 {

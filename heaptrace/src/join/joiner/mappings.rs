@@ -57,7 +57,7 @@ impl Joiner {
         if !is_recorded || event.length == 0 {
             return;
         }
-        let Some(sent) = self.sent_stacks.get(&event.stack).copied() else {
+        let Some(sent) = self.processes.sent(process, event.stack) else {
             return self.lost_one("unjoined");
         };
         if sent.is_allocators {
