@@ -15,6 +15,7 @@ use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
+use crate::probes::running;
 use crate::unwind::{self, MappedFile, Tables, User};
 
 /// Refuses targets that aren't there, before anything is set up.
@@ -146,7 +147,7 @@ pub(super) fn attach(
         Target::All => {
             let mut seen = HashSet::new();
             let mut is_any = false;
-            for pid in processes()? {
+            for pid in running::processes().context("/proc")? {
                 let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
                 // A process that can't be read ended, or is the kernel's own.
                 let found = allocators::of_process(pid, wanted, Effort::Quick, is_known);
@@ -225,14 +226,4 @@ fn unreadable(pid: u32, error: std::io::Error) -> anyhow::Error {
         Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended(pid).into(),
         _ => anyhow::Error::new(error).context(format!("can't read the mappings of process {pid}")),
     }
-}
-
-/// Every process but this one.
-fn processes() -> Result<Vec<u32>> {
-    let own = std::process::id();
-    let entries = std::fs::read_dir("/proc").context("/proc")?;
-    Ok(entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != own)
-        .collect())
 }
