@@ -98,7 +98,7 @@ impl Newcomers {
     ) -> Option<allocators::Found> {
         let (start, end) = (mapped.start, mapped.end);
         let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else {
-            if allocators::may_be_allocator(&mapped.path) && !joiner.is_probed(&mapped.build_id) {
+            if allocators::is_allocator(&mapped.path) && !joiner.is_probed(&mapped.build_id) {
                 let path = &mapped.path;
                 joiner.add_unprobed(format!(
                     "{path}: what mapped it was gone before it could be probed"
