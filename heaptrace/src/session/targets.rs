@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Effort, FileId, Found, LookFor};
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor, Unprobed};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
@@ -102,7 +102,7 @@ pub(super) fn pids(target: &Target, held: Option<&Held>) -> Vec<u32> {
 }
 
 /// What is looked for in the targets' files.
-pub(super) fn looks_for(config: &RunConfig) -> LookFor<'_> {
+fn looks_for(config: &RunConfig) -> LookFor<'_> {
     LookFor {
         named: &config.allocators,
         mappings: config.mappings,
@@ -164,49 +164,56 @@ pub(super) fn attach(
 }
 
 /// Probes what was found, and makes it known.
-pub(super) fn add_found(
+fn add_found(
     found: Found,
     program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
-) -> Result<Vec<FileId>> {
-    for unprobed in found.unprobed {
+) -> Result<()> {
+    tell_unprobed(found.unprobed, joiner);
+    for allocator in found.allocators {
+        if !probes.has(allocator.id) {
+            probes.add_allocator(program, &allocator)?;
+            tell(&allocator, joiner);
+        }
+    }
+    Ok(())
+}
+
+/// Makes known what can't be probed.
+pub(super) fn tell_unprobed(unprobed: Vec<Unprobed>, joiner: &mut Joiner) {
+    for unprobed in unprobed {
         tracing::info!("not probed: {unprobed}");
         joiner.add_unprobed(unprobed.to_string());
     }
-    let mut new = Vec::new();
-    for allocator in found.allocators {
-        if probes.has(allocator.id) {
-            continue;
-        }
-        probes.add_allocator(program, &allocator)?;
-        new.push(allocator.id);
-        let build_id = elf::build_id(&allocator.file);
-        joiner.add_own_code(
-            allocator.path.clone(),
-            build_id.clone(),
-            allocator.own_code.clone(),
-        );
-        for note in &allocator.notes {
-            tracing::info!("{}: {note}", allocator.path);
-            joiner.add_unprobed(format!("{}: {note}", allocator.path));
-        }
-        for kind in allocator.kinds() {
-            let hooks = allocator.hook_names(kind);
-            tracing::info!(
-                "probing {} in {} ({kind})",
-                hooks.join(", "),
-                allocator.path
-            );
-            let known = join::Allocator {
-                hooks,
-                kind: kind.to_owned(),
-                path: allocator.path.clone(),
-            };
-            joiner.add_allocator(known, build_id.clone());
-        }
+}
+
+/// Makes an allocator known that is probed.
+pub(super) fn tell(allocator: &Allocator, joiner: &mut Joiner) {
+    let build_id = elf::build_id(&allocator.file);
+    joiner.add_own_code(
+        allocator.path.clone(),
+        build_id.clone(),
+        allocator.own_code.clone(),
+    );
+    for note in &allocator.notes {
+        tracing::info!("{}: {note}", allocator.path);
+        joiner.add_unprobed(format!("{}: {note}", allocator.path));
     }
-    Ok(new)
+    for kind in allocator.kinds() {
+        let hooks = allocator.hook_names(kind);
+        tracing::info!(
+            "probing {} in {} ({kind})",
+            hooks.join(", "),
+            allocator.path
+        );
+        let known = join::Allocator {
+            hooks,
+            kind: kind.to_owned(),
+            path: allocator.path.clone(),
+        };
+        joiner.add_allocator(known, build_id.clone());
+    }
 }
 
 /// Why nothing of a target can be traced.

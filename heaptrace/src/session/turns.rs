@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use aya::sys::{Stats, enable_stats};
 
 use super::drain::Drain;
@@ -102,16 +102,8 @@ impl Turns {
             self.turn_all(&off, probes, joiner)?;
         } else {
             // The kernel may be busy with the probes of others for long, and meanwhile the ring fills.
-            let unlucky = std::thread::scope(|scope| {
-                let turning = scope.spawn(|| probes.leave_alone(&off));
-                while !turning.is_finished() {
-                    drain.pass(joiner);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                turning.join()
-            });
-            self.with_them
-                .extend(unlucky.map_err(|_| anyhow!("can't turn probes"))??);
+            let unlucky = drain.during(joiner, || probes.leave_alone(&off))?;
+            self.with_them.extend(unlucky?);
         }
         let before = std::mem::replace(&mut self.off, off);
         let mut new: BTreeSet<u32> = self.off.difference(&before).copied().collect();
