@@ -18,6 +18,7 @@ mod placements;
 mod record;
 mod report;
 mod rotation;
+mod run_args;
 mod values;
 
 use std::io::IsTerminal;
