@@ -22,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo heaptrace --pid 1234                       watch a running process
   sudo heaptrace --all                            watch the whole machine
+  sudo heaptrace --all --by process               which programs have how much
   sudo heaptrace --all --comm 'php-fpm*'          watch every process of that name
   sudo heaptrace -- ./server --port 80            start a command, watch it from the start
   sudo heaptrace record -- ./server --port 80     record it, then look at the record:
@@ -147,6 +148,10 @@ struct Live {
     run: Run,
     #[command(flatten)]
     ranking: Ranking,
+    /// Put together what has a name in common. KEY is function, line, module, kind, thread, process, pid, cgroup,
+    /// container or unit [default: each stack of each process]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[1..]))]
+    by: Option<Label>,
 }
 
 #[derive(Debug, Args)]
@@ -255,8 +260,7 @@ impl Cli {
         let action = match self.subcommand {
             None => Action::Live {
                 run: self.live.run.into_config(Probes::Full, verbose)?,
-                metric: self.live.ranking.metric,
-                top: self.live.ranking.top(),
+                ranking: self.live.ranking.of(self.live.by),
             },
             Some(Sub::Record(record)) => Action::Record {
                 run: record.run.into_config(record.probes, verbose)?,
@@ -270,9 +274,7 @@ impl Cli {
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.into(),
                 format: report.format,
-                metric: report.ranking.metric,
-                top: report.ranking.top(),
-                by: report.by,
+                ranking: report.ranking.of(report.by),
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.into(),
@@ -314,7 +316,11 @@ impl From<Input> for super::Input {
 }
 
 impl Ranking {
-    fn top(&self) -> Option<usize> {
-        self.top.map(|top| top as usize)
+    fn of(&self, by: Option<Label>) -> super::Ranking {
+        super::Ranking {
+            by,
+            metric: self.metric,
+            top: self.top.map(|top| top as usize),
+        }
     }
 }
