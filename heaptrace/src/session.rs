@@ -118,6 +118,7 @@ async fn trace(
     targets::attach(
         config,
         held.as_ref(),
+        &mut drain,
         &mut program,
         &mut probes,
         &mut joiner,

@@ -106,14 +106,7 @@ impl Newcomers {
         probes: &mut Probes,
         joiner: &mut Joiner,
     ) -> Result<()> {
-        targets::tell_unprobed(found.unprobed, joiner);
-        for allocator in found.allocators {
-            let file = allocator.id;
-            if probes.has(file) {
-                continue;
-            }
-            drain.during(joiner, || probes.add_allocator(program, &allocator))??;
-            targets::tell(&allocator, joiner);
+        for file in targets::add_found(found, Some(drain), program, probes, joiner)? {
             if !self.is_all {
                 let pids = match &self.only {
                     Some(only) => only.clone(),

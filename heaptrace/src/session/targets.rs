@@ -7,9 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::drain::Drain;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor, Unprobed};
+use crate::probes::allocators::{self, Allocator, Effort, FileId, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
@@ -113,6 +114,7 @@ fn looks_for(config: &RunConfig) -> LookFor<'_> {
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
+    drain: &mut Drain,
     program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
@@ -125,7 +127,7 @@ pub(super) fn attach(
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
-            add_found(found, program, probes, joiner)?;
+            add_found(found, None, program, probes, joiner)?;
             joiner.add_process(held.pid);
             probes.add_process(held.pid)
         }
@@ -136,7 +138,7 @@ pub(super) fn attach(
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
-                add_found(found, program, probes, joiner)?;
+                add_found(found, None, program, probes, joiner)?;
             }
             for pid in pids {
                 joiner.add_process(*pid);
@@ -146,14 +148,20 @@ pub(super) fn attach(
         }
         Target::All => {
             let mut seen = HashSet::new();
-            let mut is_any = false;
-            for pid in running::processes().context("/proc")? {
-                let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-                // A process that can't be read ended, or is the kernel's own.
-                let found = allocators::of_process(pid, wanted, Effort::Quick, is_known);
-                let Ok(found) = found else { continue };
-                is_any |= !found.allocators.is_empty();
-                add_found(found, program, probes, joiner)?;
+            let pids = running::processes().context("/proc")?;
+            // There are many, and meanwhile others come and map files.
+            let found: Vec<Found> = drain.during(joiner, || {
+                let of_one = |pid: u32| {
+                    let is_known =
+                        |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
+                    // A process that can't be read ended, or is the kernel's own.
+                    allocators::of_process(pid, wanted, Effort::Quick, is_known).ok()
+                };
+                pids.into_iter().filter_map(of_one).collect()
+            })?;
+            let is_any = found.iter().any(|it| !it.allocators.is_empty());
+            for found in found {
+                add_found(found, Some(drain), program, probes, joiner)?;
             }
             if !is_any {
                 bail!("no process of this machine has an allocator that heaptrace knows");
@@ -163,33 +171,38 @@ pub(super) fn attach(
     }
 }
 
-/// Probes what was found, and makes it known.
-fn add_found(
+/// Probes what was found and is not probed yet, and makes it known. The streams are read meanwhile, where it is known
+/// already whom they are about.
+pub(super) fn add_found(
     found: Found,
+    mut drain: Option<&mut Drain>,
     program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
-) -> Result<()> {
-    tell_unprobed(found.unprobed, joiner);
-    for allocator in found.allocators {
-        if !probes.has(allocator.id) {
-            probes.add_allocator(program, &allocator)?;
-            tell(&allocator, joiner);
-        }
-    }
-    Ok(())
-}
-
-/// Makes known what can't be probed.
-pub(super) fn tell_unprobed(unprobed: Vec<Unprobed>, joiner: &mut Joiner) {
-    for unprobed in unprobed {
+) -> Result<Vec<FileId>> {
+    for unprobed in found.unprobed {
         tracing::info!("not probed: {unprobed}");
         joiner.add_unprobed(unprobed.to_string());
     }
+    let mut new = Vec::new();
+    for allocator in found.allocators {
+        if probes.has(allocator.id) {
+            continue;
+        }
+        let mut add = || probes.add_allocator(program, &allocator);
+        match &mut drain {
+            // The kernel goes through every process that has mapped the file.
+            Some(drain) => drain.during(joiner, add)??,
+            None => add()?,
+        }
+        new.push(allocator.id);
+        tell(&allocator, joiner);
+    }
+    Ok(new)
 }
 
 /// Makes an allocator known that is probed.
-pub(super) fn tell(allocator: &Allocator, joiner: &mut Joiner) {
+fn tell(allocator: &Allocator, joiner: &mut Joiner) {
     let build_id = elf::build_id(&allocator.file);
     joiner.add_own_code(
         allocator.path.clone(),
