@@ -1,6 +1,7 @@
 //! The live map: what is allocated and not freed.
 
 use aya_ebpf::{
+    EbpfContext,
     bindings::{BPF_EXIST, BPF_NOEXIST},
     helpers::generated::bpf_ktime_get_ns,
     programs::ProbeContext,
@@ -186,7 +187,7 @@ pub fn mark(key: BlockKey, block: Block) {
 
 /// Keeps a block that [`take`] took out and whose free found no place in the ring.
 #[inline(always)]
-pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
+pub fn park(ctx: &impl EbpfContext, process: u64, block: Block) {
     let key = BlockKey {
         address: PARKED | block.id,
         process,
@@ -195,7 +196,13 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         freed_at: now(),
         ..block
     };
-    if insert(key, freed, 0).is_ok() {
+    count_unsent(ctx, insert(key, freed, 0).is_ok());
+}
+
+/// Counts a free that found no place in the ring, and was kept elsewhere or was not.
+#[inline(always)]
+pub fn count_unsent(ctx: &impl EbpfContext, is_kept: bool) {
+    if is_kept {
         count_and_warn!(
             ctx,
             Counter::FreesMarked,
@@ -205,7 +212,7 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         count_and_warn!(
             ctx,
             Counter::FreesLost,
-            "the live map is full: {} frees lost"
+            "no place to keep them: {} frees lost"
         );
     }
 }
