@@ -17,13 +17,6 @@ use crate::{
     places, ring, sample,
 };
 
-/// No block.
-pub const NO_BLOCK: Block = Block {
-    id: 0,
-    size: 0,
-    freed_at: 0,
-};
-
 /// Set in the address of keys under which freed blocks wait to be swept whose own address may
 /// already belong to another block. No user address has it.
 const PARKED: u64 = 1 << 63;

@@ -5,7 +5,10 @@
 //! that gives much memory back does little else. Then what was seen before counts: code hardly ever moves.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
-use heaptrace_common::{limits::MAPPINGS_SEEN, wire::WalkState};
+use heaptrace_common::{
+    limits::MAPPINGS_SEEN,
+    wire::{Mapping, WalkState},
+};
 
 use crate::{
     globals::{MM_LOCK_SEQ, TASK_MM},
@@ -37,7 +40,7 @@ pub fn find(state: &mut WalkState, address: u64) -> bool {
     for index in 0..MAPPINGS_SEEN {
         let seen = &state.seen[index];
         if state.current & 1 << index != 0 && address >= seen.start && address < seen.end {
-            state.mapping = *seen;
+            copy(&mut state.mapping, seen);
             return true;
         }
     }
@@ -81,13 +84,24 @@ pub fn remember(state: &mut WalkState) {
 #[inline(always)]
 pub fn recall(state: &mut WalkState, address: u64) -> bool {
     for index in 0..MAPPINGS_SEEN {
-        let seen = state.seen[index];
+        let seen = &state.seen[index];
         if address >= seen.start && address < seen.end {
-            state.mapping = seen;
+            copy(&mut state.mapping, seen);
             return true;
         }
     }
     false
+}
+
+/// Copies a mapping number by number. For a copy of the whole the compiler calls a function that does it byte by byte.
+#[inline(always)]
+fn copy(to: &mut Mapping, from: &Mapping) {
+    to.start = from.start;
+    to.end = from.end;
+    to.offset = from.offset;
+    to.file.inode = from.file.inode;
+    to.file.device = from.file.device;
+    to.file.version = from.file.version;
 }
 
 /// Takes back that anything was seen.

@@ -15,7 +15,7 @@ use super::hit;
 use crate::{
     counters::{count_and_warn, next_id},
     decided,
-    live::{self, NO_BLOCK, free_flags, now},
+    live::{self, free_flags, now},
     maps::EVENTS,
     places, process, ring, sample, stack,
     thread::{self, Caller},
@@ -95,7 +95,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
         }
         allocated(ctx, caller, state, address);
     }
-    state.taken = NO_BLOCK;
+    state.taken.id = 0;
     thread::settle(state);
     0
 }
