@@ -40,14 +40,22 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
     remove(key).then_some(block)
 }
 
-/// Enters a block, in the place of one that is found there or of none.
+/// Enters a block. Returns the id of the one that was found there, 0 where there was none.
+///
+/// The allocator hands an address out again only after a free: one that was not seen is proven by this.
 #[inline(always)]
-pub fn enter(key: BlockKey, block: Block, stale: Option<Block>) -> Result<(), i32> {
-    // One that is still there is counted already.
-    if stale.is_some() && LIVE.insert(key, block, u64::from(BPF_EXIST)).is_ok() {
-        return Ok(());
+pub fn enter(key: BlockKey, block: Block) -> Result<u64, i32> {
+    const THERE: i32 = -17;
+    match insert(key, block, u64::from(BPF_NOEXIST)) {
+        Err(THERE) => {}
+        entered => return entered.map(|()| 0),
     }
-    insert(key, block, 0)
+    let stale = look(key).map_or(0, |it| it.id);
+    // One that is still there is counted already.
+    if stale == 0 || LIVE.insert(key, block, u64::from(BPF_EXIST)).is_err() {
+        insert(key, block, 0)?;
+    }
+    Ok(stale)
 }
 
 /// Every entry gets here into the map.
