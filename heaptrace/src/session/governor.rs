@@ -26,6 +26,9 @@ const LEAST_ON: Duration = Duration::from_millis(100);
 /// The shortest time from one turn to the next of its kind, and the longest of what is necessary.
 const CYCLE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
+/// A turn that is of no account.
+const SHORT_TURN: Duration = Duration::from_millis(40);
+
 /// The part of the time that may go into turning: meanwhile, whoever forks may have to wait for the kernel.
 const TURNING: f64 = 0.05;
 
@@ -101,8 +104,10 @@ impl Governor {
 
     /// Takes in how long it took to leave somebody alone, or to reach him again.
     pub(super) fn turned(&mut self, took: Duration) {
-        // The longer ones count: most turns take nothing, but those that wait make others wait.
-        self.turning = took.max(self.turning.mul_f64(0.8));
+        // The longer ones count: most turns take nothing, but those that wait make others wait. One that took very long
+        // is not believed at once, or the next time of being probed would be as long.
+        let most = self.turning.max(SHORT_TURN).mul_f64(1.5);
+        self.turning = took.max(self.turning.mul_f64(0.8)).min(most);
     }
 
     fn terms(&self) -> Terms {
@@ -372,23 +377,27 @@ mod tests {
             let mut governor = Governor::new(0.05, HIT);
             let mut busy: Vec<Busy> = (0..many).map(|pid| Busy::new(pid, 1e7)).collect();
             let took = Duration::from_millis(400);
-            run(&mut governor, 0.0, 3.0, &mut busy);
-            governor.turned(took);
-            busy.iter_mut().for_each(|it| it.work = 0.0);
-            let mut turns = 0;
-            for step in 0..6000 {
-                let before = governor.off();
-                run(&mut governor, 3.0 + f64::from(step) * 0.1, 0.05, &mut busy);
-                if governor.off() != before {
-                    turns += 1;
-                    governor.turned(took);
+            let mut now = 3.0;
+            run(&mut governor, 0.0, now, &mut busy);
+            // Soon, too, though it is learned only then how long a turn takes.
+            for (seconds, most) in [(20.0, 0.2), (600.0, 0.06)] {
+                busy.iter_mut().for_each(|it| it.work = 0.0);
+                let (mut turns, end) = (0, now + seconds);
+                while now < end {
+                    let before = governor.off();
+                    run(&mut governor, now, 0.05, &mut busy);
+                    now += TICK.as_secs_f64();
+                    if governor.off() != before {
+                        turns += 1;
+                        governor.turned(took);
+                    }
                 }
-            }
-            let turned = f64::from(turns) * took.as_secs_f64() / 600.0;
-            assert!(turned > 0.01 && turned < 0.06, "{many}: {turned}");
-            for it in &busy {
-                let paid = 1.0 - it.work / 600.0;
-                assert!(paid < 0.06 && paid > 0.02, "{many}: {paid}");
+                let turned = f64::from(turns) * took.as_secs_f64() / seconds;
+                assert!(turned > 0.01 && turned < most, "{many}: {turned}");
+                for it in &busy {
+                    let paid = 1.0 - it.work / seconds;
+                    assert!(paid > 0.02 && paid < 0.1, "{many}: {paid}");
+                }
             }
         }
     }
