@@ -1,6 +1,7 @@
 //! The live map: what is allocated and not freed.
 
 use aya_ebpf::{
+    EbpfContext,
     bindings::{BPF_EXIST, BPF_NOEXIST},
     helpers::generated::bpf_ktime_get_ns,
     programs::ProbeContext,
@@ -14,13 +15,6 @@ use crate::{
     counters::{count, count_and_warn},
     maps::{EVENTS, LIVE},
     places, ring, sample,
-};
-
-/// No block.
-pub const NO_BLOCK: Block = Block {
-    id: 0,
-    size: 0,
-    freed_at: 0,
 };
 
 /// Set in the address of keys under which freed blocks wait to be swept whose own address may
@@ -46,14 +40,22 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
     remove(key).then_some(block)
 }
 
-/// Enters a block, in the place of one that is found there or of none.
+/// Enters a block. Returns the id of the one that was found there, 0 where there was none.
+///
+/// The allocator hands an address out again only after a free: one that was not seen is proven by this.
 #[inline(always)]
-pub fn enter(key: BlockKey, block: Block, stale: Option<Block>) -> Result<(), i32> {
-    // One that is still there is counted already.
-    if stale.is_some() && LIVE.insert(key, block, u64::from(BPF_EXIST)).is_ok() {
-        return Ok(());
+pub fn enter(key: BlockKey, block: Block) -> Result<u64, i32> {
+    const THERE: i32 = -17;
+    match insert(key, block, u64::from(BPF_NOEXIST)) {
+        Err(THERE) => {}
+        entered => return entered.map(|()| 0),
     }
-    insert(key, block, 0)
+    let stale = look(key).map_or(0, |it| it.id);
+    // One that is still there is counted already.
+    if stale == 0 || LIVE.insert(key, block, u64::from(BPF_EXIST)).is_err() {
+        insert(key, block, 0)?;
+    }
+    Ok(stale)
 }
 
 /// Every entry gets here into the map.
@@ -186,7 +188,7 @@ pub fn mark(key: BlockKey, block: Block) {
 
 /// Keeps a block that [`take`] took out and whose free found no place in the ring.
 #[inline(always)]
-pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
+pub fn park(ctx: &impl EbpfContext, process: u64, block: Block) {
     let key = BlockKey {
         address: PARKED | block.id,
         process,
@@ -195,7 +197,13 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         freed_at: now(),
         ..block
     };
-    if insert(key, freed, 0).is_ok() {
+    count_unsent(ctx, insert(key, freed, 0).is_ok());
+}
+
+/// Counts a free that found no place in the ring, and was kept elsewhere or was not.
+#[inline(always)]
+pub fn count_unsent(ctx: &impl EbpfContext, is_kept: bool) {
+    if is_kept {
         count_and_warn!(
             ctx,
             Counter::FreesMarked,
@@ -205,7 +213,7 @@ pub fn park(ctx: &impl aya_ebpf::EbpfContext, process: u64, block: Block) {
         count_and_warn!(
             ctx,
             Counter::FreesLost,
-            "the live map is full: {} frees lost"
+            "no place to keep them: {} frees lost"
         );
     }
 }

@@ -5,24 +5,32 @@
 //! that gives much memory back does little else. Then what was seen before counts: code hardly ever moves.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
-use heaptrace_common::{limits::MAPPINGS_SEEN, wire::WalkState};
-
-use crate::{
-    globals::{MM_LOCK_SEQ, TASK_MM},
-    process::read,
+use heaptrace_common::{
+    limits::MAPPINGS_SEEN,
+    wire::{Mapping, WalkState},
 };
+
+use crate::globals::{MM_LOCK_SEQ, TASK_MM};
 
 /// Finds out whether the address space has changed since the last walk. Where the kernel doesn't tell, it has.
 #[inline(always)]
 pub fn check(state: &mut WalkState) {
-    // SAFETY: the current task is valid; offsets come from the kernel's BTF, and the helper checks addresses.
+    // Read without a helper: the verifier knows the types of these, and the offsets for the constants that they are.
+    // SAFETY: the current task is valid, and so is its address space, if it has one; offsets come from the kernel's BTF.
     let (space, version) = unsafe {
-        let space = read::<u64>(bpf_get_current_task_btf() as u64, TASK_MM.load());
+        let task = bpf_get_current_task_btf().cast::<u8>();
+        let space = task
+            .byte_add(TASK_MM.load() as usize)
+            .cast::<*const u8>()
+            .read_volatile();
         let version = match MM_LOCK_SEQ.load() {
-            0 => state.version.wrapping_add(1),
-            offset => u64::from(read::<u32>(space, offset)),
+            offset if offset != 0 && !space.is_null() => {
+                let version = space.byte_add(offset as usize).cast::<u32>();
+                u64::from(version.read_volatile())
+            }
+            _ => state.version.wrapping_add(1),
         };
-        (space, version)
+        (space as u64, version)
     };
     if state.space != space || state.version != version {
         state.space = space;
@@ -37,7 +45,7 @@ pub fn find(state: &mut WalkState, address: u64) -> bool {
     for index in 0..MAPPINGS_SEEN {
         let seen = &state.seen[index];
         if state.current & 1 << index != 0 && address >= seen.start && address < seen.end {
-            state.mapping = *seen;
+            copy(&mut state.mapping, seen);
             return true;
         }
     }
@@ -81,13 +89,24 @@ pub fn remember(state: &mut WalkState) {
 #[inline(always)]
 pub fn recall(state: &mut WalkState, address: u64) -> bool {
     for index in 0..MAPPINGS_SEEN {
-        let seen = state.seen[index];
+        let seen = &state.seen[index];
         if address >= seen.start && address < seen.end {
-            state.mapping = seen;
+            copy(&mut state.mapping, seen);
             return true;
         }
     }
     false
+}
+
+/// Copies a mapping number by number. For a copy of the whole the compiler calls a function that does it byte by byte.
+#[inline(always)]
+fn copy(to: &mut Mapping, from: &Mapping) {
+    to.start = from.start;
+    to.end = from.end;
+    to.offset = from.offset;
+    to.file.inode = from.file.inode;
+    to.file.device = from.file.device;
+    to.file.version = from.file.version;
 }
 
 /// Takes back that anything was seen.

@@ -15,7 +15,7 @@ use heaptrace_common::{
 use crate::{
     counters::{count, count_and_warn},
     globals::AGENT_TGID,
-    live::{self, NO_BLOCK},
+    live,
     maps::{BLANK, GATE, MAP_CALLS, THREADS},
     places, process, sample, seen, stack,
 };
@@ -144,7 +144,7 @@ pub fn pend(
         state.size = size;
     }
     state.pointer = pointer;
-    state.taken = NO_BLOCK;
+    state.taken.id = 0;
 }
 
 /// Forgets a pending call that will not return.
@@ -168,7 +168,7 @@ pub fn settle(state: &mut ThreadState) {
 fn give_back(state: &mut ThreadState) {
     if state.taken.id != 0 {
         live::put_back(state.process, state.pointer, state.taken);
-        state.taken = NO_BLOCK;
+        state.taken.id = 0;
     }
 }
 

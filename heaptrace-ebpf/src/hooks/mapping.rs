@@ -21,7 +21,7 @@ use super::{
 use crate::{
     counters::{count, count_and_warn, next_id},
     globals::{MAX_SIZE, MIN_SIZE},
-    live::now,
+    live::{self, now},
     maps::{EVENTS, MAP_CALLS, UNMAPPED},
     process, ring, stack,
     thread::{self, Caller},
@@ -225,19 +225,7 @@ fn lost(ctx: &RetProbeContext, caller: Caller, call: &MapCall, start: u64, time:
 
 #[inline(always)]
 fn keep(ctx: &RetProbeContext, unmapped: &Unmapped) {
-    if UNMAPPED.insert(next_id(), unmapped, 0).is_ok() {
-        count_and_warn!(
-            ctx,
-            Counter::FreesMarked,
-            "the ring is full: {} frees kept for a sweep"
-        );
-    } else {
-        count_and_warn!(
-            ctx,
-            Counter::FreesLost,
-            "no place to keep them: {} frees lost"
-        );
-    }
+    live::count_unsent(ctx, UNMAPPED.insert(next_id(), unmapped, 0).is_ok());
 }
 
 /// A length as the kernel maps it.

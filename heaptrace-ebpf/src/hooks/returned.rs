@@ -15,7 +15,7 @@ use super::hit;
 use crate::{
     counters::{count_and_warn, next_id},
     decided,
-    live::{self, NO_BLOCK, free_flags, now},
+    live::{self, free_flags, now},
     maps::EVENTS,
     places, process, ring, sample, stack,
     thread::{self, Caller},
@@ -95,7 +95,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
         }
         allocated(ctx, caller, state, address);
     }
-    state.taken = NO_BLOCK;
+    state.taken.id = 0;
     thread::settle(state);
     0
 }
@@ -149,15 +149,13 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         sample::count_size(state.size);
     }
     let key = BlockKey { address, process };
-    // The allocator hands an address out again only after a free: one that was not seen is
-    // proven by this.
-    let stale = live::look(key);
     let event = stack::id(ctx, &mut state.stack, process)
         .and_then(|stack| EVENTS.reserve::<Alloc>(0).map(|event| (stack, event)));
     let Some((stack, mut event)) = event else {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
         process::lost(caller.tgid());
-        if let Some(stale) = stale {
+        // What stood at its address was freed unseen.
+        if let Some(stale) = live::look(key) {
             live::mark(key, stale);
         }
         if state.taken.id != 0 {
@@ -165,14 +163,13 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         }
         return;
     };
-    let replaced = stale.map_or(0, |stale| stale.id);
     let id = next_id();
     let block = Block {
         id,
         size: state.size,
         freed_at: 0,
     };
-    if live::enter(key, block, stale).is_err() {
+    let Ok(replaced) = live::enter(key, block) else {
         event.discard(ring::QUIETLY);
         count_and_warn!(
             ctx,
@@ -184,7 +181,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
             live::park(ctx, process, state.taken);
         }
         return;
-    }
+    };
     let time = now();
     event.write(Alloc {
         kind: kind::ALLOC,

@@ -4,19 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::probes::sizes;
-
-/// Random numbers that are the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % below
-    }
-}
+use crate::random::numbers;
 
 fn plain(address: u64, size: u64) -> Block {
     Block {
@@ -29,13 +17,13 @@ fn plain(address: u64, size: u64) -> Block {
 }
 
 /// A block of any kind, those that fit into no slot included.
-fn any(random: &mut Random) -> Block {
+fn any(random: &mut impl FnMut(u64) -> u64) -> Block {
     Block {
-        site: SiteId(random.below(u64::from(u32::MAX)) as u32),
-        address: random.below(1 << 30) << random.below(34),
-        size: random.below(1 << 20) << random.below(20),
-        mean: 1 << random.below(20),
-        turn: random.below(3) as u32,
+        site: SiteId(random(u64::from(u32::MAX)) as u32),
+        address: random(1 << 30) << random(34),
+        size: random(1 << 20) << random(20),
+        mean: 1 << random(20),
+        turn: random(3) as u32,
     }
 }
 
@@ -49,7 +37,7 @@ impl Blocks {
 /// them: every block comes out as it went in, once, and none that is not there.
 #[test]
 fn equals_a_plain_table() {
-    let mut random = Random(1);
+    let mut random = numbers(1);
     for round in 0..6 {
         let mut blocks = Blocks::default();
         let mut model = HashMap::default();
@@ -58,16 +46,16 @@ fn equals_a_plain_table() {
         for step in 0..120_000_u64 {
             // First it grows, then it stays, then it shrinks.
             let grows = [9, 5, 2][(step / 40_000) as usize];
-            if random.below(10) < grows {
-                let cpu = random.below(4);
-                next[cpu as usize] += 1 + random.below(3) * round;
+            if random(10) < grows {
+                let cpu = random(4);
+                next[cpu as usize] += 1 + random(3) * round;
                 let id = cpu << 48 | next[cpu as usize];
                 let block = any(&mut random);
                 blocks.insert(id, block);
                 model.insert(id, block);
                 ids.push(id);
             } else if !ids.is_empty() {
-                let id = ids.swap_remove(random.below(ids.len() as u64) as usize);
+                let id = ids.swap_remove(random(ids.len() as u64) as usize);
                 assert_eq!(blocks.remove(id), model.remove(&id));
                 assert_eq!(blocks.remove(id), None);
             }

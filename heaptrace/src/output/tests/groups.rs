@@ -12,6 +12,7 @@ fn by(label: Label) -> Grouping {
     Grouping {
         by: label,
         metric: Metric::LiveBytes,
+        cumulative: true,
         top: None,
     }
 }

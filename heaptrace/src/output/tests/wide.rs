@@ -6,17 +6,14 @@ use super::{sample, text};
 use crate::join::{Completeness, Kind, Location, LocationId, ProcessId, Site, Stack, StackId};
 use crate::output::{Findings, Format, Metric, folded};
 use crate::profile::{Frame, Profile, StringId, Symbols};
+use crate::random::numbers;
 
 const FUNCTIONS: u64 = 5000;
 
 /// Stacks that begin with a few functions, and go on to many, half of them by way of an inlined one. Some have
 /// but a few bytes, and some so many that they alone can be seen.
 fn wide(stacks: u32) -> (Profile, Symbols) {
-    let mut seed = 1_u64;
-    let mut random = move |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) % below
-    };
+    let mut random = numbers(1);
     let mut profile = sample::profile();
     profile.processes.truncate(1);
     let location = |address| Location {
