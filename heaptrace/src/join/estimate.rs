@@ -14,24 +14,66 @@ use super::update::{Errors, Totals};
 /// Bits behind the point of every number here.
 const POINT: u32 = 32;
 
-/// How many allocations, of how many bytes, and how uncertain both are.
+/// How many of something, and how uncertain that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    value: u128,
+    variance: u128,
+}
+
+impl Amount {
+    fn exactly(value: u64) -> Self {
+        Self {
+            value: u128::from(value) << POINT,
+            variance: 0,
+        }
+    }
+
+    /// The number.
+    pub(super) fn rounded(&self) -> u64 {
+        let half = 1 << (POINT - 1);
+        u64::try_from(self.value.saturating_add(half) >> POINT).unwrap_or(u64::MAX)
+    }
+
+    /// Its standard error, rounded up: an uncertain number never looks exact.
+    fn error(&self) -> u64 {
+        (self.variance as f64 / (1_u64 << POINT) as f64)
+            .sqrt()
+            .ceil() as u64
+    }
+
+    /// Whether another one is more.
+    pub(super) fn is_below(&self, other: &Self) -> bool {
+        self.value < other.value
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.value = self.value.saturating_add(other.value);
+        self.variance = self.variance.saturating_add(other.variance);
+    }
+}
+
+impl SubAssign for Amount {
+    fn sub_assign(&mut self, other: Self) {
+        self.value = self.value.saturating_sub(other.value);
+        self.variance = self.variance.saturating_sub(other.variance);
+    }
+}
+
+/// How many allocations, of how many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Estimate {
-    count: u128,
-    bytes: u128,
-    count_variance: u128,
-    bytes_variance: u128,
+    count: Amount,
+    pub(super) bytes: Amount,
 }
 
 impl Estimate {
     /// What an allocation stands for that was taken at this mean; where that is 1, all are.
     pub(super) fn of(size: u64, mean: u64) -> Self {
         if mean <= 1 {
-            return Self {
-                count: 1 << POINT,
-                bytes: u128::from(size) << POINT,
-                ..Self::default()
-            };
+            return Self::of_part(size, true);
         }
         let points = sampling::span(size) as f64 / mean as f64;
         // Not 1 − exp(−points), in which a small one would lose its digits.
@@ -39,78 +81,43 @@ impl Estimate {
         let variance = (-points).exp() * weight * weight;
         let size = size as f64;
         Self {
-            count: fixed(weight),
-            bytes: fixed(size * weight),
-            count_variance: fixed(variance),
-            bytes_variance: fixed(size * size * variance),
+            count: Amount {
+                value: fixed(weight),
+                variance: fixed(variance),
+            },
+            bytes: Amount {
+                value: fixed(size * weight),
+                variance: fixed(size * size * variance),
+            },
         }
     }
 
     /// Some bytes of an allocation that is recorded for certain, and the allocation with the last of them.
     pub(super) fn of_part(bytes: u64, is_last: bool) -> Self {
         Self {
-            count: u128::from(is_last) << POINT,
-            bytes: u128::from(bytes) << POINT,
-            ..Self::default()
+            count: Amount::exactly(u64::from(is_last)),
+            bytes: Amount::exactly(bytes),
         }
     }
+}
 
-    /// Estimated number of allocations.
-    fn count(&self) -> u64 {
-        rounded(self.count)
+impl AddAssign for Estimate {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
     }
+}
 
-    /// Estimated number of bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        rounded(self.bytes)
-    }
-
-    /// Standard error of the number of allocations.
-    fn count_error(&self) -> u64 {
-        error(self.count_variance)
-    }
-
-    /// Standard error of the number of bytes.
-    pub(super) fn bytes_error(&self) -> u64 {
-        error(self.bytes_variance)
-    }
-
-    /// Whether another one has more bytes.
-    pub(super) fn is_below(&self, other: &Self) -> bool {
-        self.bytes < other.bytes
+impl SubAssign for Estimate {
+    fn sub_assign(&mut self, other: Self) {
+        self.count -= other.count;
+        self.bytes -= other.bytes;
     }
 }
 
 /// A number that is not negative in fixed point; what is too large is cut.
 fn fixed(value: f64) -> u128 {
     (value * (1_u64 << POINT) as f64).round() as u128
-}
-
-fn rounded(value: u128) -> u64 {
-    u64::try_from(value.saturating_add(1 << (POINT - 1)) >> POINT).unwrap_or(u64::MAX)
-}
-
-/// Standard error of a variance, rounded up: an uncertain number never looks exact.
-fn error(variance: u128) -> u64 {
-    (variance as f64 / (1_u64 << POINT) as f64).sqrt().ceil() as u64
-}
-
-impl AddAssign for Estimate {
-    fn add_assign(&mut self, other: Self) {
-        self.count = self.count.saturating_add(other.count);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.count_variance = self.count_variance.saturating_add(other.count_variance);
-        self.bytes_variance = self.bytes_variance.saturating_add(other.bytes_variance);
-    }
-}
-
-impl SubAssign for Estimate {
-    fn sub_assign(&mut self, other: Self) {
-        self.count = self.count.saturating_sub(other.count);
-        self.bytes = self.bytes.saturating_sub(other.bytes);
-        self.count_variance = self.count_variance.saturating_sub(other.count_variance);
-        self.bytes_variance = self.bytes_variance.saturating_sub(other.bytes_variance);
-    }
 }
 
 /// Sums over the allocations of a site, of a process or of the run.
@@ -166,14 +173,15 @@ impl Sums {
     }
 
     /// The sums as counters, with a peak that is kept elsewhere.
-    pub(super) fn totals(&self, peak: &Estimate) -> Totals {
+    pub(super) fn totals(&self, peak: &Amount) -> Totals {
         let mut freed = self.allocated;
         freed -= self.live;
         let live = self.live();
-        let (allocations, unfreed) = (self.allocated.count(), self.live.count());
-        let (allocated_bytes, unfreed_bytes) = (self.allocated.bytes(), self.live.bytes());
-        let uncertain_allocations = self.uncertain.count();
-        let uncertain_bytes = self.uncertain.bytes();
+        let (allocations, unfreed) = (self.allocated.count.rounded(), self.live.count.rounded());
+        let (allocated_bytes, unfreed_bytes) =
+            (self.allocated.bytes.rounded(), self.live.bytes.rounded());
+        let uncertain_allocations = self.uncertain.count.rounded();
+        let uncertain_bytes = self.uncertain.bytes.rounded();
         Totals {
             allocations,
             allocated_bytes,
@@ -184,17 +192,17 @@ impl Sums {
             live_bytes: unfreed_bytes.saturating_sub(uncertain_bytes),
             uncertain_allocations,
             uncertain_bytes,
-            peak_live_bytes: peak.bytes(),
-            temporary_allocations: self.temporary.count(),
+            peak_live_bytes: peak.rounded(),
+            temporary_allocations: self.temporary.count.rounded(),
             errors: Errors {
-                allocations: self.allocated.count_error(),
-                allocated_bytes: self.allocated.bytes_error(),
-                frees: freed.count_error(),
-                freed_bytes: freed.bytes_error(),
-                live_allocations: live.count_error(),
-                live_bytes: live.bytes_error(),
-                peak_live_bytes: peak.bytes_error(),
-                temporary_allocations: self.temporary.count_error(),
+                allocations: self.allocated.count.error(),
+                allocated_bytes: self.allocated.bytes.error(),
+                frees: freed.count.error(),
+                freed_bytes: freed.bytes.error(),
+                live_allocations: live.count.error(),
+                live_bytes: live.bytes.error(),
+                peak_live_bytes: peak.error(),
+                temporary_allocations: self.temporary.count.error(),
             },
         }
     }

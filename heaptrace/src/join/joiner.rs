@@ -249,9 +249,9 @@ impl Joiner {
             self.peak.shrink(site.0, estimate);
         }
         if let Some(entry) = self.processes.change(process)
-            && entry.peak.is_below(&entry.sums.live())
+            && entry.peak.is_below(&entry.sums.live().bytes)
         {
-            entry.peak = entry.sums.live();
+            entry.peak = entry.sums.live().bytes;
         }
     }
 

@@ -3,13 +3,13 @@
 //! Stage: join. A growing program reaches a new peak with every allocation, so nothing may be
 //! copied then but the sites that changed since the last one: usually one.
 
-use super::estimate::Estimate;
+use super::estimate::{Amount, Estimate};
 
 /// Bytes of a site, now and at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Level {
-    now: Estimate,
-    at_peak: Estimate,
+    now: Amount,
+    at_peak: Amount,
     /// Whether `now` changed since the peak; if so the site is in `changed`.
     is_changed: bool,
 }
@@ -21,21 +21,21 @@ pub(super) struct Peak {
     changed: Vec<u32>,
     /// Sites whose bytes at the peak are not what they were when this list was last taken.
     moved: Vec<u32>,
-    now: Estimate,
-    highest: Estimate,
+    now: Amount,
+    highest: Amount,
 }
 
 impl Peak {
     /// Bytes of all sites at the peak.
-    pub(super) fn highest(&self) -> &Estimate {
+    pub(super) fn highest(&self) -> &Amount {
         &self.highest
     }
 
     /// Bytes of a site at the peak.
-    pub(super) fn at_peak(&self, site: u32) -> Estimate {
+    pub(super) fn at_peak(&self, site: u32) -> Amount {
         self.levels
             .get(site as usize)
-            .map_or_else(Estimate::default, |level| level.at_peak)
+            .map_or_else(Amount::default, |level| level.at_peak)
     }
 
     /// Sites whose bytes at the peak changed since the last call; some more than once.
@@ -44,7 +44,8 @@ impl Peak {
     }
 
     /// A site has more bytes.
-    pub(super) fn grow(&mut self, site: u32, bytes: Estimate) {
+    pub(super) fn grow(&mut self, site: u32, by: Estimate) {
+        let bytes = by.bytes;
         self.set(site, |now| *now += bytes);
         self.now += bytes;
         if self.highest.is_below(&self.now) {
@@ -62,7 +63,11 @@ impl Peak {
     }
 
     /// A site has fewer bytes.
-    pub(super) fn shrink(&mut self, site: u32, bytes: Estimate) {
+    pub(super) fn shrink(&mut self, site: u32, by: Estimate) {
+        self.lower(site, by.bytes);
+    }
+
+    fn lower(&mut self, site: u32, bytes: Amount) {
         self.set(site, |now| *now -= bytes);
         self.now -= bytes;
     }
@@ -70,8 +75,8 @@ impl Peak {
     /// A site has none any more: its process ended.
     pub(super) fn clear(&mut self, site: u32) {
         let level = self.levels.get(site as usize);
-        let bytes = level.map_or_else(Estimate::default, |level| level.now);
-        self.shrink(site, bytes);
+        let bytes = level.map_or_else(Amount::default, |level| level.now);
+        self.lower(site, bytes);
     }
 
     /// A site takes another one's bytes over.
@@ -80,7 +85,7 @@ impl Peak {
             return;
         };
         let (now, at_peak) = (level.now, std::mem::take(&mut level.at_peak));
-        self.set(from, |now| *now = Estimate::default());
+        self.set(from, |now| *now = Amount::default());
         self.set(to, |other| *other += now);
         if let Some(level) = self.levels.get_mut(to as usize) {
             level.at_peak += at_peak;
@@ -88,7 +93,7 @@ impl Peak {
         self.moved.extend([from, to]);
     }
 
-    fn set(&mut self, site: u32, change: impl FnOnce(&mut Estimate)) {
+    fn set(&mut self, site: u32, change: impl FnOnce(&mut Amount)) {
         let index = site as usize;
         if index >= self.levels.len() {
             self.levels.resize(index + 1, Level::default());
@@ -143,11 +148,11 @@ mod tests {
                 // What is asked for again only where it moved is what it is.
                 if random(10) == 0 {
                     for site in peak.take_moved() {
-                        known[site as usize] = peak.at_peak(site).bytes();
+                        known[site as usize] = peak.at_peak(site).rounded();
                     }
                     assert_eq!(
                         known,
-                        [0, 1, 2, 3, 4].map(|site| peak.at_peak(site).bytes())
+                        [0, 1, 2, 3, 4].map(|site| peak.at_peak(site).rounded())
                     );
                 }
                 if now.iter().sum::<u64>() > highest {
@@ -155,8 +160,8 @@ mod tests {
                     copy = now;
                 }
             }
-            assert_eq!(peak.highest().bytes(), highest);
-            let kept: Vec<_> = (0..5).map(|site| peak.at_peak(site).bytes()).collect();
+            assert_eq!(peak.highest().rounded(), highest);
+            let kept: Vec<_> = (0..5).map(|site| peak.at_peak(site).rounded()).collect();
             assert_eq!(kept, copy);
         }
     }

@@ -5,7 +5,7 @@
 use heaptrace_common::wire::{ProcessBegin, StackKey};
 
 use super::blocks::Blocks;
-use super::estimate::{Estimate, Sums};
+use super::estimate::{Amount, Sums};
 use super::joiner::SentStack;
 use super::keyed::HashMap;
 use super::regions::Regions;
@@ -46,7 +46,7 @@ pub(super) struct Entry {
     pub(super) serial: u64,
     pub(super) record: Process,
     pub(super) sums: Sums,
-    pub(super) peak: Estimate,
+    pub(super) peak: Amount,
     pub(super) blocks: Blocks,
     pub(super) mapped: Mapped,
     /// Keys of its stacks in the kernel's map.
@@ -95,7 +95,7 @@ impl Processes {
             serial,
             record,
             sums: Sums::default(),
-            peak: Estimate::default(),
+            peak: Amount::default(),
             blocks: Blocks::default(),
             mapped: Mapped::default(),
             stacks: Vec::new(),
@@ -132,7 +132,7 @@ impl Processes {
             turn: 0,
             left_alone: 0,
             sums: Sums::default(),
-            peak: Estimate::default(),
+            peak: Amount::default(),
             samples: 0,
             was_counted: false,
         };
