@@ -1,9 +1,6 @@
 //! Call stacks: taken at entry into the thread's own memory, sent once.
 
-use aya_ebpf::{
-    helpers::{bpf_probe_read_user, generated::bpf_ringbuf_output},
-    programs::ProbeContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ringbuf_output, programs::ProbeContext};
 use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
@@ -16,15 +13,15 @@ use crate::{
     globals::HASH_SEED,
     live::now,
     maps::{EVENTS, STACKS},
-    ring, unwind,
+    ring, unwind, window,
 };
 
 /// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
 #[inline(always)]
 pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState) {
-    // SAFETY: the helper checks the address; the kernel passes valid registers.
-    let (caller, bp) = unsafe { (bpf_probe_read_user(sp as *const u64), (*ctx.regs).rbp) };
-    let Ok(ip) = caller else {
+    // SAFETY: the kernel passes valid registers.
+    let bp = unsafe { (*ctx.regs).rbp };
+    let Some(ip) = window::open(&mut walk.window, sp) else {
         stack.head.depth = 0;
         stack.head.walk = walk::UNREADABLE;
         return;

@@ -52,7 +52,6 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
     state.mapping.start = 0;
     state.mapping.end = 0;
     seen::check(state);
-    window::close(&mut state.window);
     let mut walk = Walk { stack, state };
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {

@@ -95,7 +95,7 @@ pub struct WalkState {
 }
 
 /// Slots of a [`StackWindow`]; a power of two.
-pub const WINDOW_SLOTS: usize = 32;
+pub const WINDOW_SLOTS: usize = 64;
 
 /// A copy of part of a stack: most of what a walk reads lies close together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
