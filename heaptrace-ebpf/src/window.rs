@@ -12,16 +12,28 @@ use heaptrace_common::{
 const SLOTS_BELOW: u64 = 8;
 
 /// The stack through a window that moves with the walk.
-pub struct Stack<'a>(pub &'a mut StackWindow);
+pub struct Stack<'a> {
+    window: &'a mut StackWindow,
+    /// The address that was read last, 0 if none was.
+    pub last: u64,
+}
 
 impl Memory for Stack<'_> {
     #[inline(always)]
     fn read(&mut self, address: u64) -> Option<u64> {
-        if let Some(value) = slot(self.0, address) {
+        self.last = address;
+        if let Some(value) = slot(self.window, address) {
             return Some(value);
         }
-        move_to(self.0, address.wrapping_sub(8 * SLOTS_BELOW));
-        read(self.0, address)
+        move_to(self.window, address.wrapping_sub(8 * SLOTS_BELOW));
+        read(self.window, address)
+    }
+}
+
+impl<'a> Stack<'a> {
+    #[inline(always)]
+    pub fn new(window: &'a mut StackWindow) -> Self {
+        Self { window, last: 0 }
     }
 }
 
@@ -44,7 +56,7 @@ fn read(window: &StackWindow, address: u64) -> Option<u64> {
 
 /// What stands at an address in the window.
 #[inline(always)]
-fn slot(window: &StackWindow, address: u64) -> Option<u64> {
+pub fn slot(window: &StackWindow, address: u64) -> Option<u64> {
     let within = address.wrapping_sub(window.start);
     let index = (within >> 3) as usize;
     if within & 7 != 0 || index >= WINDOW_SLOTS {
@@ -54,8 +66,9 @@ fn slot(window: &StackWindow, address: u64) -> Option<u64> {
     Some(window.slots[black_box(index) & (WINDOW_SLOTS - 1)])
 }
 
+/// Reads the window anew, from an address on.
 #[inline(never)]
-fn move_to(window: &mut StackWindow, address: u64) {
+pub fn move_to(window: &mut StackWindow, address: u64) {
     // SAFETY: the helper checks the address, and the slots are as many bytes.
     let read = unsafe {
         generated::bpf_probe_read_user(
