@@ -11,6 +11,8 @@ mod memory;
 pub mod output;
 pub mod probes;
 pub mod profile;
+#[cfg(test)]
+mod random;
 pub mod session;
 pub mod symbolize;
 pub mod sys;

@@ -7,6 +7,7 @@ mod governor;
 mod kin;
 mod newcomers;
 mod rate;
+mod scanner;
 mod stop;
 mod targets;
 mod turns;
@@ -30,7 +31,7 @@ use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
-use crate::sys::{self, Precedence};
+use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
 use newcomers::Newcomers;
@@ -117,12 +118,13 @@ async fn trace(
     targets::attach(
         config,
         held.as_ref(),
+        &mut drain,
         &mut program,
         &mut probes,
         &mut joiner,
     )?;
     let first = targets::pids(&config.target, held.as_ref());
-    let mut newcomers = Newcomers::new(config, first.clone());
+    let mut newcomers = Newcomers::new(config, first.clone())?;
     let kin = listener
         .map(|it| it.follow(&probes, &first))
         .transpose()?
@@ -130,10 +132,7 @@ async fn trace(
     tracing::info!("{} descriptors of probes are open", probes.count());
 
     let info = run_info(config)?;
-    // Where a hundred threads allocate, the one that reads what they did would get a hundredth of a processor. What
-    // is done with it, names looked up and files written, is worth no more than what others do.
-    let precedence = Precedence::of_this_thread();
-    precedence.take();
+    drain.hurry();
     program.set_gate(true)?;
     let begin = Instant::now();
     observer.started(&info)?;
@@ -157,9 +156,9 @@ async fn trace(
                 drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
                 let update = joiner.take_update(elapsed(begin));
-                precedence.give_back();
+                drain.give_way();
                 let told = observer.update(update, joiner.files());
-                precedence.take();
+                drain.hurry();
                 if let Err(error) = told {
                     failure = Some(error);
                     break Stop::Failed;
@@ -177,14 +176,17 @@ async fn trace(
                     turns.look(elapsed(begin), &mut drain, &mut program, &mut probes, &mut joiner)?;
                 }
             }
+            found = newcomers.found() => {
+                newcomers.probe(found, &mut drain, &mut program, &mut probes, &mut joiner)?;
+            }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.probe(&mut drain, &mut program, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.probe(&mut drain, &mut program, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }
@@ -204,7 +206,7 @@ async fn trace(
     let exit = stop::reap(child.as_mut(), stop, &mut notes);
     drain.finish(&mut program, &mut joiner)?;
     let update = joiner.take_update(duration_ns);
-    precedence.give_back();
+    drain.give_way();
     if closing.join().is_err() {
         notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
     }

@@ -233,10 +233,11 @@ pub fn own_usage() -> Usage {
     }
 }
 
-/// Lets this thread run before all ordinary ones whenever it has something to do, or no longer. Best effort.
+/// Lets this thread run before all ordinary ones whenever it has something to do, or no longer. What it starts meanwhile
+/// does not. Best effort.
 pub fn go_first(is_first: bool) {
     let (policy, sched_priority) = if is_first {
-        (libc::SCHED_FIFO, 1)
+        (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)
     } else {
         (libc::SCHED_OTHER, 0)
     };

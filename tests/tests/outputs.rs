@@ -353,6 +353,38 @@ fn the_live_view_is_plain_off_a_terminal() -> Result<()> {
     Ok(())
 }
 
+/// Check that the live view puts together what it is asked to, and that the report at its end does, too.
+#[test]
+fn the_live_view_groups() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let demo = c("demo")?;
+    for (by, names) in [
+        ("process", ["demo"].as_slice()),
+        ("function", &["copy_text", "grow_cache"]),
+    ] {
+        let script = "\"$0\" >/dev/null; exit 0";
+        let options = ["--by", by, "--interval", "300ms", "--", "sh", "-c", script];
+        let ended = run(here.command(&options)?.arg(&demo.path))?;
+        ended.no_panic()?;
+        let heading = format!("total blocks  processes  {by}\n");
+        let (live, report) = ended
+            .stdout
+            .rsplit_once(&heading)
+            .with_context(|| format!("no table by {by}:\n{}", ended.stdout))?;
+        assert!(!live.is_empty(), "nothing before the table");
+        for name in names {
+            let lines = report
+                .lines()
+                .filter(|line| line.ends_with(&format!(" {name}")));
+            // In the last table and in the report.
+            assert_eq!(lines.count(), 2, "{name} by {by}:\n{report}");
+        }
+        let last = " by live bytes\n";
+        assert!(report.contains(last), "no report by {by}:\n{report}");
+    }
+    Ok(())
+}
+
 /// Check that on a terminal the live view redraws itself, and that its last words are the report.
 #[test]
 fn the_live_view_redraws_on_a_terminal() -> Result<()> {

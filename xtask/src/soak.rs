@@ -38,6 +38,9 @@ pub struct Args {
     /// How many shells start short programs.
     #[arg(long, default_value_t = 2)]
     shells: u32,
+    /// Fail if fewer processes than this came and went.
+    #[arg(long, default_value_t = 1000)]
+    processes: u64,
 }
 
 /// One look.
@@ -120,6 +123,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("heaptrace failed: {status}");
     }
     judge(&looks, seconds)?;
+    let last = looks.last().map_or(0, |look| look.records + look.merged);
+    println!("{last} processes came and went");
+    if last < args.processes {
+        bail!("that is fewer than {}", args.processes);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

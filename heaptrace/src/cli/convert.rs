@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::input::{self, Loaded};
-use super::{Input, destination, message};
-use crate::output::{Format, Grouping, Label, Metric};
+use super::{Input, Ranking, destination, message};
+use crate::output::{Format, Label, Metric};
 
 /// Draws a data file.
 pub(super) fn flamegraph(
@@ -17,11 +17,12 @@ pub(super) fn flamegraph(
     by: Option<Label>,
 ) -> anyhow::Result<ExitCode> {
     let mut loaded = input::load(input)?;
-    loaded.grouping = by.map(|by| Grouping {
+    let ranking = Ranking {
         by,
         metric,
         top: None,
-    });
+    };
+    loaded.grouping = ranking.grouping();
     convert(&loaded, output, &Format::Flamegraph(metric))?;
     message::wrote(output, "open it in a browser");
     Ok(ExitCode::SUCCESS)

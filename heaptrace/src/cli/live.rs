@@ -4,6 +4,7 @@
 //! how a run is made the session's.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
@@ -11,11 +12,11 @@ use super::report::{self, Ranking};
 use super::{Color, exit_code, message, naming};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{Findings, Metric};
+use crate::output::{self, Findings, Grouping, Metric};
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::session::{self, Observer};
 use crate::symbolize::Symbolizer;
-use crate::view::{FUNCTIONS, Layout, Table, Terminal, ranked};
+use crate::view::{FUNCTIONS, Layout, Rows, Table, Terminal, ranked};
 
 pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow::Result<ExitCode> {
     // What a command writes, and what -v says, must not be painted over.
@@ -24,7 +25,7 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     let mut live = Live {
         terminal: Terminal::stdout(layout, ranking.top),
         symbolizer: Symbolizer::new(),
-        metric: ranking.metric,
+        ranking,
         profile: None,
     };
     let finished = session::run(config, &mut live)?;
@@ -36,10 +37,11 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     profile.duration_ns = finished.duration_ns;
     profile.end = RunEnd::Orderly;
     let symbols = naming::all(&profile, &finished.files);
-    report::print(
-        &Findings::new(&profile, &symbols),
-        &report::text(ranking, color),
-    )?;
+    let findings = Findings {
+        grouping: ranking.grouping(),
+        ..Findings::new(&profile, &symbols)
+    };
+    report::print(&findings, &report::text(ranking, color))?;
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
 }
 
@@ -47,7 +49,7 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
 struct Live {
     terminal: Terminal,
     symbolizer: Symbolizer,
-    metric: Metric,
+    ranking: Ranking,
     profile: Option<Profile>,
 }
 
@@ -63,25 +65,61 @@ impl Observer for Live {
             .as_mut()
             .context("an update came before the run began")?;
         profile.fold(update)?;
-        let ranked = ranked(profile, self.metric, self.terminal.sites());
-        self.symbolizer
-            .symbolize(profile, files, shown(profile, &ranked));
-        self.terminal.show(&Table {
+        let metric = self.ranking.metric;
+        let most = self.terminal.rows();
+        let Some(grouping) = self.ranking.grouping() else {
+            let ranked = ranked(profile, metric, most);
+            let shown = locations(profile, &ranked, FUNCTIONS);
+            self.symbolizer.symbolize(profile, files, shown);
+            return Ok(self.terminal.show(&Table {
+                profile,
+                symbols: self.symbolizer.symbols(),
+                rows: Rows::Sites(&ranked),
+                metric,
+            })?);
+        };
+        if grouping.by.is_named() {
+            look_up(&mut self.symbolizer, profile, files, metric);
+        }
+        let symbols = self.symbolizer.symbols();
+        let grouping = Grouping {
+            // There is a column for one number of each kind.
+            cumulative: false,
+            top: Some(most),
+            ..grouping
+        };
+        let (groups, _) = output::groups(&Findings::new(profile, symbols), grouping);
+        Ok(self.terminal.show(&Table {
             profile,
-            symbols: self.symbolizer.symbols(),
-            ranked: &ranked,
-            metric: self.metric,
-        })?;
-        Ok(())
+            symbols,
+            rows: Rows::Groups(grouping.by, &groups),
+            metric,
+        })?)
     }
 }
 
-/// The locations whose names the table shows.
-fn shown(profile: &Profile, ranked: &[SiteId]) -> Vec<LocationId> {
-    ranked
+/// Looks up the functions that allocate most, for as long as nobody waits: events come meanwhile. What finds no time has
+/// its names by the next update, or the one after that.
+fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, metric: Metric) {
+    const MOST: usize = 1 << 16;
+    const BATCH: usize = 256;
+    const PATIENCE: Duration = Duration::from_millis(100);
+    let begun = Instant::now();
+    let largest = ranked(profile, metric, MOST);
+    for batch in locations(profile, &largest, 1).chunks(BATCH) {
+        symbolizer.symbolize(profile, files, batch.iter().copied());
+        if begun.elapsed() > PATIENCE {
+            return;
+        }
+    }
+}
+
+/// The innermost so many locations of sites.
+fn locations(profile: &Profile, sites: &[SiteId], most: usize) -> Vec<LocationId> {
+    sites
         .iter()
         .filter_map(|id| profile.sites.get(id.0 as usize))
         .filter_map(|site| profile.stacks.get(site.stack.0 as usize))
-        .flat_map(|stack| stack.locations.iter().take(FUNCTIONS).copied())
+        .flat_map(|stack| stack.locations.iter().take(most).copied())
         .collect()
 }

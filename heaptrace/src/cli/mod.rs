@@ -18,6 +18,7 @@ mod placements;
 mod record;
 mod report;
 mod rotation;
+mod run_args;
 mod values;
 
 use std::io::IsTerminal;
@@ -31,6 +32,7 @@ use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
 
 pub use parse::{Stop, parse};
+pub use report::Ranking;
 pub use rotation::{Limit, Rotation};
 
 /// A command line, understood.
@@ -51,10 +53,8 @@ pub enum Action {
     Live {
         /// The run.
         run: RunConfig,
-        /// What to rank by.
-        metric: Metric,
-        /// How many stacks to show, where the user said so.
-        top: Option<usize>,
+        /// What comes first.
+        ranking: Ranking,
     },
     /// Trace and write a data file.
     Record {
@@ -71,12 +71,8 @@ pub enum Action {
         input: Input,
         /// For people or for programs.
         format: Format,
-        /// What to rank by.
-        metric: Metric,
-        /// How many stacks to show, where the user said so.
-        top: Option<usize>,
-        /// What to put together.
-        by: Option<Label>,
+        /// What comes first.
+        ranking: Ranking,
     },
     /// List the snapshots of a data file.
     Snapshots {
@@ -174,9 +170,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
     logging::start(invocation.verbosity, invocation.color);
     let color = invocation.color;
     match invocation.action {
-        Action::Live { run, metric, top } => {
-            live::run(&run, report::Ranking { metric, top }, color)
-        }
+        Action::Live { run, ranking } => live::run(&run, ranking, color),
         Action::Record {
             run,
             output,
@@ -185,10 +179,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Report {
             input,
             format,
-            metric,
-            top,
-            by,
-        } => report::run(&input, format, report::Ranking { metric, top }, by, color),
+            ranking,
+        } => report::run(&input, format, ranking, color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

@@ -106,6 +106,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::cli::Ranking;
     use crate::cli::{Action, Color, Format, Input};
     use crate::config::{Choice, Probes, RunConfig, Sampling, TableConfig, Target};
     use crate::output::{Label, Metric};
@@ -259,9 +260,11 @@ mod tests {
             Action::Report {
                 input: file("heaptrace.data"),
                 format: Format::Text,
-                metric: Metric::LiveBytes,
-                top: None,
-                by: None,
+                ranking: Ranking {
+                    by: None,
+                    metric: Metric::LiveBytes,
+                    top: None,
+                },
             }
         );
         assert_eq!(
@@ -269,9 +272,11 @@ mod tests {
             Action::Report {
                 input: file("x.data"),
                 format: Format::Json,
-                metric: Metric::Temporary,
-                top: Some(3),
-                by: None,
+                ranking: Ranking {
+                    by: None,
+                    metric: Metric::Temporary,
+                    top: Some(3),
+                },
             }
         );
         assert_eq!(
@@ -303,10 +308,12 @@ mod tests {
     fn groups_and_filters() {
         for label in Label::ALL {
             let line = format!("heaptrace report --by {}", label.name());
-            let Action::Report { by, .. } = parsed(&line).unwrap().action else {
+            let Action::Report { ranking, .. } = parsed(&line).unwrap().action else {
                 panic!("{line}");
             };
-            assert_eq!(by, Some(label));
+            assert_eq!(ranking.by, Some(label));
+            let live = parsed(&format!("heaptrace --all --by {}", label.name()));
+            assert_eq!(live.is_ok(), label != Label::Stack, "{label:?}");
             let graph = parsed(&format!("heaptrace flamegraph --by {}", label.name()));
             assert_eq!(graph.is_ok(), !label.is_of_stack(), "{label:?}");
         }

@@ -10,26 +10,37 @@ use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
 use crate::profile::{self, Profile};
 use crate::view;
 
-/// What to put first, and how much of it.
+/// What to put together and first, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ranking {
-    pub(super) metric: Metric,
-    pub(super) top: Option<usize>,
+pub struct Ranking {
+    /// What puts sites together, if anything does.
+    pub by: Option<Label>,
+    /// What comes first.
+    pub metric: Metric,
+    /// How many to show, where the user said so.
+    pub top: Option<usize>,
+}
+
+impl Ranking {
+    /// The groups that are wanted, if any are.
+    pub(super) fn grouping(&self) -> Option<Grouping> {
+        self.by.map(|by| Grouping {
+            by,
+            metric: self.metric,
+            cumulative: true,
+            top: self.top,
+        })
+    }
 }
 
 pub(super) fn run(
     input: &Input,
     format: Format,
     ranking: Ranking,
-    by: Option<Label>,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     let mut loaded = input::load(input)?;
-    loaded.grouping = by.map(|by| Grouping {
-        by,
-        metric: ranking.metric,
-        top: ranking.top,
-    });
+    loaded.grouping = ranking.grouping();
     match format {
         Format::Text => {
             // They head the report: a reader at a terminal need not see them twice.
@@ -41,7 +52,7 @@ pub(super) fn run(
         Format::Json => {
             loaded.warn();
             // With groups, it is they that are meant.
-            if by.is_none()
+            if ranking.by.is_none()
                 && let Some(top) = ranking.top
             {
                 keep(&mut loaded.profile, ranking.metric, top);

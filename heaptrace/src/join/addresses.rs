@@ -14,6 +14,7 @@ use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
+use crate::probes::allocators::is_of_c_library;
 use crate::probes::{elf, maps};
 use crate::unwind;
 
@@ -91,7 +92,7 @@ impl Addresses {
         // A walk ends at the trampoline: a probed function has been called, and has not returned.
         let is_c_library = |frame: &u64| {
             let span = self.spaces.find(pid, time, frame.saturating_sub(1));
-            span.is_some_and(|span| is_c_library(self.modules.path(span.module)))
+            span.is_some_and(|span| is_of_c_library(self.modules.path(span.module)))
         };
         frames.first().is_some_and(is_c_library)
             || frames.iter().any(|frame| is_trampoline(*frame))
@@ -289,14 +290,6 @@ impl Addresses {
     pub(super) fn into_files(self) -> OpenFiles {
         self.modules.into_files()
     }
-}
-
-/// Whether a file is of a C library, whose own calls map arenas and stacks.
-fn is_c_library(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    ["libc.so", "libc-2.", "libpthread", "ld-musl", "ld-linux"]
-        .iter()
-        .any(|start| name.starts_with(start))
 }
 
 /// Root folder of a process, as far as it can be named from here; empty for the agent's own.

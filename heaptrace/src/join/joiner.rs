@@ -15,6 +15,7 @@ use heaptrace_common::wire::{Alloc, BlockKey, ProcessBegin, ProcessEnd, StackKey
 use stacks::SentStack;
 
 use super::addresses::Addresses;
+use super::blocks::{Block, Blocks};
 use super::cgroups::Cgroups;
 use super::command_line;
 use super::estimate::{Estimate, Sums};
@@ -22,7 +23,7 @@ use super::fold::{Ended, Room};
 use super::interner::Interner;
 use super::modules::OpenFiles;
 use super::peak::Peak;
-use super::processes::{self, Block, Processes, Sampled};
+use super::processes::{self, Processes, Sampled};
 use super::threads::{self, Threads};
 use super::turns::Alone;
 use super::update::{
@@ -55,8 +56,8 @@ pub struct Joiner {
     sizes: Vec<u64>,
     rates: Vec<RateChange>,
     rate_changes: u32,
-    /// Blocks in the kernel's live map whose process is gone.
-    orphans: Vec<BlockKey>,
+    /// Blocks in the kernel's live map whose process is gone, by its serial number.
+    orphans: Vec<(u64, Blocks)>,
     /// Stacks in the kernel's map of which the same is true.
     orphan_stacks: Vec<StackKey>,
     records_mappings: bool,
@@ -260,7 +261,7 @@ impl Joiner {
             return;
         };
         let turn = entry.turn;
-        let Some(block) = entry.blocks.remove(&id) else {
+        let Some(block) = entry.blocks.remove(id) else {
             return;
         };
         // What it added, whatever the rate is by now.
@@ -373,8 +374,8 @@ impl Joiner {
         entry.record.failed_allocations = event.failed;
         entry.record.untracked_frees = event.untracked;
         entry.record.lost = event.lost;
-        self.orphans.extend(entry.block_keys());
-        entry.blocks = HashMap::new();
+        let blocks = std::mem::take(&mut entry.blocks);
+        self.orphans.push((entry.serial, blocks));
         for (key, id) in std::mem::take(&mut entry.stacks) {
             self.orphan_stacks.push(key);
             self.sent_stacks.remove(&id);
@@ -401,8 +402,12 @@ impl Joiner {
     }
 
     /// Keys of blocks in the kernel's live map whose process is gone, once each.
-    pub fn take_orphans(&mut self) -> Vec<BlockKey> {
-        std::mem::take(&mut self.orphans)
+    pub fn take_orphans(&mut self) -> impl Iterator<Item = BlockKey> + use<> {
+        let orphans = std::mem::take(&mut self.orphans).into_iter();
+        orphans.flat_map(|(process, blocks)| {
+            let addresses = blocks.into_addresses();
+            addresses.map(move |address| BlockKey { address, process })
+        })
     }
 
     /// What changed since the last call.

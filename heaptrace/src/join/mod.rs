@@ -1,6 +1,7 @@
 //! Stage join: allocations meet their frees, and become counters per site and per process.
 
 mod addresses;
+mod blocks;
 mod cgroups;
 mod command_line;
 mod estimate;

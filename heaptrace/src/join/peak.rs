@@ -107,6 +107,7 @@ impl Peak {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::numbers;
 
     fn exactly(bytes: u64) -> Estimate {
         Estimate::of(bytes, 1)
@@ -115,11 +116,7 @@ mod tests {
     /// Check against the plain way, a copy of the world at each new peak, over random runs.
     #[test]
     fn equals_a_copy_at_each_peak() {
-        let mut seed = 1_u64;
-        let mut random = move |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let mut random = numbers(1);
         for _ in 0..200 {
             let mut peak = Peak::default();
             let mut known = [0_u64; 5];

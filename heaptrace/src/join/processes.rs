@@ -4,23 +4,12 @@
 
 use std::collections::HashMap;
 
-use heaptrace_common::wire::{BlockKey, ProcessBegin, StackKey};
+use heaptrace_common::wire::{ProcessBegin, StackKey};
 
+use super::blocks::Blocks;
 use super::estimate::{Estimate, Sums};
 use super::regions::Regions;
 use super::update::{Kind, Process, ProcessId, SiteId, StackId, ThreadNameId};
-
-/// A block that was allocated and not freed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    pub(super) site: SiteId,
-    pub(super) address: u64,
-    pub(super) size: u64,
-    /// Mean that it was sampled at.
-    pub(super) mean: u64,
-    /// How often its process had been left alone when it was allocated.
-    pub(super) turn: u32,
-}
 
 /// Samples of a process that came since this was asked for last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +36,7 @@ pub(super) struct Entry {
     pub(super) record: Process,
     pub(super) sums: Sums,
     pub(super) peak: Estimate,
-    pub(super) blocks: HashMap<u64, Block>,
+    pub(super) blocks: Blocks,
     pub(super) mapped: Mapped,
     /// Keys of its stacks in the kernel's map, and their ids.
     pub(super) stacks: Vec<(StackKey, u64)>,
@@ -59,16 +48,6 @@ pub(super) struct Entry {
     /// Samples since they were counted last, and whether they ever were.
     samples: u64,
     was_counted: bool,
-}
-
-impl Entry {
-    /// Keys of its blocks in the kernel's live map.
-    pub(super) fn block_keys(&self) -> impl Iterator<Item = BlockKey> + '_ {
-        self.blocks.values().map(|block| BlockKey {
-            address: block.address,
-            process: self.serial,
-        })
-    }
 }
 
 /// All processes, by the serial number that events carry.
@@ -104,7 +83,7 @@ impl Processes {
             record,
             sums: Sums::default(),
             peak: Estimate::default(),
-            blocks: HashMap::new(),
+            blocks: Blocks::default(),
             mapped: Mapped::default(),
             stacks: Vec::new(),
             sites: HashMap::new(),
@@ -130,7 +109,7 @@ impl Processes {
         let vacant = Entry {
             serial: 0,
             record: Process::vacant(),
-            blocks: HashMap::new(),
+            blocks: Blocks::default(),
             mapped: Mapped::default(),
             stacks: Vec::new(),
             sites: HashMap::new(),

@@ -155,6 +155,7 @@ impl<T: Copy> Regions<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::numbers;
 
     /// What a page belongs to, one by one: the plain way.
     #[derive(Default)]
@@ -184,11 +185,7 @@ mod tests {
     /// and parts taken out of the middle, across several, and only of what was there before a time.
     #[test]
     fn equals_a_model_of_pages() {
-        let mut seed = 7_u64;
-        let mut random = move |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let mut random = numbers(7);
         for _ in 0..300 {
             let (mut regions, mut pages) = (Regions::default(), Pages::default());
             let mut last = 0;

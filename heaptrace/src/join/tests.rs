@@ -197,10 +197,10 @@ fn an_ended_process_keeps_its_blocks() {
     assert!(old.ended && !new.ended);
     assert_eq!((old.failed_allocations, old.untracked_frees), (2, 3));
     assert_eq!(old.totals.live_bytes, 64);
-    let orphans = joiner.take_orphans();
+    let orphans: Vec<_> = joiner.take_orphans().collect();
     assert_eq!(orphans.len(), 1);
     assert_eq!((orphans[0].process, orphans[0].address), (1, 0x1000 + 100));
-    assert!(joiner.take_orphans().is_empty());
+    assert_eq!(joiner.take_orphans().count(), 0);
 }
 
 /// Check that an update has only what changed since the one before.

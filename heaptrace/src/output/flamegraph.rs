@@ -9,25 +9,26 @@ use inferno::flamegraph::{self, Options};
 use super::{Findings, Metric, OutputError, folded};
 use crate::text;
 
+/// How wide a frame must be to be drawn, of a hundred parts: a pixel of a graph that is nine times as wide as a screen.
+const NARROWEST: f64 = 0.01;
+
 /// Draws the stacks of a metric, the innermost frames at the top.
 pub(super) fn write(
     findings: &Findings<'_>,
     metric: Metric,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let stacks = folded::stacks(findings, metric)?;
-    if stacks.is_empty() {
+    let folded = folded::fold(findings, metric, NARROWEST / 100.0)?;
+    let lines = folded.lines();
+    if lines.is_empty() {
         return Err(OutputError::Nothing {
             what: metric.title(),
         });
     }
-    let lines: Vec<String> = stacks
-        .iter()
-        .map(|(frames, value)| folded::line(frames, *value))
-        .collect();
     let mut options = Options::default();
     options.title = title(findings, metric);
-    options.subtitle = Some(subtitle(findings, metric));
+    options.subtitle = Some(subtitle(findings, metric, folded.left_out));
+    options.min_width = NARROWEST;
     options.count_name = if metric.is_bytes() {
         "bytes"
     } else {
@@ -60,7 +61,7 @@ fn title(findings: &Findings<'_>, metric: Metric) -> String {
     format!("heaptrace: {} of {target}", metric.title())
 }
 
-fn subtitle(findings: &Findings<'_>, metric: Metric) -> String {
+fn subtitle(findings: &Findings<'_>, metric: Metric, left_out: u64) -> String {
     let totals = &findings.profile.totals;
     let mode = findings.profile.info.chosen();
     let mut subtitle = format!(
@@ -90,6 +91,10 @@ fn subtitle(findings: &Findings<'_>, metric: Metric) -> String {
     if metric.error(totals) > 0 {
         let error = metric.format(metric.error(totals));
         subtitle.push_str(&format!(" · standard error of {} {error}", metric.title()));
+    }
+    if left_out > 0 {
+        let frames = text::count(left_out);
+        subtitle.push_str(&format!(" · {frames} frames below {NARROWEST} % left out"));
     }
     subtitle
 }

@@ -1,65 +1,315 @@
 //! Folded stacks: `outermost;…;innermost value`, the common tongue of flame graph tools.
 //!
-//! Stage: output.
+//! Stage: output. Stacks are put together from the outermost frame inwards, and only below frames that are large enough
+//! to be asked for: what takes time and memory is what is shown, not what there is.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
 
 use super::findings::{Findings, kind_name, process_label};
-use super::{Metric, OutputError};
-use crate::join::Kind;
+use super::{Label, Metric, OutputError};
+use crate::join::{Kind, LocationId, Site};
 use crate::text;
 
-/// Stacks from the outermost frame to the innermost, with their values, in the order of their frames:
-/// stacks that begin alike stand together, which a sort of whole lines doesn't give.
-pub(super) fn stacks(
+/// Folded stacks.
+#[derive(Debug)]
+pub(super) struct Folded {
+    names: Names,
+    stacks: Vec<(Vec<u32>, u64)>,
+    /// Frames that were too small; what they called is not among them.
+    pub(super) left_out: u64,
+}
+
+impl Folded {
+    /// From the outermost frame to the innermost, with their values, in the order of their frames: stacks that begin alike
+    /// stand together, which a sort of whole lines doesn't give. What was left out is with the frame that called it.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = (Vec<&str>, u64)> {
+        self.stacks.iter().map(|(frames, value)| {
+            let frames = frames.iter().map(|name| self.names.text(*name));
+            (frames.collect(), *value)
+        })
+    }
+
+    /// A line for each stack.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let stacks = self.stacks();
+        stacks.map(|(frames, value)| line(&frames, value)).collect()
+    }
+}
+
+/// Folds the stacks of a metric; frames with less than some part of all are left out.
+pub(super) fn fold(
     findings: &Findings<'_>,
     metric: Metric,
-) -> Result<Vec<(Vec<String>, u64)>, OutputError> {
-    let several = findings.profile.processes.len() > 1;
-    // Of who calls; a stack has no one function that could be its root.
-    let root = findings.grouping.map(|grouping| grouping.by);
-    let root = root.filter(|label| !label.is_of_stack());
-    let mut stacks = BTreeMap::<Vec<String>, u64>::new();
+    least_part: f64,
+) -> Result<Folded, OutputError> {
+    let mut folder = Folder::new(findings);
     let mut sum = 0u64;
-    for (site, value) in findings.sites_by(metric) {
-        let mut frames: Vec<String> = findings
-            .stack(site.stack)
-            .iter()
-            .rev()
-            .map(|frame| frame_name(&frame.label()))
-            .collect();
-        if frames.is_empty() {
-            frames.push("[no stack]".to_owned());
-        }
-        // The caller of mmap must not look like one of malloc.
-        if site.kind == Kind::Mapped {
-            frames.push(format!("[{}]", kind_name(site.kind)));
-        }
-        let first = match root {
-            Some(label) => Some(match findings.caller(site, label) {
-                Some(name) => text::escape(&name).into_owned(),
-                None => label.none().to_owned(),
-            }),
-            None => {
-                let process = findings.process(site).filter(|_| several);
-                process.map(process_label)
-            }
-        };
-        if let Some(name) = first {
-            frames.insert(0, frame_name(&name));
-        }
+    for (index, site) in (0..).zip(&findings.profile.sites) {
+        let value = metric.of(&site.totals);
         // Only a crafted file gets there; a drawing of it would be of numbers that are none.
         sum = sum
             .checked_add(value)
             .filter(|sum| i64::try_from(*sum).is_ok())
             .ok_or(OutputError::TooLarge)?;
-        *stacks.entry(frames).or_default() += value;
+        if value > 0 {
+            folder.places.push(Place::first(index, value));
+        }
     }
-    Ok(stacks.into_iter().collect())
+    folder.fold(sum as f64 * least_part);
+    Ok(Folded {
+        names: folder.names,
+        stacks: folder.stacks,
+        left_out: folder.left_out,
+    })
+}
+
+/// What stands for the outermost frames that were left out.
+pub(super) const LEFT_OUT: &str = "[left out]";
+
+/// How far a site's stack has been gone through.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    site: u32,
+    /// How many code addresses have been, the root of the graph being one.
+    address: u32,
+    /// How many functions have been at the next address.
+    function: u32,
+    /// Name of the next frame.
+    next: u32,
+    value: u64,
+}
+
+/// No frame: the stack ends.
+const NONE: u32 = u32::MAX;
+
+impl Place {
+    fn first(site: u32, value: u64) -> Self {
+        Self {
+            site,
+            address: 0,
+            function: 0,
+            next: NONE,
+            value,
+        }
+    }
+}
+
+/// A frame whose callees are still to be looked at.
+#[derive(Debug)]
+struct Open {
+    depth: usize,
+    name: u32,
+    /// The places of the sites below it.
+    sites: Range<usize>,
+}
+
+struct Folder<'a> {
+    findings: &'a Findings<'a>,
+    /// What stands at the root of the graph, if it is no function.
+    root: Root,
+    names: Names,
+    /// Where the names of each code address are among those of all, the outermost function first.
+    at: Vec<Option<(u32, u32)>>,
+    of_addresses: Vec<u32>,
+    places: Vec<Place>,
+    stacks: Vec<(Vec<u32>, u64)>,
+    left_out: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Root {
+    Function,
+    Process,
+    Label(Label),
+}
+
+impl<'a> Folder<'a> {
+    fn new(findings: &'a Findings<'a>) -> Self {
+        // Of who calls; a stack has no one function that could be its root.
+        let label = findings.grouping.map(|grouping| grouping.by);
+        let label = label.filter(|label| !label.is_of_stack());
+        let is_one = findings.profile.processes.len() <= 1;
+        Self {
+            findings,
+            root: match label {
+                Some(label) => Root::Label(label),
+                None if is_one => Root::Function,
+                None => Root::Process,
+            },
+            names: Names::default(),
+            at: vec![None; findings.profile.locations.len()],
+            of_addresses: Vec::new(),
+            places: Vec::new(),
+            stacks: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// Goes through the graph, depth first. Not by recursion: how deep a stack is the file says.
+    fn fold(&mut self, least: f64) {
+        let mut open = vec![Open {
+            depth: 0,
+            name: NONE,
+            sites: 0..self.places.len(),
+        }];
+        let mut path = Vec::new();
+        while let Some(frame) = open.pop() {
+            path.truncate(frame.depth.saturating_sub(1));
+            if frame.depth > 0 {
+                path.push(frame.name);
+            }
+            let mut callees = Vec::new();
+            // What is its own, and what was left out of it.
+            let mut rest = 0;
+            for (name, sites, value) in self.callees(frame.sites) {
+                if name != NONE && value as f64 >= least {
+                    callees.push(Open {
+                        depth: frame.depth + 1,
+                        name,
+                        sites,
+                    });
+                } else {
+                    rest += value;
+                    self.left_out += u64::from(name != NONE);
+                }
+            }
+            if rest > 0 {
+                let mut frames = path.clone();
+                // Of nothing, a graph has no room.
+                if frames.is_empty() {
+                    frames.push(self.names.id(LEFT_OUT));
+                }
+                self.stacks.push((frames, rest));
+            }
+            callees.sort_unstable_by(|a, b| {
+                let name = |open: &Open| self.names.text(open.name);
+                name(b).cmp(name(a))
+            });
+            open.append(&mut callees);
+        }
+    }
+
+    /// Puts the sites of a frame together by the next one; its name, their places and their sum.
+    fn callees(&mut self, sites: Range<usize>) -> Vec<(u32, Range<usize>, u64)> {
+        for index in sites.clone() {
+            let Some(mut place) = self.places.get(index).copied() else {
+                continue;
+            };
+            place.next = self.step(&mut place).unwrap_or(NONE);
+            if let Some(old) = self.places.get_mut(index) {
+                *old = place;
+            }
+        }
+        let start = sites.start;
+        let Some(places) = self.places.get_mut(sites) else {
+            return Vec::new();
+        };
+        places.sort_unstable_by_key(|place| place.next);
+        let mut at = start;
+        places
+            .chunk_by(|a, b| a.next == b.next)
+            .map(|same| {
+                let sites = at..at + same.len();
+                at = sites.end;
+                let name = same.first().map_or(NONE, |place| place.next);
+                (name, sites, same.iter().map(|place| place.value).sum())
+            })
+            .collect()
+    }
+
+    /// The next frame of a site.
+    fn step(&mut self, place: &mut Place) -> Option<u32> {
+        let site = self.findings.profile.sites.get(place.site as usize)?;
+        let locations = self.findings.locations(site.stack);
+        // The root, the code addresses from the outermost one on, and the kind of memory.
+        if place.address == 0 {
+            place.address = 1;
+            if let Some(root) = self.root_of(site) {
+                return Some(self.names.id(&root));
+            }
+        }
+        let at = place.address as usize;
+        let Some(left) = locations.len().checked_sub(at) else {
+            place.address = place.address.checked_add(1)?;
+            if at == 1 {
+                return Some(self.names.id("[no stack]"));
+            }
+            // The caller of mmap must not look like one of malloc.
+            let is_next = at == locations.len().max(1) + 1;
+            let is_told = is_next && site.kind == Kind::Mapped;
+            return is_told.then(|| self.names.id(&format!("[{}]", kind_name(site.kind))));
+        };
+        let names = self.names_at(*locations.get(left)?);
+        let functions = self.of_addresses.get(names)?;
+        let name = functions.get(place.function as usize).copied()?;
+        place.function += 1;
+        if place.function as usize == functions.len() {
+            (place.address, place.function) = (place.address + 1, 0);
+        }
+        Some(name)
+    }
+
+    /// Where the names at a code address are: found once, however many stacks go through it.
+    fn names_at(&mut self, location: LocationId) -> Range<usize> {
+        let place = location.0 as usize;
+        if let Some(Some((start, end))) = self.at.get(place) {
+            return *start as usize..*end as usize;
+        }
+        let start = self.of_addresses.len();
+        for frame in self.findings.frames(location).iter().rev() {
+            let name = self.names.id(&frame.label());
+            self.of_addresses.push(name);
+        }
+        let end = self.of_addresses.len();
+        if let Some(known) = self.at.get_mut(place) {
+            *known = Some((start as u32, end as u32));
+        }
+        start..end
+    }
+
+    /// The name at the root of the graph, if that is no function.
+    fn root_of(&self, site: &Site) -> Option<String> {
+        match self.root {
+            Root::Function => None,
+            Root::Process => self.findings.process(site).map(process_label),
+            Root::Label(label) => Some(match self.findings.caller(site, label) {
+                Some(name) => text::escape(&name).into_owned(),
+                None => label.none().to_owned(),
+            }),
+        }
+    }
+}
+
+/// Names of frames, each kept once.
+#[derive(Debug, Default)]
+struct Names {
+    texts: Vec<Rc<str>>,
+    ids: HashMap<Rc<str>, u32>,
+}
+
+impl Names {
+    fn id(&mut self, name: &str) -> u32 {
+        let name = frame_name(name);
+        if let Some(id) = self.ids.get(name.as_ref()) {
+            return *id;
+        }
+        let id = self.texts.len() as u32;
+        let text: Rc<str> = name.into();
+        self.texts.push(Rc::clone(&text));
+        self.ids.insert(text, id);
+        id
+    }
+
+    fn text(&self, id: u32) -> &str {
+        self.texts.get(id as usize).map_or("", |text| text)
+    }
 }
 
 /// One line of a folded stack.
-pub(super) fn line(frames: &[String], value: u64) -> String {
+fn line(frames: &[&str], value: u64) -> String {
     let mut line = frames.join(";");
     // A reader takes a number behind a space for a value, and `# ` for a comment.
     if let Some(space) = line.rfind(' ')
@@ -76,12 +326,10 @@ pub(super) fn line(frames: &[String], value: u64) -> String {
 }
 
 /// A name without what separates names. Rust's `[u8; 4]` has it.
-fn frame_name(name: &str) -> String {
-    let name = name.replace(';', ",");
-    let name = name.trim();
-    if name.is_empty() {
-        "[no name]".to_owned()
-    } else {
-        name.to_owned()
+fn frame_name(name: &str) -> Cow<'_, str> {
+    match name.trim() {
+        "" => "[no name]".into(),
+        name if name.contains(';') => name.replace(';', ",").trim().to_owned().into(),
+        name => name.into(),
     }
 }

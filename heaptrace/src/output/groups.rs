@@ -14,33 +14,36 @@ pub struct Grouping {
     pub by: Label,
     /// What groups are ranked by.
     pub metric: Metric,
+    /// Whether what is allocated below a function, a line or a module is wanted, too.
+    pub cumulative: bool,
     /// How many are wanted; all, where nothing is said.
     pub top: Option<usize>,
 }
 
 /// Sites with a name in common.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub struct Group {
     /// The name, as it is.
-    pub(super) name: String,
+    pub name: String,
     /// The stack, where that is what they have in common.
-    pub(super) stack: Option<StackId>,
+    pub stack: Option<StackId>,
     /// What was allocated there: for functions, lines and modules by the innermost frame itself. All
     /// groups together have what the run has.
-    pub(super) totals: Totals,
+    pub totals: Totals,
     /// What was allocated there or by anything called from there; for functions, lines and modules.
-    pub(super) cumulative: Option<Totals>,
+    pub cumulative: Option<Totals>,
     /// How many sites.
-    pub(super) sites: u64,
+    pub sites: u64,
     /// How many processes.
-    pub(super) processes: u64,
+    pub processes: u64,
 }
 
 /// The groups of a profile, the largest first, and how many there are with any of the metric.
-pub(super) fn groups(findings: &Findings<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
+pub fn groups(findings: &Findings<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
     let mut builder = Builder {
         findings,
         by: grouping.by,
+        cumulative: grouping.cumulative,
         groups: Vec::new(),
         pids: Vec::new(),
         ids: HashMap::new(),
@@ -71,6 +74,7 @@ pub(super) fn groups(findings: &Findings<'_>, grouping: Grouping) -> (Vec<Group>
 struct Builder<'a> {
     findings: &'a Findings<'a>,
     by: Label,
+    cumulative: bool,
     groups: Vec<Group>,
     /// The processes of each group.
     pids: Vec<BTreeSet<u32>>,
@@ -100,6 +104,9 @@ impl Builder<'_> {
             for id in self.groups_at(*location) {
                 self.count(id, index, site, innermost);
                 innermost = false;
+            }
+            if !self.cumulative && !innermost {
+                break;
             }
         }
         if innermost {
@@ -157,7 +164,7 @@ impl Builder<'_> {
                 name,
                 stack,
                 totals: Totals::default(),
-                cumulative: (!is_whole).then(Totals::default),
+                cumulative: (self.cumulative && !is_whole).then(Totals::default),
                 sites: 0,
                 processes: 0,
             });

@@ -81,6 +81,11 @@ impl Label {
         )
     }
 
+    /// Whether names have to be looked up for it.
+    pub fn is_named(self) -> bool {
+        matches!(self, Self::Stack | Self::Function | Self::Line)
+    }
+
     /// Several of them, for a headline.
     pub(super) fn plural(self) -> &'static str {
         match self {

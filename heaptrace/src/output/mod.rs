@@ -26,7 +26,7 @@ use thiserror::Error;
 
 pub use filter::{Filter, select};
 pub use findings::Findings;
-pub use groups::Grouping;
+pub use groups::{Group, Grouping, groups};
 pub use label::Label;
 pub use metric::Metric;
 pub use report::{ReportOptions, write_summary};

@@ -21,6 +21,7 @@ use thiserror::Error;
 use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM};
 use super::calibration;
 use super::program::Program;
+use super::running::threads;
 use super::tracefs::{Definitions, Tracefs};
 use super::turns::{Reached, everybody};
 use crate::config::Probes as ProbeKind;
@@ -372,20 +373,6 @@ pub(super) fn attributes(event: u64) -> perf_event_attr {
     // runs all the same.
     attr.set_disabled(1);
     attr
-}
-
-pub(super) fn threads(pid: u32) -> io::Result<Vec<u32>> {
-    let mut threads = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        if let Some(tid) = entry?
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        {
-            threads.push(tid);
-        }
-    }
-    Ok(threads)
 }
 
 fn threads_left(pid: u32) -> usize {

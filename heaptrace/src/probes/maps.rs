@@ -5,6 +5,8 @@
 use std::fs::{self, File};
 use std::io;
 
+use super::running::threads;
+
 /// A mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -31,11 +33,9 @@ pub fn living_thread(pid: u32) -> u32 {
     if has_memory(pid) {
         return pid;
     }
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    threads
+    threads(pid)
+        .unwrap_or_default()
         .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .find(|tid| has_memory(*tid))
         .unwrap_or(pid)
 }

@@ -16,6 +16,7 @@ pub mod overhead;
 pub mod placement;
 pub mod program;
 mod rate;
+pub mod running;
 pub mod sizes;
 pub mod tracefs;
 pub mod turns;

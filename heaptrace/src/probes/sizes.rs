@@ -8,9 +8,10 @@ use heaptrace_common::wire::ThreadState;
 
 use crate::config::RunConfig;
 
-/// Bytes that a live block takes: an entry of the kernel's map (96, and 16 of its table), and one of
-/// the agent's (48, in a table that is half empty at worst).
-const PER_BLOCK: u64 = 208;
+/// Bytes that a live block takes of the agent's memory at most: 24, in a table that is two thirds full at worst.
+pub(crate) const AGENT_PER_BLOCK: u64 = 40;
+/// Bytes that it takes in all: with an entry of the kernel's map (96, and 16 of its table).
+const PER_BLOCK: u64 = 112 + AGENT_PER_BLOCK;
 /// Bytes of a thread's state, which holds a stack: the kernel rounds it up to this.
 const PER_THREAD: u64 = 4096;
 /// Bytes that the kernel puts before a thread's state: its own, and the key.

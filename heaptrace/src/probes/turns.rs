@@ -13,8 +13,9 @@ use std::iter::repeat;
 use std::os::fd::OwnedFd;
 
 use super::allocators::FileId;
-use super::attach::{Probes, Reach, STAYS_WITH_ITS_TASK, attributes, threads};
+use super::attach::{Probes, Reach, STAYS_WITH_ITS_TASK, attributes};
 use super::maps;
+use super::running::{processes, threads};
 use crate::sys::{self, PerfTarget};
 
 /// Most events of the processes that have their own, whatever descriptors there may be; who finds no place is
@@ -47,6 +48,74 @@ impl Reached {
         all.extend(self.own.drain().flat_map(|(_, own)| own));
         all
     }
+
+    /// Leaves just these processes alone. Returns those who are left alone with them.
+    ///
+    /// `stays`: whether the kernel lets events stay with the process that they were made for.
+    fn turn(&mut self, wanted: BTreeSet<u32>, stays: bool) -> io::Result<Vec<u32>> {
+        if self.alone == wanted {
+            return Ok(Vec::new());
+        }
+        let mut unlucky = Vec::new();
+        if wanted.is_empty() {
+            for event in self.events.get(self.everybody.len()..).unwrap_or_default() {
+                self.everybody.push(everybody(*event)?);
+            }
+            // Everybody is reached: those of ended processes can go, and what they let others inherit.
+            self.own
+                .retain(|pid, _| fs::exists(format!("/proc/{pid}")).unwrap_or(false));
+        } else {
+            let everyone = if self.everybody.is_empty() {
+                self.alone.iter().copied().collect()
+            } else {
+                processes()?
+            };
+            for pid in everyone.into_iter().filter(|pid| !wanted.contains(pid)) {
+                if !self.reach_alone(pid, stays) {
+                    unlucky.push(pid);
+                }
+            }
+            for pid in &wanted {
+                close_in_order(self.own.remove(pid).unwrap_or_default());
+            }
+            close_in_order(std::mem::take(&mut self.everybody));
+        }
+        self.alone = wanted;
+        Ok(unlucky)
+    }
+
+    /// Gives a process events of its own. False where there are no more to be had.
+    fn reach_alone(&mut self, pid: u32, stays: bool) -> bool {
+        if self.own.contains_key(&pid) {
+            return true;
+        }
+        let tids = threads_with_memory(pid);
+        let most = MOST_OWN.min(sys::most_open_files() / 2);
+        if (self.count() + self.events.len() * tids.len()) as u64 > most {
+            return false;
+        }
+        let mut own = Vec::new();
+        for (event, tid) in tids
+            .iter()
+            .flat_map(|tid| self.events.iter().zip(repeat(*tid)))
+        {
+            let mut attr = attributes(*event);
+            // What the process starts is reached from its first instruction on. Kernels that would swap such
+            // events between relatives do without.
+            if stays {
+                attr.set_inherit(1);
+                attr.sample_type = STAYS_WITH_ITS_TASK;
+            }
+            match sys::perf_event_open(&mut attr, PerfTarget::Thread(tid)) {
+                Ok(event) => own.push(event),
+                // The thread has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(_) => return false,
+            }
+        }
+        self.own.insert(pid, own);
+        true
+    }
 }
 
 /// Lets an event reach everybody.
@@ -67,106 +136,24 @@ impl Probes {
         let mut unlucky = Vec::new();
         let files: HashMap<u32, HashSet<FileId>> =
             pids.iter().map(|pid| (*pid, self.files_of(*pid))).collect();
-        let ids: Vec<FileId> = self.defined.keys().copied().collect();
-        for id in ids {
+        for (id, file) in &mut self.defined {
             let wanted: BTreeSet<u32> = files
                 .iter()
-                .filter(|(_, files)| files.contains(&id))
+                .filter(|(_, files)| files.contains(id))
                 .map(|(pid, _)| *pid)
                 .collect();
-            unlucky.append(&mut self.leave_alone_in(id, wanted)?);
+            unlucky.append(&mut file.turn(wanted, self.keeps_contexts)?);
         }
-        Ok(unlucky)
-    }
-
-    fn leave_alone_in(&mut self, id: FileId, wanted: BTreeSet<u32>) -> io::Result<Vec<u32>> {
-        let Some(mut file) = self.defined.remove(&id) else {
-            return Ok(Vec::new());
-        };
-        let result = self.turn(&mut file, wanted);
-        self.defined.insert(id, file);
-        result
-    }
-
-    fn turn(&mut self, file: &mut Reached, wanted: BTreeSet<u32>) -> io::Result<Vec<u32>> {
-        if file.alone == wanted {
-            return Ok(Vec::new());
-        }
-        let mut unlucky = Vec::new();
-        if wanted.is_empty() {
-            for event in file.events.get(file.everybody.len()..).unwrap_or_default() {
-                file.everybody.push(everybody(*event)?);
-            }
-            // Everybody is reached: those of ended processes can go, and what they let others inherit.
-            file.own
-                .retain(|pid, _| fs::exists(format!("/proc/{pid}")).unwrap_or(false));
-        } else {
-            let everyone = if file.everybody.is_empty() {
-                file.alone.iter().copied().collect()
-            } else {
-                processes()
-            };
-            for pid in everyone.into_iter().filter(|pid| !wanted.contains(pid)) {
-                if !self.reach_alone(file, pid) {
-                    unlucky.push(pid);
-                }
-            }
-            for pid in &wanted {
-                close_in_order(file.own.remove(pid).unwrap_or_default());
-            }
-            close_in_order(std::mem::take(&mut file.everybody));
-        }
-        file.alone = wanted;
         Ok(unlucky)
     }
 
     /// Gives a process that has just been born events of its own, where it would not be reached.
     pub fn reach_newborn(&mut self, pid: u32, parent: u32) {
-        let ids: Vec<FileId> = self
-            .defined
-            .iter()
-            .filter(|(_, file)| file.alone.contains(&parent) && !file.alone.contains(&pid))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
-            if let Some(mut file) = self.defined.remove(&id) {
-                self.reach_alone(&mut file, pid);
-                self.defined.insert(id, file);
+        for file in self.defined.values_mut() {
+            if file.alone.contains(&parent) && !file.alone.contains(&pid) {
+                file.reach_alone(pid, self.keeps_contexts);
             }
         }
-    }
-
-    /// Gives a process events of its own. False where there are no more to be had.
-    fn reach_alone(&self, file: &mut Reached, pid: u32) -> bool {
-        if file.own.contains_key(&pid) {
-            return true;
-        }
-        let tids = threads_with_memory(pid);
-        let most = MOST_OWN.min(sys::most_open_files() / 2);
-        if (file.count() + file.events.len() * tids.len()) as u64 > most {
-            return false;
-        }
-        let mut own = Vec::new();
-        for (event, tid) in tids
-            .iter()
-            .flat_map(|tid| file.events.iter().zip(repeat(*tid)))
-        {
-            let mut attr = attributes(*event);
-            // What the process starts is reached from its first instruction on. Kernels that would swap such
-            // events between relatives do without.
-            if self.keeps_contexts {
-                attr.set_inherit(1);
-                attr.sample_type = STAYS_WITH_ITS_TASK;
-            }
-            match sys::perf_event_open(&mut attr, PerfTarget::Thread(tid)) {
-                Ok(event) => own.push(event),
-                // The thread has ended.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(_) => return false,
-            }
-        }
-        file.own.insert(pid, own);
-        true
     }
 
     /// The probed files that a process has mapped.
@@ -208,15 +195,5 @@ fn threads_with_memory(pid: u32) -> Vec<u32> {
         .into_iter()
         .filter(has_memory)
         .take(MOST_THREADS)
-        .collect()
-}
-
-/// Every process but this one.
-fn processes() -> Vec<u32> {
-    let own = std::process::id();
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != own)
         .collect()
 }

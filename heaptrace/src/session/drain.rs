@@ -4,7 +4,9 @@
 //! the sideband, and only then is either joined. So every mapping that a stack of the batch can go
 //! through is known before the stack.
 
-use anyhow::{Context as _, Result};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{MapData, RingBuf};
 use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::FileKey;
@@ -15,7 +17,7 @@ use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::Joiner;
 use crate::probes::program::{self, PodBlockKey, Program};
-use crate::sys;
+use crate::sys::{self, Precedence};
 use crate::unwind::{self, MappedFile, Tables};
 
 /// Most events of a batch; a batch is a few megabytes at most.
@@ -33,6 +35,7 @@ pub(super) struct Drain {
     /// Bytes of the last batch, and from how many on there is a crowd in the ring.
     taken: usize,
     crowd: usize,
+    precedence: Precedence,
     /// Whether this thread runs before all others.
     is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
@@ -56,6 +59,7 @@ impl Drain {
             batch: Vec::new(),
             taken: 0,
             crowd,
+            precedence: Precedence::of_this_thread(),
             is_first: false,
             mapped: Vec::new(),
             births: Vec::new(),
@@ -94,20 +98,54 @@ impl Drain {
         const BATCHES: usize = 8;
         for _ in 0..BATCHES {
             let was_emptied = self.batch(joiner);
-            self.keep_up();
+            self.keep_up(was_emptied);
             if was_emptied {
                 return;
             }
         }
     }
 
+    /// Joins what comes while something else is done that may take long.
+    pub(super) fn during<T: Send>(
+        &mut self,
+        joiner: &mut Joiner,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T> {
+        const PAUSE: Duration = Duration::from_millis(1);
+        std::thread::scope(|scope| {
+            let working = scope.spawn(work);
+            while !working.is_finished() {
+                self.pass(joiner);
+                std::thread::sleep(PAUSE);
+            }
+            working.join()
+        })
+        .map_err(|_| anyhow!("a thread failed"))
+    }
+
+    /// Lets this thread read with precedence: where a hundred threads allocate, it would get a hundredth of a
+    /// processor otherwise.
+    pub(super) fn hurry(&self) {
+        self.precedence.take();
+    }
+
+    /// Gives the precedence back, for what is done with the events: names looked up and files written are worth no more
+    /// than what others do.
+    pub(super) fn give_way(&mut self) {
+        self.go_first(false);
+        self.precedence.give_back();
+    }
+
     /// Runs before all others while events come faster than this thread gets to read them: where a thousand threads
     /// allocate, its share of a processor is too small for what they do, whatever its precedence.
-    fn keep_up(&mut self) {
-        let is_crowded = self.taken >= self.crowd;
-        if is_crowded != self.is_first {
-            sys::go_first(is_crowded);
-            self.is_first = is_crowded;
+    fn keep_up(&mut self, was_emptied: bool) {
+        self.go_first(!was_emptied || self.taken >= self.crowd);
+    }
+
+    fn go_first(&mut self, is_first: bool) {
+        if is_first != self.is_first {
+            sys::go_first(is_first);
+            self.is_first = is_first;
         }
     }
 
@@ -252,7 +290,7 @@ impl Drain {
     /// Joins everything that is left. The gate must be closed.
     pub(super) fn finish(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
         // A program that had passed the gate before it closed may still be writing.
-        const GRACE: std::time::Duration = std::time::Duration::from_millis(5);
+        const GRACE: Duration = Duration::from_millis(5);
         while !self.batch(joiner) {}
         std::thread::sleep(GRACE);
         while !self.batch(joiner) {}

@@ -8,6 +8,7 @@
 //! nor what time it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Time between two looks at the hits.
@@ -22,8 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The shortest time that a process is probed for: below it, turning takes more than it gives.
 const LEAST_ON: Duration = Duration::from_millis(100);
 
-/// The shortest time from one turn to the next of its kind.
-const LEAST_CYCLE: Duration = Duration::from_secs(2);
+/// The shortest time from one turn to the next of its kind, and the longest of what is necessary.
+const CYCLE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
+
+/// A turn that is of no account.
+const SHORT_TURN: Duration = Duration::from_millis(40);
+
+/// The part of the time that may go into turning: meanwhile, whoever forks may have to wait for the kernel.
+const TURNING: f64 = 0.05;
 
 /// The longest time that a process is left alone for.
 const MOST_OFF: Duration = Duration::from_secs(120);
@@ -49,7 +56,18 @@ pub(super) struct Governor {
     limit: f64,
     /// Seconds that a hit takes.
     hit: f64,
+    /// Time that it takes to leave somebody alone, or to reach him again.
+    turning: Duration,
     watched: BTreeMap<u32, Watched>,
+}
+
+/// What everybody is judged by.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    limit: f64,
+    hit: f64,
+    /// Time from one turn to the next of its kind.
+    cycle: Duration,
 }
 
 #[derive(Debug)]
@@ -79,7 +97,28 @@ impl Governor {
         Self {
             limit,
             hit: hit.as_secs_f64(),
+            turning: Duration::ZERO,
             watched: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in how long it took to leave somebody alone, or to reach him again.
+    pub(super) fn turned(&mut self, took: Duration) {
+        // The longer ones count: most turns take nothing, but those that wait make others wait. One that took very long
+        // is not believed at once, or the next time of being probed would be as long.
+        let most = self.turning.max(SHORT_TURN).mul_f64(1.5);
+        self.turning = took.max(self.turning.mul_f64(0.8)).min(most);
+    }
+
+    fn terms(&self) -> Terms {
+        let in_turns = |it: &&Watched| !matches!(it.turn, Turn::Always(_));
+        let many = self.watched.values().filter(in_turns).count().max(1);
+        // One turn off and one on.
+        let cycle = self.turning.mul_f64(2.0 * many as f64 / TURNING);
+        Terms {
+            limit: self.limit,
+            hit: self.hit,
+            cycle: cycle.clamp(*CYCLE.start(), *CYCLE.end()),
         }
     }
 
@@ -106,14 +145,14 @@ impl Governor {
                 }
             }
         }
-        let (limit, hit) = (self.limit, self.hit);
+        let terms = self.terms();
         let mut over = Vec::new();
         self.watched.retain(|pid, watched| {
             // Less time than before is another process's that has got the number.
             let Some(time) = time_of(*pid).filter(|time| *time >= watched.time) else {
                 return false;
             };
-            let (is_kept, is_over) = watched.look(now, time, limit, hit);
+            let (is_kept, is_over) = watched.look(now, time, terms);
             if is_over {
                 over.push(Over {
                     pid: *pid,
@@ -145,13 +184,14 @@ impl Watched {
     }
 
     /// Looks at what came, where it is time to. Whether to go on watching, and whether turns begin.
-    fn look(&mut self, now: Duration, time: Duration, limit: f64, hit: f64) -> (bool, bool) {
+    fn look(&mut self, now: Duration, time: Duration, terms: Terms) -> (bool, bool) {
+        let limit = terms.limit;
         let passed = now.saturating_sub(self.since);
         match self.turn {
             Turn::Off(until) => {
                 if now >= until {
                     self.begin(now, time);
-                    self.turn = Turn::On(now + self.on(limit), Duration::ZERO);
+                    self.turn = Turn::On(now + self.on(terms), Duration::ZERO);
                 }
                 return (true, false);
             }
@@ -160,7 +200,7 @@ impl Watched {
             _ => {}
         }
         let hits = self.hits;
-        let paid = hits as f64 * hit;
+        let paid = hits as f64 * terms.hit;
         let used = time.saturating_sub(self.time).as_secs_f64();
         // What is measured is never exact; no process pays more than it uses.
         let share = if used > 0.0 {
@@ -180,7 +220,7 @@ impl Watched {
                 let over = over + passed;
                 self.turn = Turn::Always(over);
                 if over >= PATIENCE {
-                    self.turn = Turn::Off(now + self.off(self.on(limit), limit));
+                    self.turn = Turn::Off(now + self.off(self.on(terms), limit));
                     return (true, true);
                 }
             }
@@ -213,9 +253,9 @@ impl Watched {
     }
 
     /// How long to probe it before it is left alone again.
-    fn on(&self, limit: f64) -> Duration {
+    fn on(&self, Terms { limit, cycle, .. }: Terms) -> Duration {
         let part = (limit / self.share.max(limit)).min(1.0);
-        LEAST_CYCLE.mul_f64(part).max(LEAST_ON)
+        cycle.mul_f64(part).max(LEAST_ON)
     }
 
     /// How long to leave it alone, that was probed for so long.
@@ -326,6 +366,38 @@ mod tests {
                 assert!(paid < limit * 1.15 + 0.002, "{limit} {rate}: {paid}");
                 // It is not left alone more than is needed, unless it can't be probed for less time.
                 assert!(paid > limit * 0.5, "{limit} {rate}: {paid}");
+            }
+        }
+    }
+
+    /// Check that where turning takes long, it is done less often, and the limit is kept all the same.
+    #[test]
+    fn turning_takes_little_of_the_time() {
+        for many in [1, 3] {
+            let mut governor = Governor::new(0.05, HIT);
+            let mut busy: Vec<Busy> = (0..many).map(|pid| Busy::new(pid, 1e7)).collect();
+            let took = Duration::from_millis(400);
+            let mut now = 3.0;
+            run(&mut governor, 0.0, now, &mut busy);
+            // Soon, too, though it is learned only then how long a turn takes.
+            for (seconds, most) in [(20.0, 0.2), (600.0, 0.06)] {
+                busy.iter_mut().for_each(|it| it.work = 0.0);
+                let (mut turns, end) = (0, now + seconds);
+                while now < end {
+                    let before = governor.off();
+                    run(&mut governor, now, 0.05, &mut busy);
+                    now += TICK.as_secs_f64();
+                    if governor.off() != before {
+                        turns += 1;
+                        governor.turned(took);
+                    }
+                }
+                let turned = f64::from(turns) * took.as_secs_f64() / seconds;
+                assert!(turned > 0.01 && turned < most, "{many}: {turned}");
+                for it in &busy {
+                    let paid = 1.0 - it.work / seconds;
+                    assert!(paid > 0.02 && paid < 0.1, "{many}: {paid}");
+                }
             }
         }
     }

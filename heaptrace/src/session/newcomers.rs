@@ -9,11 +9,12 @@ use std::fs::File;
 use anyhow::Result;
 
 use super::drain::Drain;
+use super::scanner::{self, Scanner};
 use super::targets;
-use crate::config::{NamedAllocator, RunConfig};
+use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
 use crate::join::Joiner;
-use crate::probes::allocators::{self, FileId, LookFor};
+use crate::probes::allocators::{self, FileId, Found};
 use crate::probes::attach::{Probes, Reach};
 use crate::probes::program::Program;
 use crate::sys;
@@ -23,8 +24,7 @@ const MAX_SEEN: usize = 1 << 16;
 
 /// Looks at files as they are mapped.
 pub(super) struct Newcomers {
-    named: Vec<NamedAllocator>,
-    mappings: bool,
+    scanner: Scanner,
     seen: HashSet<FileId>,
     /// Whom late probes must reach, where that is not the whole family.
     only: Option<Vec<u32>>,
@@ -35,24 +35,23 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(config: &RunConfig, first: Vec<u32>) -> Self {
+    pub(super) fn new(config: &RunConfig, first: Vec<u32>) -> Result<Self> {
         let reach = targets::reach(config);
-        Self {
-            named: config.allocators.clone(),
-            mappings: config.mappings,
+        Ok(Self {
+            scanner: Scanner::new(config)?,
             seen: HashSet::new(),
             only: (reach == Reach::Processes).then_some(first),
             is_all: reach == Reach::All,
             late: Vec::new(),
             reached: 0,
-        }
+        })
     }
 
-    /// Probes what the processes have mapped since the last call.
-    pub(super) fn probe(
+    /// Has the files looked into that processes have mapped since the last call, and reaches children that the last
+    /// probes may have missed.
+    pub(super) fn look(
         &mut self,
         drain: &mut Drain,
-        program: &mut Program,
         probes: &mut Probes,
         joiner: &mut Joiner,
     ) -> Result<()> {
@@ -67,57 +66,65 @@ impl Newcomers {
             }
         }
         for (pid, mapped) in drain.take_mapped() {
-            let found = self.look(pid, &mapped, joiner);
-            let Some(found) = found else { continue };
-            let new = targets::add_found(found, program, probes, joiner)?;
-            // A large program takes a while to look at, and the ring is filled meanwhile.
-            drain.pass(joiner);
-            for file in new {
-                if !self.is_all {
-                    let pids = match &self.only {
-                        Some(only) => only.clone(),
-                        None => joiner.followed(),
-                    };
-                    for pid in pids {
-                        probes.reach_process(file, pid)?;
-                    }
-                }
-                self.late.push(file);
-                self.reached = sys::monotonic_now();
-            }
+            self.look_into(pid, mapped, joiner);
         }
-        joiner.set_noted("allocators_probed_late", self.late.len() as u64);
+        self.note(joiner);
         Ok(())
     }
 
-    fn look(
-        &mut self,
-        pid: u32,
-        mapped: &Mapped,
-        joiner: &mut Joiner,
-    ) -> Option<allocators::Found> {
+    fn look_into(&mut self, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
         let (start, end) = (mapped.start, mapped.end);
+        let path = mapped.path;
         let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else {
-            if allocators::may_be_allocator(&mapped.path) && !joiner.is_probed(&mapped.build_id) {
-                let path = &mapped.path;
+            if allocators::is_allocator(&path) && !joiner.is_probed(&mapped.build_id) {
                 joiner.add_unprobed(format!(
                     "{path}: what mapped it was gone before it could be probed"
                 ));
             }
-            return None;
+            return;
         };
-        let id = FileId::of(&file).ok()?;
-        if self.seen.len() >= MAX_SEEN || !self.seen.insert(id) {
-            return None;
+        let Ok(id) = FileId::of(&file) else { return };
+        if self.seen.contains(&id) || self.seen.len() >= MAX_SEEN {
+            return;
         }
-        Some(allocators::of_mapped(
-            pid,
-            file,
-            mapped.path.clone(),
-            LookFor {
-                named: &self.named,
-                mappings: self.mappings,
-            },
-        ))
+        if self.scanner.look(scanner::Mapped { pid, file, path }) {
+            self.seen.insert(id);
+        }
+    }
+
+    /// Waits for what is in the next file.
+    pub(super) async fn found(&mut self) -> Found {
+        self.scanner.found().await
+    }
+
+    /// Probes what was found.
+    pub(super) fn probe(
+        &mut self,
+        found: Found,
+        drain: &mut Drain,
+        program: &mut Program,
+        probes: &mut Probes,
+        joiner: &mut Joiner,
+    ) -> Result<()> {
+        for file in targets::add_found(found, Some(drain), program, probes, joiner)? {
+            if !self.is_all {
+                let pids = match &self.only {
+                    Some(only) => only.clone(),
+                    None => joiner.followed(),
+                };
+                for pid in pids {
+                    probes.reach_process(file, pid)?;
+                }
+            }
+            self.late.push(file);
+            self.reached = sys::monotonic_now();
+        }
+        self.note(joiner);
+        Ok(())
+    }
+
+    fn note(&self, joiner: &mut Joiner) {
+        joiner.set_noted("allocators_probed_late", self.late.len() as u64);
+        joiner.set_noted("files_not_looked_into", self.scanner.waiting() as u64);
     }
 }

@@ -7,14 +7,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::drain::Drain;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Effort, FileId, Found, LookFor};
+use crate::probes::allocators::{self, Allocator, Effort, FileId, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
+use crate::probes::running;
 use crate::unwind::{self, MappedFile, Tables, User};
 
 /// Refuses targets that aren't there, before anything is set up.
@@ -101,7 +103,7 @@ pub(super) fn pids(target: &Target, held: Option<&Held>) -> Vec<u32> {
 }
 
 /// What is looked for in the targets' files.
-pub(super) fn looks_for(config: &RunConfig) -> LookFor<'_> {
+fn looks_for(config: &RunConfig) -> LookFor<'_> {
     LookFor {
         named: &config.allocators,
         mappings: config.mappings,
@@ -112,6 +114,7 @@ pub(super) fn looks_for(config: &RunConfig) -> LookFor<'_> {
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
+    drain: &mut Drain,
     program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
@@ -124,7 +127,7 @@ pub(super) fn attach(
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
-            add_found(found, program, probes, joiner)?;
+            add_found(found, None, program, probes, joiner)?;
             joiner.add_process(held.pid);
             probes.add_process(held.pid)
         }
@@ -135,7 +138,7 @@ pub(super) fn attach(
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
-                add_found(found, program, probes, joiner)?;
+                add_found(found, None, program, probes, joiner)?;
             }
             for pid in pids {
                 joiner.add_process(*pid);
@@ -145,14 +148,20 @@ pub(super) fn attach(
         }
         Target::All => {
             let mut seen = HashSet::new();
-            let mut is_any = false;
-            for pid in processes()? {
-                let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-                // A process that can't be read ended, or is the kernel's own.
-                let found = allocators::of_process(pid, wanted, Effort::Quick, is_known);
-                let Ok(found) = found else { continue };
-                is_any |= !found.allocators.is_empty();
-                add_found(found, program, probes, joiner)?;
+            let pids = running::processes().context("/proc")?;
+            // There are many, and meanwhile others come and map files.
+            let found: Vec<Found> = drain.during(joiner, || {
+                let of_one = |pid: u32| {
+                    let is_known =
+                        |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
+                    // A process that can't be read ended, or is the kernel's own.
+                    allocators::of_process(pid, wanted, Effort::Quick, is_known).ok()
+                };
+                pids.into_iter().filter_map(of_one).collect()
+            })?;
+            let is_any = found.iter().any(|it| !it.allocators.is_empty());
+            for found in found {
+                add_found(found, Some(drain), program, probes, joiner)?;
             }
             if !is_any {
                 bail!("no process of this machine has an allocator that heaptrace knows");
@@ -162,9 +171,11 @@ pub(super) fn attach(
     }
 }
 
-/// Probes what was found, and makes it known.
+/// Probes what was found and is not probed yet, and makes it known. The streams are read meanwhile, where it is known
+/// already whom they are about.
 pub(super) fn add_found(
     found: Found,
+    mut drain: Option<&mut Drain>,
     program: &mut Program,
     probes: &mut Probes,
     joiner: &mut Joiner,
@@ -178,34 +189,44 @@ pub(super) fn add_found(
         if probes.has(allocator.id) {
             continue;
         }
-        probes.add_allocator(program, &allocator)?;
+        let mut add = || probes.add_allocator(program, &allocator);
+        match &mut drain {
+            // The kernel goes through every process that has mapped the file.
+            Some(drain) => drain.during(joiner, add)??,
+            None => add()?,
+        }
         new.push(allocator.id);
-        let build_id = elf::build_id(&allocator.file);
-        joiner.add_own_code(
-            allocator.path.clone(),
-            build_id.clone(),
-            allocator.own_code.clone(),
-        );
-        for note in &allocator.notes {
-            tracing::info!("{}: {note}", allocator.path);
-            joiner.add_unprobed(format!("{}: {note}", allocator.path));
-        }
-        for kind in allocator.kinds() {
-            let hooks = allocator.hook_names(kind);
-            tracing::info!(
-                "probing {} in {} ({kind})",
-                hooks.join(", "),
-                allocator.path
-            );
-            let known = join::Allocator {
-                hooks,
-                kind: kind.to_owned(),
-                path: allocator.path.clone(),
-            };
-            joiner.add_allocator(known, build_id.clone());
-        }
+        tell(&allocator, joiner);
     }
     Ok(new)
+}
+
+/// Makes an allocator known that is probed.
+fn tell(allocator: &Allocator, joiner: &mut Joiner) {
+    let build_id = elf::build_id(&allocator.file);
+    joiner.add_own_code(
+        allocator.path.clone(),
+        build_id.clone(),
+        allocator.own_code.clone(),
+    );
+    for note in &allocator.notes {
+        tracing::info!("{}: {note}", allocator.path);
+        joiner.add_unprobed(format!("{}: {note}", allocator.path));
+    }
+    for kind in allocator.kinds() {
+        let hooks = allocator.hook_names(kind);
+        tracing::info!(
+            "probing {} in {} ({kind})",
+            hooks.join(", "),
+            allocator.path
+        );
+        let known = join::Allocator {
+            hooks,
+            kind: kind.to_owned(),
+            path: allocator.path.clone(),
+        };
+        joiner.add_allocator(known, build_id.clone());
+    }
 }
 
 /// Why nothing of a target can be traced.
@@ -225,14 +246,4 @@ fn unreadable(pid: u32, error: std::io::Error) -> anyhow::Error {
         Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended(pid).into(),
         _ => anyhow::Error::new(error).context(format!("can't read the mappings of process {pid}")),
     }
-}
-
-/// Every process but this one.
-fn processes() -> Result<Vec<u32>> {
-    let own = std::process::id();
-    let entries = std::fs::read_dir("/proc").context("/proc")?;
-    Ok(entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != own)
-        .collect())
 }

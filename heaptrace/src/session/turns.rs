@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use aya::sys::{Stats, enable_stats};
 
 use super::drain::Drain;
@@ -98,21 +98,17 @@ impl Turns {
         if off == self.off {
             return Ok(());
         }
+        let begun = Instant::now();
         if self.is_one {
             self.turn_all(&off, probes, joiner)?;
         } else {
             // The kernel may be busy with the probes of others for long, and meanwhile the ring fills.
-            let unlucky = std::thread::scope(|scope| {
-                let turning = scope.spawn(|| probes.leave_alone(&off));
-                while !turning.is_finished() {
-                    drain.pass(joiner);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                turning.join()
-            });
-            self.with_them
-                .extend(unlucky.map_err(|_| anyhow!("can't turn probes"))??);
+            let unlucky = drain.during(joiner, || probes.leave_alone(&off))?;
+            self.with_them.extend(unlucky?);
         }
+        let took = begun.elapsed();
+        tracing::debug!("left alone: {off:?}, turned in {took:?}");
+        self.governor.turned(took);
         let before = std::mem::replace(&mut self.off, off);
         let mut new: BTreeSet<u32> = self.off.difference(&before).copied().collect();
         new.extend(&self.with_them);
@@ -130,7 +126,6 @@ impl Turns {
         for pid in before.difference(&self.off) {
             joiner.let_in(*pid, at_ns);
         }
-        tracing::debug!("left alone: {:?}", self.off);
         if self.off.is_empty() {
             for pid in self.with_them.drain(..) {
                 joiner.let_in(pid, at_ns);

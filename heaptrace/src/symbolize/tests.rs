@@ -7,6 +7,7 @@ use super::elf::{ElfFacts, open_regular};
 use super::*;
 use crate::join::{Location, LocationId, Module, ModuleId};
 use crate::profile::{Profile, RunInfo, Symbols};
+use crate::random::numbers;
 
 const C: &str = r#"
 #include <stdlib.h>
@@ -408,13 +409,8 @@ fn spoiled_files() {
     let addresses = calls(&path);
     let good = std::fs::read(&path).unwrap();
     let spoiled = dir.path().join("spoiled");
-    let mut seed = 1u64;
-    let mut random = |below: usize| {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (seed >> 33) as usize % below
-    };
+    let mut numbers = numbers(1);
+    let mut random = |below: usize| numbers(below as u64) as usize;
     let sound = profile(module(&path), &addresses);
     for round in 0..400 {
         let mut bytes = good.clone();

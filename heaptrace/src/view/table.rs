@@ -5,22 +5,18 @@
 
 use std::cmp::Reverse;
 
-use crate::join::{ModuleId, Process, Site, SiteId, Stack};
-use crate::output::{self, Metric};
+use super::names::{LONGEST_NAME, joined, shortened};
+use crate::join::{ModuleId, Process, Site, SiteId, Stack, Totals};
+use crate::output::{self, Group, Label, Metric};
 use crate::profile::{Profile, Symbols};
 use crate::text;
 
 /// Most functions of a stack that a line names.
 pub const FUNCTIONS: usize = 3;
-/// Most characters of a function's name where the width has no limit.
-const LONGEST_NAME: usize = 120;
 /// Most characters of the process column: the kernel's 15 of a name, and a pid.
 const PROCESS: usize = 20;
-/// Characters below which a shortened name tells nothing: then fewer are shown.
-const SHORTEST_NAME: usize = 14;
 const PROCESS_HEADING: &str = "process";
 const HEADINGS: &str = " live bytes  live blocks  total bytes  total blocks";
-const ARROW: &str = " ← ";
 
 /// What a table is made of.
 #[derive(Debug)]
@@ -29,10 +25,19 @@ pub struct Table<'a> {
     pub profile: &'a Profile,
     /// Names, at least those of the ranked sites.
     pub symbols: &'a Symbols,
-    /// The sites to show, in order.
-    pub ranked: &'a [SiteId],
+    /// What to show, in order.
+    pub rows: Rows<'a>,
     /// What they are ranked by.
     pub metric: Metric,
+}
+
+/// What a table shows below its head.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// Sites, a line each.
+    Sites(&'a [SiteId]),
+    /// Sites put together, and by what.
+    Groups(Label, &'a [Group]),
 }
 
 /// The sites with most of a metric, largest first; those that have none of it are left out.
@@ -59,20 +64,13 @@ impl Table<'_> {
 
     /// The lines, none wider than `width` characters where there is one.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
-        let sites: Vec<(&Site, String)> = self
-            .ranked
-            .iter()
-            .filter_map(|id| self.profile.sites.get(id.0 as usize))
-            .map(|site| (site, self.process(site)))
-            .collect();
-        let processes = sites.iter().map(|(_, process)| process.chars().count());
-        let column = processes.max().unwrap_or(0).max(PROCESS_HEADING.len());
         let mut lines = self.head();
-        lines.push(format!(
-            "{HEADINGS}  {PROCESS_HEADING:column$}  allocated by"
-        ));
-        for (site, process) in sites {
-            lines.push(self.row(site, &format!("{process:column$}"), width));
+        match self.rows {
+            Rows::Sites(ids) => self.sites(ids, width, &mut lines),
+            Rows::Groups(by, groups) => {
+                lines.push(format!("{HEADINGS}  processes  {}", by.name()));
+                lines.extend(groups.iter().map(|it| group(by, it, width)));
+            }
         }
         if let Some(width) = width {
             for line in &mut lines {
@@ -80,6 +78,22 @@ impl Table<'_> {
             }
         }
         lines
+    }
+
+    fn sites(&self, ids: &[SiteId], width: Option<usize>, lines: &mut Vec<String>) {
+        let sites: Vec<(&Site, String)> = ids
+            .iter()
+            .filter_map(|id| self.profile.sites.get(id.0 as usize))
+            .map(|site| (site, self.process(site)))
+            .collect();
+        let processes = sites.iter().map(|(_, process)| process.chars().count());
+        let column = processes.max().unwrap_or(0).max(PROCESS_HEADING.len());
+        lines.push(format!(
+            "{HEADINGS}  {PROCESS_HEADING:column$}  allocated by"
+        ));
+        for (site, process) in sites {
+            lines.push(self.row(site, &format!("{process:column$}"), width));
+        }
     }
 
     fn head(&self) -> Vec<String> {
@@ -165,20 +179,7 @@ impl Table<'_> {
     }
 
     fn row(&self, site: &Site, process: &str, width: Option<usize>) -> String {
-        let totals = &site.totals;
-        let mut line = format!(
-            "{:>11}{} {:>11}  {:>11}  {:>12}  {process}  ",
-            text::bytes(totals.live_bytes),
-            // A number that may well be chance.
-            if Metric::LiveBytes.is_significant(totals) {
-                ' '
-            } else {
-                '?'
-            },
-            text::count(totals.live_allocations),
-            text::bytes(totals.allocated_bytes),
-            text::count(totals.allocations),
-        );
+        let mut line = format!("{}  {process}  ", numbers(&site.totals));
         let room = width.map(|width| width.saturating_sub(line.chars().count()));
         let names = self
             .profile
@@ -221,66 +222,39 @@ impl Table<'_> {
     }
 }
 
-/// Names with arrows between, each shortened to its share where they don't fit, or the innermost ones
-/// only where the shares are too small to tell anything.
-fn joined(names: &[String], room: Option<usize>) -> String {
-    let mut names = names;
-    let mut shares = shares(names, room);
-    while let [but_last @ .., _] = names
-        && !but_last.is_empty()
-        && names
-            .iter()
-            .zip(&shares)
-            .any(|(name, &share)| share < name.chars().count().min(SHORTEST_NAME))
-    {
-        names = but_last;
-        shares = self::shares(names, room);
-    }
-    let parts: Vec<_> = names
-        .iter()
-        .zip(shares)
-        .map(|(name, share)| output::shorten_function(name, share))
-        .collect();
-    parts.join(ARROW)
+fn numbers(totals: &Totals) -> String {
+    format!(
+        "{:>11}{} {:>11}  {:>11}  {:>12}",
+        text::bytes(totals.live_bytes),
+        // A number that may well be chance.
+        if Metric::LiveBytes.is_significant(totals) {
+            ' '
+        } else {
+            '?'
+        },
+        text::count(totals.live_allocations),
+        text::bytes(totals.allocated_bytes),
+        text::count(totals.allocations),
+    )
 }
 
-/// How many characters each name may have.
-fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
-    let mut shares = vec![LONGEST_NAME; names.len()];
-    let Some(room) = room else {
-        return shares;
-    };
-    let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
-    let mut left = room.saturating_sub(arrows);
-    // The shortest first: what one does not need, the longer ones may have.
-    let mut by_length: Vec<usize> = (0..names.len()).collect();
-    by_length.sort_by_key(|&index| names[index].chars().count());
-    for (done, &index) in by_length.iter().enumerate() {
-        let share = (left / (names.len() - done)).min(LONGEST_NAME);
-        shares[index] = share;
-        left -= names[index].chars().count().min(share);
+/// The line of sites that were put together.
+fn group(by: Label, group: &Group, width: Option<usize>) -> String {
+    let processes = text::count(group.processes);
+    let line = format!("{}  {processes:>9}  ", numbers(&group.totals));
+    let room = width.map_or(LONGEST_NAME, |it| it.saturating_sub(line.chars().count()));
+    let name = text::escape(&group.name);
+    line + &match by {
+        Label::Function => output::shorten_function(&name, room),
+        _ => shortened(&name, room),
     }
-    shares
-}
-
-/// At most `width` characters of a text; an ellipsis stands for what was cut off.
-fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width > 0 {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{
-        Completeness, Kind, Location, LocationId, Module, ProcessId, StackId, Totals,
-    };
+    use crate::join::{Completeness, Kind, Location, LocationId, Module, ProcessId, StackId};
+    use crate::output::{Findings, Grouping, groups};
     use crate::profile::{Frame, RunInfo, StringId};
 
     fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
@@ -337,7 +311,7 @@ mod tests {
         Table {
             profile,
             symbols,
-            ranked: &ranked(profile, Metric::LiveBytes, 10),
+            rows: Rows::Sites(&ranked(profile, Metric::LiveBytes, 10)),
             metric: Metric::LiveBytes,
         }
         .lines(width)
@@ -373,6 +347,52 @@ mod tests {
                  parse ← [lib\\x1bc.so+0x101] ← run",
             ]
         );
+    }
+
+    /// Check the lines of groups: what their sites have together, in how many processes, and a name that can do no harm.
+    #[test]
+    fn groups_of_sites() {
+        let (mut profile, symbols) = profile(&["parse", "main"], "ser\x1bver");
+        profile.processes.push(Process {
+            pid: 13,
+            ..profile.processes[0].clone()
+        });
+        site(&mut profile, 2048, 3);
+        site(&mut profile, 1024, 4);
+        profile.sites[1].process = ProcessId(1);
+        for (by, line) in [
+            (
+                Label::Process,
+                "3.0 KiB            0          0 B             7          2  ser\\x1bver",
+            ),
+            (
+                Label::Function,
+                "3.0 KiB            0          0 B             7          2  parse",
+            ),
+        ] {
+            let grouping = Grouping {
+                by,
+                metric: Metric::LiveBytes,
+                cumulative: false,
+                top: Some(5),
+            };
+            let (found, _) = groups(&Findings::new(&profile, &symbols), grouping);
+            let table = Table {
+                profile: &profile,
+                symbols: &symbols,
+                rows: Rows::Groups(by, &found),
+                metric: Metric::LiveBytes,
+            };
+            let lines = table.lines(None);
+            assert!(lines[Table::HEAD_LINES - 1].ends_with(&format!("  processes  {}", by.name())));
+            assert_eq!(lines[Table::HEAD_LINES..], [format!("    {line}")]);
+            assert!(
+                table
+                    .lines(Some(60))
+                    .iter()
+                    .all(|it| it.chars().count() <= 60)
+            );
+        }
     }
 
     /// Check that no line is wider than it may be, at any width, and that room goes to whom it helps.

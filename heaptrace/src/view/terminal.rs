@@ -7,8 +7,9 @@ use std::io::{self, IsTerminal as _, Stdout};
 use std::os::fd::AsFd;
 
 use super::{Layout, Screen, Size, Table};
-/// Sites in a report that is appended, where the user did not say how many.
-const APPENDED_SITES: usize = 10;
+
+/// Rows of a report that is appended, where the user did not say how many.
+const APPENDED_ROWS: usize = 10;
 
 /// Standard output, as the live view uses it.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Standard output with at most `top` sites; in place if it is a terminal that can do that.
+    /// Standard output with at most `top` rows; in place if it is a terminal that can do that.
     pub fn stdout(layout: Layout, top: Option<usize>) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let in_place = io::stdout().is_terminal() && !dumb && size().is_some();
@@ -28,14 +29,14 @@ impl Terminal {
         }
     }
 
-    /// How many sites there is room for now.
-    pub fn sites(&self) -> usize {
+    /// How many rows there is room for now.
+    pub fn rows(&self) -> usize {
         let top = self.top.unwrap_or(usize::MAX);
         match (&self.screen, size()) {
             (Some(screen), Some(size)) => {
                 top.min(screen.rows(size).saturating_sub(Table::HEAD_LINES))
             }
-            _ => self.top.unwrap_or(APPENDED_SITES),
+            _ => self.top.unwrap_or(APPENDED_ROWS),
         }
     }
 
@@ -112,6 +113,7 @@ mod tests {
     use super::*;
     use crate::output::Metric;
     use crate::profile::{Profile, RunInfo, Symbols};
+    use crate::view::Rows;
 
     /// Check dates around leap days and the ends of years and centuries.
     #[test]
@@ -141,7 +143,7 @@ mod tests {
         let table = Table {
             profile: &profile,
             symbols: &Symbols::default(),
-            ranked: &[],
+            rows: Rows::Sites(&[]),
             metric: Metric::LiveBytes,
         };
         append(&mut out, &table).unwrap();

@@ -12,6 +12,7 @@ fn by(label: Label) -> Grouping {
     Grouping {
         by: label,
         metric: Metric::LiveBytes,
+        cumulative: true,
         top: None,
     }
 }
@@ -286,11 +287,9 @@ fn roots_of_flame_graphs() {
             grouping: Some(by(label)),
             ..Findings::new(&profile, &symbols)
         };
-        let stacks = folded::stacks(&findings, Metric::LiveBytes).unwrap();
-        let mut roots: Vec<_> = stacks
-            .into_iter()
-            .map(|(frames, _)| frames[0].clone())
-            .collect();
+        let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
+        let stacks = folded.stacks();
+        let mut roots: Vec<_> = stacks.map(|(frames, _)| frames[0].to_owned()).collect();
         roots.dedup();
         roots
     };

@@ -25,9 +25,12 @@ fn mapped_memory_is_told_apart() {
     let kinds = json["sites"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.filter_map(|site| site["kind"].as_str()).collect();
     assert_eq!(kinds, ["mmap"]);
-    let stacks = folded::stacks(&findings, Metric::LiveBytes).unwrap();
-    let leaves = stacks.iter().filter_map(|(frames, _)| frames.last());
-    assert_eq!(leaves.filter(|leaf| *leaf == "[mmap]").count(), 1);
+    let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
+    let is_leaf = |frames: Vec<&str>| frames.last() == Some(&"[mmap]");
+    let leaves = folded
+        .stacks()
+        .filter(|(frames, _)| is_leaf(frames.clone()));
+    assert_eq!(leaves.count(), 1);
     let pprof = pprof::build(&findings);
     let name = |index: i64| pprof.string_table[index as usize].as_str();
     let labels = pprof.sample.iter().flat_map(|sample| &sample.label);

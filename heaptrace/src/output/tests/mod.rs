@@ -7,6 +7,7 @@ mod groups;
 mod kinds;
 mod sample;
 mod sampled;
+mod wide;
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -181,11 +182,8 @@ fn json_promise() {
 }
 
 fn folded(findings: &Findings<'_>, metric: Metric) -> String {
-    folded::stacks(findings, metric)
-        .unwrap()
-        .iter()
-        .map(|(frames, value)| folded::line(frames, *value) + "\n")
-        .collect()
+    let lines = folded::fold(findings, metric, 0.0).unwrap().lines();
+    lines.iter().map(|line| line.clone() + "\n").collect()
 }
 
 /// Check folded stacks: outermost first, processes as roots, separators only where they separate.

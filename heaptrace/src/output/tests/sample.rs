@@ -8,7 +8,7 @@ use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
 pub(super) const EVIL: &str = "evil\x1b[2J;\"<script>alert(1)</script>\n\u{9b}31m\u{202e} 12";
 
-fn totals(blocks: u64, size: u64, live: u64) -> Totals {
+pub(super) fn totals(blocks: u64, size: u64, live: u64) -> Totals {
     Totals {
         allocations: blocks,
         allocated_bytes: blocks * size,

@@ -229,12 +229,3 @@ fn library_folders() -> Vec<PathBuf> {
 fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
-
-/// Whether a path may be that of a C library or of an allocator.
-pub fn may_be_allocator(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with("libc.so")
-        || name.starts_with("libc-2.")
-        || name.starts_with("ld-musl")
-        || name.contains("malloc") && name.contains(".so")
-}

@@ -12,6 +12,7 @@ use super::code::{Code, CodeError, Go, Target};
 use super::debug;
 use super::known::{self, Recognised, Wanted};
 use super::model::{Allocator, FileId, Finding, Hook, OnReturn, Place, Unprobed};
+use super::names::{is_allocator, is_c_library};
 use super::symbols::Symbols;
 use crate::probes::image;
 
@@ -155,7 +156,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
         Self {
             image,
             code: Code::new(image),
-            is_dedicated: !is_program && is_dedicated(path),
+            is_dedicated: !is_program && is_allocator(path),
             is_c_library: is_c_library(path),
             is_go,
         }
@@ -371,17 +372,6 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             (behind > 0).then_some((start.checked_add(within)?, (within, behind)))
         })
     }
-}
-
-/// Whether a library is an allocator, or one of the kind that allocates for itself, by its name.
-fn is_dedicated(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.contains("malloc") || is_c_library(path)
-}
-
-fn is_c_library(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with("libc.") || name.starts_with("ld-musl")
 }
 
 fn unfollowed(function: &Function, error: &CodeError) -> String {

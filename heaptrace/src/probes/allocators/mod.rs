@@ -11,13 +11,14 @@ mod hooks;
 mod inspect;
 mod known;
 mod model;
+mod names;
 mod symbols;
 #[cfg(test)]
 mod tests;
 
 pub use find::{
-    Effort, Found, LookFor, files_of_command, may_be_allocator, of_command, of_file, of_mapped,
-    of_process,
+    Effort, Found, LookFor, files_of_command, of_command, of_file, of_mapped, of_process,
 };
 pub use known::MAPPINGS_KIND;
 pub use model::{Allocator, FileId, Hook, OnReturn, Place, RET_PROGRAM, Unprobed};
+pub use names::{is_allocator, is_of_c_library};

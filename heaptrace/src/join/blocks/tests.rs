@@ -1,0 +1,117 @@
+//! Blocks against a plain table.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::*;
+use crate::probes::sizes;
+use crate::random::numbers;
+
+fn plain(address: u64, size: u64) -> Block {
+    Block {
+        site: SiteId(3),
+        address,
+        size,
+        mean: 1,
+        turn: 0,
+    }
+}
+
+/// A block of any kind, those that fit into no slot included.
+fn any(random: &mut impl FnMut(u64) -> u64) -> Block {
+    Block {
+        site: SiteId(random(u64::from(u32::MAX)) as u32),
+        address: random(1 << 30) << random(34),
+        size: random(1 << 20) << random(20),
+        mean: 1 << random(20),
+        turn: random(3) as u32,
+    }
+}
+
+impl Blocks {
+    fn slots(&self) -> usize {
+        self.shards.iter().map(Shard::slots).sum()
+    }
+}
+
+/// Check against a plain table, over random runs that grow large and shrink again, with ids as processors give
+/// them: every block comes out as it went in, once, and none that is not there.
+#[test]
+fn equals_a_plain_table() {
+    let mut random = numbers(1);
+    for round in 0..6 {
+        let mut blocks = Blocks::default();
+        let mut model = HashMap::new();
+        let mut ids = Vec::new();
+        let mut next = [0_u64; 4];
+        for step in 0..120_000_u64 {
+            // First it grows, then it stays, then it shrinks.
+            let grows = [9, 5, 2][(step / 40_000) as usize];
+            if random(10) < grows {
+                let cpu = random(4);
+                next[cpu as usize] += 1 + random(3) * round;
+                let id = cpu << 48 | next[cpu as usize];
+                let block = any(&mut random);
+                blocks.insert(id, block);
+                model.insert(id, block);
+                ids.push(id);
+            } else if !ids.is_empty() {
+                let id = ids.swap_remove(random(ids.len() as u64) as usize);
+                assert_eq!(blocks.remove(id), model.remove(&id));
+                assert_eq!(blocks.remove(id), None);
+            }
+            assert_eq!(blocks.len + blocks.odd.len(), model.len());
+        }
+        // One whose id is there already takes its place, whether either fits into a slot or not.
+        for id in ids.iter().take(100) {
+            let block = any(&mut random);
+            blocks.insert(*id, block);
+            model.insert(*id, block);
+        }
+        assert_eq!(blocks.len + blocks.odd.len(), model.len());
+        assert!(!blocks.odd.is_empty());
+        let half = ids.len() / 2;
+        for id in ids.drain(..half) {
+            assert_eq!(blocks.remove(id), model.remove(&id));
+        }
+        let mut addresses: Vec<_> = model.values().map(|it| it.address).collect();
+        let mut found: Vec<_> = blocks.into_addresses().collect();
+        addresses.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, addresses);
+    }
+}
+
+/// Check that the table takes no more for a block than the budget reckons with, however many there are, and gives
+/// back what it has no use for.
+#[test]
+fn takes_little_memory() {
+    let mut blocks = Blocks::default();
+    let mut most = 0.0_f64;
+    for id in 1..=400_000_u64 {
+        blocks.insert(id, plain(id << 4, 64));
+        if id > 100 && id % 97 == 0 {
+            most = most.max((blocks.slots() * size_of::<Slot>()) as f64 / id as f64);
+        }
+    }
+    assert!(most <= sizes::AGENT_PER_BLOCK as f64, "{most} bytes");
+    assert!(blocks.shards.len() > 40);
+    for id in 101..=400_000 {
+        assert!(blocks.remove(id).is_some());
+    }
+    let left = blocks.slots();
+    assert!(left < 2000, "{left} slots for 100 blocks");
+}
+
+/// Check that ids which differ only where processors and counters do are spread evenly over shards.
+#[test]
+fn spreads_ids() {
+    let mut blocks = Blocks::default();
+    for cpu in 0..64_u64 {
+        for id in 1..=2000 {
+            blocks.insert((cpu << 48) | (id * 8), plain(id, 1));
+        }
+    }
+    let per_slot: BTreeSet<usize> = blocks.shards.iter().map(Shard::slots).collect();
+    let (least, most) = (per_slot.first().unwrap(), per_slot.last().unwrap());
+    assert!(most / least <= 3, "{least} to {most} slots");
+}

@@ -1,0 +1,140 @@
+//! Flame graphs of more stacks than can be seen.
+
+use std::collections::BTreeMap;
+
+use super::{sample, text};
+use crate::join::{Completeness, Kind, Location, LocationId, ProcessId, Site, Stack, StackId};
+use crate::output::{Findings, Format, Metric, folded};
+use crate::profile::{Frame, Profile, StringId, Symbols};
+use crate::random::numbers;
+
+const FUNCTIONS: u64 = 5000;
+
+/// Stacks that begin with a few functions, and go on to many, half of them by way of an inlined one. Some have
+/// but a few bytes, and some so many that they alone can be seen.
+fn wide(stacks: u32) -> (Profile, Symbols) {
+    let mut random = numbers(1);
+    let mut profile = sample::profile();
+    profile.processes.truncate(1);
+    let location = |address| Location {
+        module: None,
+        address,
+    };
+    profile.locations = (0..FUNCTIONS).map(location).collect();
+    (profile.stacks, profile.sites) = (Vec::new(), Vec::new());
+    for stack in 0..stacks {
+        let outer = (0..random(7)).map(|level| 10 * level + random(3));
+        let outer: Vec<u64> = outer.collect();
+        let inner = (0..random(3)).map(|_| random(FUNCTIONS));
+        let locations = outer.into_iter().chain(inner.collect::<Vec<_>>());
+        let locations: Vec<_> = locations.map(|it| LocationId(it as u32)).rev().collect();
+        profile.stacks.push(Stack {
+            locations,
+            completeness: Completeness::Complete,
+        });
+        profile.sites.push(Site {
+            process: ProcessId(0),
+            stack: StackId(stack),
+            thread: None,
+            kind: Kind::Heap,
+            totals: sample::totals(1, 1 << random(10), 1),
+        });
+    }
+    let frame = |function| Frame {
+        function: Some(StringId(function)),
+        file: None,
+        line: 0,
+        inlined: false,
+    };
+    let functions = FUNCTIONS as u32;
+    let frames = |it: u32| match it % 2 {
+        0 => vec![frame(it)],
+        _ => vec![frame(it), frame(functions + it % 7)],
+    };
+    let symbols = Symbols {
+        strings: (0..functions + 7).map(|it| format!("f{it}")).collect(),
+        frames: (0..functions).map(frames).collect(),
+    };
+    (profile, symbols)
+}
+
+/// Every frame of the graph by its path, the outermost first, and its bytes: the plain way.
+fn frames(profile: &Profile, symbols: &Symbols) -> BTreeMap<Vec<String>, u64> {
+    let findings = Findings::new(profile, symbols);
+    let mut frames = BTreeMap::new();
+    for site in &profile.sites {
+        let stack = findings.stack(site.stack);
+        let mut path: Vec<_> = stack.iter().rev().map(|it| it.label()).collect();
+        if path.is_empty() {
+            path.push("[no stack]".to_owned());
+        }
+        for depth in 0..=path.len() {
+            *frames.entry(path[..depth].to_vec()).or_default() += site.totals.live_bytes;
+        }
+    }
+    frames
+}
+
+/// Check that of a graph of thousands of stacks, most of which are too thin to be seen, every frame that is wide enough
+/// is drawn, with all that it and those that it called have, those that are not drawn included; that
+/// no other frame is; that it says how many are not; and that the drawing is small.
+#[test]
+fn what_is_drawn_has_all_that_is_below() {
+    let (profile, symbols) = wide(30_000);
+    let all = frames(&profile, &symbols);
+    let least = all[&Vec::new()] as f64 * 0.01 / 100.0;
+    let is_wide = |path: &[String]| all[path] as f64 >= least;
+    let (shown, hidden): (Vec<_>, Vec<_>) = all.iter().partition(|(path, _)| is_wide(path));
+    let mut expected: Vec<(String, u64)> = shown
+        .into_iter()
+        .map(|(path, value)| (path.last().map_or("all", String::as_str).to_owned(), *value))
+        .collect();
+    let svg = text(
+        &Format::Flamegraph(Metric::LiveBytes),
+        &Findings::new(&profile, &symbols),
+    );
+    let titles = svg.split("<title>").skip(1);
+    let mut found: Vec<(String, u64)> = titles
+        .map(|title| {
+            let (name, rest) = title.split_once(" (").unwrap();
+            let (value, _) = rest.split_once(" bytes").unwrap();
+            (name.to_owned(), value.replace(',', "").parse().unwrap())
+        })
+        .collect();
+    let roots = hidden.iter().filter(|(path, _)| path.len() == 1);
+    let without = roots.map(|(_, value)| **value).sum();
+    assert!(without > 0);
+    expected.push((folded::LEFT_OUT.to_owned(), without));
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(found.len() > 300, "{} are shown", found.len());
+    // Of a callee that is not drawn, no callee is.
+    let outermost = hidden
+        .iter()
+        .filter(|(path, _)| is_wide(&path[..path.len() - 1]));
+    let left_out = crate::text::count(outermost.count() as u64);
+    let words = format!("{left_out} frames below 0.01 % left out");
+    assert!(svg.contains(&words), "{words}");
+    assert!(svg.len() < 2 << 20, "{} bytes", svg.len());
+}
+
+/// Check that nothing is left out of folded stacks where that is not asked for: all that there is, once.
+#[test]
+fn nothing_is_left_out_of_lines() {
+    let (profile, symbols) = wide(5_000);
+    let folded = folded::fold(&Findings::new(&profile, &symbols), Metric::LiveBytes, 0.0);
+    let folded = folded.unwrap();
+    let mut found = BTreeMap::<Vec<String>, u64>::new();
+    let mut last = Vec::new();
+    for (path, value) in folded.stacks() {
+        let path: Vec<_> = path.into_iter().map(str::to_owned).collect();
+        assert!(last < path, "{last:?} before {path:?}");
+        last.clone_from(&path);
+        for depth in 0..=path.len() {
+            *found.entry(path[..depth].to_vec()).or_default() += value;
+        }
+    }
+    assert_eq!(found, frames(&profile, &symbols));
+    assert_eq!(folded.left_out, 0);
+}
