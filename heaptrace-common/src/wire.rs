@@ -449,8 +449,12 @@ const _: () = {
     assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
     assert!(
         size_of::<WalkState>()
-            == 144 + MAPPINGS_SEEN * size_of::<Mapping>() + size_of::<StackWindow>()
+            == 144
+                + MAPPINGS_SEEN * size_of::<Mapping>()
+                + size_of::<StackWindow>()
+                + size_of::<Trail>()
     );
+    assert!(size_of::<Trail>() == 48 + 12 * MAX_FRAMES);
     assert!(size_of::<StackWindow>() == 8 + 8 * WINDOW_SLOTS);
     assert!(size_of::<Countdown>() == 16);
     assert!(size_of::<Mapping>() == 48);

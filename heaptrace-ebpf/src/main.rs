@@ -25,6 +25,7 @@ mod sample;
 mod seen;
 mod stack;
 mod thread;
+mod trail;
 mod unwind;
 mod window;
 

@@ -12,9 +12,9 @@ use heaptrace_common::{
 
 use crate::globals::{MM_LOCK_SEQ, TASK_MM};
 
-/// Finds out whether the address space has changed since the last walk. Where the kernel doesn't tell, it has.
+/// Whether the address space is the same as at the last walk. Where the kernel doesn't tell, it is not.
 #[inline(always)]
-pub fn check(state: &mut WalkState) {
+pub fn check(state: &mut WalkState) -> bool {
     // Read without a helper: the verifier knows the types of these, and the offsets for the constants that they are.
     // SAFETY: the current task is valid, and so is its address space, if it has one; offsets come from the kernel's BTF.
     let (space, version) = unsafe {
@@ -32,11 +32,13 @@ pub fn check(state: &mut WalkState) {
         };
         (space as u64, version)
     };
-    if state.space != space || state.version != version {
+    let is_same = state.space == space && state.version == version;
+    if !is_same {
         state.space = space;
         state.version = version;
         state.current = 0;
     }
+    is_same
 }
 
 /// Takes the mapping of an address for the one at hand, if it was seen since the address space last changed.

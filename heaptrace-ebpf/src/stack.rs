@@ -1,9 +1,6 @@
 //! Call stacks: taken at entry into the thread's own memory, sent once.
 
-use aya_ebpf::{
-    helpers::{bpf_probe_read_user, generated::bpf_ringbuf_output},
-    programs::ProbeContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ringbuf_output, programs::ProbeContext};
 use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
@@ -16,15 +13,16 @@ use crate::{
     globals::HASH_SEED,
     live::now,
     maps::{EVENTS, STACKS},
-    ring, unwind,
+    ring, unwind, window,
 };
 
 /// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
 #[inline(always)]
 pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState) {
-    // SAFETY: the helper checks the address; the kernel passes valid registers.
-    let (caller, bp) = unsafe { (bpf_probe_read_user(sp as *const u64), (*ctx.regs).rbp) };
-    let Ok(ip) = caller else {
+    // SAFETY: the kernel passes valid registers.
+    let bp = unsafe { (*ctx.regs).rbp };
+    let Some(ip) = window::open(&mut walk.window, sp) else {
+        stack.head.id = 0;
         stack.head.depth = 0;
         stack.head.walk = walk::UNREADABLE;
         return;
@@ -36,16 +34,20 @@ pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState
 /// Id of a stack; sends it where it is new. `None` where the ring has no place for it.
 #[inline(always)]
 pub fn id(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, process: u64) -> Option<u64> {
+    if stack.head.id != 0 {
+        return Some(stack.head.id);
+    }
     let key = key(stack, process);
     // SAFETY: the id is copied at once; the stacks of a process stay there until it has ended.
-    if let Some(id) = unsafe { STACKS.get(key) } {
-        return Some(*id);
+    match unsafe { STACKS.get(key) } {
+        Some(id) => stack.head.id = *id,
+        None => send(ctx, stack, key)?,
     }
-    send(ctx, stack, key)
+    Some(stack.head.id)
 }
 
 #[inline(always)]
-fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> Option<u64> {
+fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> Option<()> {
     let id = next_id();
     let depth = stack.head.depth.min(MAX_FRAMES as u32);
     stack.head = StackHead {
@@ -72,6 +74,7 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         )
     };
     if sent != 0 {
+        stack.head.id = 0;
         return None;
     }
     if STACKS.insert(key, id, 0).is_err() {
@@ -81,7 +84,7 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
             "the stack map is full: {} stacks sent again"
         );
     }
-    Some(id)
+    Some(())
 }
 
 /// Hashes a stack to 128 bits.

@@ -31,16 +31,16 @@ use crate::{
     },
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     process::read,
-    ring, seen, window,
+    ring, seen, trail, window,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
 const SEARCH_STEPS: u32 = 17;
 
 /// A walk under way. All that changes is in the thread's state, also the depth and the status.
-struct Walk<'a> {
-    stack: &'a mut Stack,
-    state: &'a mut WalkState,
+pub struct Walk<'a> {
+    pub stack: &'a mut Stack,
+    pub state: &'a mut WalkState,
 }
 
 /// Walks outward from the registers in the state, and notes the frames.
@@ -51,8 +51,8 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
     state.before = 1;
     state.mapping.start = 0;
     state.mapping.end = 0;
-    seen::check(state);
-    window::close(&mut state.window);
+    let is_same_space = seen::check(state);
+    trail::begin(state, is_same_space);
     let mut walk = Walk { stack, state };
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
@@ -68,6 +68,7 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
         head.depth += 1;
     }
     head.depth = head.depth.min(MAX_FRAMES as u32);
+    trail::end(walk.stack, &mut walk.state.trail);
 }
 
 /// Most frames of a stack.
@@ -90,6 +91,9 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let depth = walk.stack.head.depth;
     if depth >= limit() || depth as usize >= MAX_FRAMES {
+        return STOP;
+    }
+    if trail::meets(walk, depth as usize) {
         return STOP;
     }
     let before = u64::from(walk.state.before);
@@ -123,15 +127,17 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     let WalkState {
         registers, window, ..
     } = &mut *walk.state;
-    let mut stack = window::Stack(window);
+    let mut stack = window::Stack::new(window);
     let mut outcome = step(rule, registers, &mut stack);
     if outcome == outcome::NO_RULE {
         outcome = step_frame_pointer(registers, &mut stack);
     }
+    let last_read = stack.last;
     match outcome {
         outcome::CALLER => walk.state.before = 1,
         outcome::CALLER_EXACT => walk.state.before = 0,
         outcome::OUTERMOST => {
+            walk.state.trail.is_whole = u32::from(last_read == 0);
             walk.stack.head.walk = walk::COMPLETE;
             return STOP;
         }
@@ -140,6 +146,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             return STOP;
         }
     }
+    trail::step(walk.state, rule, last_read);
     GO_ON
 }
 

@@ -12,44 +12,63 @@ use heaptrace_common::{
 const SLOTS_BELOW: u64 = 8;
 
 /// The stack through a window that moves with the walk.
-pub struct Stack<'a>(pub &'a mut StackWindow);
+pub struct Stack<'a> {
+    window: &'a mut StackWindow,
+    /// The address that was read last, 0 if none was.
+    pub last: u64,
+}
 
 impl Memory for Stack<'_> {
     #[inline(always)]
     fn read(&mut self, address: u64) -> Option<u64> {
-        if let Some(value) = self.slot(address) {
+        self.last = address;
+        if let Some(value) = slot(self.window, address) {
             return Some(value);
         }
-        move_to(self.0, address.wrapping_sub(8 * SLOTS_BELOW));
-        match self.slot(address) {
-            Some(value) => Some(value),
-            // SAFETY: the helper checks the address.
-            None => unsafe { bpf_probe_read_user(address as *const u64) }.ok(),
-        }
+        move_to(self.window, address.wrapping_sub(8 * SLOTS_BELOW));
+        read(self.window, address)
     }
 }
 
-impl Stack<'_> {
+impl<'a> Stack<'a> {
     #[inline(always)]
-    fn slot(&self, address: u64) -> Option<u64> {
-        let within = address.wrapping_sub(self.0.start);
-        let index = (within >> 3) as usize;
-        if within & 7 != 0 || index >= WINDOW_SLOTS {
-            return None;
-        }
-        // The compiler knows by now that the index is in bounds, the verifier does not.
-        Some(self.0.slots[black_box(index) & (WINDOW_SLOTS - 1)])
+    pub fn new(window: &'a mut StackWindow) -> Self {
+        Self { window, last: 0 }
     }
 }
 
-/// Forgets what was read: it belongs to an earlier call.
+/// Opens a window at an address, and gives what stands there. What was read before belongs to an earlier call.
 #[inline(always)]
-pub fn close(window: &mut StackWindow) {
-    window.start = NO_WINDOW;
+pub fn open(window: &mut StackWindow, address: u64) -> Option<u64> {
+    move_to(window, address);
+    read(window, address)
 }
 
+/// What stands at an address: in the window, or where that has an end of the stack in it, by itself.
+#[inline(always)]
+fn read(window: &StackWindow, address: u64) -> Option<u64> {
+    match slot(window, address) {
+        Some(value) => Some(value),
+        // SAFETY: the helper checks the address.
+        None => unsafe { bpf_probe_read_user(address as *const u64) }.ok(),
+    }
+}
+
+/// What stands at an address in the window.
+#[inline(always)]
+pub fn slot(window: &StackWindow, address: u64) -> Option<u64> {
+    let within = address.wrapping_sub(window.start);
+    let index = (within >> 3) as usize;
+    if within & 7 != 0 || index >= WINDOW_SLOTS {
+        return None;
+    }
+    // The compiler knows by now that the index is in bounds, the verifier does not.
+    Some(window.slots[black_box(index) & (WINDOW_SLOTS - 1)])
+}
+
+/// Reads the window anew, from an address on.
 #[inline(never)]
-fn move_to(window: &mut StackWindow, address: u64) {
+pub fn move_to(window: &mut StackWindow, address: u64) {
     // SAFETY: the helper checks the address, and the slots are as many bytes.
     let read = unsafe {
         generated::bpf_probe_read_user(

@@ -154,6 +154,31 @@ fn every_kind_of_frame_is_left() -> Result<()> {
     Ok(())
 }
 
+/// Check that each of 64 ways to an allocation has its own stack, whichever was the one before it: where the walk finds the stack
+/// further out to be that of the last one, it must be, though all that differs is one return address or frame pointer.
+#[test]
+fn alike_stacks_are_told_apart() -> Result<()> {
+    const DEPTHS: [&str; 6] = ["first", "second", "third", "fourth", "fifth", "sixth"];
+    for name in ["gcc", "clang"] {
+        let compiler = Compiler { name, level: "-O2" };
+        let report = record(c_optimized("twins", compiler, &[])?)?;
+        assert_eq!(report.quality.stacks_broken, 0, "{compiler:?}");
+        for way in 0..64 {
+            let site = site(&report, 1000 + way).with_context(|| format!("{compiler:?}"))?;
+            assert_eq!(site.totals.allocations, 100, "{compiler:?}, way {way}");
+            let sides = DEPTHS.iter().enumerate().map(|(depth, name)| {
+                let side = ["left", "right"][(way >> depth & 1) as usize];
+                format!("{name}_{side}")
+            });
+            let mut expected: Vec<String> = sides.chain(["leaf".to_owned()]).collect();
+            expected.reverse();
+            expected.push("visit".to_owned());
+            assert_eq!(functions(site)[..8], expected, "{compiler:?}, way {way}");
+        }
+    }
+    Ok(())
+}
+
 /// Check that stacks are whole where an exception is made, in destructors that run while it passes,
 /// where it is caught, and in `operator new`, which keeps no frame pointer.
 #[test]

@@ -1,7 +1,7 @@
 //! The memory that a thread owns in the kernel: its pending call, and where a walk up its stack is.
 
 use super::{Block, FileKey, Stack, TableRef};
-use crate::limits::MAPPINGS_SEEN;
+use crate::limits::{MAPPINGS_SEEN, MAX_FRAMES};
 use crate::unwind::Registers;
 
 /// Value of the thread map, by process and thread id: the memory that a thread owns.
@@ -92,10 +92,53 @@ pub struct WalkState {
     pub version: u64,
     /// Part of the thread's stack.
     pub window: StackWindow,
+    /// What the walk has come by, and the last one where this one hasn't been yet.
+    pub trail: Trail,
+}
+
+/// What a walk to the outermost frame came by: what each step has read. Frames are those of the thread's [`Stack`], and places
+/// are counted in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Trail {
+    /// The address that places are counted from.
+    pub base: u64,
+    /// What the clock of the unwind tables said.
+    pub clock: u64,
+    /// Frames that the last walk came by, 0 if it left no trail.
+    pub known: u32,
+    /// The first of them from which on all that was read is noted.
+    pub known_from: u32,
+    /// The same of the walk under way.
+    pub from: u32,
+    /// 1 where that came to an outermost frame, by what is noted alone.
+    pub is_whole: u32,
+    /// The frame from which on the stack turned out to be that of the last walk; [`MAX_FRAMES`] if none did.
+    pub same: u32,
+    /// The frame that is to be compared next.
+    pub next: u32,
+    /// Where the last step has read the frame pointer: a place, or a constant of [`saved`].
+    pub saved: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Stack pointers.
+    pub sp: [u16; MAX_FRAMES],
+    /// Where the frame pointers were read from: places, or [`saved::NOWHERE`].
+    pub saved_at: [u16; MAX_FRAMES],
+    /// Frame pointers.
+    pub bp: [u64; MAX_FRAMES],
+}
+
+/// Where a frame pointer was read from, if that is no place.
+pub mod saved {
+    /// It was not read: it is that of the frame before, or lost.
+    pub const NOWHERE: u32 = 0xffff;
+    /// The step has read something else, or where no place is.
+    pub const UNKNOWN: u32 = 0x1_0000;
 }
 
 /// Slots of a [`StackWindow`]; a power of two.
-pub const WINDOW_SLOTS: usize = 32;
+pub const WINDOW_SLOTS: usize = 64;
 
 /// A copy of part of a stack: most of what a walk reads lies close together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! budget holds for both. Maps take their memory as they fill; the ring takes its own at once.
 
 use heaptrace_common::limits::MAX_BLOCKS;
+use heaptrace_common::wire::ThreadState;
 
 use crate::config::RunConfig;
 
@@ -12,13 +13,17 @@ pub(crate) const AGENT_PER_BLOCK: u64 = 40;
 /// Bytes that it takes in all: with an entry of the kernel's map (96, and 16 of its table).
 const PER_BLOCK: u64 = 112 + AGENT_PER_BLOCK;
 /// Bytes of a thread's state, which holds a stack: the kernel rounds it up to this.
-const PER_THREAD: u64 = 2048;
+const PER_THREAD: u64 = 4096;
+/// Bytes that the kernel puts before a thread's state: its own, and the key.
+const BEFORE_THREAD: u64 = 64;
 /// Bytes of a process: two entries of the kernel's, and the agent's record.
 const PER_PROCESS: u64 = 512;
 /// Bytes of a stack: the kernel's entry, and the agent's frames.
 const PER_STACK: u64 = 512;
 /// What a CPU can fill in the time that the agent may be kept waiting.
 const RING_PER_CPU: u64 = 16 << 20;
+
+const _: () = assert!(size_of::<ThreadState>() as u64 + BEFORE_THREAD <= PER_THREAD);
 
 /// Entries of the kernel's maps, and bytes of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
