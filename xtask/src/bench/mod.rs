@@ -12,6 +12,7 @@ mod pairs;
 pub mod programs;
 pub mod stats;
 mod stream;
+mod targets;
 pub mod workload;
 
 use std::fs;
@@ -53,6 +54,9 @@ pub struct Args {
     /// Write no file; fail where a ratio is worse than the kept one by more than the noise.
     #[arg(long)]
     compare: bool,
+    /// Measure nothing; print how far the kept ratios are from the targets.
+    #[arg(long)]
+    targets: bool,
 }
 
 /// A part of what is measured.
@@ -104,6 +108,10 @@ struct Section {
 
 /// Run the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.targets {
+        print!("{}", targets::section(&kept()?));
+        return Ok(ExitCode::SUCCESS);
+    }
     run::build_release(None)?;
     let machine = Machine::look()?;
     let effort = Effort {
@@ -129,11 +137,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if all.text.is_empty() {
         bail!("nothing has such a name");
     }
-    let page = format!("{}{}", head(&machine, args), all.text);
+    let page = format!(
+        "{}{}{}",
+        head(&machine, args),
+        targets::section(&all.figures),
+        all.text
+    );
     println!("\n{page}");
     let root = workspace::root();
     if args.compare {
-        return compare(&all.figures, &root.join(KEPT));
+        return compare(&all.figures);
     }
     if args.dry_run || args.only.is_some() || args.filter.is_some() {
         return Ok(ExitCode::SUCCESS);
@@ -162,12 +175,18 @@ fn head(machine: &Machine, args: &Args) -> String {
     text
 }
 
-fn compare(figures: &[Figure], kept: &Path) -> Result<ExitCode> {
+/// The figures that are kept.
+fn kept() -> Result<Vec<Figure>> {
+    let path = workspace::root().join(KEPT);
     let text =
-        fs::read_to_string(kept).with_context(|| format!("cannot read {}", kept.display()))?;
-    let (worse, compared) = figure::worse(figures, &figure::read(&text)?);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    figure::read(&text)
+}
+
+fn compare(figures: &[Figure]) -> Result<ExitCode> {
+    let (worse, compared) = figure::worse(figures, &kept()?);
     if compared == 0 {
-        bail!("nothing that was measured is in {}", kept.display());
+        bail!("nothing that was measured is in {KEPT}");
     }
     for line in &worse {
         println!("worse: {line}");
