@@ -323,8 +323,7 @@ fn open_mapped(pid: u32, mapped: &Mapped) -> Option<File> {
     if !mapped.path.starts_with('/') {
         return None;
     }
-    let (start, end) = (mapped.start, mapped.end);
-    File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+    File::open(maps::link(pid, mapped.start, mapped.end))
         .ok()
         .or_else(|| {
             let file = File::open(&mapped.path).ok()?;

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn spreads() {
         let (one, other) = (Keyed::default(), Keyed::default());
-        for (shift, _) in [0, 3, 12, 48].iter().flat_map(|it| [(it, 0); 20]) {
+        for shift in [0, 3, 12, 48].into_iter().flat_map(|it| [it; 20]) {
             let key = Keyed::default();
             let hashes = || (0..4096_u64).map(|it| key.of(it << shift));
             let lower: HashSet<_> = hashes().map(|hash| hash & 0xfff).collect();

@@ -50,10 +50,12 @@ pub fn read(pid: u32) -> io::Result<String> {
 /// Opens the file behind a mapping: the very inode, also where its path is gone or means another
 /// file in another root.
 pub fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
-    File::open(format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start, mapping.end
-    ))
+    File::open(link(pid, mapping.start, mapping.end))
+}
+
+/// The kernel's link to the file that is mapped from one address to another.
+pub fn link(pid: u32, start: u64, end: u64) -> String {
+    format!("/proc/{pid}/map_files/{start:x}-{end:x}")
 }
 
 /// Parses mappings; lines that make no sense are left out.

@@ -16,6 +16,7 @@ use crate::events::sideband::Mapped;
 use crate::join::Joiner;
 use crate::probes::allocators::{self, FileId, Found};
 use crate::probes::attach::{Probes, Reach};
+use crate::probes::maps;
 use crate::probes::program::Program;
 use crate::sys;
 
@@ -73,9 +74,8 @@ impl Newcomers {
     }
 
     fn look_into(&mut self, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
-        let (start, end) = (mapped.start, mapped.end);
         let path = mapped.path;
-        let Ok(file) = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}")) else {
+        let Ok(file) = File::open(maps::link(pid, mapped.start, mapped.end)) else {
             if allocators::is_allocator(&path) && !joiner.is_probed(&mapped.build_id) {
                 joiner.add_unprobed(format!(
                     "{path}: what mapped it was gone before it could be probed"

@@ -60,8 +60,7 @@ impl MappedFile {
 
     /// Opens what a process has mapped, if it is still there.
     pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
-        let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-        Self::open(link, Some(pid.into()))
+        Self::open(maps::link(pid, start, end), Some(pid.into()))
     }
 
     /// The same under the key that the kernel program has for it, if it can be that file.
