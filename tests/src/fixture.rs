@@ -305,6 +305,7 @@ fn compile_file(
         .context("cannot lock the folder of the fixtures")?;
     let inputs = [
         source.to_owned(),
+        workspace().join("tests/fixtures/c/frame.h"),
         workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),
     ];
