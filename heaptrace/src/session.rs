@@ -11,6 +11,7 @@ mod scanner;
 mod stop;
 mod targets;
 mod turns;
+mod waiting;
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -181,12 +182,12 @@ async fn trace(
             }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }
@@ -234,7 +235,14 @@ fn set_rate(
     joiner: &mut Joiner,
 ) -> Result<()> {
     match change.whose {
-        Some((_, pid)) => program.set_shift_of(pid, change.shift)?,
+        // Where there are too many to have a rate each, this one keeps that of all.
+        Some((_, pid)) => {
+            if let Err(error) = program.set_shift_of(pid, change.shift) {
+                tracing::debug!("process {pid} has no rate of its own: {error:#}");
+                joiner.note_one("rates_refused");
+                return Ok(());
+            }
+        }
         None => program.set_shift(change.shift.unwrap_or(0))?,
     }
     let shift = change.shift.unwrap_or(change.all);

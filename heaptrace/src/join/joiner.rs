@@ -136,6 +136,11 @@ impl Joiner {
         self.addresses.add_unprobed(what);
     }
 
+    /// What could not be probed so far.
+    pub fn unprobed(&self) -> impl Iterator<Item = &str> {
+        self.addresses.unprobed().iter().map(String::as_str)
+    }
+
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);

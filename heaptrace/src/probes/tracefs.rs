@@ -114,6 +114,24 @@ impl Definitions {
     }
 }
 
+impl Definitions {
+    /// How many there are: the number of the next one.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Removes those from a number on, which nothing uses any more.
+    pub(super) fn remove_from(&mut self, first: usize) {
+        for number in first..self.count {
+            let name = format!("{}/probe{number}", self.group);
+            // One that was not defined after all.
+            if let Err(error) = self.tracefs.define(&format!("-:{name}\n")) {
+                tracing::debug!("{name} stays: {error}");
+            }
+        }
+    }
+}
+
 impl Drop for Definitions {
     fn drop(&mut self) {
         let own = std::process::id();
