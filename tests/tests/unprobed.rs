@@ -2,12 +2,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, Recording, Truth, c, c_hostile, ready_pid, truths,
+    Child, Fixture, Heaptrace, NOBODY, Recording, Truth, c, c_hostile, open_to_nobody, ready_pid,
+    truths,
 };
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -42,7 +45,11 @@ fn second_half(
     target.line()?;
     let begin = Instant::now();
     while !here.report().is_ok_and(|report| is_enough(&report)) {
-        ensure!(begin.elapsed() < PATIENCE, "{:?}", here.report()?.quality);
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "{:?}",
+            here.report()?.quality.noted
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
@@ -164,5 +171,47 @@ fn a_flipped_bit_ends_nothing() -> Result<()> {
     })?;
     let (recording, truth) = end(&here, target, tracer)?;
     recording.report.check_nothing_lost()?;
+    truth.matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that of thousands of files which one user maps while the scanner is busy every one is accounted for, and that
+/// another user's file is probed all the same. Files beyond the queue were dropped, and nothing said so.
+#[test]
+fn a_flood_of_files_is_counted() -> Result<()> {
+    const FILES: u64 = 5_000;
+    let here = Heaptrace::tracing()?;
+    let [(library, _), (sound, reason)] = refused()?;
+    let bytes = fs::read(&library.path)?;
+    let folder = here.path("many");
+    fs::create_dir(&folder)?;
+    for n in 0..FILES {
+        fs::write(folder.join(n.to_string()), &bytes)?;
+    }
+    let program = open_to_nobody(here.folder(), &c("mapper")?.path)?;
+    let one = open_to_nobody(here.folder(), &sound.path)?;
+
+    let many = format!("{}/", folder.display());
+    let (mut flood, pid) = mapper(&[OsStr::new("--"), OsStr::new(&many)])?;
+    let mut other = Child::spawn(
+        Command::new(&program)
+            .args([OsStr::new("--"), one.as_os_str()])
+            .uid(NOBODY)
+            .gid(NOBODY),
+    )?;
+    ready_pid(&other.line()?)?;
+    let tracer = start_all(&here, &[])?;
+    flood.go()?;
+    flood.line()?;
+    second_half(&here, &mut other, |report| {
+        let noted = |name| report.quality.noted.get(name).copied().unwrap_or_default();
+        names(report, &one, reason) && noted("files_refused") > 100
+    })?;
+    other.wait()?.success()?;
+    let (recording, truth) = end(&here, flood, tracer)?;
+    let quality = &recording.report.quality;
+    let noted = |name| quality.noted[name];
+    let accounted =
+        noted("files_refused") + noted("files_not_looked_into") + noted("files_gone_unseen");
+    ensure!(accounted + quality.lost["sideband"] >= FILES, "{quality:?}");
     truth.matches(&recording.report.truth(Some(pid)))
 }

@@ -129,6 +129,11 @@ impl Probes {
         !self.defined.is_empty()
     }
 
+    /// Whether a file of this owner that is not probed may be named: each has only so much of the list.
+    pub fn may_name(&mut self, owner: &Owner) -> bool {
+        self.spent.take_name(owner)
+    }
+
     /// Files that were refused.
     pub fn refused(&self) -> u64 {
         self.refused.len() as u64

@@ -19,6 +19,9 @@ pub const MOST_OF_FILE: usize = 256;
 /// kernel some hundredths of a second to take out, one after the other.
 pub const MOST_OF_OWNER: usize = 1024;
 
+/// Most files of an owner that are named as not probed; more are only counted.
+const MOST_NAMED_OF_OWNER: usize = 64;
+
 /// The kernel's own `ENOTSUPP`, which is none of the numbers that libraries know.
 const ENOTSUPP: i32 = 524;
 
@@ -64,10 +67,11 @@ impl Refusal {
     }
 }
 
-/// How many probes each owner has.
+/// What each owner has used up: probes, and names of files that are not probed.
 #[derive(Debug, Default)]
 pub(super) struct Spent {
     by_owner: HashMap<Owner, usize>,
+    named: HashMap<Owner, usize>,
 }
 
 impl Spent {
@@ -82,6 +86,13 @@ impl Spent {
         }
         *spent += count;
         Ok(())
+    }
+
+    /// Whether one more file of this owner may be named.
+    pub(super) fn take_name(&mut self, owner: &Owner) -> bool {
+        let named = self.named.entry(owner.clone()).or_default();
+        *named += 1;
+        *named <= MOST_NAMED_OF_OWNER
     }
 
     /// Gives back what was not used.

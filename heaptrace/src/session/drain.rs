@@ -200,8 +200,9 @@ impl Drain {
             };
             let pid = event.pid;
             joiner.sideband(event);
+            // Of which nothing has been seen so far may be one that is just going to have an allocator.
             if let Some(mapped) = mapped
-                && joiner.knows(pid)
+                && joiner.may_know(pid)
             {
                 if self.owners.len() >= MAX_OWNERS {
                     self.owners.clear();

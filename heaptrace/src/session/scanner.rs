@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::waiting::Waiting;
 use crate::config::{NamedAllocator, RunConfig};
@@ -17,6 +17,9 @@ use crate::sys::{self, Precedence};
 
 /// Most files that wait; each is open.
 const MOST_WAITING: u64 = 1 << 14;
+
+/// Most results that wait to be probed: further files wait where turns are fair.
+const MOST_FOUND: usize = 4;
 
 /// A file that a process has mapped.
 pub(super) struct Mapped {
@@ -34,7 +37,7 @@ pub(super) struct Scanned {
 /// See the head of this file. The thread ends with it, and with the file that it is at.
 pub(super) struct Scanner {
     queue: Arc<Queue>,
-    found: UnboundedReceiver<Scanned>,
+    found: Receiver<Scanned>,
     /// Files that the thread has taken or is going to take.
     pending: u64,
     left_out: u64,
@@ -50,7 +53,7 @@ impl Scanner {
             }),
             changed: Condvar::new(),
         });
-        let (tell, found) = unbounded_channel();
+        let (tell, found) = channel(MOST_FOUND);
         let named = config.allocators.clone();
         let mappings = config.mappings;
         let files = Arc::clone(&queue);
@@ -141,12 +144,12 @@ impl Queue {
     }
 }
 
-fn scan(named: &[NamedAllocator], mappings: bool, files: &Queue, tell: &UnboundedSender<Scanned>) {
+fn scan(named: &[NamedAllocator], mappings: bool, files: &Queue, tell: &Sender<Scanned>) {
     // What a new program allocates before it is probed is not seen.
     Precedence::of_this_thread().take();
     while let Some((owner, Mapped { pid, file, path })) = files.next() {
         let found = allocators::of_mapped(pid, file, path, LookFor { named, mappings });
-        if tell.send(Scanned { owner, found }).is_err() {
+        if tell.blocking_send(Scanned { owner, found }).is_err() {
             return;
         }
     }

@@ -217,7 +217,7 @@ pub(super) fn add_found(
 ) -> Result<Vec<FileId>> {
     for unprobed in found.unprobed {
         tracing::info!("not probed: {unprobed}");
-        joiner.add_unprobed(unprobed.to_string());
+        name_unprobed(unprobed.to_string(), owner, probes, joiner);
     }
     let mut new = Vec::new();
     for allocator in found.allocators {
@@ -237,12 +237,22 @@ pub(super) fn add_found(
             }
             Err(refusal) => {
                 tracing::warn!("not probed: {}: {refusal}", allocator.path);
-                joiner.add_unprobed(format!("{}: {refusal}", allocator.path));
+                let words = format!("{}: {refusal}", allocator.path);
+                name_unprobed(words, owner, probes, joiner);
             }
         }
         joiner.set_noted("files_refused", probes.refused());
     }
     Ok(new)
+}
+
+/// Names a file that is not probed, as long as its owner has not filled the list.
+fn name_unprobed(words: String, owner: &Owner, probes: &mut Probes, joiner: &mut Joiner) {
+    if probes.may_name(owner) {
+        joiner.add_unprobed(words);
+    } else {
+        joiner.note_one("files_unprobed_unnamed");
+    }
 }
 
 /// Makes an allocator known that is probed.
