@@ -13,6 +13,7 @@ pub mod probes;
 pub mod profile;
 #[cfg(test)]
 mod random;
+pub mod sandbox;
 pub mod session;
 pub mod symbolize;
 pub mod sys;
