@@ -8,6 +8,7 @@ pub mod config;
 pub mod events;
 pub mod join;
 mod memory;
+pub mod open;
 pub mod output;
 pub mod probes;
 pub mod profile;
