@@ -42,6 +42,9 @@ use turns::Turns;
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Probes that the kernel takes out within a second, at least.
+const TAKEN_OUT: usize = 10;
+
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
     /// The run has begun: from here on every call is recorded.
@@ -112,7 +115,9 @@ async fn trace(
         joiner.tell_mappings();
     }
     let mut drain = Drain::new(&mut program, config)?;
-    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    let reach = targets::reach(config);
+    let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
+        .context("can't reach the guardian process")?;
     let mut turns = Turns::new(config, &mut probes)?;
     targets::load_tables(config, held.as_ref(), drain.tables());
     let listener = Listener::new(&probes)?;
@@ -208,8 +213,15 @@ async fn trace(
     drain.finish(&mut program, &mut joiner)?;
     let update = joiner.take_update(duration_ns);
     drain.give_way();
-    if closing.join().is_err() {
-        notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+    match closing.join() {
+        Ok(0) => {}
+        Ok(left) => notes.push(format!(
+            "the kernel takes out {left} probes, which no process meets any more; that takes it up to {} s",
+            left.div_ceil(TAKEN_OUT)
+        )),
+        Err(_) => {
+            notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+        }
     }
     if let Some(error) = failure {
         return Err(error);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, NOBODY, Recording, Truth, c, c_hostile, open_to_nobody, ready_pid,
-    truths,
+    Child, Fixture, Heaptrace, Holdings, NOBODY, Recording, Truth, c, c_hostile, definitions,
+    open_to_nobody, ready_pid, truths,
 };
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -214,4 +214,38 @@ fn a_flood_of_files_is_counted() -> Result<()> {
         noted("files_refused") + noted("files_not_looked_into") + noted("files_gone_unseen");
     ensure!(accounted + quality.lost["sideband"] >= FILES, "{quality:?}");
     truth.matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that a library with hundreds of functions that look like an allocator's is named and not probed, and that one
+/// with as many as a file may have is out of everybody's way as soon as the run ends: it took minutes.
+#[test]
+fn probes_have_limits() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let many = c_hostile("many_hooks", "hooks-250.so", &[])?;
+    let few = c_hostile("many_hooks", "hooks-80.so", &["-DHOOKS=80"])?;
+    let (mut target, pid) = mapper(&[OsStr::new("--"), many.as_ref(), few.as_ref()])?;
+    let tracer = start_all(&here, &[])?;
+    let few = few.path.display().to_string();
+    second_half(&here, &mut target, |report| {
+        names(report, &many.path, "places to probe")
+    })?;
+    let deadline = Instant::now() + PATIENCE;
+    let defined = || -> Result<usize> { Ok(definitions(tracer.pid())?.len()) };
+    while defined()? < 240 {
+        ensure!(Instant::now() < deadline, "{few} has {} probes", defined()?);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let holdings = Holdings::of(tracer.pid())?;
+    let begin = Instant::now();
+    let (recording, truth) = end(&here, target, tracer)?;
+    let took = begin.elapsed();
+    println!("detaching took {took:?}");
+    ensure!(took < Duration::from_secs(20), "detaching took {took:?}");
+    ensure!(
+        recording.ended.stderr.contains("takes out"),
+        "{}",
+        recording.ended.stderr
+    );
+    truth.matches(&recording.report.truth(Some(pid)))?;
+    holdings.are_gone()
 }

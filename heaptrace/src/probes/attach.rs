@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use super::allocators::{Allocator, FileId};
 use super::calibration;
+use super::guardian::{Guardian, Heir};
 use super::owner::Owner;
 use super::plan::{Planned, plan};
 use super::program::Program;
@@ -31,6 +32,9 @@ use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.
 const CLOSERS: usize = 32;
+
+/// Definitions that are taken out before a run ends: a second or two.
+const FEW: usize = 80;
 
 /// Most files that are remembered as refused, each of which is counted once.
 const MOST_REFUSED: usize = 1 << 20;
@@ -81,6 +85,8 @@ pub struct Probes {
     pub(super) keeps_contexts: bool,
     /// The process that holds the links.
     holder: u32,
+    /// Who takes out what takes long.
+    heir: Heir,
     /// Ids of all events that are defined, for those who tie children to them.
     tied: Arc<Mutex<Vec<u64>>>,
     /// The events that are defined in each file, and whom they reach.
@@ -94,11 +100,17 @@ pub struct Probes {
 impl Probes {
     /// None yet.
     ///
-    /// The holder is a process that allocates nothing while it lives; see [`Probes::link`].
-    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind, holder: u32) -> Self {
-        Self {
+    /// The guardian holds the links: it allocates nothing while it lives; see [`Probes::link`].
+    pub fn new(
+        tracefs: Tracefs,
+        reach: Reach,
+        kind: ProbeKind,
+        guardian: &Guardian,
+    ) -> io::Result<Self> {
+        Ok(Self {
             keeps_contexts: keeps_contexts(),
-            holder,
+            holder: guardian.pid,
+            heir: guardian.heir()?,
             reach,
             kind,
             open: Vec::new(),
@@ -109,7 +121,7 @@ impl Probes {
             spent: Spent::default(),
             refused: HashSet::new(),
             definitions: Definitions::new(tracefs),
-        }
+        })
     }
 
     /// Time that a hit of a probe takes on this machine, without what programs do in it.
@@ -281,7 +293,7 @@ impl Probes {
 
     /// Takes over descriptors, to be closed with all others.
     pub fn adopt(&mut self, open: Vec<OwnedFd>) {
-        self.open.extend(open);
+        self.threads.extend(open);
     }
 
     /// Loads a program that probes need.
@@ -367,18 +379,35 @@ impl Probes {
         self.open.len() + self.threads.len() + of_files
     }
 
-    /// Takes all probes out, side by side, and the definitions after them.
-    pub fn close(self) {
-        drop(self);
+    /// Takes all probes out of the processes that they reach, and the definitions after them. Where there are many, the
+    /// guardian does the latter, which is long; returns how many it takes out.
+    pub fn close(mut self) -> usize {
+        self.take_out()
+    }
+
+    fn take_out(&mut self) -> usize {
+        let mut reaching = std::mem::take(&mut self.threads);
+        reaching.extend(self.defined.values_mut().flat_map(Reached::take));
+        // Nobody traps any more: what is left is only held.
+        close_all(reaching);
+        let mut held = std::mem::take(&mut self.open);
+        let mut left = 0;
+        if self.definitions.count() > FEW {
+            let all = held.len();
+            held = self.heir.leave(held);
+            if held.len() < all {
+                self.definitions.leave();
+                left = self.definitions.count();
+            }
+        }
+        close_all(held);
+        left
     }
 }
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        let mut open = std::mem::take(&mut self.open);
-        open.append(&mut self.threads);
-        open.extend(self.defined.values_mut().flat_map(Reached::take));
-        close_all(open);
+        self.take_out();
     }
 }
 

@@ -81,6 +81,7 @@ pub struct Definitions {
     tracefs: Tracefs,
     group: String,
     count: usize,
+    is_left: bool,
 }
 
 impl Definitions {
@@ -95,6 +96,7 @@ impl Definitions {
             tracefs,
             group: format!("{GROUP}{}", std::process::id()),
             count: 0,
+            is_left: false,
         }
     }
 
@@ -120,6 +122,11 @@ impl Definitions {
         self.count
     }
 
+    /// Leaves them to whoever holds the probes.
+    pub(super) fn leave(&mut self) {
+        self.is_left = true;
+    }
+
     /// Removes those from a number on, which nothing uses any more.
     pub(super) fn remove_from(&mut self, first: usize) {
         for number in first..self.count {
@@ -134,6 +141,9 @@ impl Definitions {
 
 impl Drop for Definitions {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         let own = std::process::id();
         if let Err(error) = self.tracefs.remove_groups(|pid| pid == own) {
             tracing::warn!("probe definitions stay behind: {error}");
