@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod config;
 pub mod events;
+pub mod jobs;
 pub mod join;
 mod memory;
 pub mod open;
@@ -14,6 +15,7 @@ pub mod probes;
 pub mod profile;
 #[cfg(test)]
 mod random;
+pub mod reader;
 pub mod sandbox;
 pub mod session;
 pub mod symbolize;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::join::{LocationId, ModuleId};
 use crate::profile::{Profile, Symbols};
+use crate::reader::Budget;
 use crate::symbolize::{ModuleFiles, Symbolizer};
 use crate::text;
 
@@ -19,7 +20,7 @@ const BATCH: usize = 2048;
 
 /// Looks up every location.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = Symbolizer::new(&Budget::default());
     look_up(
         &mut symbolizer,
         profile,
@@ -31,7 +32,7 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
 
 /// Looks up every location that has no names yet, and says nothing.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::knowing(known);
+    let mut symbolizer = Symbolizer::knowing(known, &Budget::default());
     look_up(&mut symbolizer, profile, files, Progress::silent());
     symbolizer.into_symbols()
 }

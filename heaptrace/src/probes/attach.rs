@@ -17,7 +17,7 @@ use aya_obj::generated::{
 };
 use thiserror::Error;
 
-use super::allocators::{Allocator, FileId};
+use super::allocators::Allocator;
 use super::calibration;
 use super::guardian::{Guardian, Heir};
 use super::owner::Owner;
@@ -28,6 +28,7 @@ use super::running::threads;
 use super::tracefs::{Definitions, Tracefs};
 use super::turns::{Reached, everybody};
 use crate::config::Probes as ProbeKind;
+use crate::open::FileId;
 use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.

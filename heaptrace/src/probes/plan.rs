@@ -42,7 +42,8 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
     // was missed is a leak.
     let mut entries = Vec::new();
-    for (place, placement) in allocator.places.iter().zip(allocator.placements()) {
+    for place in &allocator.places {
+        let placement = &place.placed;
         let probe = |program, is_return| Planned {
             function: place.names.join("/"),
             offset: place.offset + placement.offset,

@@ -4,8 +4,6 @@
 //! such file is counted. A file that can't be probed, and a process that can't be reached, is noted, and the run goes on.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::Result;
 
@@ -15,25 +13,23 @@ use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
 use crate::join::Joiner;
-use crate::probes::allocators::{self, FileId};
+use crate::open::{self, Expected, FileId, Identity};
+use crate::probes::allocators;
 use crate::probes::attach::{Probes, Reach};
-use crate::probes::maps;
 use crate::probes::owner::Owner;
 use crate::probes::program::Program;
+use crate::reader::Budget;
 use crate::sys;
 
 /// Most files that are remembered. Beyond it they are forgotten, and looked into again.
 const MAX_SEEN: usize = 1 << 16;
 
-/// A file as it was at a time: inodes are given to other files, and files are written anew.
-type Version = (FileId, i64, i64);
-
 /// Looks at files as they are mapped.
 pub(super) struct Newcomers {
     scanner: Scanner,
-    seen: HashSet<Version>,
-    /// Files that were seen, by what they are called: for those that are gone before they can be opened.
-    called: HashSet<(String, Vec<u8>)>,
+    seen: HashSet<Identity>,
+    /// Files that were seen, by what the kernel says of them: for those that are gone before they can be opened.
+    called: HashSet<Expected>,
     /// Whom late probes must reach, where that is not the whole family.
     only: Option<Vec<u32>>,
     is_all: bool,
@@ -47,10 +43,10 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(config: &RunConfig, first: Vec<u32>) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, first: Vec<u32>, budget: &Budget) -> Result<Self> {
         let reach = targets::reach(config);
         Ok(Self {
-            scanner: Scanner::new(config)?,
+            scanner: Scanner::new(config, budget)?,
             seen: HashSet::new(),
             called: HashSet::new(),
             only: (reach == Reach::Processes).then_some(first),
@@ -82,19 +78,14 @@ impl Newcomers {
     }
 
     fn look_into(&mut self, owner: Owner, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
-        let Mapped { path, build_id, .. } = mapped;
-        let opened = File::open(maps::link(pid, mapped.start, mapped.end));
-        let Some((file, version)) = opened.ok().and_then(|file| {
-            let version = version(&file)?;
-            Some((file, version))
-        }) else {
-            let name = (path, build_id);
-            if !joiner.is_probed(&name.1) && !self.called.contains(&name) {
+        let path = mapped.path;
+        let opened = open::mapped(pid, mapped.start, mapped.end, Some(mapped.file));
+        let Ok(file) = opened else {
+            if !joiner.is_probed(&mapped.file) && !self.called.contains(&mapped.file) {
                 self.unopened += 1;
-                if allocators::is_allocator(&name.0) {
+                if allocators::is_allocator(&path) {
                     joiner.add_unprobed(format!(
-                        "{}: what mapped it was gone before it could be probed",
-                        name.0
+                        "{path}: what mapped it was gone before it could be probed"
                     ));
                 }
             }
@@ -106,8 +97,8 @@ impl Newcomers {
         if self.called.len() >= MAX_SEEN {
             self.called.clear();
         }
-        if self.seen.insert(version) {
-            self.called.insert((path.clone(), build_id));
+        if self.seen.insert(file.identity) {
+            self.called.insert(mapped.file);
             self.scanner
                 .look(owner, scanner::Mapped { pid, file, path });
         }
@@ -162,10 +153,4 @@ fn reach(probes: &mut Probes, file: FileId, pid: u32, unreached: &mut u64) {
         tracing::warn!("{error:#}");
         *unreached += 1;
     }
-}
-
-fn version(file: &File) -> Option<Version> {
-    let id = FileId::of(file).ok()?;
-    let data = file.metadata().ok()?;
-    Some((id, data.ctime(), data.ctime_nsec()))
 }

@@ -3,7 +3,6 @@
 //!
 //! Part of the session. Knows neither what is probed nor how.
 
-use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
@@ -11,8 +10,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::waiting::Waiting;
 use crate::config::{NamedAllocator, RunConfig};
+use crate::open::Opened;
 use crate::probes::allocators::{self, Found, LookFor};
 use crate::probes::owner::Owner;
+use crate::reader::{Budget, Limits, Reader};
 use crate::sys::{self, Precedence};
 
 /// Most files that wait; each is open.
@@ -24,7 +25,7 @@ const MOST_FOUND: usize = 4;
 /// A file that a process has mapped.
 pub(super) struct Mapped {
     pub(super) pid: u32,
-    pub(super) file: File,
+    pub(super) file: Opened,
     pub(super) path: String,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(config: &RunConfig) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, budget: &Budget) -> Result<Self> {
         let room = MOST_WAITING.min(sys::most_open_files() / 8);
         let queue = Arc::new(Queue {
             state: Mutex::new(State {
@@ -54,12 +55,13 @@ impl Scanner {
             changed: Condvar::new(),
         });
         let (tell, found) = channel(MOST_FOUND);
+        let mut reader = Reader::new(budget, Limits::default());
         let named = config.allocators.clone();
         let mappings = config.mappings;
         let files = Arc::clone(&queue);
         std::thread::Builder::new()
             .name("heaptrace-scan".to_owned())
-            .spawn(move || scan(&named, mappings, &files, &tell))
+            .spawn(move || scan(&mut reader, &named, mappings, &files, &tell))
             .context("can't start a thread")?;
         Ok(Self {
             queue,
@@ -144,11 +146,18 @@ impl Queue {
     }
 }
 
-fn scan(named: &[NamedAllocator], mappings: bool, files: &Queue, tell: &Sender<Scanned>) {
+fn scan(
+    reader: &mut Reader,
+    named: &[NamedAllocator],
+    mappings: bool,
+    files: &Queue,
+    tell: &Sender<Scanned>,
+) {
     // What a new program allocates before it is probed is not seen.
     Precedence::of_this_thread().take();
     while let Some((owner, Mapped { pid, file, path })) = files.next() {
-        let found = allocators::of_mapped(pid, file, path, LookFor { named, mappings });
+        let wanted = LookFor { named, mappings };
+        let found = allocators::of_mapped(reader, pid, file, path, wanted);
         if tell.blocking_send(Scanned { owner, found }).is_err() {
             return;
         }

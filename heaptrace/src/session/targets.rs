@@ -10,14 +10,15 @@ use anyhow::{Context as _, Result, bail};
 use super::drain::Drain;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Allocator, Effort, FileId, Found, LookFor};
+use crate::open::FileId;
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
-use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::owner::Owner;
 use crate::probes::program::Program;
 use crate::probes::running;
+use crate::reader::Reader;
 use crate::unwind::{self, MappedFile, Tables, User};
 
 /// Reasons that an error names.
@@ -70,7 +71,12 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 }
 
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
-pub(super) fn load_tables(config: &RunConfig, held: Option<&Held>, tables: &Tables) {
+pub(super) fn load_tables(
+    config: &RunConfig,
+    held: Option<&Held>,
+    reader: &mut Reader,
+    tables: &Tables,
+) {
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().map(Path::new).and_then(Path::file_name);
@@ -78,7 +84,7 @@ pub(super) fn load_tables(config: &RunConfig, held: Option<&Held>, tables: &Tabl
                 pid: held.pid,
                 name: Some(program.to_string_lossy().into_owned()),
             });
-            allocators::files_of_command(words)
+            allocators::files_of_command(reader, words)
                 .iter()
                 .filter_map(|path| MappedFile::open(path, user.clone()))
                 .collect()
@@ -118,6 +124,7 @@ fn looks_for(config: &RunConfig) -> LookFor<'_> {
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
+    reader: &mut Reader,
     drain: &mut Drain,
     program: &mut Program,
     probes: &mut Probes,
@@ -127,7 +134,7 @@ pub(super) fn attach(
     match &config.target {
         Target::Command(words) => {
             let held = held.context("the command was not started")?;
-            let found = allocators::of_command(words, wanted);
+            let found = allocators::of_command(reader, words, wanted);
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
@@ -139,8 +146,9 @@ pub(super) fn attach(
         }
         Target::Pids(pids) => {
             for pid in pids {
-                let found = allocators::of_process(*pid, wanted, Effort::Thorough, |_| false)
-                    .map_err(|error| unreadable(*pid, error))?;
+                let found =
+                    allocators::of_process(reader, *pid, wanted, Effort::Thorough, |_| false)
+                        .map_err(|error| unreadable(*pid, error))?;
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
@@ -153,12 +161,13 @@ pub(super) fn attach(
             }
             Ok(())
         }
-        Target::All => attach_all(wanted, drain, program, probes, joiner),
+        Target::All => attach_all(reader, wanted, drain, program, probes, joiner),
     }
 }
 
 /// Probes the allocators of every process. One that can't be read is counted.
 fn attach_all(
+    reader: &mut Reader,
     wanted: LookFor<'_>,
     drain: &mut Drain,
     program: &mut Program,
@@ -172,7 +181,7 @@ fn attach_all(
         let mut unread = 0;
         let of_one = |pid: u32| {
             let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-            match allocators::of_process(pid, wanted, Effort::Quick, is_known) {
+            match allocators::of_process(reader, pid, wanted, Effort::Quick, is_known) {
                 Ok(found) => Some((Owner::of(pid), found)),
                 Err(error) => {
                     let has_ended =
@@ -257,10 +266,9 @@ fn name_unprobed(words: String, owner: &Owner, probes: &mut Probes, joiner: &mut
 
 /// Makes an allocator known that is probed.
 fn tell(allocator: &Allocator, joiner: &mut Joiner) {
-    let build_id = elf::build_id(&allocator.file);
     joiner.add_own_code(
         allocator.path.clone(),
-        build_id.clone(),
+        allocator.id,
         allocator.own_code.clone(),
     );
     for note in &allocator.notes {
@@ -279,7 +287,7 @@ fn tell(allocator: &Allocator, joiner: &mut Joiner) {
             kind: kind.to_owned(),
             path: allocator.path.clone(),
         };
-        joiner.add_allocator(known, build_id.clone());
+        joiner.add_allocator(known, allocator.id);
     }
 }
 

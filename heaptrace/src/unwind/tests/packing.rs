@@ -150,8 +150,9 @@ impl Arrays for Memory {
 }
 
 const LIMITS: StoreLimits = StoreLimits {
-    slots: 10_000,
-    segment: 3_000,
+    slots: 20_000,
+    // More than a page of any code has rows.
+    segment: 6_000,
     pages: 200,
     rules: 2_000,
     tables: 50,
