@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, bench, build_ebpf, busy, check, fuzz, placements, run, soak, test, vm};
+use xtask::{
+    accuracy, bench, build_ebpf, busy, check, fuzz, placements, run, soak, stable_rustc, test, vm,
+};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -42,6 +44,10 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    // Before any word is parsed: cargo calls wrappers with rustc's own arguments.
+    if let Some(result) = stable_rustc::run_if_asked() {
+        return exit_code(result);
+    }
     let result = match Cli::parse().task {
         Task::Run(args) => run::run(&args),
         Task::Test(args) => test::run(&args),
@@ -55,6 +61,10 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
+    exit_code(result)
+}
+
+fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
