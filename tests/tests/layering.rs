@@ -20,7 +20,7 @@ const STAGES: [&str; 8] = [
 ];
 
 /// Files and folders that may see every stage.
-const ABOVE: [&str; 4] = ["cli", "lib.rs", "main.rs", "session.rs"];
+const ABOVE: [&str; 5] = ["cli", "fuzz.rs", "lib.rs", "main.rs", "session.rs"];
 
 /// Where a file stands.
 #[derive(Debug, PartialEq)]

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    accuracy, bench, build_ebpf, busy, check, fuzz, placements, run, soak, stable_rustc, test, vm,
+    accuracy, bench, build_ebpf, busy, check, dependencies, fuzz, placements, release, run, soak,
+    stable_rustc, test, vm,
 };
 
 /// What a contributor to heaptrace types.
@@ -37,8 +38,12 @@ enum Task {
     Busy(busy::Args),
     /// Measure what probes cost where they stand, and write docs/placement.md.
     Placements(placements::Args),
-    /// Look for files that harm the builder of unwind tables.
+    /// Look for inputs that harm what reads them, at every boundary.
     Fuzz(fuzz::Args),
+    /// Check licences, sources and versions of all that is depended on.
+    Dependencies,
+    /// Build what is released: the binary, the list of what is in it, and their sums.
+    Release,
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
@@ -59,6 +64,8 @@ fn main() -> ExitCode {
         Task::Busy(args) => busy::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Dependencies => dependencies::run(),
+        Task::Release => release::run(),
         Task::Vm(args) => vm::run(&args),
     };
     exit_code(result)

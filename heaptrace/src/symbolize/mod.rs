@@ -6,6 +6,8 @@ mod debug_file;
 mod demangle;
 mod elf;
 mod files;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod quiet;
 mod symbolizer;
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod arrays;
 mod build;
 mod cache;
 mod files;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod image;
 mod kept;
 mod loader;
