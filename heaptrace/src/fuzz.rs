@@ -64,7 +64,7 @@ pub const BOUNDARIES: &[Boundary] = &[
     },
     Boundary {
         fixed_bytes: 8 * MIB,
-        per_byte: 2 * KIB,
+        per_byte: KIB,
         longest: 8 * KIB,
         ..boundary(
             "data_messages",
@@ -108,7 +108,7 @@ pub const BOUNDARIES: &[Boundary] = &[
         )
     },
     Boundary {
-        fixed_bytes: 256 * KIB,
+        fixed_bytes: MIB,
         ..boundary(
             "placement",
             "the code of a function, for the best place of a probe",

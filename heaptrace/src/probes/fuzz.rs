@@ -45,7 +45,7 @@ fn file_of(data: &[u8]) -> Option<File> {
     Some(file)
 }
 
-/// What is to be probed lies in the file, and is no more than there may be.
+/// What is to be probed has a name, and is no more than there may be.
 pub(crate) fn allocators(data: &[u8]) -> u64 {
     let Some(file) = file_of(data) else {
         return 0;
@@ -58,9 +58,11 @@ pub(crate) fn allocators(data: &[u8]) -> u64 {
     let mut seen = found.unprobed.len() as u64;
     for allocator in &found.allocators {
         for place in &allocator.places {
-            assert!(place.offset <= data.len() as u64 || place.room == 0);
-            assert!(!place.names.is_empty());
+            // One behind the end of the file is refused by the kernel.
+            assert!(!place.names.is_empty() && place.room > 0);
+            assert!(place.offset.checked_add(place.room).is_some());
         }
+        assert!(allocator.places.len() <= 4096 && allocator.rets.len() <= data.len());
         seen += 2 + 4 * allocator.places.len() as u64 + 512 * allocator.rets.len() as u64;
     }
     seen

@@ -76,7 +76,11 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     sound(&table);
     let encoded = kept::encode(&table, &PRINT);
     assert_eq!(kept::decode(&encoded, &PRINT).as_ref(), Some(&table));
-    1 + table.rows.len() as u64 * 8 + table.pages.len() as u64
+    let kinds = table
+        .rules
+        .iter()
+        .map(|rule| u64::from(rule.cfa) * 8 + u64::from(rule.bp));
+    1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
 }
 
 /// Looks every row up, and walks by each.

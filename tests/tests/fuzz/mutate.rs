@@ -103,7 +103,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
             let width = 1 << random.below(4);
             let number = match random.below(3) {
                 0 => NUMBERS[random.below(NUMBERS.len())],
-                1 => data.len() as u64 + random.below(33) as u64 - 16,
+                1 => (data.len() as u64 + random.below(33) as u64).wrapping_sub(16),
                 _ => random.next() >> random.below(64),
             };
             // Fields stand at multiples of their size.
