@@ -1,6 +1,8 @@
 //! Stage profile: the model that every output reads, and the data file that keeps it.
 
 mod datafile;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod model;
 mod symbols;
 #[cfg(test)]
