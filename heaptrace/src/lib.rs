@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod create;
 pub mod events;
 pub mod join;
 mod memory;

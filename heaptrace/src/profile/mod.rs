@@ -8,8 +8,7 @@ mod tests;
 mod wire;
 
 pub use datafile::{
-    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
-    read_from,
+    DataFileError, DataFileWriter, Recording, is_data_file, read, read_at, read_from,
 };
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

@@ -5,7 +5,6 @@
 //! of an earlier moment. Knows nothing of where updates come from.
 
 mod chunk;
-mod create;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,6 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use create::create_private;
 pub use read::{Recording, is_data_file, read, read_at, read_from};
 pub use write::DataFileWriter;
 

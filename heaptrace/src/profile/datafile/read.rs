@@ -48,9 +48,8 @@ pub fn read_at(path: &Path, until: u64) -> Result<Recording, DataFileError> {
 }
 
 /// Whether a file begins as data files do.
-pub fn is_data_file(path: &Path) -> bool {
-    let head = File::open(path).and_then(|mut file| read_up_to(&mut file, MAGIC.len()));
-    head.is_ok_and(|head| head == MAGIC)
+pub fn is_data_file(mut file: impl Read) -> bool {
+    read_up_to(&mut file, MAGIC.len()).is_ok_and(|head| head == MAGIC)
 }
 
 /// Reads a data file from anything; errors call it `name`.
