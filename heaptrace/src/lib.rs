@@ -9,11 +9,13 @@ pub mod create;
 pub mod events;
 pub mod join;
 mod memory;
+pub mod open;
 pub mod output;
 pub mod probes;
 pub mod profile;
 #[cfg(test)]
 mod random;
+pub mod sandbox;
 pub mod session;
 pub mod symbolize;
 pub mod sys;

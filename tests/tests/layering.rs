@@ -19,11 +19,11 @@ const STAGES: [&str; 8] = [
     "view",
 ];
 
-/// Folders that all may use, and that import none.
-const BASES: [&str; 1] = ["create"];
-
 /// Files and folders that may see every stage.
-const ABOVE: [&str; 4] = ["cli", "lib.rs", "main.rs", "session.rs"];
+const ABOVE: [&str; 5] = ["cli", "jobs.rs", "lib.rs", "main.rs", "session.rs"];
+
+/// Folders that are no stage: all may use them, and they import none.
+const BASES: [&str; 3] = ["create", "reader", "sandbox"];
 
 /// Where a file stands.
 #[derive(Debug, PartialEq)]
