@@ -27,15 +27,16 @@ pub(super) fn flamegraph(
     loaded.grouping = ranking.grouping();
     convert(&loaded, &to, &Format::Flamegraph(metric))?;
     message::wrote(output, "open it in a browser");
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded.exit_code())
 }
 
 /// Converts a data file to a profile.
 pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
     let to = Output::open(output)?;
-    convert(&input::load(input)?, &to, &Format::Pprof)?;
+    let loaded = input::load(input)?;
+    convert(&loaded, &to, &Format::Pprof)?;
     message::wrote(output, "look at it with: go tool pprof -http=: FILE");
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded.exit_code())
 }
 
 fn convert(loaded: &Loaded, to: &Output, format: &Format) -> anyhow::Result<()> {
