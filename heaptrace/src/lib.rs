@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod create;
 pub mod events;
+pub mod jobs;
 pub mod join;
 mod memory;
 pub mod open;
@@ -15,6 +16,7 @@ pub mod probes;
 pub mod profile;
 #[cfg(test)]
 mod random;
+pub mod reader;
 pub mod sandbox;
 pub mod session;
 pub mod symbolize;

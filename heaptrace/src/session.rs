@@ -31,6 +31,7 @@ use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
+use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
@@ -110,21 +111,24 @@ async fn trace(
     if config.mappings {
         joiner.tell_mappings();
     }
-    let mut drain = Drain::new(&mut program, config)?;
+    let budget = Budget::default();
+    let mut reader = Reader::new(&budget, Limits::default());
+    let mut drain = Drain::new(&mut program, config, &budget)?;
     let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
     let mut turns = Turns::new(config, &mut probes)?;
-    targets::load_tables(config, held.as_ref(), drain.tables());
+    targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
         config,
         held.as_ref(),
+        &mut reader,
         &mut drain,
         &mut program,
         &mut probes,
         &mut joiner,
     )?;
     let first = targets::pids(&config.target, held.as_ref());
-    let mut newcomers = Newcomers::new(config, first.clone())?;
+    let mut newcomers = Newcomers::new(config, first.clone(), &budget)?;
     let kin = listener
         .map(|it| it.follow(&probes, &first))
         .transpose()?
@@ -155,7 +159,7 @@ async fn trace(
             () = due(&mut updates, &mut asked) => {
                 drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
-                let update = joiner.take_update(elapsed(begin));
+                let update = drain.update(&mut joiner, &mut reader, elapsed(begin))?;
                 drain.give_way();
                 let told = observer.update(update, joiner.files());
                 drain.hurry();
@@ -205,7 +209,7 @@ async fn trace(
     let duration_ns = elapsed(begin);
     let exit = stop::reap(child.as_mut(), stop, &mut notes);
     drain.finish(&mut program, &mut joiner)?;
-    let update = joiner.take_update(duration_ns);
+    let update = drain.update(&mut joiner, &mut reader, duration_ns)?;
     drain.give_way();
     if closing.join().is_err() {
         notes.push("closing the probes failed; they go when heaptrace exits".to_owned());

@@ -18,13 +18,14 @@ use aya_obj::generated::{
 use heaptrace_common::cookie;
 use thiserror::Error;
 
-use super::allocators::{Allocator, FileId, OnReturn, RET_PROGRAM};
+use super::allocators::{Allocator, OnReturn, RET_PROGRAM};
 use super::calibration;
 use super::program::Program;
 use super::running::threads;
 use super::tracefs::{Definitions, Tracefs};
 use super::turns::{Reached, everybody};
 use crate::config::Probes as ProbeKind;
+use crate::open::FileId;
 use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.
@@ -119,8 +120,7 @@ impl Probes {
             ProbeKind::Full => name,
             ProbeKind::Empty => "empty_entry",
         };
-        let placements = allocator.placements();
-        let placed = || allocator.places.iter().zip(&placements);
+        let placed = || allocator.places.iter().map(|place| (place, &place.placed));
         let entries = placed().map(|placed| (placed, full(placed.0.hook.entry), false));
         let returns = placed().filter_map(|placed| {
             let program = match (placed.0.hook.on_return.program()?, kind) {

@@ -4,6 +4,8 @@
 //! the sideband, and only then is either joined. So every mapping that a stack of the batch can go
 //! through is known before the stack.
 
+use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -15,8 +17,10 @@ use tokio::io::unix::AsyncFd;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
-use crate::join::Joiner;
+use crate::join::{Joiner, ModuleId, Update};
+use crate::probes::elf;
 use crate::probes::program::{self, PodBlockKey, Program};
+use crate::reader::{Budget, Reader};
 use crate::sys::{self, Precedence};
 use crate::unwind::{self, MappedFile, Tables};
 
@@ -31,6 +35,8 @@ pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
     sideband: AsyncFd<Sideband>,
     tables: Tables,
+    /// What readers take, and could not read.
+    budget: Budget,
     batch: Vec<Event>,
     /// Bytes of the last batch, and from how many on there is a crowd in the ring.
     taken: usize,
@@ -48,14 +54,15 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new(program: &mut Program, config: &RunConfig) -> Result<Self> {
+    pub(super) fn new(program: &mut Program, config: &RunConfig, budget: &Budget) -> Result<Self> {
         let (ring, crowd) = program.take_ring()?;
         Ok(Self {
             ring: sys::when_readable(ring)?,
             sideband: sys::when_readable(
                 Sideband::open().context("can't follow the mappings of processes (perf)")?,
             )?,
-            tables: Tables::new(program, &config.tables)?,
+            tables: Tables::new(program, &config.tables, budget)?,
+            budget: budget.clone(),
             batch: Vec::new(),
             taken: 0,
             crowd,
@@ -103,6 +110,31 @@ impl Drain {
                 return;
             }
         }
+    }
+
+    /// What changed since the last call, new modules with their build ids.
+    pub(super) fn update(
+        &mut self,
+        joiner: &mut Joiner,
+        reader: &mut Reader,
+        elapsed_ns: u64,
+    ) -> Result<Update> {
+        let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Vec<u8>)> {
+            new.into_iter()
+                .map(|(id, path, file)| (id, elf::build_id(reader, &path, &file)))
+                .collect()
+        };
+        let new = joiner.take_unidentified();
+        if !new.is_empty() {
+            // There may be many, and a reader may not get on.
+            for (id, build_id) in self.during(joiner, || identify(new))? {
+                joiner.identify(id, build_id);
+            }
+        }
+        for (id, build_id) in identify(joiner.take_unidentified()) {
+            joiner.identify(id, build_id);
+        }
+        Ok(joiner.take_update(elapsed_ns))
     }
 
     /// Joins what comes while something else is done that may take long.
@@ -231,6 +263,7 @@ impl Drain {
         joiner.set_noted("unwind_tables_cached", tables.cached);
         joiner.set_noted("unwind_functions_damaged", tables.damaged);
         joiner.set_without_tables(self.tables.refused());
+        joiner.set_unreadable(self.budget.unread());
         let count = |counter: Counter| counters[counter as usize];
         // An allocation that is lost proves the block freed that stood at its address, and marks it.
         let marked = [

@@ -4,7 +4,6 @@
 //! such file is counted.
 
 use std::collections::HashSet;
-use std::fs::File;
 
 use anyhow::Result;
 
@@ -14,10 +13,11 @@ use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
 use crate::join::Joiner;
-use crate::probes::allocators::{self, FileId, Found};
+use crate::open::{self, FileId};
+use crate::probes::allocators::{self, Found};
 use crate::probes::attach::{Probes, Reach};
-use crate::probes::maps;
 use crate::probes::program::Program;
+use crate::reader::Budget;
 use crate::sys;
 
 /// Most files that are remembered; beyond it nothing new is looked at.
@@ -36,10 +36,10 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(config: &RunConfig, first: Vec<u32>) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, first: Vec<u32>, budget: &Budget) -> Result<Self> {
         let reach = targets::reach(config);
         Ok(Self {
-            scanner: Scanner::new(config)?,
+            scanner: Scanner::new(config, budget)?,
             seen: HashSet::new(),
             only: (reach == Reach::Processes).then_some(first),
             is_all: reach == Reach::All,
@@ -75,15 +75,16 @@ impl Newcomers {
 
     fn look_into(&mut self, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
         let path = mapped.path;
-        let Ok(file) = File::open(maps::link(pid, mapped.start, mapped.end)) else {
-            if allocators::is_allocator(&path) && !joiner.is_probed(&mapped.build_id) {
+        let opened = open::mapped(pid, mapped.start, mapped.end, Some(mapped.file));
+        let Ok(file) = opened else {
+            if allocators::is_allocator(&path) && !joiner.is_probed(&mapped.file) {
                 joiner.add_unprobed(format!(
                     "{path}: what mapped it was gone before it could be probed"
                 ));
             }
             return;
         };
-        let Ok(id) = FileId::of(&file) else { return };
+        let id = file.identity.file;
         if self.seen.contains(&id) || self.seen.len() >= MAX_SEEN {
             return;
         }

@@ -3,14 +3,15 @@
 //!
 //! Part of the session. Knows neither what is probed nor how.
 
-use std::fs::File;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::config::{NamedAllocator, RunConfig};
+use crate::open::Opened;
 use crate::probes::allocators::{self, Found, LookFor};
+use crate::reader::{Budget, Limits, Reader};
 use crate::sys::Precedence;
 
 /// Most files that wait; each is open.
@@ -19,7 +20,7 @@ const MOST_WAITING: usize = 1 << 10;
 /// A file that a process has mapped.
 pub(super) struct Mapped {
     pub(super) pid: u32,
-    pub(super) file: File,
+    pub(super) file: Opened,
     pub(super) path: String,
 }
 
@@ -32,14 +33,15 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(config: &RunConfig) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, budget: &Budget) -> Result<Self> {
         let (files, to_look_into) = sync_channel(MOST_WAITING);
         let (tell, found) = unbounded_channel();
+        let mut reader = Reader::new(budget, Limits::default());
         let named = config.allocators.clone();
         let mappings = config.mappings;
         std::thread::Builder::new()
             .name("heaptrace-scan".to_owned())
-            .spawn(move || scan(&named, mappings, &to_look_into, &tell))
+            .spawn(move || scan(&mut reader, &named, mappings, &to_look_into, &tell))
             .context("can't start a thread")?;
         Ok(Self {
             files,
@@ -73,6 +75,7 @@ impl Scanner {
 }
 
 fn scan(
+    reader: &mut Reader,
     named: &[NamedAllocator],
     mappings: bool,
     files: &Receiver<Mapped>,
@@ -81,7 +84,8 @@ fn scan(
     // What a new program allocates before it is probed is not seen.
     Precedence::of_this_thread().take();
     for Mapped { pid, file, path } in files {
-        let found = allocators::of_mapped(pid, file, path, LookFor { named, mappings });
+        let wanted = LookFor { named, mappings };
+        let found = allocators::of_mapped(reader, pid, file, path, wanted);
         if tell.send(found).is_err() {
             return;
         }

@@ -10,13 +10,14 @@ use anyhow::{Context as _, Result, bail};
 use super::drain::Drain;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
-use crate::probes::allocators::{self, Allocator, Effort, FileId, Found, LookFor};
+use crate::open::FileId;
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
-use crate::probes::elf;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
 use crate::probes::program::Program;
 use crate::probes::running;
+use crate::reader::Reader;
 use crate::unwind::{self, MappedFile, Tables, User};
 
 /// Refuses targets that aren't there, before anything is set up.
@@ -66,7 +67,12 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
 }
 
 /// Loads the unwind tables of what the targets run, so that their first stacks are whole.
-pub(super) fn load_tables(config: &RunConfig, held: Option<&Held>, tables: &Tables) {
+pub(super) fn load_tables(
+    config: &RunConfig,
+    held: Option<&Held>,
+    reader: &mut Reader,
+    tables: &Tables,
+) {
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().map(Path::new).and_then(Path::file_name);
@@ -74,7 +80,7 @@ pub(super) fn load_tables(config: &RunConfig, held: Option<&Held>, tables: &Tabl
                 pid: held.pid,
                 name: Some(program.to_string_lossy().into_owned()),
             });
-            allocators::files_of_command(words)
+            allocators::files_of_command(reader, words)
                 .iter()
                 .filter_map(|path| MappedFile::open(path, user.clone()))
                 .collect()
@@ -114,6 +120,7 @@ fn looks_for(config: &RunConfig) -> LookFor<'_> {
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
+    reader: &mut Reader,
     drain: &mut Drain,
     program: &mut Program,
     probes: &mut Probes,
@@ -123,7 +130,7 @@ pub(super) fn attach(
     match &config.target {
         Target::Command(words) => {
             let held = held.context("the command was not started")?;
-            let found = allocators::of_command(words, wanted);
+            let found = allocators::of_command(reader, words, wanted);
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
@@ -133,8 +140,9 @@ pub(super) fn attach(
         }
         Target::Pids(pids) => {
             for pid in pids {
-                let found = allocators::of_process(*pid, wanted, Effort::Thorough, |_| false)
-                    .map_err(|error| unreadable(*pid, error))?;
+                let found =
+                    allocators::of_process(reader, *pid, wanted, Effort::Thorough, |_| false)
+                        .map_err(|error| unreadable(*pid, error))?;
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
@@ -155,7 +163,7 @@ pub(super) fn attach(
                     let is_known =
                         |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
                     // A process that can't be read ended, or is the kernel's own.
-                    allocators::of_process(pid, wanted, Effort::Quick, is_known).ok()
+                    allocators::of_process(reader, pid, wanted, Effort::Quick, is_known).ok()
                 };
                 pids.into_iter().filter_map(of_one).collect()
             })?;
@@ -203,10 +211,9 @@ pub(super) fn add_found(
 
 /// Makes an allocator known that is probed.
 fn tell(allocator: &Allocator, joiner: &mut Joiner) {
-    let build_id = elf::build_id(&allocator.file);
     joiner.add_own_code(
         allocator.path.clone(),
-        build_id.clone(),
+        allocator.id,
         allocator.own_code.clone(),
     );
     for note in &allocator.notes {
@@ -225,7 +232,7 @@ fn tell(allocator: &Allocator, joiner: &mut Joiner) {
             kind: kind.to_owned(),
             path: allocator.path.clone(),
         };
-        joiner.add_allocator(known, build_id.clone());
+        joiner.add_allocator(known, allocator.id);
     }
 }
 

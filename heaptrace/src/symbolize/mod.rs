@@ -2,14 +2,17 @@
 //!
 //! Knows the profile's tables of modules and locations, and nothing of what is done with names.
 
+mod answer;
 mod debug_file;
 mod demangle;
 mod elf;
 mod files;
+mod lookup;
 mod quiet;
 mod symbolizer;
 #[cfg(test)]
 mod tests;
 
 pub use files::{ModuleFiles, OnDisk};
+pub(crate) use lookup::Lookup;
 pub use symbolizer::Symbolizer;

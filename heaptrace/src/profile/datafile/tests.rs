@@ -119,6 +119,7 @@ fn update(n: u32) -> Update {
             noted: [("nested_calls".to_owned(), 3)].into(),
             unprobed: ["/lib/x.so".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
+            unreadable: ["/lib/y.so: too slow".to_owned()].into(),
             hit_ns: 640,
             max_overhead: 500,
             kernel_map_bytes: 1 << 30,

@@ -156,6 +156,8 @@ pub(super) struct QualityMessage {
     unprobed: Vec<String>,
     #[prost(string, repeated, tag = "11")]
     without_tables: Vec<String>,
+    #[prost(string, repeated, tag = "22")]
+    unreadable: Vec<String>,
     #[prost(uint64, tag = "3")]
     untracked_frees: u64,
     #[prost(uint64, tag = "4")]
@@ -412,6 +414,7 @@ impl From<&Quality> for QualityMessage {
             noted: quality.noted.clone(),
             unprobed: quality.unprobed.iter().cloned().collect(),
             without_tables: quality.without_tables.iter().cloned().collect(),
+            unreadable: quality.unreadable.iter().cloned().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
@@ -434,6 +437,7 @@ impl From<QualityMessage> for Quality {
             noted: quality.noted,
             unprobed: quality.unprobed.into_iter().collect(),
             without_tables: quality.without_tables.into_iter().collect(),
+            unreadable: quality.unreadable.into_iter().collect(),
             untracked_frees: quality.untracked_frees,
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
