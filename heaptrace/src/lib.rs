@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod create;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
