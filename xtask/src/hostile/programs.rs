@@ -35,17 +35,27 @@ pub(super) fn plain(cage: &Cage<'_>) -> Result<String> {
 }
 
 pub(super) fn pipe_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
+    replaced(cage, "0")
+}
+
+/// Once with a process that is gone when its files are looked at, and once with one that is still there.
+fn replaced(cage: &Cage<'_>, kind: &str) -> Result<String> {
     let path = library(cage, "x.so")?;
-    seen(cage, &["map-replaced".as_ref(), word(&path)], 200)
+    let mode = ["map-replaced".as_ref(), word(&path), kind.as_ref()];
+    seen(cage, &mode, 200)?;
+    fs::remove_file(&path)?;
+    let path = library(cage, "x.so")?;
+    let mode = [
+        "map-replaced".as_ref(),
+        word(&path),
+        kind.as_ref(),
+        "wait".as_ref(),
+    ];
+    seen(cage, &mode, 200)
 }
 
 pub(super) fn device_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
-    let path = library(cage, "x.so")?;
-    seen(
-        cage,
-        &["map-replaced".as_ref(), word(&path), "1".as_ref()],
-        200,
-    )
+    replaced(cage, "1")
 }
 
 /// The file that is cut is a large one, so that its names take a while to be read.

@@ -90,7 +90,8 @@ int main(int argc, char **argv) {
         if (number ? mknod(other, S_IFCHR | 0666, makedev(1, 5)) : mkfifo(other, 0666)) fail("mknod");
         if (rename(other, path)) fail("rename");
         call(code, 100, 200);
-        pause_a_while(500);
+        // With an argument more, it waits; without, it is gone when its files are looked at.
+        if (argc > 4) pause_a_while(500);
     } else if (IS("map-truncated")) {
         void *code = map_at(NULL, path);
         call(code, 50, 200);
@@ -122,7 +123,6 @@ int main(int argc, char **argv) {
         void *code = map_at(NULL, argv[3]);
         unlink(argv[3]);
         call(code, 100, 200);
-        pause_a_while(300);
     } else if (IS("memfd")) {
         int from = open(path, O_RDONLY), file = memfd_create("\x1b[2Jmemory\n", 0);
         char buffer[65536];
