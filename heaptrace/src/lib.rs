@@ -5,16 +5,21 @@
 
 pub mod cli;
 pub mod config;
+pub mod create;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod jobs;
 pub mod join;
 mod memory;
+pub mod open;
 pub mod output;
 pub mod probes;
 pub mod profile;
 #[cfg(test)]
 mod random;
+pub mod reader;
+pub mod sandbox;
 pub mod session;
 pub mod symbolize;
 pub mod sys;

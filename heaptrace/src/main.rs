@@ -4,9 +4,16 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use heaptrace::output::OutputError;
-use heaptrace::{cli, text};
+use heaptrace::{cli, jobs, reader, text};
 
 fn main() -> ExitCode {
+    if reader::is_asked_to_read() {
+        return match jobs::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    reader::serves();
     let invocation = match cli::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(stop) => return stop.print(),

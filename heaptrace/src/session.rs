@@ -11,6 +11,7 @@ mod scanner;
 mod stop;
 mod targets;
 mod turns;
+mod waiting;
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,6 +32,7 @@ use crate::probes::machine;
 use crate::probes::program::Program;
 use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
+use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
 use drain::Drain;
 use kin::{Kin, Listener};
@@ -40,6 +42,9 @@ use turns::Turns;
 
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Probes that the kernel takes out within a second, at least.
+const TAKEN_OUT: usize = 10;
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
@@ -110,21 +115,26 @@ async fn trace(
     if config.mappings {
         joiner.tell_mappings();
     }
-    let mut drain = Drain::new(&mut program, config)?;
-    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    let budget = Budget::default();
+    let mut reader = Reader::new(&budget, Limits::default());
+    let mut drain = Drain::new(&mut program, config, &budget)?;
+    let reach = targets::reach(config);
+    let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
+        .context("can't reach the guardian process")?;
     let mut turns = Turns::new(config, &mut probes)?;
-    targets::load_tables(config, held.as_ref(), drain.tables());
+    targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
         config,
         held.as_ref(),
+        &mut reader,
         &mut drain,
         &mut program,
         &mut probes,
         &mut joiner,
     )?;
     let first = targets::pids(&config.target, held.as_ref());
-    let mut newcomers = Newcomers::new(config, first.clone())?;
+    let mut newcomers = Newcomers::new(config, first.clone(), &budget)?;
     let kin = listener
         .map(|it| it.follow(&probes, &first))
         .transpose()?
@@ -155,7 +165,7 @@ async fn trace(
             () = due(&mut updates, &mut asked) => {
                 drain.pass(&mut joiner);
                 drain.refresh(&mut program, &mut joiner)?;
-                let update = joiner.take_update(elapsed(begin));
+                let update = drain.update(&mut joiner, &mut reader, elapsed(begin))?;
                 drain.give_way();
                 let told = observer.update(update, joiner.files());
                 drain.hurry();
@@ -181,12 +191,12 @@ async fn trace(
             }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }
@@ -205,10 +215,17 @@ async fn trace(
     let duration_ns = elapsed(begin);
     let exit = stop::reap(child.as_mut(), stop, &mut notes);
     drain.finish(&mut program, &mut joiner)?;
-    let update = joiner.take_update(duration_ns);
+    let update = drain.update(&mut joiner, &mut reader, duration_ns)?;
     drain.give_way();
-    if closing.join().is_err() {
-        notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+    match closing.join() {
+        Ok(0) => {}
+        Ok(left) => notes.push(format!(
+            "the kernel takes out {left} probes, which no process meets any more; that takes it up to {} s",
+            left.div_ceil(TAKEN_OUT)
+        )),
+        Err(_) => {
+            notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+        }
     }
     if let Some(error) = failure {
         return Err(error);
@@ -234,7 +251,14 @@ fn set_rate(
     joiner: &mut Joiner,
 ) -> Result<()> {
     match change.whose {
-        Some((_, pid)) => program.set_shift_of(pid, change.shift)?,
+        // Where there are too many to have a rate each, this one keeps that of all.
+        Some((_, pid)) => {
+            if let Err(error) = program.set_shift_of(pid, change.shift) {
+                tracing::debug!("process {pid} has no rate of its own: {error:#}");
+                joiner.note_one("rates_refused");
+                return Ok(());
+            }
+        }
         None => program.set_shift(change.shift.unwrap_or(0))?,
     }
     let shift = change.shift.unwrap_or(change.all);

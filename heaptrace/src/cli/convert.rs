@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::destination::Output;
 use super::input::{self, Loaded};
-use super::{Input, Ranking, destination, message};
+use super::{Input, Ranking, message};
 use crate::output::{Format, Label, Metric};
 
 /// Draws a data file.
@@ -16,6 +17,7 @@ pub(super) fn flamegraph(
     metric: Metric,
     by: Option<Label>,
 ) -> anyhow::Result<ExitCode> {
+    let to = Output::open(output)?;
     let mut loaded = input::load(input)?;
     let ranking = Ranking {
         by,
@@ -23,19 +25,21 @@ pub(super) fn flamegraph(
         top: None,
     };
     loaded.grouping = ranking.grouping();
-    convert(&loaded, output, &Format::Flamegraph(metric))?;
+    convert(&loaded, &to, &Format::Flamegraph(metric))?;
     message::wrote(output, "open it in a browser");
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded.exit_code())
 }
 
 /// Converts a data file to a profile.
 pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
-    convert(&input::load(input)?, output, &Format::Pprof)?;
+    let to = Output::open(output)?;
+    let loaded = input::load(input)?;
+    convert(&loaded, &to, &Format::Pprof)?;
     message::wrote(output, "look at it with: go tool pprof -http=: FILE");
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded.exit_code())
 }
 
-fn convert(loaded: &Loaded, output: &Path, format: &Format) -> anyhow::Result<()> {
+fn convert(loaded: &Loaded, to: &Output, format: &Format) -> anyhow::Result<()> {
     loaded.warn();
-    destination::write_to(output, |out| format.write(&loaded.findings(), out))
+    to.write(|out| format.write(&loaded.findings(), out))
 }

@@ -10,6 +10,7 @@ use super::Color;
 use crate::config::NamedAllocator;
 use crate::probes::allocators::{self, Effort, Found, LookFor, MAPPINGS_KIND};
 use crate::probes::machine::{self, Check, Verdict};
+use crate::reader::{Budget, Limits, Reader};
 use crate::text;
 
 pub(super) fn run(
@@ -22,9 +23,10 @@ pub(super) fn run(
         mappings: true,
     };
     // First, as they may end while the machine is looked at.
+    let mut reader = Reader::new(&Budget::default(), Limits::default());
     let found: Vec<_> = pids
         .iter()
-        .map(|pid| allocators::of_process(*pid, wanted, Effort::Thorough, |_| false))
+        .map(|pid| allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false))
         .collect();
     let checks = machine::examine();
     let mut out = io::stdout().lock();
@@ -94,11 +96,10 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
                 ""
             };
             writeln!(out, "  {kind} in {path}, {when}probed at")?;
-            let placed = allocator.places.iter().zip(allocator.placements());
-            for (place, placement) in placed.filter(|(place, _)| place.kind == kind) {
+            for place in allocator.places.iter().filter(|place| place.kind == kind) {
                 let names: Vec<_> = place.names.iter().map(|name| text::escape(name)).collect();
                 let names = names.join(", ");
-                writeln!(out, "    {names}  {:#x}{placement}", place.offset)?;
+                writeln!(out, "    {names}  {:#x}{}", place.offset, place.placed)?;
             }
         }
         if !allocator.rets.is_empty() {

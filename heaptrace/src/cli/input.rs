@@ -2,9 +2,11 @@
 //!
 //! Part of the command line, no stage of the flow.
 
+use std::process::ExitCode;
+
 use super::{Input, message, naming};
 use crate::output::{self, Filter, Findings, Grouping};
-use crate::profile::{self, Profile, Symbols};
+use crate::profile::{self, Profile, ReadOptions, Symbols};
 use crate::symbolize::OnDisk;
 
 /// What a data file holds.
@@ -12,9 +14,19 @@ pub(super) struct Loaded {
     pub(super) profile: Profile,
     symbols: Symbols,
     warnings: Vec<String>,
+    is_damaged: bool,
     filters: Vec<Filter>,
     /// What sites are put together by.
     pub(super) grouping: Option<Grouping>,
+}
+
+/// The exit code of a command that showed what could be read.
+pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
+    if is_damaged {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// Reads a data file, and leaves of it what is asked for.
@@ -24,7 +36,13 @@ pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
     let until = input.at.map_or(u64::MAX, |at| {
         u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
     });
-    let recording = profile::read_at(&input.file, until)?;
+    let recording = profile::read_with(
+        &input.file,
+        ReadOptions {
+            until,
+            max_memory: input.max_memory,
+        },
+    )?;
     let symbols = match recording.symbols {
         Some(symbols) => symbols,
         None => naming::all(&recording.profile, &OnDisk),
@@ -39,6 +57,7 @@ pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
         profile,
         symbols,
         warnings,
+        is_damaged: recording.is_damaged,
         filters: input.filters.clone(),
         grouping: None,
     })
@@ -54,6 +73,11 @@ impl Loaded {
             filters: &self.filters,
             grouping: self.grouping,
         }
+    }
+
+    /// The exit code of a command that showed all of it: a program must not take a damaged file for a whole one.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        exit_code(self.is_damaged)
     }
 
     /// Says on standard error what limits the worth of an output.

@@ -14,6 +14,7 @@ use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
 use crate::output::{self, Findings, Grouping, Metric};
 use crate::profile::{Profile, RunEnd, RunInfo};
+use crate::reader::Budget;
 use crate::session::{self, Observer};
 use crate::symbolize::Symbolizer;
 use crate::view::{FUNCTIONS, Layout, Rows, Table, Terminal, ranked};
@@ -24,7 +25,7 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     let layout = if shared { Layout::Panel } else { Layout::Full };
     let mut live = Live {
         terminal: Terminal::stdout(layout, ranking.top),
-        symbolizer: Symbolizer::new(),
+        symbolizer: Symbolizer::new(&Budget::default()),
         ranking,
         profile: None,
     };

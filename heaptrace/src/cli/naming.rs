@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use super::message;
 use crate::join::{LocationId, ModuleId};
 use crate::profile::{Profile, Symbols};
+use crate::reader::Budget;
 use crate::symbolize::{ModuleFiles, Symbolizer};
 use crate::text;
 
@@ -19,19 +21,24 @@ const BATCH: usize = 2048;
 
 /// Looks up every location.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::new();
+    let budget = Budget::default();
+    let mut symbolizer = Symbolizer::new(&budget);
     look_up(
         &mut symbolizer,
         profile,
         files,
         Progress::new(profile.locations.len()),
     );
+    let unread = budget.unread();
+    for (file, reason) in &unread.files {
+        message::warn(format!("no names of {file}: {reason}"));
+    }
     symbolizer.into_symbols()
 }
 
 /// Looks up every location that has no names yet, and says nothing.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::knowing(known);
+    let mut symbolizer = Symbolizer::knowing(known, &Budget::default());
     look_up(&mut symbolizer, profile, files, Progress::silent());
     symbolizer.into_symbols()
 }

@@ -254,6 +254,7 @@ mod tests {
             file: PathBuf::from(name),
             at: None,
             filters: Vec::new(),
+            max_memory: None,
         };
         assert_eq!(
             action("heaptrace report"),

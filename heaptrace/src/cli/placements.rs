@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::probes::allocators;
+use crate::reader::{Budget, Limits, Reader};
 use crate::text;
 
 pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
@@ -18,29 +19,30 @@ pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
         out,
         "file\tfunctions\tentry\toffset\tinstruction\tstepped\twhy"
     )?;
+    let mut reader = Reader::new(&Budget::default(), Limits::default());
     for path in files {
-        write(&mut out, path)?;
+        write(&mut out, &mut reader, path)?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(out: &mut impl io::Write, path: &Path) -> anyhow::Result<()> {
+fn write(out: &mut impl io::Write, reader: &mut Reader, path: &Path) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let found = allocators::of_file(path).with_context(|| name.clone())?;
+    let found = allocators::of_file(reader, path).with_context(|| name.clone())?;
     let allocator = found.allocators.into_iter().next();
     let allocator = allocator.with_context(|| format!("{name} has no function of an allocator"))?;
-    for (place, placement) in allocator.places.iter().zip(allocator.placements()) {
+    for place in &allocator.places {
         writeln!(
             out,
             "{}\t{}\t{:#x}\t{}\t{}\t{}\t{}",
             text::escape(&allocator.path),
             place.names.join("/"),
             place.offset,
-            placement.offset,
-            placement.instruction,
-            placement.is_stepped(),
-            placement.reason,
+            place.placed.offset,
+            place.placed.instruction,
+            place.placed.is_stepped,
+            place.placed.reason,
         )?;
     }
     Ok(())

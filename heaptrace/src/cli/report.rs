@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use super::{Color, Format, Input, input, message};
 use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
-use crate::profile::{self, Profile};
+use crate::profile::{self, Profile, ReadOptions};
 use crate::view;
 
 /// What to put together and first, and how much of it.
@@ -60,19 +60,25 @@ pub(super) fn run(
             print(&loaded.findings(), &output::Format::Json)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded.exit_code())
 }
 
 /// Lists the snapshots of a data file.
 pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
-    let recording = profile::read(&input.file)?;
+    let recording = profile::read_with(
+        &input.file,
+        ReadOptions {
+            max_memory: input.max_memory,
+            ..ReadOptions::default()
+        },
+    )?;
     recording.warnings.iter().for_each(message::warn);
     let mut out = io::stdout().lock();
     match format {
         Format::Text => output::write_snapshots(&recording.snapshots, &mut out)?,
         Format::Json => output::write_snapshots_json(&recording.snapshots, &mut out)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(input::exit_code(recording.is_damaged))
 }
 
 /// The report for people, as wide and as colorful as standard output can show it.

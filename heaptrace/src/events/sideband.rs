@@ -14,13 +14,11 @@ use aya_obj::generated::{
     perf_sw_ids::PERF_COUNT_SW_DUMMY, perf_type_id::PERF_TYPE_SOFTWARE,
 };
 
+use crate::open::Expected;
 use crate::sys::{self, PerfTarget};
 
 /// Data pages of a ring; a power of two. A record is about a hundred bytes.
 const RING_PAGES: usize = 64;
-
-/// Longest build id that the kernel gives.
-const BUILD_ID_BYTES: usize = 20;
 
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
@@ -28,7 +26,6 @@ const RECORD_EXIT: u32 = 4;
 const RECORD_FORK: u32 = 7;
 const RECORD_MMAP2: u32 = 10;
 const MISC_COMM_EXEC: u16 = 1 << 13;
-const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 
 /// A file was mapped executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +38,8 @@ pub struct Mapped {
     pub offset: u64,
     /// Path as the process sees it, or a name in brackets.
     pub path: String,
-    /// Build id, where the kernel could read it.
-    pub build_id: Vec<u8>,
+    /// Which file it is.
+    pub file: Expected,
 }
 
 /// What happened to a process.
@@ -196,7 +193,6 @@ impl Ring {
             // Without the older kind the kernel does not even look for listeners.
             attr.set_mmap(1);
             attr.set_mmap2(1);
-            attr.set_build_id(1);
             attr.set_comm_exec(1);
             attr.set_comm(1);
         }
@@ -299,7 +295,7 @@ fn parse_checked(record: &[u8]) -> Option<Parsed> {
     let time = u64::from_ne_bytes(*time);
     let pid = u32_at(body, 8)?;
     let change = match kind {
-        RECORD_MMAP2 => Change::Mapped(mapped(body, misc)?),
+        RECORD_MMAP2 => Change::Mapped(mapped(body)?),
         RECORD_FORK => {
             let parent = u32_at(body, 12)?;
             if parent == pid {
@@ -317,20 +313,17 @@ fn parse_checked(record: &[u8]) -> Option<Parsed> {
     Some(Parsed::Event(SideEvent { time, pid, change }))
 }
 
-fn mapped(body: &[u8], misc: u16) -> Option<Mapped> {
+fn mapped(body: &[u8]) -> Option<Mapped> {
     let (start, len) = (u64_at(body, 16)?, u64_at(body, 24)?);
-    let build_id = if misc & MISC_MMAP_BUILD_ID == 0 {
-        Vec::new()
-    } else {
-        let len = usize::from(*body.get(40)?).min(BUILD_ID_BYTES);
-        body.get(44..44 + len)?.to_vec()
-    };
     Some(Mapped {
         start,
         end: start.checked_add(len)?,
         offset: u64_at(body, 32)?,
         path: text(body.get(72..)?),
-        build_id,
+        file: Expected {
+            device: (u32_at(body, 40)?, u32_at(body, 44)?),
+            inode: u64_at(body, 48)?,
+        },
     })
 }
 
@@ -373,13 +366,13 @@ mod tests {
         for word in [0x1000_u64, 0x200, 0x3000] {
             body.extend(word.to_ne_bytes());
         }
-        body.extend([2, 0, 0, 0, 0xab, 0xcd]);
+        body.extend([8, 0, 0, 0, 3, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0]);
         body.resize(64, 0);
         body.extend(b"/lib/a b.so\0\0\0\0\0");
-        record(RECORD_MMAP2, MISC_MMAP_BUILD_ID, &body)
+        record(RECORD_MMAP2, 0, &body)
     }
 
-    /// Check that a mapping has its build id, path and time.
+    /// Check that a mapping has its file, path and time.
     #[test]
     fn parses_mappings() {
         let Parsed::Event(event) = parse(&mmap2()) else {
@@ -393,7 +386,10 @@ mod tests {
                 end: 0x1200,
                 offset: 0x3000,
                 path: "/lib/a b.so".to_owned(),
-                build_id: vec![0xab, 0xcd],
+                file: Expected {
+                    device: (8, 3),
+                    inode: 99,
+                },
             })
         );
     }

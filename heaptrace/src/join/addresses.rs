@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use heaptrace_common::trampoline::is_trampoline;
 
@@ -15,8 +16,9 @@ use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
+use crate::open::{self, Expected, FileId, Identity, Opened};
 use crate::probes::allocators::is_of_c_library;
-use crate::probes::{elf, maps};
+use crate::probes::maps;
 use crate::unwind;
 
 /// Most of what is not probed that is named.
@@ -26,7 +28,7 @@ const MAX_UNPROBED: usize = 256;
 #[derive(Debug)]
 struct OwnCode {
     path: String,
-    build_id: Vec<u8>,
+    file: FileId,
     /// Offsets in the file, sorted.
     ranges: Vec<(u64, u64)>,
 }
@@ -36,9 +38,8 @@ struct OwnCode {
 pub(super) struct Addresses {
     /// Whether every process is of interest, or only those made known and their descendants.
     follows_all: bool,
-    allocators: Vec<Allocator>,
-    /// Build ids of their files.
-    probed: Vec<Vec<u8>>,
+    /// What is probed, and in which files.
+    allocators: Vec<(FileId, Allocator)>,
     /// Allocators that were mapped and are not probed.
     unprobed: BTreeSet<String>,
     /// Code that maps memory for its own blocks, where mappings are recorded.
@@ -56,7 +57,6 @@ impl Addresses {
         Self {
             follows_all,
             allocators: Vec::new(),
-            probed: Vec::new(),
             unprobed: BTreeSet::new(),
             own_code: Vec::new(),
             spaces: Spaces::default(),
@@ -67,23 +67,13 @@ impl Addresses {
         }
     }
 
-    pub(super) fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
-        self.allocators.push(allocator);
-        self.probed.push(build_id);
+    pub(super) fn add_allocator(&mut self, allocator: Allocator, file: FileId) {
+        self.allocators.push((file, allocator));
     }
 
     /// Makes known what of a file is an allocator's code.
-    pub(super) fn add_own_code(
-        &mut self,
-        path: String,
-        build_id: Vec<u8>,
-        ranges: Vec<(u64, u64)>,
-    ) {
-        self.own_code.push(OwnCode {
-            path,
-            build_id,
-            ranges,
-        });
+    pub(super) fn add_own_code(&mut self, path: String, file: FileId, ranges: Vec<(u64, u64)>) {
+        self.own_code.push(OwnCode { path, file, ranges });
     }
 
     /// Whether what is mapped from a stack is not the program's, but for an allocator's blocks or a thread's
@@ -106,7 +96,7 @@ impl Addresses {
                 };
                 let at = address - span.start + span.offset;
                 self.own_code.iter().any(|code| {
-                    self.modules.is_of(span.module, &code.path, &code.build_id)
+                    self.modules.is_of(span.module, code.file, &code.path)
                         && code
                             .ranges
                             .iter()
@@ -129,12 +119,6 @@ impl Addresses {
             return;
         };
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
-            let file = match (mapping.path.as_str(), mapping.inode) {
-                (unwind::VDSO, 0) => unwind::vdso().map(|vdso| vdso.file),
-                (_, 0) => None,
-                _ => maps::open_mapped(thread, &mapping).ok(),
-            };
-            let build_id = file.as_ref().map(elf::build_id).unwrap_or_default();
             if mapping.path.is_empty() {
                 continue;
             }
@@ -143,9 +127,12 @@ impl Addresses {
                 end: mapping.end,
                 offset: mapping.offset,
                 path: mapping.path,
-                build_id,
+                file: Expected {
+                    device: mapping.device,
+                    inode: mapping.inode,
+                },
             };
-            self.map(pid, 0, &mapped, || file);
+            self.map(pid, 0, &mapped, || open_mapped(thread, &mapped));
         }
     }
 
@@ -166,9 +153,11 @@ impl Addresses {
         self.spaces.pids()
     }
 
-    /// Whether an allocator of this build is probed. One without a build id can't be told from it.
-    pub(super) fn is_probed(&self, build_id: &[u8]) -> bool {
-        build_id.is_empty() || self.probed.iter().any(|it| it == build_id)
+    /// Whether a file is probed, by what the kernel says of it.
+    pub(super) fn is_probed(&self, file: &Expected) -> bool {
+        self.allocators
+            .iter()
+            .any(|(probed, _)| probed.may_be(file))
     }
 
     /// Takes in what perf recorded of mappings and processes.
@@ -213,17 +202,17 @@ impl Addresses {
         pid: u32,
         since: u64,
         mapped: &Mapped,
-        open: impl FnOnce() -> Option<File>,
+        open: impl FnOnce() -> Option<Opened>,
     ) -> ModuleId {
         let module = Module {
             path: mapped.path.clone(),
-            build_id: mapped.build_id.clone(),
+            build_id: Vec::new(),
             text_start: mapped.start,
             text_end: mapped.end,
             text_offset: mapped.offset,
             root: root_of(pid),
         };
-        let module = self.modules.intern(module, open);
+        let module = self.modules.intern(module, mapped.file, open);
         self.spaces.map(
             pid,
             Span {
@@ -271,13 +260,16 @@ impl Addresses {
         if !self.spaces.knows(pid) {
             self.add_process(pid);
         }
-        let mapped: Vec<&str> = self
-            .spaces
-            .modules(pid, time)
-            .map(|module| self.modules.path(module))
-            .collect();
-        let has = |allocator: &&Allocator| mapped.contains(&allocator.path.as_str());
-        self.allocators.iter().filter(has).cloned().collect()
+        let mapped: Vec<ModuleId> = self.spaces.modules(pid, time).collect();
+        let has = |file: FileId, allocator: &Allocator| {
+            let mut mapped = mapped.iter();
+            mapped.any(|module| self.modules.is_of(*module, file, &allocator.path))
+        };
+        self.allocators
+            .iter()
+            .filter(|(file, allocator)| has(*file, allocator))
+            .map(|(_, allocator)| allocator.clone())
+            .collect()
     }
 
     /// Forgets the images of a process that began before a time.
@@ -288,6 +280,16 @@ impl Addresses {
     /// C libraries that were mapped and are not probed.
     pub(super) fn unprobed(&self) -> &BTreeSet<String> {
         &self.unprobed
+    }
+
+    /// The new modules whose build ids are to be asked for.
+    pub(super) fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
+        self.modules.take_unidentified()
+    }
+
+    /// Keeps the build id of a module that was not told yet.
+    pub(super) fn identify(&mut self, module: ModuleId, build_id: Vec<u8>) {
+        self.modules.identify(module, build_id);
     }
 
     /// The modules and locations that came since the last call.
@@ -316,18 +318,16 @@ fn root_of(pid: u32) -> String {
 
 /// Opens the file that a process has just mapped: by the mapping itself, or, where the process is
 /// gone already, by its path, if it is still the same file.
-fn open_mapped(pid: u32, mapped: &Mapped) -> Option<File> {
+fn open_mapped(pid: u32, mapped: &Mapped) -> Option<Opened> {
     if mapped.path == unwind::VDSO {
-        return unwind::vdso().map(|vdso| vdso.file);
+        let file = unwind::vdso()?.file;
+        let identity = Identity::of(&file).ok()?;
+        return Some(Opened { file, identity });
     }
-    if !mapped.path.starts_with('/') {
+    if mapped.file.inode == 0 {
         return None;
     }
-    File::open(maps::link(pid, mapped.start, mapped.end))
+    open::mapped(pid, mapped.start, mapped.end, Some(mapped.file))
+        .or_else(|_| open::left_behind(Path::new(&mapped.path), mapped.file))
         .ok()
-        .or_else(|| {
-            let file = File::open(&mapped.path).ok()?;
-            let is_same = !mapped.build_id.is_empty() && elf::build_id(&file) == mapped.build_id;
-            is_same.then_some(file)
-        })
 }

@@ -4,6 +4,7 @@
 //! read up to after the last event, so that mappings are known before the stacks in them. Knows
 //! nothing of the kernel's maps but the keys of blocks and stacks.
 
+mod files;
 mod mappings;
 mod quality;
 mod stacks;
@@ -22,14 +23,13 @@ use super::estimate::{Estimate, Sums};
 use super::fold::{Ended, Room};
 use super::interner::Stacks;
 use super::keyed::HashMap;
-use super::modules::OpenFiles;
 use super::peak::Peak;
 use super::processes::{self, Processes, Sampled, SiteKey};
 use super::threads::{self, Threads};
 use super::turns::Alone;
 use super::update::{
-    Allocator, Kind, LocationId, Process, ProcessId, Quality, RateChange, Site, SiteId, StackId,
-    ThreadNameId, Update,
+    Kind, LocationId, Process, ProcessId, Quality, RateChange, Site, SiteId, StackId, ThreadNameId,
+    Update,
 };
 use crate::events::record::Event;
 use crate::events::sideband::SideEvent;
@@ -119,23 +119,6 @@ impl Joiner {
         self.threads = Some(Threads::new());
     }
 
-    /// Makes an allocator known that is probed, with the build id of its file.
-    pub fn add_allocator(&mut self, allocator: Allocator, build_id: Vec<u8>) {
-        self.addresses.add_allocator(allocator, build_id);
-    }
-
-    /// Makes known what of a file is an allocator's code, which maps memory for its own blocks.
-    pub fn add_own_code(&mut self, path: String, build_id: Vec<u8>, ranges: Vec<(u64, u64)>) {
-        if self.records_mappings {
-            self.addresses.add_own_code(path, build_id, ranges);
-        }
-    }
-
-    /// Makes known what allocates and is not probed, with the reason.
-    pub fn add_unprobed(&mut self, what: String) {
-        self.addresses.add_unprobed(what);
-    }
-
     /// Makes a process known: one that runs, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);
@@ -159,11 +142,6 @@ impl Joiner {
     /// The processes that are of interest, ended ones that may still be asked for included.
     pub fn followed(&self) -> Vec<u32> {
         self.addresses.followed()
-    }
-
-    /// Whether an allocator of this build is probed.
-    pub fn is_probed(&self, build_id: &[u8]) -> bool {
-        self.addresses.is_probed(build_id)
     }
 
     /// Takes in what perf recorded of mappings and processes.
@@ -476,15 +454,5 @@ impl Joiner {
             totals: self.sums.totals(self.peak.highest()),
             quality: self.quality.clone(),
         }
-    }
-
-    /// The open files of modules.
-    pub fn files(&self) -> &OpenFiles {
-        self.addresses.files()
-    }
-
-    /// The open files of modules, when everything is joined.
-    pub fn into_files(self) -> OpenFiles {
-        self.addresses.into_files()
     }
 }

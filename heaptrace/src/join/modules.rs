@@ -1,41 +1,69 @@
 //! Files that were mapped executable, each held open until it has been symbolized.
 //!
 //! Stage: join. A process may be gone, and its files replaced or deleted, before anybody asks for
-//! names; an open descriptor keeps the very file.
+//! names; an open descriptor keeps the very file. What a module is goes by the file's identity, which the kernel tells, never
+//! by what it says of itself.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::update::{Module, ModuleId};
+use crate::open::{Expected, FileId, Identity, Opened};
+use crate::sys;
 
-/// Most files that are held open. Beyond it a module is looked for by its path.
-const MAX_OPEN: usize = 8192;
+/// Most files that are held open. The names of what comes later are not found.
+const MAX_OPEN: u64 = 8192;
 
 /// Every module of a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Modules {
-    ids: HashMap<(String, Vec<u8>), ModuleId>,
+    /// Those whose files were opened: the same file under the same path.
+    opened: HashMap<(Identity, String), ModuleId>,
+    /// The module that a file was last known as.
+    latest: HashMap<(Expected, String), ModuleId>,
+    entries: Vec<Entry>,
     new: Vec<Module>,
-    paths: Vec<String>,
-    build_ids: Vec<Vec<u8>>,
+    /// Of the new ones, those whose build ids were not asked for.
+    unidentified: Vec<ModuleId>,
     files: OpenFiles,
+    most_open: u64,
+}
+
+/// What is kept of a module.
+#[derive(Debug)]
+struct Entry {
+    path: String,
+    expected: Expected,
+    identity: Option<Identity>,
 }
 
 /// The files of modules, as far as they could be opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
     files: Vec<Option<Arc<File>>>,
-    open: usize,
+    open: u64,
 }
 
 impl OpenFiles {
-    /// A path under which this process can open a module's file.
-    pub fn path(&self, id: ModuleId) -> Option<PathBuf> {
-        let file = self.files.get(id.0 as usize)?.as_ref()?;
-        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    /// A module's file.
+    pub fn file(&self, id: ModuleId) -> Option<Arc<File>> {
+        self.files.get(id.0 as usize)?.clone()
+    }
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self {
+            opened: HashMap::new(),
+            latest: HashMap::new(),
+            entries: Vec::new(),
+            new: Vec::new(),
+            unidentified: Vec::new(),
+            files: OpenFiles::default(),
+            // The probes need the others.
+            most_open: MAX_OPEN.min(sys::most_open_files() / 2),
+        }
     }
 }
 
@@ -44,38 +72,92 @@ impl Modules {
     pub(super) fn intern(
         &mut self,
         module: Module,
-        open: impl FnOnce() -> Option<File>,
+        expected: Expected,
+        open: impl FnOnce() -> Option<Opened>,
     ) -> ModuleId {
-        let key = (module.path.clone(), module.build_id.clone());
-        if let Some(id) = self.ids.get(&key) {
-            return *id;
+        let key = (expected, module.path.clone());
+        let known = self.latest.get(&key).copied();
+        if let Some(id) = known
+            && self.is_unchanged(id)
+        {
+            return id;
         }
-        let id = ModuleId(self.paths.len() as u32);
-        self.ids.insert(key, id);
-        self.paths.push(module.path.clone());
-        self.build_ids.push(module.build_id.clone());
-        self.new.push(module);
-        let file = if self.files.open < MAX_OPEN {
-            open()
-        } else {
-            None
+        let opened = (self.files.open < self.most_open).then(open).flatten();
+        let id = match (opened, known) {
+            (Some(opened), _) => {
+                let key = (opened.identity, module.path.clone());
+                match self.opened.get(&key) {
+                    Some(id) => *id,
+                    None => {
+                        let id = self.add(module, expected, Some(opened));
+                        self.opened.insert(key, id);
+                        id
+                    }
+                }
+            }
+            (None, Some(id)) if self.files.file(id).is_none() => id,
+            (None, _) => self.add(module, expected, None),
         };
-        self.files.open += usize::from(file.is_some());
-        self.files.files.push(file.map(Arc::new));
+        self.latest.insert(key, id);
         id
     }
 
-    /// Whether a file is a module's, by its path and, where both are known, its build.
-    pub(super) fn is_of(&self, id: ModuleId, path: &str, build_id: &[u8]) -> bool {
-        self.path(id) == path
-            && self.build_ids.get(id.0 as usize).is_some_and(|own| {
-                own.is_empty() || build_id.is_empty() || own.as_slice() == build_id
+    /// Whether a module's file is open, and has the content that it had. As long as it is open, no other file gets its
+    /// numbers.
+    fn is_unchanged(&self, id: ModuleId) -> bool {
+        let file = self.files.file(id);
+        let now = file.and_then(|file| Identity::of(&file).ok());
+        let entry = self.entries.get(id.0 as usize);
+        now.is_some() && entry.is_some_and(|entry| entry.identity == now)
+    }
+
+    fn add(&mut self, module: Module, expected: Expected, opened: Option<Opened>) -> ModuleId {
+        let id = ModuleId(self.entries.len() as u32);
+        self.entries.push(Entry {
+            path: module.path.clone(),
+            expected,
+            identity: opened.as_ref().map(|it| it.identity),
+        });
+        if opened.is_some() {
+            self.files.open += 1;
+            self.unidentified.push(id);
+        }
+        self.files.files.push(opened.map(|it| Arc::new(it.file)));
+        self.new.push(module);
+        id
+    }
+
+    /// Whether a module is of a file, by what the kernel says.
+    pub(super) fn is_of(&self, id: ModuleId, file: FileId, path: &str) -> bool {
+        self.entries
+            .get(id.0 as usize)
+            .is_some_and(|entry| match entry.identity {
+                Some(identity) => identity.file == file,
+                None => file.may_be(&entry.expected) && entry.path == path,
             })
     }
 
     /// Path of a module.
     pub(super) fn path(&self, id: ModuleId) -> &str {
-        self.paths.get(id.0 as usize).map_or("", String::as_str)
+        let entry = self.entries.get(id.0 as usize);
+        entry.map_or("", |entry| &entry.path)
+    }
+
+    /// The new modules whose build ids are to be asked for, with their paths and files.
+    pub(super) fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
+        std::mem::take(&mut self.unidentified)
+            .into_iter()
+            .filter_map(|id| Some((id, self.path(id).to_owned(), self.files.file(id)?)))
+            .collect()
+    }
+
+    /// Keeps the build id of a module that was not told yet.
+    pub(super) fn identify(&mut self, id: ModuleId, build_id: Vec<u8>) {
+        let told = self.entries.len() - self.new.len();
+        let index = (id.0 as usize).checked_sub(told);
+        if let Some(module) = index.and_then(|index| self.new.get_mut(index)) {
+            module.build_id = build_id;
+        }
     }
 
     /// The modules that came since the last call.
@@ -91,5 +173,72 @@ impl Modules {
     /// The open files, to keep.
     pub(super) fn into_files(self) -> OpenFiles {
         self.files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::open;
+
+    fn module(path: &str) -> Module {
+        Module {
+            path: path.to_owned(),
+            ..Module::default()
+        }
+    }
+
+    /// Check that a file is the same module as long as it has its content, another one under its path is another, and that
+    /// what can't be opened is told apart by the kernel's numbers.
+    #[test]
+    fn files_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib.so");
+        let at = |inode| Expected {
+            device: (0, 1),
+            inode,
+        };
+        let mut modules = Modules::default();
+        let mut intern = |inode, path: &Path| {
+            let opened = || open::named(path).ok();
+            modules.intern(module("/lib.so"), at(inode), opened)
+        };
+        std::fs::write(&path, "one").unwrap();
+        let first = intern(1, &path);
+        assert_eq!(intern(1, &path), first);
+        // Another file in its place, as a package's upgrade leaves it.
+        let other = dir.path().join("other");
+        std::fs::write(&other, "two").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let second = intern(2, &path);
+        assert_ne!(second, first);
+        // Written over in place.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, "three").unwrap();
+        assert_ne!(intern(2, &path), second);
+        let gone = dir.path().join("gone");
+        let third = intern(3, &gone);
+        assert_eq!(intern(3, &gone), third);
+        assert_ne!(intern(4, &gone), third);
+        assert!(modules.is_of(
+            third,
+            FileId {
+                device: 9,
+                inode: 3
+            },
+            "/lib.so"
+        ));
+        assert!(!modules.is_of(
+            third,
+            FileId {
+                device: 9,
+                inode: 4
+            },
+            "/lib.so"
+        ));
+        let id = open::named(&path).unwrap().identity.file;
+        assert!(modules.is_of(second, id, "/other path"));
     }
 }

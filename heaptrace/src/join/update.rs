@@ -248,6 +248,8 @@ pub struct Quality {
     /// Files for whose unwind tables there was no room, each with who runs it and why: their frames
     /// are left by frame pointers, if they have any.
     pub without_tables: BTreeSet<String>,
+    /// Files that no reader could read, each with the reason: their names, tables or allocators are missing.
+    pub unreadable: BTreeSet<String>,
     /// Frees of blocks that were not recorded.
     pub untracked_frees: u64,
     /// Allocator calls that failed.

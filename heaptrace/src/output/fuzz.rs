@@ -52,7 +52,9 @@ impl Write for Text {
 /// Every format can be written of whatever was read, and none has an escape sequence in it.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
-    let Ok(recording) = profile::read_from(file.as_slice(), "input") else {
+    let Ok(recording) =
+        profile::read_from(file.as_slice(), "input", profile::ReadOptions::default())
+    else {
         return 0;
     };
     let none = Symbols::default();

@@ -89,5 +89,6 @@ fn place(address: u64) -> io::Result<(File, u64)> {
         .find(|mapping| (mapping.start..mapping.end).contains(&address))
         .ok_or_else(|| io::Error::other("this program's own code is mapped from no file"))?;
     let offset = address - mapping.start + mapping.offset;
-    Ok((maps::open_mapped(own, &mapping)?, offset))
+    let opened = maps::open_mapped(own, &mapping).map_err(io::Error::other)?;
+    Ok((opened.file, offset))
 }

@@ -1,18 +1,27 @@
 //! The build id of an ELF file.
 //!
-//! Stage: probes. The file is a traced process's and may be anything.
+//! Stage: probes. The file is a traced process's and may be anything: a reader looks.
 
 use std::fs::File;
 
-use object::Object as _;
+use object::{Object as _, ReadRef};
+
+use crate::reader::{Job, Reader};
 
 /// Longest build id that is believed; GNU's have 20 bytes.
 const MAX_BYTES: usize = 64;
 
-/// The GNU build id of a file; empty where it has none, or is no ELF file.
-pub fn build_id(file: &File) -> Vec<u8> {
-    let cache = object::ReadCache::new(file);
-    object::File::parse(&cache)
+/// The GNU build id of a file; empty where it has none, is no ELF file, or can't be read.
+pub fn build_id(reader: &mut Reader, name: &str, file: &File) -> Vec<u8> {
+    let id: Vec<u8> = reader
+        .ask(Job::Identify, &(), name, &[file])
+        .unwrap_or_default();
+    if id.len() > MAX_BYTES { Vec::new() } else { id }
+}
+
+/// The reader's side of it.
+pub fn read_build_id<'a, R: ReadRef<'a>>(data: R) -> Vec<u8> {
+    object::File::parse(data)
         .ok()
         .and_then(|image| image.build_id().ok().flatten().map(<[u8]>::to_vec))
         .filter(|id| id.len() <= MAX_BYTES)

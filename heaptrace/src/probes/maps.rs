@@ -2,10 +2,11 @@
 //!
 //! Stage: probes. Parses text; knows nothing of what is mapped.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 
 use super::running::threads;
+use crate::open::{self, Expected, NotOpened, Opened};
 
 /// A mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +48,13 @@ pub fn read(pid: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens the file behind a mapping: the very inode, also where its path is gone or means another
-/// file in another root.
-pub fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
-    File::open(link(pid, mapping.start, mapping.end))
-}
-
-/// The kernel's link to the file that is mapped from one address to another.
-pub fn link(pid: u32, start: u64, end: u64) -> String {
-    format!("/proc/{pid}/map_files/{start:x}-{end:x}")
+/// Opens the file behind a mapping: the very one, also where its path is gone or means another file in another root.
+pub fn open_mapped(pid: u32, mapping: &Mapping) -> Result<Opened, NotOpened> {
+    let expected = Expected {
+        device: mapping.device,
+        inode: mapping.inode,
+    };
+    open::mapped(pid, mapping.start, mapping.end, Some(expected))
 }
 
 /// Parses mappings; lines that make no sense are left out.

@@ -12,10 +12,10 @@ use std::io;
 use std::iter::repeat;
 use std::os::fd::OwnedFd;
 
-use super::allocators::FileId;
 use super::attach::{Probes, Reach, STAYS_WITH_ITS_TASK, attributes};
 use super::maps;
 use super::running::{processes, threads};
+use crate::open::FileId;
 use crate::sys::{self, PerfTarget};
 
 /// Most events of the processes that have their own, whatever descriptors there may be; who finds no place is
@@ -164,7 +164,7 @@ impl Probes {
         maps::parse(&text)
             .filter(|mapping| mapping.executable && mapping.inode != 0)
             .filter(|mapping| seen.insert((mapping.device, mapping.inode)))
-            .filter_map(|mapping| FileId::of(&maps::open_mapped(thread, &mapping).ok()?).ok())
+            .filter_map(|mapping| Some(maps::open_mapped(thread, &mapping).ok()?.identity.file))
             .filter(|id| self.has(*id))
             .collect()
     }

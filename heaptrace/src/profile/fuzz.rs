@@ -2,14 +2,14 @@
 //!
 //! Stage: profile. For fuzzers only.
 
-use super::{Profile, Recording, read_from};
+use super::{Profile, ReadOptions, Recording, read_from};
 
 /// Bytes of the head of a message in an input: its kind, and its length.
 const HEAD: usize = 3;
 
 /// What is read can be indexed, and read again gives the same.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
-    match read_from(data, "input") {
+    match read_from(data, "input", ReadOptions::default()) {
         Ok(recording) => sound(&recording),
         Err(error) => {
             assert!(error.to_string().contains("input"));

@@ -1,5 +1,6 @@
 //! Stage profile: the model that every output reads, and the data file that keeps it.
 
+mod budget;
 mod datafile;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
@@ -9,9 +10,10 @@ mod symbols;
 mod tests;
 mod wire;
 
+#[cfg(test)]
+pub(crate) use datafile::crafted;
 pub use datafile::{
-    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
-    read_from,
+    DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, read, read_from, read_with,
 };
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

@@ -4,6 +4,9 @@
 //! the sideband, and only then is either joined. So every mapping that a stack of the batch can go
 //! through is known before the stack.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -12,11 +15,15 @@ use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
+use super::waiting::Waiting;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
-use crate::join::Joiner;
+use crate::join::{Joiner, ModuleId, Update};
+use crate::probes::elf;
+use crate::probes::owner::Owner;
 use crate::probes::program::{self, PodBlockKey, Program};
+use crate::reader::{Budget, Reader};
 use crate::sys::{self, Precedence};
 use crate::unwind::{self, MappedFile, Tables};
 
@@ -26,11 +33,16 @@ const BATCH: usize = 1 << 16;
 /// Most mapped files that wait to be looked at.
 const MAX_MAPPED: usize = 1 << 14;
 
+/// Most processes whose owner is remembered.
+const MAX_OWNERS: usize = 1 << 12;
+
 /// Reads the streams of a run.
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
     sideband: AsyncFd<Sideband>,
     tables: Tables,
+    /// What readers take, and could not read.
+    budget: Budget,
     batch: Vec<Event>,
     /// Bytes of the last batch, and from how many on there is a crowd in the ring.
     taken: usize,
@@ -39,7 +51,9 @@ pub(super) struct Drain {
     /// Whether this thread runs before all others.
     is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
-    mapped: Vec<(u32, Mapped)>,
+    mapped: Waiting<(u32, Mapped)>,
+    /// Whose these processes are. Not for long: they end, and others get their ids.
+    owners: HashMap<u32, Owner>,
     /// Children that were born since, their parents, and when.
     births: Vec<(u32, u32, u64)>,
     undecoded: u64,
@@ -48,29 +62,37 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new(program: &mut Program, config: &RunConfig) -> Result<Self> {
+    pub(super) fn new(program: &mut Program, config: &RunConfig, budget: &Budget) -> Result<Self> {
         let (ring, crowd) = program.take_ring()?;
         Ok(Self {
             ring: sys::when_readable(ring)?,
             sideband: sys::when_readable(
                 Sideband::open().context("can't follow the mappings of processes (perf)")?,
             )?,
-            tables: Tables::new(program, &config.tables)?,
+            tables: Tables::new(program, &config.tables, budget)?,
+            budget: budget.clone(),
             batch: Vec::new(),
             taken: 0,
             crowd,
             precedence: Precedence::of_this_thread(),
             is_first: false,
-            mapped: Vec::new(),
+            mapped: Waiting::new(MAX_MAPPED),
+            owners: HashMap::new(),
             births: Vec::new(),
             undecoded: 0,
             swept: [0; 2],
         })
     }
 
-    /// The files that processes of interest have mapped since the last call.
-    pub(super) fn take_mapped(&mut self) -> Vec<(u32, Mapped)> {
-        std::mem::take(&mut self.mapped)
+    /// The next of the files that processes of interest have mapped, with the process.
+    pub(super) fn take_mapped(&mut self) -> Option<(Owner, (u32, Mapped))> {
+        self.owners.clear();
+        self.mapped.pop()
+    }
+
+    /// Mapped files that were left out for want of room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.mapped.left_out()
     }
 
     /// The children that were born since the last call, their parents, and when.
@@ -105,6 +127,31 @@ impl Drain {
         }
     }
 
+    /// What changed since the last call, new modules with their build ids.
+    pub(super) fn update(
+        &mut self,
+        joiner: &mut Joiner,
+        reader: &mut Reader,
+        elapsed_ns: u64,
+    ) -> Result<Update> {
+        let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Vec<u8>)> {
+            new.into_iter()
+                .map(|(id, path, file)| (id, elf::build_id(reader, &path, &file)))
+                .collect()
+        };
+        let new = joiner.take_unidentified();
+        if !new.is_empty() {
+            // There may be many, and a reader may not get on.
+            for (id, build_id) in self.during(joiner, || identify(new))? {
+                joiner.identify(id, build_id);
+            }
+        }
+        for (id, build_id) in identify(joiner.take_unidentified()) {
+            joiner.identify(id, build_id);
+        }
+        Ok(joiner.take_update(elapsed_ns))
+    }
+
     /// Joins what comes while something else is done that may take long.
     pub(super) fn during<T: Send>(
         &mut self,
@@ -113,14 +160,15 @@ impl Drain {
     ) -> Result<T> {
         const PAUSE: Duration = Duration::from_millis(1);
         std::thread::scope(|scope| {
-            let working = scope.spawn(work);
+            let working = std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .context("can't start a thread; does a limit of processes or memory forbid it?")?;
             while !working.is_finished() {
                 self.pass(joiner);
                 std::thread::sleep(PAUSE);
             }
-            working.join()
+            working.join().map_err(|_| anyhow!("a thread failed"))
         })
-        .map_err(|_| anyhow!("a thread failed"))
     }
 
     /// Lets this thread read with precedence: where a hundred threads allocate, it would get a hundredth of a
@@ -184,11 +232,15 @@ impl Drain {
             };
             let pid = event.pid;
             joiner.sideband(event);
+            // Of which nothing has been seen so far may be one that is just going to have an allocator.
             if let Some(mapped) = mapped
-                && joiner.knows(pid)
-                && self.mapped.len() < MAX_MAPPED
+                && joiner.may_know(pid)
             {
-                self.mapped.push((pid, mapped));
+                if self.owners.len() >= MAX_OWNERS {
+                    self.owners.clear();
+                }
+                let owner = self.owners.entry(pid).or_insert_with(|| Owner::of(pid));
+                self.mapped.push(owner.clone(), (pid, mapped));
             }
         }
         for event in self.batch.drain(..) {
@@ -231,6 +283,7 @@ impl Drain {
         joiner.set_noted("unwind_tables_cached", tables.cached);
         joiner.set_noted("unwind_functions_damaged", tables.damaged);
         joiner.set_without_tables(self.tables.refused());
+        joiner.set_unreadable(self.budget.unread());
         let count = |counter: Counter| counters[counter as usize];
         // An allocation that is lost proves the block freed that stood at its address, and marks it.
         let marked = [

@@ -1,13 +1,10 @@
 //! What an ELF file says of itself, read before a symbolizer is let near it.
 //!
-//! Stage: symbolize. The file may have been made to harm us: it is read in small pieces (never
-//! mapped, so that truncating it meanwhile does no harm), every size has a bound, and nothing it
-//! names is opened here. Knows nothing of symbols.
+//! Stage: symbolize. Runs in a reader. The file may have been made to harm us: it is read in small pieces,
+//! every size has a bound, and nothing it names is opened here. Knows nothing of symbols.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD};
 use object::read::elf::{
@@ -59,6 +56,8 @@ pub(super) struct ElfFacts {
     pub(super) names_files: bool,
     /// The debug file that it names.
     pub(super) debug_link: Option<DebugLink>,
+    /// The path of what it shares with other debug files.
+    pub(super) alt_link: Option<String>,
     /// Whether it has sections that are compressed.
     pub(super) compressed: bool,
     segments: Vec<Segment>,
@@ -141,7 +140,13 @@ impl ElfFacts {
             }
             match name {
                 b".debug_info" => facts.has_dwarf = true,
-                b".gnu_debugaltlink" | b".debug_sup" => facts.names_files = true,
+                b".gnu_debugaltlink" => {
+                    facts.names_files = true;
+                    if size <= MAX_SMALL {
+                        facts.alt_link = section.data(endian, data).ok().and_then(alt_link);
+                    }
+                }
+                b".debug_sup" => facts.names_files = true,
                 b".gnu_debuglink" => {
                     facts.names_files = true;
                     if size <= MAX_SMALL {
@@ -170,17 +175,6 @@ impl ElfFacts {
             (within < segment.size).then(|| segment.offset + within)
         })
     }
-}
-
-/// Opens a file to be read, if it is a regular one: opening a pipe that a hostile process left
-/// would wait for ever.
-pub(super) fn open_regular(path: &Path) -> Option<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)
-        .ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The checksum of a whole file, as a debug link has it.
@@ -220,6 +214,13 @@ fn debug_link(data: &[u8]) -> Option<DebugLink> {
     })
 }
 
+/// Parses the path before the build id of what is shared; none but a whole path is followed.
+fn alt_link(data: &[u8]) -> Option<String> {
+    let path = data.split(|byte| *byte == 0).next()?;
+    let path = std::str::from_utf8(path).ok()?;
+    path.starts_with('/').then(|| path.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn this_program() {
         let path = std::env::current_exe().unwrap();
-        let facts = ElfFacts::read(&open_regular(&path).unwrap()).unwrap();
+        let facts = ElfFacts::read(&File::open(&path).unwrap()).unwrap();
         assert!(facts.has_dwarf && !facts.names_files && !facts.compressed);
         let readelf = std::process::Command::new("readelf")
             .arg("-n")
@@ -262,18 +263,12 @@ mod tests {
         assert!(!hex.is_empty() && String::from_utf8_lossy(&readelf.stdout).contains(&hex));
     }
 
-    /// Check that pipes, folders and files that are no ELF files are refused, and at once.
+    /// Check that a file that is no ELF file has no facts.
     #[test]
     fn not_elf() {
         let dir = tempfile::tempdir().unwrap();
-        let pipe = dir.path().join("pipe");
-        let c_path = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-        // SAFETY: the pointer is to a live string that ends with a zero.
-        assert_eq!(unsafe { libc::mkfifo(c_path.as_ptr(), 0o600) }, 0);
-        assert!(open_regular(&pipe).is_none());
-        assert!(open_regular(dir.path()).is_none());
         let text = dir.path().join("text");
         std::fs::write(&text, "#!/bin/sh\n").unwrap();
-        assert_eq!(ElfFacts::read(&open_regular(&text).unwrap()), None);
+        assert_eq!(ElfFacts::read(&File::open(&text).unwrap()), None);
     }
 }

@@ -3,22 +3,25 @@
 //! Stage: symbolize. A live session has them open; offline there is only this machine's disk, and
 //! whether it still has the file that was traced.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
 
-use super::elf::{ElfFacts, open_regular};
+use super::debug_file;
 use crate::join::{Module, ModuleId, OpenFiles};
+use crate::open::{self, Root};
+use crate::reader::Reader;
 
 /// Finds the file of a module.
 pub trait ModuleFiles {
-    /// A path at which that file can be opened now.
-    fn path(&self, id: ModuleId, module: &Module) -> Option<PathBuf>;
+    /// That file, open.
+    fn file(&self, reader: &mut Reader, id: ModuleId, module: &Module) -> Option<Arc<File>>;
 }
 
-/// The files of a run that goes on: the very ones that are mapped, and where one could not be opened
-/// in time, the disk.
+/// The files of a run that goes on: the very ones that are mapped.
 impl ModuleFiles for OpenFiles {
-    fn path(&self, id: ModuleId, module: &Module) -> Option<PathBuf> {
-        OpenFiles::path(self, id).or_else(|| OnDisk.path(id, module))
+    fn file(&self, _: &mut Reader, id: ModuleId, _: &Module) -> Option<Arc<File>> {
+        OpenFiles::file(self, id)
     }
 }
 
@@ -30,15 +33,22 @@ impl ModuleFiles for OpenFiles {
 pub struct OnDisk;
 
 impl ModuleFiles for OnDisk {
-    fn path(&self, _id: ModuleId, module: &Module) -> Option<PathBuf> {
+    fn file(&self, reader: &mut Reader, _: ModuleId, module: &Module) -> Option<Arc<File>> {
         if !module.path.starts_with('/') {
             return None;
         }
-        let path = PathBuf::from(format!("{}{}", module.root, module.path));
-        let file = open_regular(&path)?;
-        if !module.build_id.is_empty() && ElfFacts::read(&file)?.build_id != module.build_id {
-            return None;
+        let opened = if module.root.is_empty() {
+            open::named(Path::new(&module.path)).ok()?
+        } else {
+            let root = Root::at(Path::new(&module.root)).ok()?;
+            root.open(Path::new(&module.path)).ok()?
+        };
+        if !module.build_id.is_empty() {
+            let facts = debug_file::facts(reader, &module.path, &opened.file, None)?;
+            if facts.build_id != module.build_id {
+                return None;
+            }
         }
-        Some(path)
+        Some(Arc::new(opened.file))
     }
 }

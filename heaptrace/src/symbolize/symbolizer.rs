@@ -1,38 +1,47 @@
 //! Looks up locations, a module at a time, and keeps what was found.
 //!
-//! Stage: symbolize. blazesym does the work; this file decides which file it may open, keeps its
-//! memory bounded, and turns its answers into the profile's [`Symbols`].
+//! Stage: symbolize. A reader does the work; this file finds the files that it needs, and turns its answers into the
+//! profile's [`Symbols`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer as Blazesym};
-
-use super::debug_file;
-use super::demangle::{MAX_NAME, demangle, is_mangled};
-use super::elf::{ElfFacts, open_regular};
+use super::answer::{Found, Names, NamesQuestion};
+use super::debug_file::{self, DebugFile};
+use super::demangle::MAX_NAME;
 use super::files::ModuleFiles;
-use super::quiet::contained;
+use super::lookup::MAX_INLINED;
 use crate::join::{LocationId, Module, ModuleId};
+use crate::open::Identity;
 use crate::profile::{Frame, Profile, StringId, Symbols};
+use crate::reader::{Budget, Job, Limits, Reader};
 
-/// Bytes of ELF files that are kept mapped and indexed between calls.
-const MAX_CACHED: u64 = 2 << 30;
+/// Most addresses of one question.
+const MAX_ASKED: usize = 2048;
 
-/// Most functions that are believed to be inlined at one address.
-const MAX_INLINED: usize = 256;
+/// Most files whose debug files are remembered, which are open.
+const MAX_KNOWN: usize = 256;
+
+/// Longest name that is believed, with what demangling adds.
+const MAX_TOLD: usize = 4 * MAX_NAME;
+
+/// Memory for names: the debug information of the largest programs.
+const MEMORY: u64 = 3 << 30;
 
 /// Finds the names of code addresses.
 pub struct Symbolizer {
-    blazesym: Blazesym,
+    reader: Reader,
     debug_dirs: Vec<PathBuf>,
-    cached: HashMap<(u64, u64), u64>,
+    /// The debug files of files that were asked about; `None` for those that are no ELF files.
+    known: HashMap<Identity, Option<Arc<Debug>>>,
     symbols: Symbols,
     strings: HashMap<String, StringId>,
 }
+
+/// A file's debug file, if it has one elsewhere.
+type Debug = Option<DebugFile>;
 
 impl std::fmt::Debug for Symbolizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,62 +52,37 @@ impl std::fmt::Debug for Symbolizer {
     }
 }
 
-impl Default for Symbolizer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// One way to look up addresses of a module; the next one is for what this one didn't find.
-struct Attempt {
-    path: PathBuf,
-    /// Keeps `path` valid where it leads through this file's descriptor.
-    _debug_file: Option<File>,
-    dwarf: bool,
-    input: AddressKind,
-}
-
-#[derive(Clone, Copy)]
-enum AddressKind {
-    Offset,
-    /// A debug file lacks what the module's offsets count, so addresses it is.
-    Linked,
-}
-
-/// A function, before its strings are in the table.
-struct Found {
-    function: String,
-    file: Option<String>,
-    line: u32,
-    inlined: bool,
-}
-
 impl Symbolizer {
-    /// A symbolizer that knows nothing yet.
-    pub fn new() -> Self {
-        Self::with_debug_dirs(vec![PathBuf::from("/usr/lib/debug")])
+    /// A symbolizer that knows nothing yet; what it reads counts as this budget's.
+    pub fn new(budget: &Budget) -> Self {
+        let limits = Limits {
+            memory: MEMORY,
+            time: Limits::default().time * 3,
+        };
+        let debug_dirs = vec![PathBuf::from("/usr/lib/debug")];
+        Self::with(Reader::new(budget, limits), debug_dirs)
     }
 
     /// A symbolizer that looks for separate debug files below these folders, which only the
     /// system's administrator should be able to write to.
-    pub fn with_debug_dirs(debug_dirs: Vec<PathBuf>) -> Self {
+    pub(super) fn with(reader: Reader, debug_dirs: Vec<PathBuf>) -> Self {
         Self {
-            blazesym: blazesym(&debug_dirs),
+            reader,
             debug_dirs,
-            cached: HashMap::new(),
+            known: HashMap::new(),
             symbols: Symbols::default(),
             strings: HashMap::new(),
         }
     }
 
     /// A symbolizer that knows what another one has found.
-    pub fn knowing(symbols: Symbols) -> Self {
+    pub fn knowing(symbols: Symbols, budget: &Budget) -> Self {
         let ids = (0..).map(StringId);
         let strings = symbols.strings.iter().cloned().zip(ids).collect();
         Self {
             symbols,
             strings,
-            ..Self::new()
+            ..Self::new(budget)
         }
     }
 
@@ -135,9 +119,9 @@ impl Symbolizer {
             pending.dedup();
             if let Some(id) = id
                 && let Some(module) = profile.modules.get(id.0 as usize)
-                && let Some(path) = files.path(id, module)
+                && let Some(file) = files.file(&mut self.reader, id, module)
             {
-                pending = self.module(module, &path, pending);
+                pending = self.module(module, &file, pending);
             }
             for (location, _) in pending {
                 self.set(location, Vec::new());
@@ -149,136 +133,75 @@ impl Symbolizer {
     fn module(
         &mut self,
         module: &Module,
-        path: &Path,
-        mut pending: Vec<(LocationId, u64)>,
+        file: &File,
+        pending: Vec<(LocationId, u64)>,
     ) -> Vec<(LocationId, u64)> {
-        let Some(file) = open_regular(path) else {
+        let Some(debug) = self.debug_file(module, file) else {
             return pending;
         };
-        let Some(facts) = ElfFacts::read(&file) else {
-            return pending;
-        };
-        for attempt in self.attempts(module, &file, &facts) {
-            if pending.is_empty() {
-                break;
-            }
-            let addresses: Vec<u64> = pending
-                .iter()
-                .map(|(_, offset)| match attempt.input {
-                    AddressKind::Offset => *offset,
-                    // No function is at the last address there is.
-                    AddressKind::Linked => facts.address(*offset).unwrap_or(u64::MAX),
-                })
-                .collect();
-            let Some(found) = self.look_up(&attempt, &addresses) else {
-                continue;
-            };
-            let mut found = found.into_iter();
-            pending.retain(|(location, _)| match found.next().flatten() {
-                Some(frames) => {
-                    self.set(*location, frames);
-                    false
+        let mut left = Vec::new();
+        for pending in pending.chunks(MAX_ASKED) {
+            let offsets = pending.iter().map(|(_, offset)| *offset).collect();
+            let names = self.ask(module, file, debug.as_ref().as_ref(), offsets);
+            for (index, (location, offset)) in pending.iter().enumerate() {
+                match names.get(index).filter(|found| !found.is_empty()) {
+                    Some(found) => self.set(*location, found.clone()),
+                    None => left.push((*location, *offset)),
                 }
-                None => true,
-            });
+            }
         }
-        pending
+        left
     }
 
-    /// The ways to look up addresses of a file, best first.
-    ///
-    /// blazesym would follow whatever a file names, and a hostile file could name a pipe that no
-    /// one writes to; so what it names is looked for here, and only a file that names nothing is
-    /// read with its DWARF.
-    fn attempts(&self, module: &Module, file: &File, facts: &ElfFacts) -> Vec<Attempt> {
-        let mut attempts = Vec::new();
-        let own = through_descriptor(file);
-        if facts.has_dwarf && !facts.names_files {
-            attempts.push(Attempt {
-                path: own.clone(),
-                _debug_file: None,
-                dwarf: true,
-                input: AddressKind::Offset,
-            });
-        } else if let Some(debug) = debug_file::find(facts, &folder(module), &self.debug_dirs) {
-            let by_descriptor = through_descriptor(&debug.file);
-            attempts.push(Attempt {
-                // By its name if it may name others: these are sought beside it.
-                path: if debug.trusted {
-                    debug.path
-                } else {
-                    by_descriptor
-                },
-                _debug_file: Some(debug.file),
-                dwarf: true,
-                input: AddressKind::Linked,
-            });
+    fn ask(
+        &mut self,
+        module: &Module,
+        file: &File,
+        debug: Option<&DebugFile>,
+        offsets: Vec<u64>,
+    ) -> Names {
+        let shared = debug.and_then(|debug| debug.shared.as_ref());
+        let question = NamesQuestion {
+            offsets,
+            debug: debug.map(|debug| {
+                let path = debug.path.as_deref().unwrap_or(Path::new(""));
+                path.to_string_lossy().into_owned()
+            }),
+            shared: shared.map(|(path, _)| path.clone()),
+        };
+        let mut files = vec![file];
+        files.extend(debug.map(|debug| &debug.file));
+        files.extend(shared.map(|(_, file)| file));
+        let names = self.reader.ask(Job::Names, &question, &module.path, &files);
+        let names: Names = names.unwrap_or_default();
+        let is_sound = |found: &Found| {
+            let file = found.file.as_ref().map_or(0, String::len);
+            found.function.len() <= MAX_TOLD && file <= MAX_TOLD
+        };
+        let are_sound = names
+            .iter()
+            .all(|frames| frames.len() <= MAX_INLINED + 1 && frames.iter().all(is_sound));
+        if are_sound { names } else { Names::new() }
+    }
+
+    /// The debug file of a file, looked for once; `None` where the file is no ELF file.
+    fn debug_file(&mut self, module: &Module, file: &File) -> Option<Arc<Debug>> {
+        let identity = Identity::of(file).ok()?;
+        if let Some(known) = self.known.get(&identity) {
+            return known.clone();
         }
-        attempts.push(Attempt {
-            path: own,
-            _debug_file: None,
-            dwarf: false,
-            input: AddressKind::Offset,
+        let facts = debug_file::facts(&mut self.reader, &module.path, file, None);
+        let found = facts.map(|facts| {
+            let debug = (!facts.is_whole).then(|| {
+                debug_file::find(&mut self.reader, &facts, &folder(module), &self.debug_dirs)
+            });
+            Arc::new(debug.flatten())
         });
-        attempts
-    }
-
-    /// Asks blazesym; `None` if it can't read the file.
-    fn look_up(&mut self, attempt: &Attempt, addresses: &[u64]) -> Option<Vec<Option<Vec<Found>>>> {
-        self.make_room(&attempt.path);
-        let input = match attempt.input {
-            AddressKind::Offset => Input::FileOffset(addresses),
-            AddressKind::Linked => Input::VirtOffset(addresses),
-        };
-        let source = |debug_syms| {
-            Source::Elf(Elf {
-                debug_syms,
-                ..Elf::new(&attempt.path)
-            })
-        };
-        let answer = contained(|| {
-            let answer = self
-                .blazesym
-                .symbolize(&source(attempt.dwarf), input)
-                .ok()?;
-            let linked = attempt
-                .dwarf
-                .then(|| self.blazesym.symbolize(&source(false), input).ok())
-                .flatten()
-                .unwrap_or_default();
-            let linked = linked.iter().map(Some).chain(std::iter::repeat(None));
-            let frames = answer.iter().zip(linked);
-            Some(
-                frames
-                    .map(|(found, linked)| self::frames(found, linked))
-                    .collect::<Vec<_>>(),
-            )
-        });
-        if answer.is_none() {
-            // It panicked, and may have left its caches half made.
-            self.forget();
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
         }
-        answer.flatten()
-    }
-
-    /// Drops blazesym's caches where another file would make them too large.
-    fn make_room(&mut self, path: &Path) {
-        use std::os::unix::fs::MetadataExt as _;
-        let Ok(metadata) = path.metadata() else {
-            return;
-        };
-        self.cached
-            .insert((metadata.dev(), metadata.ino()), metadata.len());
-        if self.cached.len() > 1 && self.cached.values().sum::<u64>() > MAX_CACHED {
-            self.forget();
-            self.cached
-                .insert((metadata.dev(), metadata.ino()), metadata.len());
-        }
-    }
-
-    fn forget(&mut self) {
-        self.blazesym = blazesym(&self.debug_dirs);
-        self.cached.clear();
+        self.known.insert(identity, found.clone());
+        found
     }
 
     /// Keeps the frames of a location; none means that nothing is known of it.
@@ -319,16 +242,6 @@ impl Symbolizer {
     }
 }
 
-fn blazesym(debug_dirs: &[PathBuf]) -> Blazesym {
-    Blazesym::builder()
-        .enable_code_info(true)
-        .enable_inlined_fns(true)
-        // Done here, with a bound.
-        .enable_demangling(false)
-        .set_debug_dirs(Some(debug_dirs))
-        .build()
-}
-
 /// The folder in which a module's neighbours are looked for; empty for a module in another root,
 /// where a name leads elsewhere.
 fn folder(module: &Module) -> PathBuf {
@@ -337,45 +250,5 @@ fn folder(module: &Module) -> PathBuf {
             folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
         }
         _ => PathBuf::new(),
-    }
-}
-
-/// A path that leads to the open file, whatever its name leads to by now.
-fn through_descriptor(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// The functions at an address, innermost first. `linked` is the symbol that the linker has for it.
-fn frames(answer: &Symbolized<'_>, linked: Option<&Symbolized<'_>>) -> Option<Vec<Found>> {
-    let Symbolized::Sym(sym) = answer else {
-        return None;
-    };
-    // DWARF that was cut down to line tables calls every `a::b::new` just `new`.
-    let name = match linked {
-        Some(Symbolized::Sym(linked)) if is_mangled(&linked.name) && !is_mangled(&sym.name) => {
-            &linked.name
-        }
-        _ => &sym.name,
-    };
-    if name.is_empty() {
-        return None;
-    }
-    // blazesym's order is outermost first, and only its first function is not inlined.
-    let inlined = sym.inlined.iter().rev().take(MAX_INLINED);
-    let mut frames: Vec<Found> = inlined
-        .map(|inlined| found(&inlined.name, inlined.code_info.as_ref(), true))
-        .collect();
-    frames.push(found(name, sym.code_info.as_deref(), false));
-    Some(frames)
-}
-
-fn found(name: &str, code: Option<&CodeInfo<'_>>, inlined: bool) -> Found {
-    Found {
-        function: demangle(name),
-        file: code
-            .map(|code| code.to_path().to_string_lossy().into_owned())
-            .filter(|file| file.len() <= MAX_NAME),
-        line: code.and_then(|code| code.line).unwrap_or(0),
-        inlined,
     }
 }

@@ -1,9 +1,10 @@
 //! Tests of the symbolizer with files that a compiler made, against binutils.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::elf::{ElfFacts, open_regular};
+use super::elf::ElfFacts;
 use super::*;
 use crate::join::{Location, LocationId, Module, ModuleId};
 use crate::profile::{Profile, RunInfo, Symbols};
@@ -51,6 +52,11 @@ int main(int argc, char **) {
 }
 "#;
 
+/// One that looks for debug files in these folders.
+fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
+    Symbolizer::with(crate::jobs::reader_of_tests(), debug_dirs)
+}
+
 fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
@@ -92,7 +98,7 @@ fn calls(path: &Path) -> Vec<u64> {
 }
 
 fn module(path: &Path) -> Module {
-    let facts = open_regular(path).and_then(|file| ElfFacts::read(&file));
+    let facts = File::open(path).ok().and_then(|file| ElfFacts::read(&file));
     Module {
         path: path.to_str().unwrap().to_owned(),
         build_id: facts.unwrap_or_default().build_id,
@@ -103,7 +109,8 @@ fn module(path: &Path) -> Module {
 /// A profile of one module with these link-time addresses, which become file offsets.
 fn profile(module: Module, addresses: &[u64]) -> Profile {
     let mut profile = Profile::new(RunInfo::exact("--all"));
-    let facts = open_regular(Path::new(&module.path))
+    let facts = File::open(&module.path)
+        .ok()
         .and_then(|file| ElfFacts::read(&file))
         .unwrap_or_default();
     profile.locations = addresses
@@ -183,7 +190,7 @@ fn c_against_addr2line() {
     let path = compile(dir.path(), "gcc", C, &["-g"]);
     let calls = calls(&path);
     let profile = profile(module(&path), &calls);
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&profile, &OnDisk, all(&profile));
     let symbols = symbolizer.into_symbols();
     let mut deepest = Vec::new();
@@ -211,7 +218,7 @@ fn cpp_against_addr2line() {
     let path = compile(dir.path(), "g++", CPP, &["-g"]);
     let calls = calls(&path);
     let profile = profile(module(&path), &calls);
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&profile, &OnDisk, all(&profile));
     let symbols = symbolizer.into_symbols();
     let mut names = Vec::new();
@@ -269,7 +276,7 @@ fn libc() {
     let malloc = u64::from_str_radix(malloc.split(' ').next().unwrap(), 16).unwrap();
     let mut libc = module(Path::new(path));
     let known = profile(libc.clone(), &[malloc + 9]);
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&known, &OnDisk, [LocationId(0)]);
     let names = functions(symbolizer.symbols(), 0);
     assert!(
@@ -282,7 +289,7 @@ fn libc() {
 
     libc.build_id[0] ^= 1;
     let replaced = profile(libc, &[malloc + 9]);
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&replaced, &OnDisk, [LocationId(0)]);
     assert_eq!(functions(symbolizer.symbols(), 0), ["?"]);
 }
@@ -308,7 +315,7 @@ fn rust() {
         .unwrap();
     let mut profile = profile(module(Path::new(&path)), &[0]);
     profile.locations[0].address = offset;
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&profile, &OnDisk, [LocationId(0)]);
     let frames = plain(symbolizer.symbols(), 0);
     let (function, file, _, inlined) = frames.last().unwrap();
@@ -342,7 +349,7 @@ fn stripped_and_debug_file() {
     run("strip", &[path.to_str().unwrap()]);
     let names = |debug_dirs: Vec<PathBuf>| {
         let profile = profile(module(&path), &addresses);
-        let mut symbolizer = Symbolizer::with_debug_dirs(debug_dirs);
+        let mut symbolizer = with_folders(debug_dirs);
         symbolizer.symbolize(&profile, &OnDisk, all(&profile));
         let symbols = symbolizer.into_symbols();
         (functions(&symbols, 0), plain(&symbols, 1)[0].clone())
@@ -390,7 +397,7 @@ fn incremental() {
     let path = compile(dir.path(), "gcc", C, &["-g"]);
     let address = in_function(&path, "outer");
     let profile = profile(module(&path), &[address, 1, address]);
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = with_folders(vec![]);
     symbolizer.symbolize(&profile, &OnDisk, [LocationId(0), LocationId(1)]);
     assert_eq!(symbolizer.symbols().frames.len(), 2);
     let before = symbolizer.symbols().clone();
@@ -433,7 +440,7 @@ fn spoiled_files() {
         let mut profile = sound.clone();
         profile.modules[0].path = spoiled.to_str().unwrap().to_owned();
         profile.modules[0].build_id.clear();
-        let mut symbolizer = Symbolizer::new();
+        let mut symbolizer = with_folders(vec![]);
         symbolizer.symbolize(&profile, &OnDisk, all(&profile));
         assert_eq!(symbolizer.symbols().frames.len(), addresses.len());
     }

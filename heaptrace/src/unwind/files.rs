@@ -3,12 +3,13 @@
 //! Stage unwind. What is loaded before the first event need not be asked for later.
 
 use std::collections::HashSet;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use heaptrace_common::wire::{FileKey, version_of};
+use heaptrace_common::wire::FileKey;
 
+use crate::open::{self, Opened};
 use crate::probes::maps;
 
 /// A file with code, open, as the kernel program knows it.
@@ -40,27 +41,38 @@ impl From<u32> for User {
 }
 
 impl MappedFile {
-    /// Opens a file by its path.
+    fn new(opened: Opened, path: String, user: Option<User>) -> Self {
+        let device = opened.identity.file.device;
+        Self {
+            key: FileKey {
+                inode: opened.identity.file.inode,
+                device: kernel_device(libc::major(device), libc::minor(device)),
+                version: opened.identity.version,
+            },
+            file: opened.file,
+            path,
+            user,
+        }
+    }
+
+    /// Opens a file by its path, which the user named.
     pub fn open(path: impl AsRef<Path>, user: Option<User>) -> Option<Self> {
         let path = path.as_ref();
-        let file = File::open(path).ok()?;
-        let meta = file.metadata().ok()?;
-        let device = meta.dev();
-        Some(Self {
-            key: FileKey {
-                inode: meta.ino(),
-                device: kernel_device(libc::major(device), libc::minor(device)),
-                version: version(&meta),
-            },
-            file,
-            path: path.display().to_string(),
-            user,
-        })
+        let opened = open::named(path).ok()?;
+        Some(Self::new(opened, path.display().to_string(), user))
     }
 
     /// Opens what a process has mapped, if it is still there.
     pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
-        Self::open(maps::link(pid, start, end), Some(pid.into()))
+        let opened = open::mapped(pid, start, end, None).ok()?;
+        let path = format!("what process {pid} has mapped at {start:#x}");
+        Some(Self::new(opened, path, Some(pid.into())))
+    }
+
+    /// Its name for messages: the path that leads to it now, if one does.
+    pub(super) fn name(&self) -> String {
+        let path = std::fs::read_link(open::descriptor(self.file.as_fd()));
+        path.map_or_else(|_| self.path.clone(), |path| path.display().to_string())
     }
 
     /// The same under the key that the kernel program has for it, if it can be that file.
@@ -82,24 +94,20 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
     maps::parse(&text)
         .filter(|mapping| mapping.executable && mapping.inode != 0)
         .filter_map(|mapping| {
-            let file = maps::open_mapped(thread, &mapping).ok()?;
+            let opened = maps::open_mapped(thread, &mapping).ok()?;
             let key = FileKey {
                 inode: mapping.inode,
                 device: kernel_device(mapping.device.0, mapping.device.1),
-                version: version(&file.metadata().ok()?),
+                version: opened.identity.version,
             };
             seen.insert(key).then_some(MappedFile {
                 key,
-                file,
+                file: opened.file,
                 path: mapping.path,
                 user: Some(pid.into()),
             })
         })
         .collect()
-}
-
-fn version(meta: &Metadata) -> u64 {
-    version_of(meta.ctime() as u64, meta.ctime_nsec() as u32)
 }
 
 /// A device number as the kernel keeps it.
@@ -120,7 +128,8 @@ mod tests {
             .into_iter()
             .map(|file| file.key)
             .collect();
-        let foretold: HashSet<_> = allocators::files_of_command(&[own.into()])
+        let mut reader = crate::jobs::reader_of_tests();
+        let foretold: HashSet<_> = allocators::files_of_command(&mut reader, &[own.into()])
             .iter()
             .filter_map(|path| MappedFile::open(path, None))
             .map(|file| file.key)

@@ -3,6 +3,7 @@
 //! Stage: unwind. It knows files and tables, neither blocks nor what a stack is walked for.
 
 mod arrays;
+mod ask;
 mod build;
 mod cache;
 mod files;
@@ -18,6 +19,7 @@ mod table;
 mod tables;
 mod vdso;
 
+pub(crate) use ask::{answer_fingerprint, answer_table};
 pub use build::build;
 pub use cache::default_folder;
 pub use files::{MappedFile, User, of_process};

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,15 +16,15 @@ use heaptrace_common::limits::{MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
 use heaptrace_common::wire::FileKey;
 
 use super::arrays::KernelArrays;
-use super::build;
+use super::ask;
 use super::cache::Cache;
 use super::files::{MappedFile, User};
-use super::image::Image;
 use super::loader::{Files, Loader, State};
 use super::store::{NoPlace, StoreLimits};
-use super::table::{Limits, Table, TableError};
+use super::table::{Limits, Table};
 use crate::config::TableConfig;
 use crate::probes::program::Program;
+use crate::reader::{self, Budget, Owner, Reader};
 
 /// Files that can wait for their tables; each is an open one. One that finds no place among them is asked for
 /// again.
@@ -100,7 +99,7 @@ struct Counts {
 
 impl Tables {
     /// With nothing loaded.
-    pub fn new(program: &mut Program, config: &TableConfig) -> Result<Self> {
+    pub fn new(program: &mut Program, config: &TableConfig, budget: &Budget) -> Result<Self> {
         let slots = config.max_bytes / 8;
         let limits = StoreLimits {
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
@@ -126,10 +125,11 @@ impl Tables {
         });
         for _ in 0..THREADS {
             let shared = Arc::clone(&shared);
-            // Nobody waits for their ends: a file can be one whose reading never returns.
+            let mut reader = Reader::new(budget, reader::Limits::default());
+            // Nobody waits for their ends: a file can be one whose opening or reading never returns.
             std::thread::Builder::new()
                 .name("heaptrace-tables".to_owned())
-                .spawn(move || shared.work())
+                .spawn(move || shared.work(&mut reader))
                 .context("can't start a thread")?;
         }
         Ok(Self {
@@ -208,13 +208,13 @@ impl Tables {
 }
 
 impl Shared {
-    fn work(&self) {
+    fn work(&self, reader: &mut Reader) {
         loop {
             let job = lock(&self.jobs).recv_timeout(TICK);
             self.keep_house();
             match job {
                 Ok(job) => {
-                    self.load(&job);
+                    self.load(reader, &job);
                     self.done();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -253,11 +253,11 @@ impl Shared {
         self.counts.evicted.store(evicted, Ordering::Relaxed);
     }
 
-    fn load(&self, job: &Job) {
+    fn load(&self, reader: &mut Reader, job: &Job) {
         let key = job.file.key;
         match self.files.state(key) {
             None => {
-                if let Err(reason) = self.load_new(&job.file) {
+                if let Err(reason) = self.load_new(reader, &job.file) {
                     self.counts.refused.fetch_add(1, Ordering::Relaxed);
                     self.name_refused(&job.file, reason);
                 }
@@ -273,17 +273,16 @@ impl Shared {
         }
     }
 
-    fn load_new(&self, file: &MappedFile) -> Result<(), NoPlace> {
+    fn load_new(&self, reader: &mut Reader, file: &MappedFile) -> Result<(), NoPlace> {
         let limits = Limits::default();
-        let content = object::ReadCache::new(&file.file);
-        let image = match Image::read(&content, limits.section_bytes) {
-            Ok(image) => image,
-            Err(error) => {
-                self.set_absent(file, &error);
+        let name = file.name();
+        let fingerprint = match ask::fingerprint(reader, &name, &file.file, &limits) {
+            Ok(fingerprint) => fingerprint,
+            Err(reason) => {
+                self.set_absent(file, &reason);
                 return Ok(());
             }
         };
-        let fingerprint = image.fingerprint(&limits);
         if lock(&self.loader).share(file.key, &fingerprint) {
             return Ok(());
         }
@@ -295,22 +294,23 @@ impl Shared {
             }
             None => {
                 let begin = Instant::now();
-                match build::from_image(&image, &limits) {
+                match ask::table(reader, &name, &file.file, &limits) {
                     Ok(table) => {
                         if let Some(cache) = &self.cache {
                             cache.keep(&fingerprint, &table, begin.elapsed());
                         }
                         table
                     }
-                    Err(error) => {
-                        self.set_absent(file, &error);
+                    Err(reason) => {
+                        self.set_absent(file, &reason);
                         return Ok(());
                     }
                 }
             }
         };
         self.count_damaged(&table);
-        lock(&self.loader).load(file.key, &fingerprint, &table)
+        let owner = Owner::of(&file.file);
+        lock(&self.loader).load_of(owner, file.key, &fingerprint, &table)
     }
 
     fn count_damaged(&self, table: &Table) {
@@ -318,8 +318,8 @@ impl Shared {
         self.counts.damaged.fetch_add(damaged, Ordering::Relaxed);
     }
 
-    fn set_absent(&self, file: &MappedFile, error: &TableError) {
-        tracing::debug!("{}: {error}", file.path);
+    fn set_absent(&self, file: &MappedFile, reason: &str) {
+        tracing::debug!("{}: {reason}", file.path);
         lock(&self.loader).set_absent(file.key);
     }
 
@@ -335,9 +335,7 @@ impl Shared {
             Some(name) => format!("{name} ({pid})"),
             None => format!("process {pid}"),
         };
-        let path = fs::read_link(format!("/proc/self/fd/{}", file.file.as_raw_fd()));
-        let path = path.map_or_else(|_| file.path.clone(), |path| path.display().to_string());
-        let sentence = format!("{user}: {path}: {reason}");
+        let sentence = format!("{user}: {}: {reason}", file.name());
         let mut refused = lock(&self.refused);
         if refused.len() < MAX_NAMED {
             refused.insert(sentence);

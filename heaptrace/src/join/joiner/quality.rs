@@ -8,6 +8,7 @@ use heaptrace_common::wire::ProcessState;
 
 use super::{Joiner, MAX_RATE_CHANGES};
 use crate::join::update::RateChange;
+use crate::reader::Unread;
 use crate::sys::Usage;
 
 impl Joiner {
@@ -30,6 +31,11 @@ impl Joiner {
     /// Takes in how often something happened that cost nothing.
     pub fn set_noted(&mut self, kind: &str, count: u64) {
         self.quality.noted.insert(kind.to_owned(), count);
+    }
+
+    /// Counts something that cost nothing.
+    pub fn note_one(&mut self, kind: &str) {
+        *self.quality.noted.entry(kind.to_owned()).or_default() += 1;
     }
 
     /// Takes in that the sampling rate changed.
@@ -57,6 +63,13 @@ impl Joiner {
     pub fn set_agent_usage(&mut self, usage: Usage) {
         self.quality.agent_cpu_ns = usage.cpu_ns;
         self.quality.agent_peak_bytes = usage.peak_bytes;
+    }
+
+    /// Takes in the files that no reader could read.
+    pub fn set_unreadable(&mut self, unread: Unread) {
+        self.set_noted("files_unreadable", unread.count);
+        let files = unread.files.into_iter();
+        self.quality.unreadable = files.map(|(file, why)| format!("{file}: {why}")).collect();
     }
 
     /// Takes in the files for whose unwind tables there was no room.

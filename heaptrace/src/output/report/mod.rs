@@ -310,13 +310,15 @@ impl<'a, 'o> Report<'a, 'o> {
                 "SOME LOST: the numbers above are incomplete"
             }
         )?;
-        for path in &quality.unprobed {
-            let line = format!("  {:<20}{}", "not probed", escape(path));
-            writeln!(self.out, "{}", self.style.warning(&line))?;
-        }
-        for words in &quality.without_tables {
-            let line = format!("  {:<20}{}", "not unwound", escape(words));
-            writeln!(self.out, "{}", self.style.warning(&line))?;
+        for (what, files) in [
+            ("not probed", &quality.unprobed),
+            ("not unwound", &quality.without_tables),
+            ("not readable", &quality.unreadable),
+        ] {
+            for words in files {
+                let line = format!("  {what:<20}{}", escape(words));
+                writeln!(self.out, "{}", self.style.warning(&line))?;
+            }
         }
         self.turns()?;
         for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {

@@ -132,6 +132,7 @@ pub(super) fn profile() -> Profile {
             noted: [("nested calls".to_owned(), 4), ("other".to_owned(), 0)].into(),
             unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/\u{1b}libx.so: no room".to_owned()].into(),
+            unreadable: ["/lib/y.so: too slow".to_owned()].into(),
             hit_ns: 0,
             max_overhead: 0,
             kernel_map_bytes: 256 << 20,

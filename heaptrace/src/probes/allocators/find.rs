@@ -5,16 +5,18 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::inspect::{Search, inspect};
-use super::model::{Allocator, FileId, Finding, Unprobed};
+use super::ask::{Search, finding};
+use super::model::{Allocator, Finding, Unprobed};
 use crate::config::NamedAllocator;
-use crate::probes::image::image_of;
+use crate::open::{self, FileId, NotOpened, Opened, Root};
+use crate::probes::image;
 use crate::probes::launch;
 use crate::probes::maps::{self, Mapping};
+use crate::reader::Reader;
 
 /// Most words of a command that are looked at for programs that it may start.
 const MAX_WORDS: usize = 16;
@@ -39,12 +41,20 @@ pub struct Found {
 }
 
 impl Found {
-    fn look(&mut self, file: File, path: String, search: Search<'_>) {
-        let Ok(id) = FileId::of(&file) else { return };
-        if !self.seen.insert(id) {
-            return;
+    fn look(&mut self, reader: &mut Reader, file: Opened, path: String, search: Search<'_>) {
+        if self.seen.insert(file.identity.file) {
+            self.add(finding(reader, file, path, search));
         }
-        self.add(inspect(file, path, search));
+    }
+
+    /// Names what could not be opened, where that is no news of a process that ends.
+    fn not_opened(&mut self, path: &str, error: &NotOpened) {
+        if matches!(error, NotOpened::TooLong) {
+            self.unprobed.push(Unprobed {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            });
+        }
     }
 
     fn add(&mut self, finding: Finding) {
@@ -67,6 +77,7 @@ pub enum Effort {
 
 /// The allocators that a process has mapped.
 pub fn of_process(
+    reader: &mut Reader,
     pid: u32,
     wanted: LookFor<'_>,
     effort: Effort,
@@ -75,7 +86,7 @@ pub fn of_process(
     let thread = maps::living_thread(pid);
     let text = maps::read(thread)?;
     let program = fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
-    let root = PathBuf::from(format!("/proc/{thread}/root"));
+    let root = Root::of_process(thread).ok();
     let mut found = Found::default();
     let mut seen = HashSet::new();
     let mappings = maps::parse(&text)
@@ -85,43 +96,64 @@ pub fn of_process(
         if is_known(&mapping) {
             continue;
         }
-        let Ok(file) = maps::open_mapped(thread, &mapping) else {
-            continue;
+        let file = match maps::open_mapped(thread, &mapping) {
+            Ok(file) => file,
+            Err(error) => {
+                found.not_opened(&mapping.path, &error);
+                continue;
+            }
         };
         let is_searched = effort == Effort::Thorough || Path::new(&mapping.path) == program;
         let search = Search {
-            root: is_searched.then_some(root.as_path()),
+            root: root.as_ref().filter(|_| is_searched),
             named: name_of(&file, wanted.named),
             mappings: wanted.mappings,
         };
-        found.look(file, mapping.path, search);
+        found.look(reader, file, mapping.path, search);
     }
     Ok(found)
 }
 
 /// What is in a file, taken for an allocator by the names of its functions, whatever it is.
-pub fn of_file(path: &Path) -> std::io::Result<Found> {
+pub fn of_file(reader: &mut Reader, path: &Path) -> Result<Found, NotOpened> {
     let mut found = Found::default();
+    let root = Root::own()?;
     let search = Search {
-        root: Some(Path::new("/")),
+        root: Some(&root),
         named: Some(""),
         mappings: false,
     };
-    found.look(File::open(path)?, path.display().to_string(), search);
+    found.look(
+        reader,
+        open::named(path)?,
+        path.display().to_string(),
+        search,
+    );
     Ok(found)
 }
 
 /// What is in a file that a process has just mapped.
-pub fn of_mapped(pid: u32, file: File, path: String, wanted: LookFor<'_>) -> Found {
+pub fn of_mapped(
+    reader: &mut Reader,
+    pid: u32,
+    file: Opened,
+    path: String,
+    wanted: LookFor<'_>,
+) -> Found {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let is_program = Path::new(&path) == program;
+    let root = if is_program {
+        Root::of_process(pid).ok()
+    } else {
+        None
+    };
     let mut found = Found::default();
     let search = Search {
-        root: (Path::new(&path) == program).then_some(root.as_path()),
+        root: root.as_ref(),
         named: name_of(&file, wanted.named),
         mappings: wanted.mappings,
     };
-    found.look(file, path, search);
+    found.look(reader, file, path, search);
     found
 }
 
@@ -129,7 +161,7 @@ pub fn of_mapped(pid: u32, file: File, path: String, wanted: LookFor<'_>) -> Fou
 ///
 /// The program, its libraries, what `LD_PRELOAD` names, and the same of programs that are named among
 /// its words, as `env` has them.
-pub fn files_of_command(words: &[OsString]) -> Vec<PathBuf> {
+pub fn files_of_command(reader: &mut Reader, words: &[OsString]) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for (index, word) in words.iter().take(MAX_WORDS).enumerate() {
         let text = word.to_string_lossy();
@@ -137,9 +169,8 @@ pub fn files_of_command(words: &[OsString]) -> Vec<PathBuf> {
             paths.extend(preloaded(list));
         } else if let Some(program) = launch::look_up(word)
             && (index == 0 || is_program(&program))
-            && let Some(image) = image_of(&program)
         {
-            paths.extend(image.files());
+            paths.extend(image::files_of(reader, &program));
         }
     }
     if let Ok(list) = std::env::var("LD_PRELOAD") {
@@ -155,42 +186,42 @@ pub fn files_of_command(words: &[OsString]) -> Vec<PathBuf> {
 
 /// The allocators that a command may map once it runs, and the system's C library, for whatever it
 /// starts.
-pub fn of_command(words: &[OsString], wanted: LookFor<'_>) -> Found {
-    let mut paths = files_of_command(words);
+pub fn of_command(reader: &mut Reader, words: &[OsString], wanted: LookFor<'_>) -> Found {
+    let mut paths = files_of_command(reader, words);
     paths.extend(wanted.named.iter().map(|named| named.path.clone()));
     paths.extend(
-        library_folders()
+        image::library_folders()
             .iter()
             .map(|folder| folder.join("libc.so.6")),
     );
+    let root = Root::own().ok();
     let mut found = Found::default();
     for path in paths {
         let Ok(path) = fs::canonicalize(path) else {
             continue;
         };
-        let Ok(file) = File::open(&path) else {
-            continue;
+        let file = match open::named(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                found.not_opened(&path.display().to_string(), &error);
+                continue;
+            }
         };
         let search = Search {
-            root: Some(Path::new("/")),
+            root: root.as_ref(),
             named: name_of(&file, wanted.named),
             mappings: wanted.mappings,
         };
-        found.look(file, path.display().to_string(), search);
+        found.look(reader, file, path.display().to_string(), search);
     }
     found
 }
 
 /// The prefix by which the user names a file an allocator.
-fn name_of<'n>(file: &File, named: &'n [NamedAllocator]) -> Option<&'n str> {
-    if named.is_empty() {
-        return None;
-    }
-    let id = FileId::of(file).ok()?;
+fn name_of<'n>(file: &Opened, named: &'n [NamedAllocator]) -> Option<&'n str> {
     let is_it = |named: &&NamedAllocator| {
-        File::open(&named.path)
-            .and_then(|file| FileId::of(&file))
-            .is_ok_and(|other| other == id)
+        let other = open::named(&named.path);
+        other.is_ok_and(|other| other.identity.file == file.identity.file)
     };
     named.iter().find(is_it).map(|named| named.prefix.as_str())
 }
@@ -202,28 +233,14 @@ fn preloaded(list: &str) -> Vec<PathBuf> {
         if name.contains('/') {
             paths.push(name.into());
         } else {
-            paths.extend(library_folders().iter().map(|folder| folder.join(name)));
+            paths.extend(
+                image::library_folders()
+                    .iter()
+                    .map(|folder| folder.join(name)),
+            );
         }
     }
     paths
-}
-
-/// Where the dynamic loader looks for libraries: what its user names, and the system's own.
-fn library_folders() -> Vec<PathBuf> {
-    let arch = std::env::consts::ARCH;
-    let mut folders: Vec<PathBuf> = Vec::new();
-    if let Some(paths) = std::env::var_os("LD_LIBRARY_PATH") {
-        folders.extend(std::env::split_paths(&paths));
-    }
-    folders.extend([
-        format!("/lib/{arch}-linux-gnu").into(),
-        format!("/usr/lib/{arch}-linux-gnu").into(),
-        "/lib64".into(),
-        "/usr/lib64".into(),
-        "/usr/lib".into(),
-        "/usr/local/lib".into(),
-    ]);
-    folders
 }
 
 fn is_program(path: &Path) -> bool {

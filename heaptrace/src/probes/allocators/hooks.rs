@@ -7,6 +7,26 @@ use super::model::{Hook, OnReturn};
 /// Functions that take and give the same: their names, and what goes to them.
 pub(super) type Family = &'static [(&'static [&'static str], Hook)];
 
+/// All families.
+const ALL: [Family; 10] = [
+    MALLOC,
+    MAPPINGS,
+    REALLOCARRAY,
+    JEMALLOC,
+    OPERATORS,
+    TCMALLOC,
+    MIMALLOC,
+    SNMALLOC,
+    RPMALLOC,
+    RUST,
+];
+
+/// The kernel program of a name, if one goes to some function here.
+pub(super) fn entry(name: &str) -> Option<&'static str> {
+    let hooks = ALL.into_iter().flatten().map(|(_, hook)| hook.entry);
+    hooks.into_iter().find(|entry| *entry == name)
+}
+
 const fn allocates(entry: &'static str) -> Hook {
     Hook {
         entry,

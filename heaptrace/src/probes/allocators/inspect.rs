@@ -1,20 +1,22 @@
 //! One file: which allocators are in it, and where to probe them.
 //!
-//! Stage: probes. The file is a traced process's and may be anything. Knows nothing of processes.
+//! Stage: probes. The file is a traced process's and may be anything: this runs in a reader. Knows nothing of processes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::path::Path;
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadRef};
 
+use super::answer::{Answer, Probed, Question};
 use super::code::{Code, CodeError, Go, Target};
 use super::debug;
 use super::known::{self, Recognised, Wanted};
-use super::model::{Allocator, FileId, Finding, Hook, OnReturn, Place, Unprobed};
+use super::model::{Hook, OnReturn, Place};
 use super::names::{is_allocator, is_c_library};
 use super::symbols::Symbols;
 use crate::probes::image;
+use crate::probes::placement::{Needs, Placer};
+use crate::reader::{decode, encode};
 
 /// Most bytes of constants that are searched for what tells an allocator without symbols.
 const MAX_CONSTANTS: u64 = 64 << 20;
@@ -31,109 +33,97 @@ const NEVER_RETURN: [&str; 8] = [
     "_ZSt9terminatev",
 ];
 
-/// How hard to look.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Search<'p> {
-    /// The root folder below which debug files are looked for; `None` to leave them alone.
-    pub(super) root: Option<&'p Path>,
-    /// The prefix of the functions that the user names; the file is an allocator by their word.
-    pub(super) named: Option<&'p str>,
-    /// Whether functions that map memory are wanted, too.
-    pub(super) mappings: bool,
+/// Answers a question about a file; the debug files that were found for it, if any, stand behind it.
+pub(crate) fn answer(question: &[u8], files: &[File]) -> Vec<u8> {
+    let answered = || {
+        let question: Question = decode(question)?;
+        let (file, debug) = files.split_first()?;
+        Some(inspect(&question, file, debug))
+    };
+    answered().as_ref().map(encode).unwrap_or_default()
 }
 
-/// What can be said of a file.
-pub(super) fn inspect(file: File, path: String, search: Search<'_>) -> Finding {
-    let Ok(id) = FileId::of(&file) else {
-        return Finding::Nothing;
+fn inspect(question: &Question, file: &File, debug: &[File]) -> Answer {
+    let cache = object::ReadCache::new(file);
+    let image = match object::File::parse(&cache) {
+        Ok(image) if image.architecture() == object::Architecture::X86_64 => image,
+        Ok(_) => return Answer::Unprobed("it is not x86-64 code".to_owned()),
+        Err(_) => return Answer::Nothing,
     };
-    let found = {
-        let cache = object::ReadCache::new(&file);
-        match object::File::parse(&cache) {
-            Ok(image) if image.architecture() == object::Architecture::X86_64 => {
-                let is_program = image::interpreter(&cache).is_some()
-                    || image.kind() == object::ObjectKind::Executable;
-                examine(&image, &path, is_program, search)
-            }
-            Ok(_) => Examined::Unprobed("it is not x86-64 code".to_owned()),
-            Err(_) => return Finding::Nothing,
-        }
-    };
-    match found {
-        Examined::Probed(places, rets, notes, own_code) => Finding::Allocator(Allocator {
-            own_code,
-            path,
-            file,
-            id,
-            places,
-            rets,
-            notes,
-        }),
-        Examined::Unprobed(reason) => Finding::Unprobed(Unprobed { path, reason }),
-        Examined::Nothing => Finding::Nothing,
+    let is_program =
+        image::interpreter(&cache).is_some() || image.kind() == object::ObjectKind::Executable;
+    let mut symbols = Symbols::read(&image, known::is_wanted);
+    let named = question.named.as_deref();
+    let placer = Placer::new(file, question.kernel);
+    let examined = |symbols: &Symbols| examine(&image, &placer, symbols, is_program, question);
+    if !known::recognise(&symbols, named).is_empty() {
+        return examined(&symbols);
     }
-}
-
-enum Examined {
-    Probed(Vec<Place>, Vec<u64>, Vec<String>, Vec<(u64, u64)>),
-    Unprobed(String),
-    Nothing,
+    symbols.add_packed(&image, known::is_wanted);
+    debug::add(&mut symbols, &image, debug);
+    let is_found = !known::recognise(&symbols, named).is_empty();
+    match debug::wanted(&image) {
+        Some(wanted) if debug.is_empty() && !is_found => Answer::Stripped {
+            wanted,
+            otherwise: Box::new(examined(&symbols)),
+        },
+        _ => examined(&symbols),
+    }
 }
 
 fn examine<'a, R: ReadRef<'a>>(
     image: &object::File<'a, R>,
-    path: &str,
+    placer: &Placer<'_>,
+    symbols: &Symbols,
     is_program: bool,
-    search: Search<'_>,
-) -> Examined {
-    let mut symbols = Symbols::read(image, known::is_wanted);
-    let mut found = known::recognise(&symbols, search.named);
-    if found.is_empty()
-        && let Some(root) = search.root
-    {
-        debug::add(&mut symbols, image, root, Path::new(path));
-        found = known::recognise(&symbols, search.named);
-    }
+    question: &Question,
+) -> Answer {
+    let mut found = known::recognise(symbols, question.named.as_deref());
     let is_go = is_go(image);
     if found.is_empty() {
-        found.extend(known::unnamed(&symbols, telltale(image)));
+        found.extend(known::unnamed(symbols, telltale(image)));
     }
     if found.is_empty() && !is_go {
-        found.push(known::rust(&symbols));
+        found.push(known::rust(symbols));
     }
-    if search.mappings {
-        found.extend(known::mappings(&symbols));
+    if question.mappings {
+        found.extend(known::mappings(symbols));
     }
-    let layout = Layout::new(image, path, is_program, is_go);
-    let (places, rets, mut notes) = layout.place(&symbols, &found);
+    let layout = Layout::new(image, placer, &question.path, is_program, is_go);
+    let (places, rets, mut notes) = layout.place(symbols, &found);
     if is_go {
         let note = "Go's own heap is not traced: its runtime's stacks move, and must not be probed";
         if places.is_empty() {
-            return Examined::Unprobed(note.to_owned());
+            return Answer::Unprobed(note.to_owned());
         }
         notes.push(note.to_owned());
     }
     if !places.is_empty() {
-        let own_code = layout.own_code(&symbols, &places);
-        return Examined::Probed(places, rets, notes, own_code);
+        return Answer::Probed(Probed {
+            own_code: layout.own_code(symbols, &places),
+            places: places.into_iter().map(Into::into).collect(),
+            rets,
+            notes,
+        });
     }
     if let Some(note) = notes.into_iter().next() {
-        return Examined::Unprobed(note);
+        return Answer::Unprobed(note);
     }
-    if search.named.is_some() {
-        return Examined::Unprobed("it has no allocator functions of that name".to_owned());
+    if question.named.is_some() {
+        return Answer::Unprobed("it has no allocator functions of that name".to_owned());
     }
     match telltale(image).filter(|_| is_program) {
-        Some(kind) => Examined::Unprobed(format!(
+        Some(kind) => Answer::Unprobed(format!(
             "{kind} is linked into it, but there are no symbols to find its functions by"
         )),
-        None => Examined::Nothing,
+        None => Answer::Nothing,
     }
 }
 
 /// Turns names into places.
 struct Layout<'i, 'a, R: ReadRef<'a>> {
     image: &'i object::File<'a, R>,
+    placer: &'i Placer<'i>,
     code: Code<'i, 'a, R>,
     /// Whether the file is an allocator and nothing else, so that calls from it are its own.
     is_dedicated: bool,
@@ -152,9 +142,16 @@ struct Function {
 }
 
 impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
-    fn new(image: &'i object::File<'a, R>, path: &str, is_program: bool, is_go: bool) -> Self {
+    fn new(
+        image: &'i object::File<'a, R>,
+        placer: &'i Placer<'i>,
+        path: &str,
+        is_program: bool,
+        is_go: bool,
+    ) -> Self {
         Self {
             image,
+            placer,
             code: Code::new(image),
             is_dedicated: !is_program && is_allocator(path),
             is_c_library: is_c_library(path),
@@ -322,6 +319,10 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             let span = spans.entry(function.kind).or_insert((*address, end));
             *span = (span.0.min(*address), span.1.max(end));
         }
+        let offsets: Vec<u64> = functions
+            .keys()
+            .filter_map(|address| Some(self.locate(*address)?.0))
+            .collect();
         functions
             .into_iter()
             .filter_map(|(address, function)| {
@@ -332,14 +333,18 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                     }
                     _ => segment,
                 };
+                let size = Some(function.size).filter(|size| *size > 0);
+                let needs = Needs::of(function.hook.entry);
+                let others = offsets.iter().copied();
+                let placed = self.placer.place(offset, size, segment.1, others, needs);
                 Some(Place {
                     offset,
-                    size: Some(function.size).filter(|size| *size > 0),
-                    room: segment.1,
+                    size,
+                    placed: placed.into(),
                     reach,
                     hook: function.hook,
                     names: function.names,
-                    kind: function.kind,
+                    kind: function.kind.to_owned(),
                 })
             })
             .collect()

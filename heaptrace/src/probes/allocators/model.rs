@@ -4,29 +4,9 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
 
-use crate::probes::placement::{Needs, Placement, Placer};
-
-/// A file is the same file whatever its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    /// Device.
-    pub device: u64,
-    /// Inode.
-    pub inode: u64,
-}
-
-impl FileId {
-    /// Identity of an open file.
-    pub fn of(file: &File) -> std::io::Result<Self> {
-        let meta = file.metadata()?;
-        Ok(Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-        })
-    }
-}
+use crate::open::FileId;
+use crate::probes::placement::Placed;
 
 /// How it is learned that a function has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,8 +52,8 @@ pub struct Place {
     pub offset: u64,
     /// Size of the function, if its symbol tells.
     pub size: Option<u64>,
-    /// Bytes of code that the file has from it on.
-    pub room: u64,
+    /// Where in the function its probe goes.
+    pub placed: Placed,
     /// How far the allocator's code reaches before and behind it.
     pub reach: (u64, u64),
     /// The programs.
@@ -81,7 +61,7 @@ pub struct Place {
     /// Names of the functions there.
     pub names: Vec<String>,
     /// Kind of the allocator that it belongs to.
-    pub kind: &'static str,
+    pub kind: String,
 }
 
 /// The allocators in a file.
@@ -106,25 +86,14 @@ pub struct Allocator {
 
 impl Allocator {
     /// The kinds of the allocators, in the order in which they were recognised.
-    pub fn kinds(&self) -> Vec<&'static str> {
-        let mut kinds: Vec<&'static str> = Vec::new();
+    pub fn kinds(&self) -> Vec<&str> {
+        let mut kinds: Vec<&str> = Vec::new();
         for place in &self.places {
-            if !kinds.contains(&place.kind) {
-                kinds.push(place.kind);
+            if !kinds.contains(&place.kind.as_str()) {
+                kinds.push(&place.kind);
             }
         }
         kinds
-    }
-
-    /// Where each probe really goes, in the order of the places.
-    pub fn placements(&self) -> Vec<Placement> {
-        let placer = Placer::new(&self.file);
-        let place = |place: &Place| {
-            let others = self.places.iter().map(|other| other.offset);
-            let needs = Needs::of(place.hook.entry);
-            placer.place(place.offset, place.size, place.room, others, needs)
-        };
-        self.places.iter().map(place).collect()
     }
 
     /// Names of the functions of an allocator that are probed.

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use super::ask::{Search, finding};
 use super::hooks::MALLOC;
-use super::inspect::{Search, inspect};
 use super::model::Finding;
 use super::*;
+use crate::jobs::reader_of_tests;
+use crate::open;
 
 const QUICK: Search<'static> = Search {
     root: None,
@@ -15,6 +17,7 @@ const QUICK: Search<'static> = Search {
 
 fn own() -> Found {
     of_process(
+        &mut reader_of_tests(),
         std::process::id(),
         LookFor::default(),
         Effort::Thorough,
@@ -24,7 +27,8 @@ fn own() -> Found {
 }
 
 fn look(path: &str) -> Finding {
-    inspect(std::fs::File::open(path).unwrap(), path.to_owned(), QUICK)
+    let opened = open::named(Path::new(path)).unwrap();
+    finding(&mut reader_of_tests(), opened, path.to_owned(), QUICK)
 }
 
 /// Check that this machine's own glibc is recognised, with every function of the family, and with
@@ -54,7 +58,11 @@ fn finds_the_glibc_of_a_command() {
         .allocators
         .into_iter()
         .find(|it| it.path.contains("/libc"));
-    let found = of_command(&["/bin/sh".into()], LookFor::default());
+    let found = of_command(
+        &mut reader_of_tests(),
+        &["/bin/sh".into()],
+        LookFor::default(),
+    );
     let id = libc.unwrap().id;
     assert!(found.allocators.iter().any(|it| it.id == id));
 }

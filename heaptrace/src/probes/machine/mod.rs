@@ -75,6 +75,12 @@ pub struct UnfitMachine {
     advice: String,
 }
 
+/// The running kernel's version; the oldest that will do where it can't be told.
+pub fn running_kernel() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    kernel_version(&release).unwrap_or(MINIMUM_KERNEL)
+}
+
 /// Refuses a kernel that is too old, in words that say so: it would only refuse the program.
 pub fn require() -> Result<(), UnfitMachine> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

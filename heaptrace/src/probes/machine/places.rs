@@ -5,12 +5,15 @@
 
 use super::Check;
 use crate::probes::allocators::{self, Allocator, LookFor};
+use crate::reader::{Budget, Limits, Reader};
 
 /// A program that every machine has; its C library is most programs'.
 const ANY_PROGRAM: &str = "/bin/sh";
 
 pub(super) fn examine() -> Check {
-    let found = allocators::of_command(&[ANY_PROGRAM.into()], LookFor::default()).allocators;
+    let mut reader = Reader::new(&Budget::default(), Limits::default());
+    let command = [ANY_PROGRAM.into()];
+    let found = allocators::of_command(&mut reader, &command, LookFor::default()).allocators;
     let stepped: Vec<_> = found.iter().flat_map(stepped).collect();
     let functions = found.iter().map(|it| it.places.len()).sum();
     check(functions, &stepped)
@@ -18,11 +21,12 @@ pub(super) fn examine() -> Check {
 
 /// The functions of an allocator whose probes take a second trap, with the reason for each.
 fn stepped(allocator: &Allocator) -> Vec<String> {
-    let placed = allocator.places.iter().zip(allocator.placements());
-    placed
-        .filter(|(_, placement)| placement.is_stepped())
-        .map(|(place, placement)| {
-            format!("{}{placement} in {}", place.names.join("/"), allocator.path)
+    let places = allocator.places.iter();
+    places
+        .filter(|place| place.placed.is_stepped)
+        .map(|place| {
+            let names = place.names.join("/");
+            format!("{names}{} in {}", place.placed, allocator.path)
         })
         .collect()
 }

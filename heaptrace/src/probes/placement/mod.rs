@@ -6,17 +6,20 @@
 
 mod branches;
 pub mod emulated;
+mod placed;
 #[cfg(test)]
 mod tests;
 mod x86;
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 
-use super::machine;
+pub use placed::Placed;
+
+use emulated::KernelVersion;
 
 /// Most bytes of a function that are looked at.
 const MAX_BYTES: u64 = 1 << 16;
@@ -111,19 +114,6 @@ impl Placement {
     }
 }
 
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "+{}", self.offset)?;
-        if !self.instruction.is_empty() {
-            write!(f, " ({})", self.instruction)?;
-        }
-        if self.is_stepped() {
-            write!(f, ", stepped: {}", self.reason)?;
-        }
-        Ok(())
-    }
-}
-
 /// Why a probe stands where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -179,10 +169,8 @@ pub struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// For the code of a file, under the running kernel.
-    pub fn new(file: &'a File) -> Self {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let kernel = machine::kernel_version(&release).unwrap_or(machine::MINIMUM_KERNEL);
+    /// For the code of a file, under a kernel.
+    pub fn new(file: &'a File, kernel: KernelVersion) -> Self {
         let architecture: Box<dyn Architecture> = if is_x86_64(file) {
             Box::new(x86::X86 { kernel })
         } else {

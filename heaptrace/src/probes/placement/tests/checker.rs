@@ -6,12 +6,12 @@ use iced_x86::{
     Register,
 };
 
-use super::super::{Needs, Placement, Reason};
+use super::super::{Needs, Placed};
 
 /// Fails unless a probe at the place sees every call once, and whole.
-pub(super) fn check(code: &[u8], needs: Needs, placement: &Placement) {
+pub(super) fn check(code: &[u8], needs: Needs, placement: &Placed) {
     let at = placement.offset as usize;
-    if let Reason::Emulated(_) = placement.reason {
+    if !placement.is_stepped {
         assert!(is_emulated(&code[at..]), "{:x?} at {at}", &code[at..]);
     } else {
         assert_eq!(at, 0);

@@ -27,7 +27,7 @@ fn place(code: &[u8], size: Option<u64>, needs: Needs) -> Placement {
 /// Where a probe goes on a function that is all there.
 fn place_whole(code: &[u8], program: &str) -> Placement {
     let placement = place(code, Some(code.len() as u64), needs(program));
-    checker::check(code, needs(program), &placement);
+    checker::check(code, needs(program), &placement.clone().into());
     placement
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use super::super::{Placer, Reason};
 use super::*;
 use crate::probes::allocators::{self, Effort, LookFor};
+use crate::probes::machine;
 
 struct Known {
     name: &'static str,
@@ -75,16 +76,19 @@ fn known_prologues() {
 #[test]
 fn the_running_c_library() {
     let own = std::process::id();
-    let found = allocators::of_process(own, LookFor::default(), Effort::Thorough, |_| false);
+    let mut reader = crate::jobs::reader_of_tests();
+    let wanted = LookFor::default();
+    let found = allocators::of_process(&mut reader, own, wanted, Effort::Thorough, |_| false);
     let found = found.unwrap().allocators;
     for allocator in &found {
         let mut code = vec![0; 4096];
-        for (place, placement) in allocator.places.iter().zip(allocator.placements()) {
+        for place in &allocator.places {
+            let placement = &place.placed;
             std::os::unix::fs::FileExt::read_exact_at(&allocator.file, &mut code, place.offset)
                 .unwrap();
-            checker::check(&code, needs(place.hook.entry), &placement);
+            checker::check(&code, needs(place.hook.entry), placement);
             if place.names.iter().any(|name| name == "free") {
-                assert!(!placement.is_stepped(), "{placement:?}");
+                assert!(!placement.is_stepped, "{placement:?}");
             }
         }
     }
@@ -97,7 +101,13 @@ fn the_running_c_library() {
 fn unknown_files_keep_the_entry() {
     let place = |path: &str, offset| {
         let file = File::open(path).unwrap();
-        Placer::new(&file).place(offset, Some(16), 16, std::iter::empty(), Needs::ALL)
+        Placer::new(&file, machine::running_kernel()).place(
+            offset,
+            Some(16),
+            16,
+            std::iter::empty(),
+            Needs::ALL,
+        )
     };
     let other = place("/etc/passwd", 0);
     assert_eq!((other.offset, other.reason), (0, Reason::NoRules));

@@ -1,0 +1,40 @@
+//! What a reader does for each question: the stages' own functions, by job.
+//!
+//! Above the stages, as it names several; and below nothing, as only a reader's process runs it.
+
+use std::fs::File;
+use std::io;
+
+use crate::probes::{allocators, elf, image};
+use crate::reader::{self, Job, encode};
+use crate::symbolize::Lookup;
+use crate::unwind;
+
+/// Serves as a reader until nobody asks any more.
+pub fn serve() -> io::Result<()> {
+    reader::serve_standard_input(&mut answers())
+}
+
+/// Answers questions, one after the other.
+fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
+    let mut lookup = Lookup::default();
+    move |job, question, files| match job {
+        Job::Identify => {
+            let file = files.first();
+            let id = file.map(|file| elf::read_build_id(&object::ReadCache::new(file)));
+            encode(&id.unwrap_or_default())
+        }
+        Job::Needs => image::answer(&files),
+        Job::Inspect => allocators::answer(question, &files),
+        Job::Fingerprint => unwind::answer_fingerprint(question, &files),
+        Job::Table => unwind::answer_table(question, &files),
+        Job::Facts => lookup.answer_facts(question, files),
+        Job::Names => lookup.answer_names(question, files),
+    }
+}
+
+/// A reader in a thread of this process, for tests of what is asked.
+#[cfg(test)]
+pub(crate) fn reader_of_tests() -> reader::Reader {
+    reader::Reader::in_thread(|| Box::new(answers()))
+}

@@ -1,0 +1,116 @@
+//! Has a reader look into a file, and makes a finding of what it says.
+//!
+//! Stage: probes. Opens the debug files that it asks for, below the root folder of the process that has the file; the reader
+//! sees to it that they are of the same build. Knows nothing of what is in files.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::answer::{Answer, DebugFile, Question};
+use super::model::{Allocator, Finding, Unprobed};
+use crate::open::{Opened, Root};
+use crate::probes::machine;
+use crate::reader::{Job, Reader, Unreadable};
+
+/// Where distributions put debug files.
+const FOLDER: &str = "usr/lib/debug";
+
+/// Longest build id that a debug file is looked for by.
+const MAX_BUILD_ID: usize = 64;
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'p> {
+    /// The root folder below which debug files are looked for; `None` to leave them alone.
+    pub(super) root: Option<&'p Root>,
+    /// The prefix of the functions that the user names; the file is an allocator by their word.
+    pub(super) named: Option<&'p str>,
+    /// Whether functions that map memory are wanted, too.
+    pub(super) mappings: bool,
+}
+
+/// What can be said of a file.
+pub(super) fn finding(
+    reader: &mut Reader,
+    opened: Opened,
+    path: String,
+    search: Search<'_>,
+) -> Finding {
+    let question = Question {
+        path: path.clone(),
+        named: search.named.map(str::to_owned),
+        mappings: search.mappings,
+        kernel: machine::running_kernel(),
+    };
+    let mut ask = |debug: &[&File]| {
+        let files: Vec<&File> = std::iter::once(&opened.file)
+            .chain(debug.iter().copied())
+            .collect();
+        reader.ask::<Answer>(Job::Inspect, &question, &path, &files)
+    };
+    let mut answer = ask(&[]);
+    if let Ok(Answer::Stripped { wanted, otherwise }) = answer {
+        let found = search
+            .root
+            .map(|root| open_debug_files(root, &wanted, &path));
+        let found = found.unwrap_or_default();
+        answer = if found.is_empty() {
+            Ok(*otherwise)
+        } else {
+            ask(&found.iter().collect::<Vec<_>>())
+        };
+    }
+    let unprobed = |reason: String| {
+        Finding::Unprobed(Unprobed {
+            path: path.clone(),
+            reason,
+        })
+    };
+    match answer {
+        Ok(Answer::Probed(probed)) => {
+            let length = opened.file.metadata().map_or(0, |meta| meta.len());
+            match probed.checked(length) {
+                Some(checked) => Finding::Allocator(Allocator {
+                    path,
+                    file: opened.file,
+                    id: opened.identity.file,
+                    places: checked.places,
+                    rets: checked.rets,
+                    own_code: checked.own_code,
+                    notes: checked.notes,
+                }),
+                None => unprobed(Unreadable::Nonsense.to_string()),
+            }
+        }
+        Ok(Answer::Unprobed(reason)) => unprobed(reason),
+        Ok(Answer::Nothing) => Finding::Nothing,
+        Ok(Answer::Stripped { .. }) => unprobed(Unreadable::Nonsense.to_string()),
+        Err(reason) => unprobed(reason.to_string()),
+    }
+}
+
+fn open_debug_files(root: &Root, wanted: &DebugFile, path: &str) -> Vec<File> {
+    candidates(wanted, Path::new(path))
+        .into_iter()
+        .filter_map(|candidate| Some(root.open(&candidate).ok()?.file))
+        .collect()
+}
+
+fn candidates(wanted: &DebugFile, path: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    if let Some((first, rest)) = wanted.build_id.split_first()
+        && rest.len() < MAX_BUILD_ID
+    {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        paths.push(format!("{FOLDER}/.build-id/{first:02x}/{rest}.debug").into());
+    }
+    if let Some(name) = &wanted.link
+        && !name.contains('/')
+        && let Some(folder) = path.parent().and_then(|it| it.strip_prefix("/").ok())
+    {
+        paths.push(Path::new(FOLDER).join(folder).join(name));
+        paths.push(folder.join(name));
+        paths.push(folder.join(".debug").join(name));
+    }
+    paths
+}

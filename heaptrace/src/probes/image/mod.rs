@@ -1,0 +1,200 @@
+//! What runs when a program is started: its file, its dynamic loader, and its libraries.
+//!
+//! Stage: probes. Nothing is started to find that out: a reader tells what a file asks for, and what the dynamic loader would
+//! take for that is looked up here, in the folders where it looks. Knows nothing of what the files are for.
+
+mod cache;
+mod needs;
+
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+
+use crate::open;
+use crate::reader::{Job, Reader};
+
+pub(crate) use needs::answer;
+pub use needs::{Needs, interpreter, needs};
+
+/// Most files that a program is believed to need.
+const MAX_FILES: usize = 512;
+
+/// Most interpreters of scripts, each a script again.
+const MAX_SCRIPTS: usize = 4;
+
+/// What the system tells the dynamic loader.
+const CACHE: &str = "/etc/ld.so.cache";
+
+/// A file that is needed, and in which folders it has what it needs looked for.
+struct Wanted {
+    path: PathBuf,
+    /// Folders of those who asked for it, for its own libraries, too (`RPATH`).
+    inherited: Vec<PathBuf>,
+}
+
+/// The files with code that a program maps when it starts: itself or, for a script, its interpreter, the dynamic loader, and
+/// all libraries.
+pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
+    let Some((program, first)) = image_of(reader, program) else {
+        return Vec::new();
+    };
+    let mut files = vec![program.clone()];
+    let mut seen = HashSet::new();
+    let cache = cache::Cache::read(Path::new(CACHE));
+    let mut queue = VecDeque::from([(
+        Wanted {
+            path: program,
+            inherited: Vec::new(),
+        },
+        first.clone(),
+    )]);
+    while let Some((wanted, needs)) = queue.pop_front() {
+        let origin = wanted.path.canonicalize().unwrap_or(wanted.path);
+        let origin = origin.parent().unwrap_or(Path::new("/"));
+        let mut inherited = wanted.inherited;
+        // The newer kind is for a file's own libraries alone, and hides the older.
+        if needs.run_path.is_empty() {
+            inherited.extend(folders(&needs.old_path, origin));
+        }
+        let own = folders(&needs.run_path, origin);
+        for name in &needs.libraries {
+            if files.len() >= MAX_FILES || !seen.insert(name.clone()) {
+                continue;
+            }
+            let Some(path) = find(&needs::path(name), &inherited, &own, &cache) else {
+                continue;
+            };
+            let needed = ask(reader, &path);
+            files.push(path.clone());
+            if let Some(needed) = needed {
+                let inherited = inherited.clone();
+                queue.push_back((Wanted { path, inherited }, needed));
+            }
+        }
+    }
+    files.extend(first.loader.as_deref().map(needs::path));
+    // The C library names the loader as one of its own.
+    let mut seen = HashSet::new();
+    files.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    files
+}
+
+/// The program that runs when a file is started, and what it needs.
+fn image_of(reader: &mut Reader, program: &Path) -> Option<(PathBuf, Needs)> {
+    let mut path = program.to_owned();
+    for _ in 0..MAX_SCRIPTS {
+        let needs = ask(reader, &path)?;
+        match &needs.script {
+            Some(interpreter) => path = needs::path(interpreter),
+            None => return Some((path, needs)),
+        }
+    }
+    None
+}
+
+fn ask(reader: &mut Reader, path: &Path) -> Option<Needs> {
+    let opened = open::named(path).ok()?;
+    let name = path.display().to_string();
+    reader.ask(Job::Needs, &(), &name, &[&opened.file]).ok()
+}
+
+/// Where the dynamic loader finds a library, in its order.
+fn find(
+    name: &Path,
+    inherited: &[PathBuf],
+    own: &[PathBuf],
+    cache: &cache::Cache,
+) -> Option<PathBuf> {
+    if name.components().count() > 1 {
+        return Some(name.to_owned()).filter(|path| path.is_file());
+    }
+    let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let variable: Vec<PathBuf> = std::env::split_paths(&variable).collect();
+    let in_folders = |folders: &[PathBuf]| {
+        let paths = folders.iter().map(|folder| folder.join(name));
+        paths.into_iter().find(|path| path.is_file())
+    };
+    in_folders(inherited)
+        .or_else(|| in_folders(&variable))
+        .or_else(|| in_folders(own))
+        .or_else(|| cache.find(name).filter(|path| path.is_file()))
+        .or_else(|| in_folders(&library_folders()))
+}
+
+/// The folders of a list in a file, with what the dynamic loader puts in the places of its words.
+fn folders(list: &[u8], origin: &Path) -> Vec<PathBuf> {
+    let library = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
+    let mut folders = Vec::new();
+    let list = String::from_utf8_lossy(list);
+    for folder in list.split(':').filter(|folder| !folder.is_empty()) {
+        let mut folder = folder.to_owned();
+        let words = [
+            ("ORIGIN", origin.to_string_lossy().into_owned()),
+            ("LIB", library.clone()),
+            ("PLATFORM", std::env::consts::ARCH.to_owned()),
+        ];
+        for (word, meaning) in words {
+            folder = folder.replace(&format!("${{{word}}}"), &meaning);
+            folder = folder.replace(&format!("${word}"), &meaning);
+        }
+        folders.push(PathBuf::from(folder));
+    }
+    folders
+}
+
+/// Where the dynamic loader looks for libraries: what its user names, and the system's own.
+pub fn library_folders() -> Vec<PathBuf> {
+    let arch = std::env::consts::ARCH;
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(paths) = std::env::var_os("LD_LIBRARY_PATH") {
+        folders.extend(std::env::split_paths(&paths));
+    }
+    folders.extend([
+        format!("/lib/{arch}-linux-gnu").into(),
+        format!("/usr/lib/{arch}-linux-gnu").into(),
+        "/lib64".into(),
+        "/usr/lib64".into(),
+        "/lib".into(),
+        "/usr/lib".into(),
+        "/usr/local/lib".into(),
+    ]);
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that words in lists of folders mean what the dynamic loader means by them.
+    #[test]
+    fn words_of_lists() {
+        let found = folders(b"$ORIGIN/../lib::${ORIGIN}/x:/opt/$LIB", Path::new("/a/b"));
+        let library = format!("/opt/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let expected: [PathBuf; 3] = ["/a/b/../lib".into(), "/a/b/x".into(), library.into()];
+        assert_eq!(found, expected);
+    }
+
+    /// Check that the libraries of a real program are those that the dynamic loader itself would load.
+    #[test]
+    fn libraries_are_the_loaders() {
+        let mut reader = crate::jobs::reader_of_tests();
+        for program in ["/bin/sh", "/usr/bin/env", "/usr/bin/python3"] {
+            let listed = std::process::Command::new("ldd").arg(program).output();
+            let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+            let mut expected: Vec<PathBuf> = listed
+                .split_whitespace()
+                .filter(|word| word.starts_with('/'))
+                .map(|path| Path::new(path).canonicalize().unwrap())
+                .collect();
+            let files = files_of(&mut reader, Path::new(program));
+            let mut found: Vec<PathBuf> = files[1..]
+                .iter()
+                .map(|path| path.canonicalize().unwrap())
+                .collect();
+            expected.sort();
+            expected.dedup();
+            found.sort();
+            assert_eq!(found, expected, "{program}");
+            assert!(found.len() >= 2);
+        }
+    }
+}

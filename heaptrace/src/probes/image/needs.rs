@@ -1,0 +1,145 @@
+//! What a file asks for when it is started: an interpreter, or a loader and libraries.
+//!
+//! Stage: probes. The file may be anything: this runs in a reader. Knows nothing of where libraries are.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use object::elf::{
+    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DynamicTag, FileHeader64,
+    PT_DYNAMIC, PT_LOAD,
+};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, ReadRef};
+use serde::{Deserialize, Serialize};
+
+use crate::reader::encode;
+
+/// Most libraries of one file, and longest name or list.
+const MAX_LIBRARIES: usize = 512;
+const MAX_TEXT: u64 = 4096;
+
+/// Most entries of the section that names them.
+const MAX_ENTRIES: usize = 4096;
+
+/// Bytes of a script's first line.
+const MAX_LINE: u64 = 256;
+
+/// What a file asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    /// The interpreter, where it is a script.
+    pub script: Option<Vec<u8>>,
+    /// The dynamic loader.
+    pub loader: Option<Vec<u8>>,
+    /// Names or paths of libraries.
+    pub libraries: Vec<Vec<u8>>,
+    /// Folders for these, and for those that they ask for in turn.
+    pub old_path: Vec<u8>,
+    /// Folders for these alone.
+    pub run_path: Vec<u8>,
+}
+
+/// Answers the question what a file needs.
+pub(crate) fn answer(files: &[File]) -> Vec<u8> {
+    let needs = files
+        .first()
+        .map(|file| needs(&object::ReadCache::new(file)));
+    encode(&needs.unwrap_or_default())
+}
+
+/// What a file asks for; nothing where it is no program of this machine.
+pub fn needs<'a, R: ReadRef<'a>>(data: R) -> Needs {
+    script(data).or_else(|| of_elf(data)).unwrap_or_default()
+}
+
+/// The dynamic loader that an ELF file asks for.
+pub fn interpreter<'a, R: ReadRef<'a>>(data: R) -> Option<PathBuf> {
+    of_elf(data)?.loader.as_deref().map(path)
+}
+
+/// Bytes of a file as a path.
+pub(super) fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+fn script<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
+    let length = data.len().ok()?.min(MAX_LINE);
+    let line = data.read_bytes_at(0, length).ok()?.strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace);
+    let interpreter = words.find(|word| !word.is_empty())?;
+    Some(Needs {
+        script: Some(interpreter.to_vec()),
+        ..Needs::default()
+    })
+}
+
+fn of_elf<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let mut needs = Needs::default();
+    let loader = segments
+        .iter()
+        .find_map(|segment| segment.interpreter(endian, data).ok().flatten());
+    needs.loader = loader
+        .filter(|it| it.len() as u64 <= MAX_TEXT)
+        .map(<[u8]>::to_vec);
+    let dynamic = segments
+        .iter()
+        .find(|segment| segment.p_type(endian) == PT_DYNAMIC)
+        .and_then(|segment| segment.dynamic(endian, data).ok().flatten());
+    let entries: Vec<(DynamicTag, u64)> = dynamic
+        .unwrap_or_default()
+        .iter()
+        .take(MAX_ENTRIES)
+        .map(|entry| (entry.d_tag(endian), entry.d_val(endian)))
+        .take_while(|(tag, _)| *tag != DT_NULL)
+        .collect();
+    let value = |wanted: DynamicTag| entries.iter().find(|(tag, _)| *tag == wanted);
+    let Some((_, strings)) = value(DT_STRTAB) else {
+        return Some(needs);
+    };
+    let strings = segments.iter().find_map(|segment| {
+        let within = strings.checked_sub(segment.p_vaddr(endian))?;
+        let is_there = segment.p_type(endian) == PT_LOAD && within < segment.p_filesz(endian);
+        is_there.then(|| segment.p_offset(endian).checked_add(within))?
+    })?;
+    let size = value(DT_STRSZ).map_or(u64::MAX, |(_, size)| *size);
+    let text = |at: u64| {
+        let start = strings.checked_add(at).filter(|_| at < size)?;
+        let end = start.checked_add(MAX_TEXT)?;
+        let bytes = data.read_bytes_at_until(start..end, 0).ok()?;
+        (!bytes.is_empty()).then(|| bytes.to_vec())
+    };
+    for (tag, at) in &entries {
+        match *tag {
+            DT_NEEDED if needs.libraries.len() < MAX_LIBRARIES => {
+                needs.libraries.extend(text(*at));
+            }
+            DT_RPATH => needs.old_path = text(*at).unwrap_or_default(),
+            DT_RUNPATH => needs.run_path = text(*at).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Some(needs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a script's interpreter is found, with blanks before it and without.
+    #[test]
+    fn scripts() {
+        for line in ["#!/bin/sh -e\nrm", "#! /bin/sh\n", "#!/bin/sh"] {
+            let found = needs(line.as_bytes()).script;
+            assert_eq!(found.as_deref(), Some(b"/bin/sh".as_slice()), "{line}");
+        }
+        assert_eq!(needs(b"#!\n".as_slice()), Needs::default());
+        assert_eq!(needs(b"".as_slice()), Needs::default());
+    }
+}

@@ -1,0 +1,104 @@
+//! Has a reader make the table of a file.
+//!
+//! Stage: unwind. The tracer asks first what a table would be made from, by its hash: most files have a table already. The
+//! hash is the reader's word for it, so it counts among the files of one owner only.
+
+use std::fs::File;
+use std::io;
+
+use sha2::{Digest as _, Sha256};
+
+use super::build;
+use super::image::{Fingerprint, Image};
+use super::kept;
+use super::table::{Limits, Table};
+use crate::reader::{Job, Owner, Reader, Unreadable, decode, encode};
+
+/// What stands in the head of a table that is answered with: nobody compares it.
+const NO_FINGERPRINT: Fingerprint = [0; 32];
+
+/// The hash of what the table of a file would be made from, and of whose it is.
+pub(super) fn fingerprint(
+    reader: &mut Reader,
+    name: &str,
+    file: &File,
+    limits: &Limits,
+) -> Result<Fingerprint, String> {
+    let question = limits.section_bytes;
+    let told: Result<Result<Fingerprint, String>, _> =
+        reader.ask(Job::Fingerprint, &question, name, &[file]);
+    let told = told.map_err(|reason| reason.to_string())??;
+    let owner = Owner::of(file);
+    let mut hash = Sha256::new();
+    hash.update(owner.user.to_le_bytes());
+    hash.update(owner.device.to_le_bytes());
+    hash.update(told);
+    Ok(hash.finalize().into())
+}
+
+/// The table of a file.
+pub(super) fn table(
+    reader: &mut Reader,
+    name: &str,
+    file: &File,
+    limits: &Limits,
+) -> Result<Table, String> {
+    let question = limits.section_bytes;
+    let answer = reader.ask_bytes(Job::Table, &question, name, &[file]);
+    let answer = answer.map_err(|reason| reason.to_string())?;
+    match answer.split_first() {
+        Some((&TABLE, bytes)) => {
+            kept::decode(bytes, &NO_FINGERPRINT).ok_or_else(|| Unreadable::Nonsense.to_string())
+        }
+        Some((&REASON, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
+        _ => Err(Unreadable::Nonsense.to_string()),
+    }
+}
+
+/// What the first byte of an answer says that follows.
+const TABLE: u8 = 0;
+const REASON: u8 = 1;
+
+/// Answers what a table would be made from.
+pub(crate) fn answer_fingerprint(question: &[u8], files: &[File]) -> Vec<u8> {
+    let answered = with_image(question, files, |image, limits| {
+        Ok::<_, String>(image.fingerprint(limits))
+    });
+    encode(&answered)
+}
+
+/// Answers with a table.
+pub(crate) fn answer_table(question: &[u8], files: &[File]) -> Vec<u8> {
+    let table = with_image(question, files, |image, limits| {
+        build::from_image(image, limits).map_err(|error| error.to_string())
+    });
+    match table {
+        Ok(table) => {
+            let mut answer = vec![TABLE];
+            answer.extend(kept::encode(&table, &NO_FINGERPRINT));
+            answer
+        }
+        Err(reason) => {
+            let mut answer = vec![REASON];
+            answer.extend(reason.into_bytes());
+            answer
+        }
+    }
+}
+
+fn with_image<T>(
+    question: &[u8],
+    files: &[File],
+    work: impl FnOnce(&Image<'_>, &Limits) -> Result<T, String>,
+) -> Result<T, String> {
+    let nonsense = || io::Error::from(io::ErrorKind::InvalidInput).to_string();
+    let section_bytes: u64 = decode(question).ok_or_else(nonsense)?;
+    let limits = Limits {
+        section_bytes,
+        ..Limits::default()
+    };
+    let file = files.first().ok_or_else(nonsense)?;
+    let content = object::ReadCache::new(file);
+    let image = Image::read(&content, limits.section_bytes).map_err(|error| error.to_string())?;
+    work(&image, &limits)
+}
