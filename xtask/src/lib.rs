@@ -16,6 +16,7 @@ pub mod dependencies;
 pub mod digest;
 pub mod fuzz;
 pub mod fuzz_table;
+pub mod hostile;
 pub mod licence;
 pub mod packages;
 pub mod placements;

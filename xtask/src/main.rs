@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    accuracy, bench, build_ebpf, busy, check, dependencies, fuzz, placements, release, run, soak,
-    stable_rustc, test, vm,
+    accuracy, bench, build_ebpf, busy, check, dependencies, fuzz, hostile, placements, release,
+    run, soak, stable_rustc, test, vm,
 };
 
 /// What a contributor to heaptrace types.
@@ -40,6 +40,8 @@ enum Task {
     Placements(placements::Args),
     /// Look for inputs that harm what reads them, at every boundary.
     Fuzz(fuzz::Args),
+    /// Run heaptrace, as root, on what was made to harm it, and write docs/hostile.md.
+    Hostile(hostile::Args),
     /// Check licences, sources and versions of all that is depended on.
     Dependencies,
     /// Build what is released: the binary, the list of what is in it, and their sums.
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Task::Busy(args) => busy::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Hostile(args) => hostile::run(&args),
         Task::Dependencies => dependencies::run(),
         Task::Release => release::run(),
         Task::Vm(args) => vm::run(&args),
