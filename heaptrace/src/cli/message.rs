@@ -4,7 +4,7 @@
 //! standard error is closed, nobody wants to hear it.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use crate::text;
@@ -27,9 +27,9 @@ pub(super) fn note(message: impl Display) {
     say(format_args!("heaptrace: note: {message}"));
 }
 
-/// Says where an output went and what it is good for; on a terminal only, as a script knows.
+/// Says where an output went and what it is good for: for a terminal, as a script knows.
 pub(super) fn wrote(path: &Path, next: impl Display) {
-    if io::stderr().is_terminal() && path.as_os_str() != "-" {
+    if path.as_os_str() != "-" {
         say(format_args!("heaptrace: wrote {}; {next}", path.display()));
     }
 }
