@@ -7,6 +7,8 @@ pub mod cli;
 pub mod config;
 pub mod create;
 pub mod events;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod jobs;
 pub mod join;
 mod memory;

@@ -11,6 +11,7 @@ mod scanner;
 mod stop;
 mod targets;
 mod turns;
+mod waiting;
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,9 @@ use turns::Turns;
 
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Probes that the kernel takes out within a second, at least.
+const TAKEN_OUT: usize = 10;
 
 /// Whoever wants to know what a run finds. An error ends the run, in order.
 pub trait Observer {
@@ -114,7 +118,9 @@ async fn trace(
     let budget = Budget::default();
     let mut reader = Reader::new(&budget, Limits::default());
     let mut drain = Drain::new(&mut program, config, &budget)?;
-    let mut probes = Probes::new(tracefs, targets::reach(config), config.probes, guardian.pid);
+    let reach = targets::reach(config);
+    let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
+        .context("can't reach the guardian process")?;
     let mut turns = Turns::new(config, &mut probes)?;
     targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
@@ -185,12 +191,12 @@ async fn trace(
             }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner)?;
+                newcomers.look(&mut drain, &mut probes, &mut joiner);
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }
@@ -211,8 +217,15 @@ async fn trace(
     drain.finish(&mut program, &mut joiner)?;
     let update = drain.update(&mut joiner, &mut reader, duration_ns)?;
     drain.give_way();
-    if closing.join().is_err() {
-        notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+    match closing.join() {
+        Ok(0) => {}
+        Ok(left) => notes.push(format!(
+            "the kernel takes out {left} probes, which no process meets any more; that takes it up to {} s",
+            left.div_ceil(TAKEN_OUT)
+        )),
+        Err(_) => {
+            notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
+        }
     }
     if let Some(error) = failure {
         return Err(error);
@@ -238,7 +251,14 @@ fn set_rate(
     joiner: &mut Joiner,
 ) -> Result<()> {
     match change.whose {
-        Some((_, pid)) => program.set_shift_of(pid, change.shift)?,
+        // Where there are too many to have a rate each, this one keeps that of all.
+        Some((_, pid)) => {
+            if let Err(error) = program.set_shift_of(pid, change.shift) {
+                tracing::debug!("process {pid} has no rate of its own: {error:#}");
+                joiner.note_one("rates_refused");
+                return Ok(());
+            }
+        }
         None => program.set_shift(change.shift.unwrap_or(0))?,
     }
     let shift = change.shift.unwrap_or(change.all);

@@ -131,6 +131,13 @@ pub fn c_plugin(name: &str) -> Result<Fixture> {
     })
 }
 
+/// A shared library in C that is made for its code, not to be run: with these definitions.
+pub fn c_hostile(name: &str, output: &str, definitions: &[&str]) -> Result<Fixture> {
+    compile_as("c", name, "c", output, |command| {
+        command.args(["-fPIC", "-shared"]).args(definitions);
+    })
+}
+
 /// A fixture in C that is linked with the shared library of `<library>.c`.
 pub fn c_library(name: &str, library: &str) -> Result<Fixture> {
     let file = format!("lib{library}.so");

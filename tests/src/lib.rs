@@ -24,8 +24,8 @@ mod valgrind;
 pub use cgroup::Group;
 pub use child::{Child, Ended, run, send};
 pub use fixture::{
-    Compiler, Fixture, bench_program, c, c_library, c_linked, c_optimized, c_plugin, cpp,
-    cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
+    Compiler, Fixture, bench_program, c, c_hostile, c_library, c_linked, c_optimized, c_plugin,
+    cpp, cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use kernel::{Holdings, definitions};

@@ -42,11 +42,10 @@ fn nothing_of_a_command_is_run() -> Result<()> {
 #[test]
 fn a_pipe_in_a_files_place_is_not_opened() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    let path = here.path("mapped");
     let recording = here.record_all(&[
         c("replaced")?.path.as_os_str(),
         "fifo".as_ref(),
-        path.as_os_str(),
+        here.folder().as_os_str(),
     ])?;
     recording.truth("main")?.matches(&recording.report.totals)
 }

@@ -7,6 +7,8 @@ mod filter;
 mod findings;
 mod flamegraph;
 mod folded;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod glob;
 mod groups;
 mod json;

@@ -15,12 +15,15 @@ use aya_obj::generated::{
     perf_event_sample_format::{PERF_SAMPLE_READ, PERF_SAMPLE_TID},
     perf_sw_ids, perf_type_id,
 };
-use heaptrace_common::cookie;
 use thiserror::Error;
 
-use super::allocators::{Allocator, OnReturn, RET_PROGRAM};
+use super::allocators::Allocator;
 use super::calibration;
+use super::guardian::{Guardian, Heir};
+use super::owner::Owner;
+use super::plan::{Planned, plan};
 use super::program::Program;
+use super::refusal::{Refusal, Spent, unprobeable};
 use super::running::threads;
 use super::tracefs::{Definitions, Tracefs};
 use super::turns::{Reached, everybody};
@@ -30,6 +33,12 @@ use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.
 const CLOSERS: usize = 32;
+
+/// Definitions that are taken out before a run ends: a second or two.
+const FEW: usize = 80;
+
+/// Most files that are remembered as refused, each of which is counted once.
+const MOST_REFUSED: usize = 1 << 20;
 
 /// Kernels swap the perf contexts of parent and child when one is scheduled after the other, because
 /// as counters they are worth the same. As probes they are not: a child that exits then takes its
@@ -58,6 +67,13 @@ pub enum AttachError {
     Ended(u32),
 }
 
+/// What was opened for a file.
+#[derive(Default)]
+struct Opened {
+    held: Vec<OwnedFd>,
+    reached: Reached,
+}
+
 /// Every probe of a run.
 pub struct Probes {
     pub(super) reach: Reach,
@@ -70,22 +86,32 @@ pub struct Probes {
     pub(super) keeps_contexts: bool,
     /// The process that holds the links.
     holder: u32,
+    /// Who takes out what takes long.
+    heir: Heir,
     /// Ids of all events that are defined, for those who tie children to them.
     tied: Arc<Mutex<Vec<u64>>>,
     /// The events that are defined in each file, and whom they reach.
     pub(super) defined: HashMap<FileId, Reached>,
-    programs: HashMap<String, OwnedFd>,
+    programs: HashMap<&'static str, OwnedFd>,
+    spent: Spent,
+    refused: HashSet<FileId>,
     definitions: Definitions,
 }
 
 impl Probes {
     /// None yet.
     ///
-    /// The holder is a process that allocates nothing while it lives; see [`Probes::link`].
-    pub fn new(tracefs: Tracefs, reach: Reach, kind: ProbeKind, holder: u32) -> Self {
-        Self {
+    /// The guardian holds the links: it allocates nothing while it lives; see [`Probes::link`].
+    pub fn new(
+        tracefs: Tracefs,
+        reach: Reach,
+        kind: ProbeKind,
+        guardian: &Guardian,
+    ) -> io::Result<Self> {
+        Ok(Self {
             keeps_contexts: keeps_contexts(),
-            holder,
+            holder: guardian.pid,
+            heir: guardian.heir()?,
             reach,
             kind,
             open: Vec::new(),
@@ -93,8 +119,10 @@ impl Probes {
             tied: Arc::default(),
             defined: HashMap::new(),
             programs: HashMap::new(),
+            spent: Spent::default(),
+            refused: HashSet::new(),
             definitions: Definitions::new(tracefs),
-        }
+        })
     }
 
     /// Time that a hit of a probe takes on this machine, without what programs do in it.
@@ -109,67 +137,115 @@ impl Probes {
         self.defined.contains_key(&file)
     }
 
+    /// Whether any file is probed.
+    pub fn has_any(&self) -> bool {
+        !self.defined.is_empty()
+    }
+
+    /// Whether a file of this owner that is not probed may be named: each has only so much of the list.
+    pub fn may_name(&mut self, owner: &Owner) -> bool {
+        self.spent.take_name(owner)
+    }
+
+    /// Files that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.len() as u64
+    }
+
     /// Defines the probes of an allocator; they reach nobody yet, unless the run is for all.
-    pub fn add_allocator(&mut self, program: &mut Program, allocator: &Allocator) -> Result<()> {
+    ///
+    /// An error is the machine's, and ends the run. A refusal is the file's, which is then probed nowhere; it counts
+    /// towards what its owner may have as long as it is probed.
+    pub fn add_allocator(
+        &mut self,
+        program: &mut Program,
+        allocator: &Allocator,
+        owner: &Owner,
+    ) -> Result<Result<(), Refusal>> {
         if self.has(allocator.id) {
-            return Ok(());
+            return Ok(Ok(()));
         }
-        let mut events = Reached::default();
-        let kind = self.kind;
-        let full = |name| match kind {
-            ProbeKind::Full => name,
-            ProbeKind::Empty => "empty_entry",
-        };
-        let placed = || allocator.places.iter().map(|place| (place, &place.placed));
-        let entries = placed().map(|placed| (placed, full(placed.0.hook.entry), false));
-        let returns = placed().filter_map(|placed| {
-            let program = match (placed.0.hook.on_return.program()?, kind) {
-                (program, ProbeKind::Full) => program,
-                (_, ProbeKind::Empty) => "empty_return",
-            };
-            Some((placed, program, true))
-        });
-        // Returns first: an entry whose return is not probed would leave its call pending.
-        let ret_program = self.program(program, full(RET_PROGRAM))?;
-        for offset in &allocator.rets {
+        let added = self.try_allocator(program, allocator, owner)?;
+        if added.is_err() && self.refused.len() < MOST_REFUSED {
+            self.refused.insert(allocator.id);
+        }
+        Ok(added)
+    }
+
+    fn try_allocator(
+        &mut self,
+        program: &mut Program,
+        allocator: &Allocator,
+        owner: &Owner,
+    ) -> Result<Result<(), Refusal>> {
+        let planned = plan(allocator, self.kind);
+        for probe in &planned {
+            // Now, before something is attached that would have to be taken back.
+            if let Some(why) = unprobeable(&allocator.file, probe.offset) {
+                return Ok(Err(Refusal::Instruction(probe.function.clone(), why)));
+            }
+            self.load(program, probe.program)?;
+        }
+        if let Err(refusal) = self.spent.take(owner, planned.len()) {
+            return Ok(Err(refusal));
+        }
+        let first = self.definitions.count();
+        let mut opened = Opened::default();
+        match self.open_all(allocator, &planned, &mut opened) {
+            Ok(()) => {
+                if let Ok(mut tied) = self.tied.lock() {
+                    tied.extend(&opened.reached.events);
+                }
+                self.open.append(&mut opened.held);
+                self.defined.insert(allocator.id, opened.reached);
+                Ok(Ok(()))
+            }
+            Err(refusal) => {
+                self.spent.give_back(owner, planned.len());
+                // What reaches processes first: a half of an allocator must not be seen.
+                close_all(opened.reached.take());
+                close_all(opened.held);
+                self.definitions.remove_from(first);
+                Ok(Err(refusal))
+            }
+        }
+    }
+
+    fn open_all(
+        &mut self,
+        allocator: &Allocator,
+        planned: &[Planned],
+        opened: &mut Opened,
+    ) -> Result<(), Refusal> {
+        self.has_room_for(planned.len())?;
+        for probe in planned {
+            let refused = |error| Refusal::of_kernel(&probe.function, error);
             let event = self
                 .definitions
-                .define(&allocator.file, *offset, false)
-                .with_context(|| format!("can't define a probe in {}", allocator.path))?;
-            self.link(event, &ret_program, 0, &mut events)
-                .with_context(|| format!("can't probe {}", allocator.path))?;
+                .define(&allocator.file, probe.offset, probe.is_return)
+                .map_err(refused)?;
+            let program = self.programs.get(probe.program);
+            let program = program.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
+            opened.held.extend(self.link(event, program, probe)?);
+            opened.reached.events.push(event);
+            if self.reach == Reach::All {
+                opened
+                    .reached
+                    .everybody
+                    .push(everybody(event).map_err(refused)?);
+            }
         }
-        // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
-        // was missed is a leak.
-        let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|((place, _), ..)| {
-            let hook = place.hook;
-            hook.on_return != OnReturn::Ignored && hook.entry != "munmap_entry"
-        });
-        for ((place, placement), name, is_return) in returns.chain(entries) {
-            let event = self
-                .definitions
-                .define(&allocator.file, place.offset + placement.offset, is_return)
-                .with_context(|| {
-                    format!(
-                        "can't define a probe on {} in {}",
-                        place.names.join("/"),
-                        allocator.path
-                    )
-                })?;
-            let program = self.program(program, name)?;
-            let cookie = cookie::pack(
-                place.reach.0.saturating_add(placement.offset),
-                place.reach.1.saturating_sub(placement.offset),
-                placement.registers,
-            );
-            self.link(event, &program, cookie, &mut events)
-                .with_context(|| format!("can't probe {}", allocator.path))?;
+        Ok(())
+    }
+
+    /// Whether so many probes find room among the open files, of which others are wanted, too.
+    fn has_room_for(&self, probes: usize) -> Result<(), Refusal> {
+        let most = sys::most_open_files();
+        let of_each = if self.reach == Reach::All { 3 } else { 2 };
+        let wanted = (self.count() + probes * of_each) as u64;
+        if wanted > most - most / 4 {
+            return Err(Refusal::NoDescriptors(most));
         }
-        if let Ok(mut tied) = self.tied.lock() {
-            tied.extend(&events.events);
-        }
-        self.defined.insert(allocator.id, events);
         Ok(())
     }
 
@@ -180,20 +256,19 @@ impl Probes {
     /// the kernel takes the program away from all. So it stands on one of its own, which belongs to the
     /// holder and reaches nobody else. In a run for all, one more event reaches everybody.
     fn link(
-        &mut self,
+        &self,
         event: u64,
         program: &OwnedFd,
-        cookie: u64,
-        reached: &mut Reached,
-    ) -> io::Result<()> {
-        let held = sys::perf_event_open(&mut attributes(event), PerfTarget::Thread(self.holder))?;
-        let link = sys::link_perf_event(program.as_fd(), held.as_fd(), cookie)?;
-        self.open.extend([link, held]);
-        reached.events.push(event);
-        if self.reach == Reach::All {
-            reached.everybody.push(everybody(event)?);
-        }
-        Ok(())
+        probe: &Planned,
+    ) -> Result<[OwnedFd; 2], Refusal> {
+        let held = sys::perf_event_open(&mut attributes(event), PerfTarget::Thread(self.holder));
+        let held = held.map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Refusal::NoGuardian,
+            _ => Refusal::of_kernel(&probe.function, error),
+        })?;
+        let link = sys::link_perf_event(program.as_fd(), held.as_fd(), probe.cookie);
+        let link = link.map_err(|error| Refusal::of_kernel(&probe.function, error))?;
+        Ok([link, held])
     }
 
     /// Lets a defined event reach a thread and what it starts.
@@ -219,15 +294,15 @@ impl Probes {
 
     /// Takes over descriptors, to be closed with all others.
     pub fn adopt(&mut self, open: Vec<OwnedFd>) {
-        self.open.extend(open);
+        self.threads.extend(open);
     }
 
-    fn program(&mut self, program: &mut Program, name: &str) -> Result<OwnedFd> {
+    /// Loads a program that probes need.
+    fn load(&mut self, program: &mut Program, name: &'static str) -> Result<()> {
         if !self.programs.contains_key(name) {
-            self.programs.insert(name.to_owned(), program.probe(name)?);
+            self.programs.insert(name, program.probe(name)?);
         }
-        let fd = self.programs.get(name).context("just inserted")?;
-        Ok(fd.try_clone()?)
+        Ok(())
     }
 
     /// Lets the probes defined so far reach every thread of a process.
@@ -305,18 +380,35 @@ impl Probes {
         self.open.len() + self.threads.len() + of_files
     }
 
-    /// Takes all probes out, side by side, and the definitions after them.
-    pub fn close(self) {
-        drop(self);
+    /// Takes all probes out of the processes that they reach, and the definitions after them. Where there are many, the
+    /// guardian does the latter, which is long; returns how many it takes out.
+    pub fn close(mut self) -> usize {
+        self.take_out()
+    }
+
+    fn take_out(&mut self) -> usize {
+        let mut reaching = std::mem::take(&mut self.threads);
+        reaching.extend(self.defined.values_mut().flat_map(Reached::take));
+        // Nobody traps any more: what is left is only held.
+        close_all(reaching);
+        let mut held = std::mem::take(&mut self.open);
+        let mut left = 0;
+        if self.definitions.count() > FEW {
+            let all = held.len();
+            held = self.heir.leave(held);
+            if held.len() < all {
+                self.definitions.leave();
+                left = self.definitions.count();
+            }
+        }
+        close_all(held);
+        left
     }
 }
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        let mut open = std::mem::take(&mut self.open);
-        open.append(&mut self.threads);
-        open.extend(self.defined.values_mut().flat_map(Reached::take));
-        close_all(open);
+        self.take_out();
     }
 }
 
@@ -354,12 +446,11 @@ fn keeps_contexts() -> bool {
 
 pub(super) fn close_all(mut open: Vec<OwnedFd>) {
     std::thread::scope(|scope| {
+        let share = open.len().div_ceil(CLOSERS).max(1);
         while !open.is_empty() {
-            let share = open.len().div_ceil(CLOSERS).max(1);
-            for _ in 0..CLOSERS {
-                let part = open.split_off(open.len().saturating_sub(share));
-                scope.spawn(move || drop(part));
-            }
+            let part = open.split_off(open.len().saturating_sub(share));
+            // Where no thread is to be had, what it would have closed is closed with it.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
         }
     });
 }

@@ -81,6 +81,7 @@ pub struct Definitions {
     tracefs: Tracefs,
     group: String,
     count: usize,
+    is_left: bool,
 }
 
 impl Definitions {
@@ -95,6 +96,7 @@ impl Definitions {
             tracefs,
             group: format!("{GROUP}{}", std::process::id()),
             count: 0,
+            is_left: false,
         }
     }
 
@@ -114,8 +116,34 @@ impl Definitions {
     }
 }
 
+impl Definitions {
+    /// How many there are: the number of the next one.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Leaves them to whoever holds the probes.
+    pub(super) fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// Removes those from a number on, which nothing uses any more.
+    pub(super) fn remove_from(&mut self, first: usize) {
+        for number in first..self.count {
+            let name = format!("{}/probe{number}", self.group);
+            // One that was not defined after all.
+            if let Err(error) = self.tracefs.define(&format!("-:{name}\n")) {
+                tracing::debug!("{name} stays: {error}");
+            }
+        }
+    }
+}
+
 impl Drop for Definitions {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         let own = std::process::id();
         if let Err(error) = self.tracefs.remove_groups(|pid| pid == own) {
             tracing::warn!("probe definitions stay behind: {error}");

@@ -2,6 +2,8 @@
 
 mod budget;
 mod datafile;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod model;
 mod symbols;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! the sideband, and only then is either joined. So every mapping that a stack of the batch can go
 //! through is known before the stack.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +15,13 @@ use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
+use super::waiting::Waiting;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::{Joiner, ModuleId, Update};
 use crate::probes::elf;
+use crate::probes::owner::Owner;
 use crate::probes::program::{self, PodBlockKey, Program};
 use crate::reader::{Budget, Reader};
 use crate::sys::{self, Precedence};
@@ -29,6 +32,9 @@ const BATCH: usize = 1 << 16;
 
 /// Most mapped files that wait to be looked at.
 const MAX_MAPPED: usize = 1 << 14;
+
+/// Most processes whose owner is remembered.
+const MAX_OWNERS: usize = 1 << 12;
 
 /// Reads the streams of a run.
 pub(super) struct Drain {
@@ -45,7 +51,9 @@ pub(super) struct Drain {
     /// Whether this thread runs before all others.
     is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
-    mapped: Vec<(u32, Mapped)>,
+    mapped: Waiting<(u32, Mapped)>,
+    /// Whose these processes are. Not for long: they end, and others get their ids.
+    owners: HashMap<u32, Owner>,
     /// Children that were born since, their parents, and when.
     births: Vec<(u32, u32, u64)>,
     undecoded: u64,
@@ -68,16 +76,23 @@ impl Drain {
             crowd,
             precedence: Precedence::of_this_thread(),
             is_first: false,
-            mapped: Vec::new(),
+            mapped: Waiting::new(MAX_MAPPED),
+            owners: HashMap::new(),
             births: Vec::new(),
             undecoded: 0,
             swept: [0; 2],
         })
     }
 
-    /// The files that processes of interest have mapped since the last call.
-    pub(super) fn take_mapped(&mut self) -> Vec<(u32, Mapped)> {
-        std::mem::take(&mut self.mapped)
+    /// The next of the files that processes of interest have mapped, with the process.
+    pub(super) fn take_mapped(&mut self) -> Option<(Owner, (u32, Mapped))> {
+        self.owners.clear();
+        self.mapped.pop()
+    }
+
+    /// Mapped files that were left out for want of room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.mapped.left_out()
     }
 
     /// The children that were born since the last call, their parents, and when.
@@ -145,14 +160,15 @@ impl Drain {
     ) -> Result<T> {
         const PAUSE: Duration = Duration::from_millis(1);
         std::thread::scope(|scope| {
-            let working = scope.spawn(work);
+            let working = std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .context("can't start a thread; does a limit of processes or memory forbid it?")?;
             while !working.is_finished() {
                 self.pass(joiner);
                 std::thread::sleep(PAUSE);
             }
-            working.join()
+            working.join().map_err(|_| anyhow!("a thread failed"))
         })
-        .map_err(|_| anyhow!("a thread failed"))
     }
 
     /// Lets this thread read with precedence: where a hundred threads allocate, it would get a hundredth of a
@@ -216,11 +232,15 @@ impl Drain {
             };
             let pid = event.pid;
             joiner.sideband(event);
+            // Of which nothing has been seen so far may be one that is just going to have an allocator.
             if let Some(mapped) = mapped
-                && joiner.knows(pid)
-                && self.mapped.len() < MAX_MAPPED
+                && joiner.may_know(pid)
             {
-                self.mapped.push((pid, mapped));
+                if self.owners.len() >= MAX_OWNERS {
+                    self.owners.clear();
+                }
+                let owner = self.owners.entry(pid).or_insert_with(|| Owner::of(pid));
+                self.mapped.push(owner.clone(), (pid, mapped));
             }
         }
         for event in self.batch.drain(..) {

@@ -15,10 +15,14 @@ use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::maps::Mapping;
+use crate::probes::owner::Owner;
 use crate::probes::program::Program;
 use crate::probes::running;
 use crate::reader::Reader;
 use crate::unwind::{self, MappedFile, Tables, User};
+
+/// Reasons that an error names.
+const MOST_REASONS: usize = 3;
 
 /// Refuses targets that aren't there, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -134,7 +138,9 @@ pub(super) fn attach(
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
-            add_found(found, None, program, probes, joiner)?;
+            let owner = Owner::of(held.pid);
+            add_found(found, &owner, None, program, probes, joiner)?;
+            is_any_probed("the command", probes, joiner)?;
             joiner.add_process(held.pid);
             probes.add_process(held.pid)
         }
@@ -146,43 +152,73 @@ pub(super) fn attach(
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
-                add_found(found, None, program, probes, joiner)?;
+                add_found(found, &Owner::of(*pid), None, program, probes, joiner)?;
             }
+            is_any_probed("these processes", probes, joiner)?;
             for pid in pids {
                 joiner.add_process(*pid);
                 probes.add_process(*pid)?;
             }
             Ok(())
         }
-        Target::All => {
-            let mut seen = HashSet::new();
-            let pids = running::processes().context("/proc")?;
-            // There are many, and meanwhile others come and map files.
-            let found: Vec<Found> = drain.during(joiner, || {
-                let of_one = |pid: u32| {
-                    let is_known =
-                        |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-                    // A process that can't be read ended, or is the kernel's own.
-                    allocators::of_process(reader, pid, wanted, Effort::Quick, is_known).ok()
-                };
-                pids.into_iter().filter_map(of_one).collect()
-            })?;
-            let is_any = found.iter().any(|it| !it.allocators.is_empty());
-            for found in found {
-                add_found(found, Some(drain), program, probes, joiner)?;
-            }
-            if !is_any {
-                bail!("no process of this machine has an allocator that heaptrace knows");
-            }
-            Ok(())
-        }
+        Target::All => attach_all(reader, wanted, drain, program, probes, joiner),
     }
 }
 
+/// Probes the allocators of every process. One that can't be read is counted.
+fn attach_all(
+    reader: &mut Reader,
+    wanted: LookFor<'_>,
+    drain: &mut Drain,
+    program: &mut Program,
+    probes: &mut Probes,
+    joiner: &mut Joiner,
+) -> Result<()> {
+    let mut seen = HashSet::new();
+    let pids = running::processes().context("/proc")?;
+    // There are many, and meanwhile others come and map files.
+    let (found, unread) = drain.during(joiner, || {
+        let mut unread = 0;
+        let of_one = |pid: u32| {
+            let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
+            match allocators::of_process(reader, pid, wanted, Effort::Quick, is_known) {
+                Ok(found) => Some((Owner::of(pid), found)),
+                Err(error) => {
+                    let has_ended =
+                        matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+                    unread += u64::from(!has_ended);
+                    None
+                }
+            }
+        };
+        let found: Vec<(Owner, Found)> = pids.into_iter().filter_map(of_one).collect();
+        (found, unread)
+    })?;
+    joiner.set_noted("processes_not_read", unread);
+    let is_any = found.iter().any(|(_, it)| !it.allocators.is_empty());
+    for (owner, found) in found {
+        add_found(found, &owner, Some(drain), program, probes, joiner)?;
+    }
+    if !is_any {
+        bail!("no process of this machine has an allocator that heaptrace knows");
+    }
+    is_any_probed("this machine", probes, joiner)
+}
+
+/// Refuses a run in which every file was refused.
+fn is_any_probed(whose: &str, probes: &Probes, joiner: &Joiner) -> Result<()> {
+    if probes.has_any() {
+        return Ok(());
+    }
+    let reasons: Vec<&str> = joiner.unprobed().take(MOST_REASONS).collect();
+    bail!("nothing of {whose} can be traced: {}", reasons.join("; "))
+}
+
 /// Probes what was found and is not probed yet, and makes it known. The streams are read meanwhile, where it is known
-/// already whom they are about.
+/// already whom they are about. A file that can't be probed is named; an error is the machine's.
 pub(super) fn add_found(
     found: Found,
+    owner: &Owner,
     mut drain: Option<&mut Drain>,
     program: &mut Program,
     probes: &mut Probes,
@@ -190,23 +226,42 @@ pub(super) fn add_found(
 ) -> Result<Vec<FileId>> {
     for unprobed in found.unprobed {
         tracing::info!("not probed: {unprobed}");
-        joiner.add_unprobed(unprobed.to_string());
+        name_unprobed(unprobed.to_string(), owner, probes, joiner);
     }
     let mut new = Vec::new();
     for allocator in found.allocators {
         if probes.has(allocator.id) {
             continue;
         }
-        let mut add = || probes.add_allocator(program, &allocator);
-        match &mut drain {
+        let mut add = || probes.add_allocator(program, &allocator, owner);
+        let added = match &mut drain {
             // The kernel goes through every process that has mapped the file.
             Some(drain) => drain.during(joiner, add)??,
             None => add()?,
+        };
+        match added {
+            Ok(()) => {
+                new.push(allocator.id);
+                tell(&allocator, joiner);
+            }
+            Err(refusal) => {
+                tracing::warn!("not probed: {}: {refusal}", allocator.path);
+                let words = format!("{}: {refusal}", allocator.path);
+                name_unprobed(words, owner, probes, joiner);
+            }
         }
-        new.push(allocator.id);
-        tell(&allocator, joiner);
+        joiner.set_noted("files_refused", probes.refused());
     }
     Ok(new)
+}
+
+/// Names a file that is not probed, as long as its owner has not filled the list.
+fn name_unprobed(words: String, owner: &Owner, probes: &mut Probes, joiner: &mut Joiner) {
+    if probes.may_name(owner) {
+        joiner.add_unprobed(words);
+    } else {
+        joiner.note_one("files_unprobed_unnamed");
+    }
 }
 
 /// Makes an allocator known that is probed.

@@ -100,11 +100,18 @@ impl Turns {
         }
         let begun = Instant::now();
         if self.is_one {
-            self.turn_all(&off, probes, joiner)?;
+            self.turn_all(&off, probes, joiner);
         } else {
             // The kernel may be busy with the probes of others for long, and meanwhile the ring fills.
-            let unlucky = drain.during(joiner, || probes.leave_alone(&off))?;
-            self.with_them.extend(unlucky?);
+            match drain.during(joiner, || probes.leave_alone(&off))? {
+                Ok(unlucky) => self.with_them.extend(unlucky),
+                // No descriptor, or no memory in some group: what is left to do is tried again with the next look.
+                Err(error) => {
+                    tracing::info!("can't leave processes alone, or reach them again: {error}");
+                    joiner.lost_one("turns_failed");
+                    return Ok(());
+                }
+            }
         }
         let took = begun.elapsed();
         tracing::debug!("left alone: {off:?}, turned in {took:?}");
@@ -135,21 +142,18 @@ impl Turns {
     }
 
     /// Leaves the targets and what they started alone, or reaches them again.
-    fn turn_all(
-        &mut self,
-        off: &BTreeSet<u32>,
-        probes: &mut Probes,
-        joiner: &Joiner,
-    ) -> Result<()> {
+    fn turn_all(&mut self, off: &BTreeSet<u32>, probes: &mut Probes, joiner: &mut Joiner) {
         if self.off.is_empty() {
             probes.leave_targets_alone();
             self.with_them = joiner.followed();
         } else if off.is_empty() {
             for pid in joiner.followed() {
-                probes.reach_again(pid)?;
+                if let Err(error) = probes.reach_again(pid) {
+                    tracing::warn!("{error:#}");
+                    joiner.lost_one("turns_failed");
+                }
             }
         }
-        Ok(())
     }
 
     /// Remembers who is probed in turns, and why, and says so.

@@ -28,6 +28,11 @@ impl Joiner {
         self.addresses.add_unprobed(what);
     }
 
+    /// What could not be probed so far.
+    pub fn unprobed(&self) -> impl Iterator<Item = &str> {
+        self.addresses.unprobed().iter().map(String::as_str)
+    }
+
     /// Whether a file is probed, by what the kernel says of it.
     pub fn is_probed(&self, file: &Expected) -> bool {
         self.addresses.is_probed(file)

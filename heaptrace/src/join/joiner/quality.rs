@@ -33,6 +33,11 @@ impl Joiner {
         self.quality.noted.insert(kind.to_owned(), count);
     }
 
+    /// Counts something that cost nothing.
+    pub fn note_one(&mut self, kind: &str) {
+        *self.quality.noted.entry(kind.to_owned()).or_default() += 1;
+    }
+
     /// Takes in that the sampling rate changed.
     pub fn rate_changed(&mut self, change: RateChange) {
         if self.rate_changes < MAX_RATE_CHANGES {

@@ -1,0 +1,251 @@
+//! Files that can't be probed, and files beyond every limit: named, counted, and in nobody else's way.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{
+    Child, Fixture, Heaptrace, Holdings, NOBODY, Recording, Truth, c, c_hostile, definitions,
+    open_to_nobody, ready_pid, truths,
+};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+
+/// How long a report may be waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `mapper` with these arguments, which has mapped all that comes before `--`.
+fn mapper(arguments: &[&OsStr]) -> Result<(Child, u32)> {
+    let mut target = Child::spawn(c("mapper")?.command().args(arguments))?;
+    let pid = ready_pid(&target.line()?)?;
+    Ok((target, pid))
+}
+
+/// A run of all that these processes are chosen from.
+fn start_all(here: &Heaptrace, options: &[&str]) -> Result<Child> {
+    let mut arguments = vec!["--all", "--comm", "mapper", "--interval", "200ms"];
+    arguments.extend(options);
+    let mut tracer = here.start_record(&arguments)?;
+    here.wait_recording(&mut tracer)?;
+    Ok(tracer)
+}
+
+/// Lets a mapper do its second half, and waits until the report so far fulfils a condition.
+fn second_half(
+    here: &Heaptrace,
+    target: &mut Child,
+    is_enough: impl Fn(&heaptrace_tests::Report) -> bool,
+) -> Result<()> {
+    target.go()?;
+    target.line()?;
+    let begin = Instant::now();
+    while !here.report().is_ok_and(|report| is_enough(&report)) {
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "{:?}",
+            here.report()?.quality.noted
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn end(here: &Heaptrace, target: Child, tracer: Child) -> Result<(Recording, Truth)> {
+    let ended = target.wait()?.success()?;
+    tracer.signal(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let truth = truths(&ended.stdout)?.pop().context("no truth")?;
+    Ok((recording, truth))
+}
+
+fn names(recording: &heaptrace_tests::Report, path: &Path, reason: &str) -> bool {
+    let path = path.display().to_string();
+    let mut named = recording.quality.unprobed.iter();
+    named.any(|it| it.contains(&path) && it.contains(reason))
+}
+
+/// Libraries with an allocator whose malloc begins with a breakpoint, and with a lock prefix.
+fn refused() -> Result<[(Fixture, &'static str); 2]> {
+    Ok([
+        (
+            c_hostile("refused", "refused-int3.so", &[r#"-DFIRST="0xcc""#])?,
+            "a breakpoint of its own",
+        ),
+        (
+            c_hostile("refused", "refused-lock.so", &[r#"-DFIRST="0xf0""#])?,
+            "a lock prefix",
+        ),
+    ])
+}
+
+/// Check that a library whose malloc the kernel doesn't probe is named with the reason, and that all else is
+/// counted exactly: one such file ended a run of all.
+#[test]
+fn what_the_kernel_refuses_is_named() -> Result<()> {
+    let libraries = refused()?;
+    let paths: Vec<&OsStr> = libraries.iter().map(|(it, _)| it.as_ref()).collect();
+    let late: Vec<&OsStr> = [OsStr::new("--")]
+        .into_iter()
+        .chain(paths.clone())
+        .collect();
+    for arguments in [paths, late] {
+        let here = Heaptrace::tracing()?;
+        let (mut target, pid) = mapper(&arguments)?;
+        let tracer = start_all(&here, &[])?;
+        second_half(&here, &mut target, |report| {
+            libraries
+                .iter()
+                .all(|(it, reason)| names(report, &it.path, reason))
+        })?;
+        let (recording, truth) = end(&here, target, tracer)?;
+        let report = &recording.report;
+        report.check_nothing_lost()?;
+        truth.matches(&report.truth(Some(pid)))?;
+        assert_eq!(
+            report.quality.noted["files_refused"], 2,
+            "{:?}",
+            report.quality
+        );
+    }
+    Ok(())
+}
+
+/// Check that a command which is to load such a library is told what it is, before a process has it mapped.
+#[test]
+fn what_the_kernel_refuses_ends_no_command() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let [(library, reason), _] = refused()?;
+    let allocator = format!("{}", library.path.display());
+    let program = c("hooks")?;
+    let recording = here.record(&["--allocator", &allocator], &[&program])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    assert!(names(&recording.report, &library.path, reason));
+    let truth = recording.truth("main")?;
+    truth.matches(&recording.report.truth(Some(truth.pid)))
+}
+
+/// Offset in a file of a function.
+fn offset_of(bytes: &[u8], name: &str) -> Result<usize> {
+    let file = object::File::parse(bytes)?;
+    let symbol = file
+        .dynamic_symbols()
+        .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+        .with_context(|| format!("no {name}"))?;
+    let offset = file.segments().find_map(|segment| {
+        let at = symbol.address().checked_sub(segment.address())?;
+        (at < segment.file_range().1).then_some(at + segment.file_range().0)
+    });
+    Ok(usize::try_from(offset.context("no such address")?)?)
+}
+
+/// Check that an allocator's library with a wrong bit in its malloc's first byte is probed or named, and ends
+/// nothing.
+#[test]
+fn a_flipped_bit_ends_nothing() -> Result<()> {
+    const BITS: [u8; 3] = [0, 4, 7];
+    let here = Heaptrace::tracing()?;
+    let sound = fs::read(JEMALLOC).context("libjemalloc-dev is not installed")?;
+    let at = offset_of(&sound, "malloc")?;
+    let mut copies: Vec<PathBuf> = Vec::new();
+    for bit in BITS {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << bit;
+        let path = here.path(&format!("libjemalloc-{bit}.so"));
+        fs::write(&path, bytes)?;
+        copies.push(path);
+    }
+    let paths: Vec<OsString> = copies.iter().map(|it| it.clone().into()).collect();
+    let late: Vec<&OsStr> = paths.iter().map(OsString::as_os_str).collect();
+    let arguments: Vec<&OsStr> = [OsStr::new("--")].into_iter().chain(late).collect();
+    let (mut target, pid) = mapper(&arguments)?;
+    let tracer = start_all(&here, &[])?;
+    second_half(&here, &mut target, |report| {
+        let noted = |name| report.quality.noted.get(name).copied().unwrap_or_default();
+        noted("allocators_probed_late") + noted("files_refused") >= BITS.len() as u64
+    })?;
+    let (recording, truth) = end(&here, target, tracer)?;
+    recording.report.check_nothing_lost()?;
+    truth.matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that of thousands of files which one user maps while the scanner is busy every one is accounted for, and that
+/// another user's file is probed all the same. Files beyond the queue were dropped, and nothing said so.
+#[test]
+fn a_flood_of_files_is_counted() -> Result<()> {
+    const FILES: u64 = 5_000;
+    let here = Heaptrace::tracing()?;
+    let [(library, _), (sound, reason)] = refused()?;
+    let bytes = fs::read(&library.path)?;
+    let folder = here.path("many");
+    fs::create_dir(&folder)?;
+    for n in 0..FILES {
+        fs::write(folder.join(n.to_string()), &bytes)?;
+    }
+    let program = open_to_nobody(here.folder(), &c("mapper")?.path)?;
+    let one = open_to_nobody(here.folder(), &sound.path)?;
+
+    let many = format!("{}/", folder.display());
+    let (mut flood, pid) = mapper(&[OsStr::new("--"), OsStr::new(&many)])?;
+    let mut other = Child::spawn(
+        Command::new(&program)
+            .args([OsStr::new("--"), one.as_os_str()])
+            .uid(NOBODY)
+            .gid(NOBODY),
+    )?;
+    ready_pid(&other.line()?)?;
+    let tracer = start_all(&here, &[])?;
+    flood.go()?;
+    flood.line()?;
+    second_half(&here, &mut other, |report| {
+        let noted = |name| report.quality.noted.get(name).copied().unwrap_or_default();
+        names(report, &one, reason) && noted("files_refused") > 100
+    })?;
+    other.wait()?.success()?;
+    let (recording, truth) = end(&here, flood, tracer)?;
+    let quality = &recording.report.quality;
+    let noted = |name| quality.noted[name];
+    let accounted =
+        noted("files_refused") + noted("files_not_looked_into") + noted("files_gone_unseen");
+    ensure!(accounted + quality.lost["sideband"] >= FILES, "{quality:?}");
+    truth.matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that a library with hundreds of functions that look like an allocator's is named and not probed, and that one
+/// with as many as a file may have is out of everybody's way as soon as the run ends: it took minutes.
+#[test]
+fn probes_have_limits() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let many = c_hostile("many_hooks", "hooks-250.so", &[])?;
+    let few = c_hostile("many_hooks", "hooks-80.so", &["-DHOOKS=80"])?;
+    let (mut target, pid) = mapper(&[OsStr::new("--"), many.as_ref(), few.as_ref()])?;
+    let tracer = start_all(&here, &[])?;
+    let few = few.path.display().to_string();
+    second_half(&here, &mut target, |report| {
+        names(report, &many.path, "places to probe")
+    })?;
+    let deadline = Instant::now() + PATIENCE;
+    let defined = || -> Result<usize> { Ok(definitions(tracer.pid())?.len()) };
+    while defined()? < 240 {
+        ensure!(Instant::now() < deadline, "{few} has {} probes", defined()?);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let holdings = Holdings::of(tracer.pid())?;
+    let begin = Instant::now();
+    let (recording, truth) = end(&here, target, tracer)?;
+    let took = begin.elapsed();
+    println!("detaching took {took:?}");
+    ensure!(took < Duration::from_secs(20), "detaching took {took:?}");
+    ensure!(
+        recording.ended.stderr.contains("takes out"),
+        "{}",
+        recording.ended.stderr
+    );
+    truth.matches(&recording.report.truth(Some(pid)))?;
+    holdings.are_gone()
+}
