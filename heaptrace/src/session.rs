@@ -82,7 +82,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
     let guardian = Guardian::start(&tracefs).context("can't start the guardian process")?;
-    let held = targets::launch(&config.target)?;
+    let held = targets::launch(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use crate::config::{RunConfig, Target};
 use crate::text;
 
 /// Says something.
@@ -15,6 +16,21 @@ pub(super) fn say(message: impl Display) {
     for line in message.to_string().lines() {
         let _ = writeln!(stderr, "{}", text::escape(line));
     }
+}
+
+/// Says that a command runs as root, to whom it may be news: `sudo` was meant for heaptrace.
+pub(super) fn note_user(config: &RunConfig) {
+    let caller = std::env::var("SUDO_USER").unwrap_or_default();
+    if runs_as_root(config, &caller) && rustix::process::geteuid().is_root() {
+        note(format_args!(
+            "the command runs as root; --as {caller} runs it as you"
+        ));
+    }
+}
+
+fn runs_as_root(config: &RunConfig, caller: &str) -> bool {
+    let is_command = matches!(config.target, Target::Command(_));
+    is_command && config.run_as.is_none() && !["", "root"].contains(&caller)
 }
 
 /// Says something that limits what the output is worth.
