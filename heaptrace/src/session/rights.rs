@@ -20,9 +20,17 @@ const RUNNING: [Kept; 7] = [
     Kept::IPC_LOCK,
 ];
 
-/// What root's runs take beside: output in other users' folders (DAC_OVERRIDE), signals for a command that has become
-/// another user (KILL), and readers that are nobody (SETUID, SETGID).
-const OF_ROOT: [Kept; 4] = [Kept::DAC_OVERRIDE, Kept::KILL, Kept::SETUID, Kept::SETGID];
+/// What root's runs take beside: output in other users' folders (DAC_OVERRIDE) that is to be theirs (CHOWN), signals
+/// for a command that has become another user (KILL), and readers that are nobody and give up all that there is
+/// (SETUID, SETGID, SETPCAP).
+const OF_ROOT: [Kept; 6] = [
+    Kept::DAC_OVERRIDE,
+    Kept::CHOWN,
+    Kept::KILL,
+    Kept::SETUID,
+    Kept::SETGID,
+    Kept::SETPCAP,
+];
 
 /// Gives up everything else, for this thread and all that it starts. The command must have been started before.
 pub(super) fn give_up() -> io::Result<()> {
