@@ -4,7 +4,13 @@
 //! any bytes and panics where the code behind the boundary has a bug. `fuzz/` hands them to cargo-fuzz, `tests/` to
 //! a mutator of its own. It must not know where inputs come from.
 
-use crate::{events, output, probes, profile, symbolize, unwind};
+use std::fs::File;
+use std::io::Write as _;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::reader::Job;
+use crate::{events, jobs, output, probes, profile, symbolize, unwind};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +156,74 @@ pub const BOUNDARIES: &[Boundary] = &[
             symbolize::fuzz::demangle,
         )
     },
+    Boundary {
+        longest: 16 * KIB,
+        ..boundary(
+            "needs",
+            "a program: its interpreter, its loader and its libraries",
+            probes::fuzz::needs,
+        )
+    },
+    Boundary {
+        fixed_bytes: 16 * MIB,
+        per_byte: KIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "reader_questions",
+            "messages to a reader, with a file",
+            questions,
+        )
+    },
+    Boundary {
+        fixed_bytes: 2 * MIB,
+        longest: 16 * KIB,
+        ..boundary("reader_answers", "messages of a reader", answers)
+    },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
+
+/// Any question about any file has an answer that the tracer can decode: a byte for the job, one for the length of the
+/// question, the question, and the file.
+fn questions(data: &[u8]) -> u64 {
+    let [job, length, rest @ ..] = data else {
+        return 0;
+    };
+    let (question, content) = rest.split_at(rest.len().min(usize::from(*length)));
+    let job = Job::ALL[usize::from(*job) % Job::ALL.len()];
+    let Ok(descriptor) = memfd_create("input", MemfdFlags::CLOEXEC) else {
+        return 0;
+    };
+    let mut file = File::from(descriptor);
+    if file.write_all(content).is_err() {
+        return 0;
+    }
+    let answer = jobs::answers()(job, question, vec![file]);
+    assert!(!answer.is_empty());
+    let seen = said(job, &answer);
+    assert!(seen > 0, "{job:?}: {answer:x?}");
+    (job as u64) << 32 | seen
+}
+
+/// Any answer is either refused or passes the checks of whoever asked.
+fn answers(data: &[u8]) -> u64 {
+    let Some((job, answer)) = data.split_first() else {
+        return 0;
+    };
+    let job = Job::ALL[usize::from(*job) % Job::ALL.len()];
+    match said(job, answer) {
+        0 => 0,
+        seen => (job as u64) << 32 | seen,
+    }
+}
+
+/// What the tracer makes of an answer; 0 where it is none.
+fn said(job: Job, answer: &[u8]) -> u64 {
+    match job {
+        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
+        Job::Fingerprint | Job::Table => unwind::fuzz::said(job, answer),
+        Job::Facts | Job::Names => symbolize::fuzz::said(job, answer),
+    }
+}
 
 #[cfg(test)]
 mod tests {

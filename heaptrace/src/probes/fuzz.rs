@@ -8,8 +8,10 @@ use std::io::Write as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::capabilities::Capabilities;
+use super::image::{self, Needs as Needed};
 use super::maps;
 use super::placement::{Needs, Placer};
+use crate::reader::{Job, decode, encode};
 
 /// Mappings are made of what is in the text.
 pub(crate) fn maps(data: &[u8]) -> u64 {
@@ -47,6 +49,39 @@ pub(crate) fn allocators(data: &[u8]) -> u64 {
     file_of(data).map_or(0, |file| {
         super::allocators::fuzz::answer(file, data.len() as u64)
     })
+}
+
+/// What a program needs is bounded.
+pub(crate) fn needs(data: &[u8]) -> u64 {
+    let needs = image::needs(data);
+    assert!(needs.libraries.len() <= 512);
+    let texts = [needs.script.as_ref(), needs.loader.as_ref()];
+    let texts = texts.into_iter().flatten().chain(&needs.libraries);
+    for text in texts.chain([&needs.old_path, &needs.run_path]) {
+        assert!(text.len() <= 4096 && text.len() <= data.len());
+    }
+    let has = [
+        needs.script.is_some(),
+        needs.loader.is_some(),
+        !needs.old_path.is_empty(),
+        !needs.run_path.is_empty(),
+    ];
+    let bits = has
+        .into_iter()
+        .fold(0, |bits, has| bits << 1 | u64::from(has));
+    bits | (needs.libraries.len() as u64) << 4
+}
+
+/// What a reader says of a file's build id, needs and allocators.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    match job {
+        Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
+        Job::Needs => decode::<Needed>(answer).map_or(0, |needs| {
+            assert!(decode::<Needed>(&encode(&needs)).as_ref() == Some(&needs));
+            1 + needs.libraries.len() as u64
+        }),
+        _ => super::allocators::fuzz::said(answer),
+    }
 }
 
 /// A place is the entry, or an instruction behind it that lies in the function.

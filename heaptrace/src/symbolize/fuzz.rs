@@ -7,8 +7,10 @@ use std::io::Write as _;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::answer::{Facts, Names};
 use super::demangle::{self, MAX_NAME};
 use super::elf::ElfFacts;
+use crate::reader::{Job, decode, encode};
 
 /// Facts are bounded, and a debug link leads nowhere but beside the file.
 pub(crate) fn facts(data: &[u8]) -> u64 {
@@ -32,6 +34,21 @@ pub(crate) fn facts(data: &[u8]) -> u64 {
         seen += 2 * u64::from(facts.address(offset).is_some());
     }
     seen + 16 * u64::from(facts.has_dwarf) + 32 * u64::from(facts.compressed)
+}
+
+/// What a reader says of debug files and names can be decoded, or is refused.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    if job == Job::Facts {
+        let facts: Option<Option<Facts>> = decode(answer);
+        return facts.map_or(0, |facts| {
+            let link = facts.as_ref().and_then(|facts| facts.debug_link.as_ref());
+            1 + u64::from(facts.is_some()) + 2 * u64::from(link.is_some())
+        });
+    }
+    decode::<Names>(answer).map_or(0, |names| {
+        assert!(decode::<Names>(&encode(&names)).as_ref() == Some(&names));
+        1 + names.len() as u64 * 16 + names.iter().map(Vec::len).sum::<usize>() as u64
+    })
 }
 
 /// A readable name is not longer than names may be, and there is one for everything.

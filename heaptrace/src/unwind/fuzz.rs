@@ -9,6 +9,7 @@ use heaptrace_common::unwind::{Memory, Registers, Rule, outcome, step};
 
 use super::table::{Limits, Table, lookup};
 use super::{build, kept};
+use crate::reader::{Job, decode};
 
 /// Limits at which the tables of small files would be found to grow.
 const LIMITS: Limits = Limits {
@@ -81,6 +82,21 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
         .iter()
         .map(|rule| u64::from(rule.cfa) * 8 + u64::from(rule.bp));
     1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
+}
+
+/// What a reader says of a table is refused, or sound.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    if job == Job::Fingerprint {
+        let told: Option<Result<[u8; 32], String>> = decode(answer);
+        return told.map_or(0, |told| 1 + u64::from(told.is_ok()));
+    }
+    match super::ask::told(answer) {
+        Ok(table) => {
+            sound(&table);
+            3 + table.rows.len() as u64
+        }
+        Err(reason) => u64::from(answer.first() == Some(&1)) + u64::from(reason.is_empty()),
+    }
 }
 
 /// Looks every row up, and walks by each.

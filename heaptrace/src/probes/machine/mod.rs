@@ -14,6 +14,7 @@ pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL, version as kernel_version};
 use thiserror::Error;
 
 use super::capabilities::Capabilities;
+use super::tracefs;
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,7 @@ pub fn examine() -> Vec<Check> {
     let mut checks = vec![
         kernel::architecture(std::env::consts::ARCH),
         kernel::kernel(&read("/proc/sys/kernel/osrelease").unwrap_or_default()),
-        rights::capabilities_required(granted),
+        rights::capabilities_required(granted, tracefs::is_mounted()),
         rights::capabilities_useful(granted),
         rights::user_namespace(read("/proc/self/uid_map").as_deref()),
         rights::pid_namespace(
