@@ -245,7 +245,7 @@ struct Input {
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
     /// Most memory for what the file holds; at a file that needs more, reading ends there [default: 256MiB, and
-    /// 64 bytes for each byte of the file]
+    /// 256 bytes for each byte of the file]
     #[arg(long, value_name = "SIZE", value_parser = values::memory)]
     max_memory: Option<u64>,
 }
