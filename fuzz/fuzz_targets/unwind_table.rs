@@ -1,11 +1,4 @@
-//! Any file as the source of an unwind table: `cargo +nightly fuzz run unwind_table`.
+//! See the boundary of this name in heaptrace/src/fuzz.rs: `cargo +nightly fuzz run unwind_table`.
 #![no_main]
 
-#[path = "../check.rs"]
-mod check;
-
-use heaptrace::unwind::Limits;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    check::table(data, &Limits::default());
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| heaptrace_fuzz::check("unwind_table", data));

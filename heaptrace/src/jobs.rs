@@ -16,7 +16,7 @@ pub fn serve() -> io::Result<()> {
 }
 
 /// Answers questions, one after the other.
-fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
+pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
     let mut lookup = Lookup::default();
     move |job, question, files| match job {
         Job::Identify => {

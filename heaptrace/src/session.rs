@@ -85,7 +85,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     // Forks, so it comes before anything that starts a thread.
     let guardian = Guardian::start(&tracefs, config.max_overhead.is_some())
         .context("can't start the guardian process")?;
-    let held = targets::launch(&config.target)?;
+    let held = targets::launch(config)?;
     // The command has what its user gave it; from here on everything is for the run.
     sys::raise_open_files();
     rights::give_up().context("can't give up rights that a run does not need")?;

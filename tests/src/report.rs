@@ -114,6 +114,7 @@ pub struct Quality {
     pub samples: u64,
     pub lost: BTreeMap<String, u64>,
     pub without_tables: Vec<String>,
+    #[serde(default)]
     pub unreadable: Vec<String>,
     pub unprobed: Vec<String>,
     /// 0 also where it can't be known.

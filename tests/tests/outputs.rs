@@ -290,7 +290,8 @@ fn a_truncated_file_is_read_or_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that a damaged file is read up to the damage or refused, whatever byte was hit.
+/// Check that a damaged file is read up to the damage or refused, whatever byte was hit, and that the exit status says
+/// so: a program would take it for a whole one.
 #[test]
 fn a_damaged_file_does_no_harm() -> Result<()> {
     let here = recorded()?;
@@ -299,7 +300,7 @@ fn a_damaged_file_does_no_harm() -> Result<()> {
         let mut damaged = data.clone();
         damaged[data.len() * part / 25] ^= 0x55;
         fs::write(here.path("damaged"), &damaged)?;
-        let ended = here.run(&["report", "damaged"])?;
+        let ended = here.run(&["report", "damaged"])?.exits(1)?;
         ended.no_panic()?;
         assert!(
             !ended.stderr.is_empty(),

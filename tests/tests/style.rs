@@ -73,3 +73,34 @@ fn no_file_is_too_long() -> Result<()> {
     assert_eq!(long, Vec::<String>::new());
     Ok(())
 }
+
+/// Check that files are made in one place alone, where a stranger can't choose what is overwritten.
+#[test]
+fn files_are_made_in_one_place() -> Result<()> {
+    // The folder of kept tables has its own rules: nothing in it is believed.
+    const MAKERS: [&str; 2] = ["create/", "unwind/cache.rs"];
+    const WAYS: [&str; 7] = [
+        "File::create",
+        ".create(true)",
+        ".create_new(",
+        "fs::write(",
+        "fs::rename(",
+        "create_dir",
+        "O_CREAT",
+    ];
+    let mut found = Vec::new();
+    for source in rust_sources("heaptrace/src")? {
+        let name = source.path.display().to_string();
+        if MAKERS.iter().any(|it| name.starts_with(it)) || name.contains("tests") {
+            continue;
+        }
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next();
+        for (at, line) in code.unwrap_or_default().lines().enumerate() {
+            if WAYS.iter().any(|way| line.contains(way)) {
+                found.push(format!("{name}:{}", at + 1));
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+    Ok(())
+}

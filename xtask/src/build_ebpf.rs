@@ -10,8 +10,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::built_with::{self, BuiltWith};
 use crate::toolchain::{self, Toolchain};
-use crate::{bpf_linker, cargo, digest, process, workspace};
+use crate::{bpf_linker, cargo, digest, process, stable_rustc, workspace};
 
 /// The target: little-endian eBPF.
 const TARGET: &str = "bpfel-unknown-none";
@@ -25,25 +26,65 @@ pub struct Args {
     /// Write the object here instead of heaptrace/bpf/heaptrace.bpf.o.
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Build nothing: check that the committed object was built from these sources.
-    #[arg(long, conflicts_with = "out")]
+    /// Compare what is built with the committed object, byte by byte, and leave that as it is.
+    #[arg(long)]
     check: bool,
 }
 
 /// Run the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let committed = workspace::committed_object();
     if args.check {
-        let digest = digest::check(&workspace::root(), &workspace::committed_object())?;
-        println!("The kernel object was built from these sources: {digest}");
-        return Ok(ExitCode::SUCCESS);
+        digest::check(&workspace::root(), &committed)?;
+        let built = build(args.out.as_deref())?;
+        return compare(&built, &committed);
     }
-    let out = args.out.clone().unwrap_or_else(workspace::committed_object);
-    build(&out)?;
+    let built = build(Some(args.out.as_deref().unwrap_or(&committed)))?;
+    if args.out.is_none() {
+        built.with.write(&built_with::path(), &committed)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Build the object and put it to `out`.
-fn build(out: &Path) -> Result<()> {
+/// An object, and what made it.
+struct Built {
+    path: PathBuf,
+    with: BuiltWith,
+}
+
+/// Compare the object with the committed one, as far as they can be compared.
+fn compare(built: &Built, committed: &Path) -> Result<ExitCode> {
+    const REMEDY: &str =
+        "run `cargo xtask build-ebpf` and commit heaptrace/bpf/ with what it wrote there";
+    let Some((with, _)) = BuiltWith::read(&built_with::path()) else {
+        bail!("{} can't be read: {REMEDY}", built_with::path().display());
+    };
+    let (ours, theirs) = (
+        built_with::sha256(&built.path)?,
+        built_with::sha256(committed)?,
+    );
+    if ours == theirs {
+        println!("The committed kernel object is what these sources give, bit for bit: {ours}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if with != built.with {
+        println!(
+            "NOT COMPARED byte by byte: the committed kernel object was built with other tools.\n\
+             Committed:\n{with}\nHere:\n{}\n\
+             Its sources are these, by the digest that it carries.",
+            built.with
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    bail!(
+        "{} ({theirs}) is not what its sources give with the very tools that made it; that is {} ({ours}): {REMEDY}",
+        committed.display(),
+        built.path.display()
+    )
+}
+
+/// Build the object, and put it to `out` as well.
+fn build(out: Option<&Path>) -> Result<Built> {
     let root = workspace::root();
     let toolchain = choose()?;
     println!(
@@ -53,6 +94,11 @@ fn build(out: &Path) -> Result<()> {
     );
     let linker = bpf_linker::ensure(&toolchain)?;
     println!("Linker: {}", linker.display());
+    let with = BuiltWith::of(
+        &toolchain.rustc,
+        &linker,
+        &bpf_linker::llvm_prefix(&toolchain),
+    )?;
 
     let manifest = workspace::ebpf_dir().join("Cargo.toml");
     if !workspace::ebpf_dir().join("Cargo.lock").exists() {
@@ -64,7 +110,8 @@ fn build(out: &Path) -> Result<()> {
     println!("Sources: {sources}");
 
     let remaps = Remaps::of(&root, &toolchain);
-    let target_dir = workspace::target_dir().join("bpf");
+    let target_dir = workspace::target_dir().join("kernel-object");
+    let wrapper = env::current_exe().context("cannot tell where this program is")?;
     let mut command = cargo::shielded(&toolchain.cargo, &toolchain.rustc);
     command
         .args(["build", "--release", "--locked", "--target", TARGET])
@@ -75,6 +122,8 @@ fn build(out: &Path) -> Result<()> {
         .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &linker)
         .env("CARGO_ENCODED_RUSTFLAGS", remaps.flags())
         .env(DIGEST_VARIABLE, &sources)
+        .env("RUSTC_WRAPPER", wrapper)
+        .env(stable_rustc::VARIABLE, TARGET)
         .current_dir(&root);
     if toolchain.stable {
         command.env("RUSTC_BOOTSTRAP", "1");
@@ -92,18 +141,34 @@ fn build(out: &Path) -> Result<()> {
         );
     }
     remaps.verify(&finished)?;
-    if let Some(folder) = out.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    if let Some(out) = out {
+        if let Some(folder) = out.parent() {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        }
+        let size =
+            fs::copy(&finished, out).with_context(|| format!("cannot write {}", out.display()))?;
+        println!("Built {}, {size} bytes", out.display());
     }
-    let size =
-        fs::copy(&finished, out).with_context(|| format!("cannot write {}", out.display()))?;
-    println!("Built {}, {size} bytes", out.display());
-    Ok(())
+    Ok(Built {
+        path: finished,
+        with,
+    })
 }
 
-/// rustup's nightly where it can do the whole job, else Debian's compiler.
+/// The compiler that made the committed object where it is here; else rustup's nightly where it can do the whole
+/// job, else Debian's compiler.
 fn choose() -> Result<Toolchain> {
+    let committed = BuiltWith::read(&built_with::path());
+    let is_committed = |toolchain: &Toolchain| {
+        let (with, _) = committed.as_ref()?;
+        (with.rustc == toolchain.version).then_some(())
+    };
+    if let Some(toolchain) = toolchain::installed_debian()
+        && is_committed(&toolchain).is_some()
+    {
+        return Ok(toolchain);
+    }
     match toolchain::rustup_nightly() {
         Some(toolchain) if bpf_linker::is_available(&toolchain) => Ok(toolchain),
         _ => toolchain::debian(),

@@ -1,43 +1,172 @@
-//! `cargo xtask fuzz`: files that were made to harm the builder of unwind tables, for as long as one likes.
+//! `cargo xtask fuzz`: inputs made to harm the parsers of what others make, for as long, or as many, as one likes.
 //!
-//! It must not know what is checked: it runs a test of `tests/` for longer than that runs by itself.
+//! It must not know what is checked: it runs a test of `tests/` for longer than that runs by itself, a boundary at a
+//! time in a process of its own, saves the input at which one fails or dies, and keeps docs/fuzzing.md's table.
 
-use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
-use crate::{cargo, process};
+use crate::fuzz_table::Row;
+use crate::{cargo, fuzz_table, process, test, workspace};
 
-/// Look for files that harm the builder of unwind tables.
+/// An input that takes longer than this, on the clock, hangs.
+const MOST_SECONDS: u64 = 60;
+
+/// Look for inputs that harm what reads them.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How long to look.
-    #[arg(long, default_value_t = 60, value_name = "N")]
-    seconds: u64,
+    /// How long to look, for all boundaries together.
+    #[arg(long, value_name = "N", conflicts_with = "inputs")]
+    minutes: Option<f64>,
+    /// How many inputs each boundary is put to; docs/fuzzing.md gets the result.
+    #[arg(long, value_name = "N")]
+    inputs: Option<u64>,
     /// Begin with this seed, as a failure named it, instead of a new one.
     #[arg(long)]
     seed: Option<u64>,
+    /// Look at this boundary alone; may be given several times.
+    #[arg(long, value_name = "BOUNDARY")]
+    only: Vec<String>,
 }
 
 /// Run the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let new = || {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.map_or(1, |since| since.as_nanos() as u64)
-    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    // Short, so that it can be typed again.
+    let new = || now.map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007);
     let seed = args.seed.unwrap_or_else(new);
+    let program = build()?;
+    let boundaries: Vec<String> = boundaries()?
+        .into_iter()
+        .filter(|name| args.only.is_empty() || args.only.contains(name))
+        .collect();
+    if boundaries.is_empty() {
+        bail!("there is no boundary of that name: see fuzz/corpus");
+    }
+    let minutes = args.minutes.unwrap_or(1.0);
+    let seconds = (minutes * 60.0 / boundaries.len() as f64).ceil() as u64;
+    let mut failures = Vec::new();
+    for name in &boundaries {
+        let amount = match args.inputs {
+            Some(inputs) => ("HEAPTRACE_FUZZ_INPUTS", inputs),
+            None => ("HEAPTRACE_FUZZ_SECONDS", seconds),
+        };
+        match one(&program, name, seed, amount) {
+            Ok(row) => {
+                println!("{row}");
+                if args.inputs.is_some() {
+                    fuzz_table::write(&row)?;
+                }
+            }
+            Err(error) => {
+                eprintln!("xtask: {name}: {error:#}");
+                failures.push(name.as_str());
+            }
+        }
+    }
+    if failures.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "xtask: failed: {}; save the inputs in fuzz/corpus/NAME once they are mended, and they stay tests",
+        failures.join(", ")
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+/// The boundaries, by their corpora.
+fn boundaries() -> Result<Vec<String>> {
+    let folder = workspace::root().join("fuzz/corpus");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("no {}", folder.display()))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn build() -> Result<PathBuf> {
     let mut command = cargo::host("test");
-    command.args([
-        "--package",
-        "heaptrace-tests",
-        "--test",
-        "fuzz",
-        "--",
-        "--nocapture",
-    ]);
-    command.env("HEAPTRACE_FUZZ_SECONDS", args.seconds.to_string());
-    command.env("HEAPTRACE_FUZZ_SEED", seed.to_string());
-    process::run(&mut command)?;
-    Ok(ExitCode::SUCCESS)
+    command.args(["--profile", "fuzz", "--package", "heaptrace-tests"]);
+    command.args(["--test", "fuzz", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    let programs = test::executables(&process::output(&mut command)?)?;
+    programs
+        .into_iter()
+        .next()
+        .context("cargo built no test `fuzz`")
+}
+
+/// Puts one boundary to inputs.
+fn one(program: &Path, name: &str, seed: u64, amount: (&str, u64)) -> Result<Row> {
+    let folder = workspace::target_dir().join("fuzz-found");
+    fs::create_dir_all(&folder)?;
+    let at_hand = folder.join(format!("{name}.at-hand"));
+    let began = Instant::now();
+    let mut child = Command::new(program)
+        .args(["--exact", "every_boundary_holds", "--nocapture"])
+        .env("HEAPTRACE_FUZZ_BOUNDARY", name)
+        .env("HEAPTRACE_FUZZ_SEED", seed.to_string())
+        .env("HEAPTRACE_FUZZ_FOLDER", &folder)
+        .env(amount.0, amount.1.to_string())
+        .env("CARGO_MANIFEST_DIR", workspace::root().join("tests"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let mut last = (Vec::new(), Instant::now());
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let input = fs::read(&at_hand).unwrap_or_default();
+        if input != last.0 {
+            last = (input, Instant::now());
+        } else if last.1.elapsed() > Duration::from_secs(MOST_SECONDS) {
+            child.kill()?;
+            child.wait()?;
+            bail!("it hangs with the input {}", save(&at_hand, name, seed)?);
+        }
+    };
+    let mut printed = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        std::io::Read::read_to_string(&mut stdout, &mut printed)?;
+    }
+    if !status.success() {
+        print!("{printed}");
+        // One that failed has saved its input; one that is gone left it where it was.
+        if status.code().is_none() {
+            bail!("{status}, with the input {}", save(&at_hand, name, seed)?);
+        }
+        bail!("it failed; the input is named above");
+    }
+    let line = printed.lines().find_map(|line| line.split_once("fuzz "));
+    let (_, line) = line.context("the test printed no result")?;
+    Row::parse(line, began.elapsed())
+}
+
+/// Saves the input that a process was busy with when it ended: a length, and the bytes.
+fn save(at_hand: &Path, name: &str, seed: u64) -> Result<String> {
+    let content = fs::read(at_hand).with_context(|| format!("no {}", at_hand.display()))?;
+    let (head, bytes) = content.split_first_chunk::<8>().context("no input")?;
+    let length = usize::try_from(u64::from_le_bytes(*head))?;
+    let path = at_hand.with_file_name(format!("{name}-{seed}-died"));
+    fs::write(&path, bytes.get(..length).unwrap_or(bytes))?;
+    Ok(path.display().to_string())
+}
+
+/// What a line of `name=value` words says.
+pub(crate) fn values(line: &str) -> BTreeMap<&str, u64> {
+    line.split_whitespace()
+        .filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            Some((name, value.parse().ok()?))
+        })
+        .collect()
 }

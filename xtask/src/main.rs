@@ -5,7 +5,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, bench, build_ebpf, busy, check, fuzz, placements, run, soak, test, vm};
+use xtask::{
+    accuracy, bench, build_ebpf, busy, check, dependencies, fuzz, hostile, placements, release,
+    run, soak, stable_rustc, test, vm,
+};
 
 /// What a contributor to heaptrace types.
 #[derive(Parser)]
@@ -35,13 +38,23 @@ enum Task {
     Busy(busy::Args),
     /// Measure what probes cost where they stand, and write docs/placement.md.
     Placements(placements::Args),
-    /// Look for files that harm the builder of unwind tables.
+    /// Look for inputs that harm what reads them, at every boundary.
     Fuzz(fuzz::Args),
+    /// Run heaptrace, as root, on what was made to harm it, and write docs/hostile.md.
+    Hostile(hostile::Args),
+    /// Check licences, sources and versions of all that is depended on.
+    Dependencies,
+    /// Build what is released: the binary, the list of what is in it, and their sums.
+    Release,
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
+    // Before any word is parsed: cargo calls wrappers with rustc's own arguments.
+    if let Some(result) = stable_rustc::run_if_asked() {
+        return exit_code(result);
+    }
     let result = match Cli::parse().task {
         Task::Run(args) => run::run(&args),
         Task::Test(args) => test::run(&args),
@@ -53,8 +66,15 @@ fn main() -> ExitCode {
         Task::Busy(args) => busy::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Hostile(args) => hostile::run(&args),
+        Task::Dependencies => dependencies::run(),
+        Task::Release => release::run(),
         Task::Vm(args) => vm::run(&args),
     };
+    exit_code(result)
+}
+
+fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {

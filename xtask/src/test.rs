@@ -205,7 +205,7 @@ fn test_executables(suites: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 /// The programs that cargo's messages name.
-fn executables(messages: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn executables(messages: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for line in messages.lines() {
         let message: Value =

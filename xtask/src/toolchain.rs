@@ -20,6 +20,8 @@ const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 pub struct Toolchain {
     /// What it is, for people.
     pub name: String,
+    /// What its rustc calls itself.
+    pub version: String,
     /// The full path of its cargo.
     pub cargo: PathBuf,
     /// The full path of its rustc.
@@ -68,6 +70,11 @@ pub fn debian() -> Result<Toolchain> {
     )
 }
 
+/// Debian's compiler, if it is installed and not too old.
+pub fn installed_debian() -> Option<Toolchain> {
+    debian_as_it_is().ok()
+}
+
 fn debian_as_it_is() -> Result<Toolchain> {
     let toolchain = inspect(
         "Debian's",
@@ -95,8 +102,10 @@ fn inspect(title: &str, cargo: &Path, rustc: &Path, stable: bool) -> Result<Tool
         .with_context(|| format!("{} does not run", rustc.display()))?;
     let sysroot = query(Command::new(rustc).args(["--print", "sysroot"]))
         .with_context(|| format!("{} names no sysroot", rustc.display()))?;
+    let first = version.lines().next().unwrap_or("rustc").trim();
     let toolchain = Toolchain {
-        name: format!("{title} {}", version.lines().next().unwrap_or("rustc")),
+        name: format!("{title} {first}"),
+        version: first.to_owned(),
         cargo: cargo.to_owned(),
         rustc: rustc.to_owned(),
         sysroot: PathBuf::from(sysroot.trim()),

@@ -57,7 +57,10 @@ Examples:
   heaptrace report --filter 'module=libssl*'      what goes through a library
   heaptrace report --snapshots                    when there was how much
   heaptrace report --at 2h heaptrace.data.3       as it was then, in an older file
-  heaptrace report --format json | jq .totals     for programs";
+  heaptrace report --format json | jq .totals     for programs
+
+Exits with 1 where the file is damaged: what could be read of it is shown all the same. One that is only cut short, as
+its writer was killed, is no error.";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:
@@ -241,6 +244,10 @@ struct Input {
     /// lower case differ
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
+    /// Most memory for what the file holds; at a file that needs more, reading ends there [default: 256MiB, and
+    /// 256 bytes for each byte of the file]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    max_memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -311,6 +318,7 @@ impl From<Input> for super::Input {
             file: input.file,
             at: input.at,
             filters: input.filter,
+            max_memory: input.max_memory,
         }
     }
 }

@@ -2,61 +2,74 @@
 //!
 //! Part of the command line, no stage of the flow. Knows nothing of what is written.
 
-use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use crate::create::{Destination, Pending};
 use crate::output::OutputError;
-use crate::profile::create_private;
 
-/// Hands a writer to `write`, and what it wrote to `path`; `-` is standard output.
-///
-/// A file that was there stays as it was until the new one is whole.
-pub(super) fn write_to(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
-) -> anyhow::Result<()> {
-    if path.as_os_str() == "-" {
-        return named("standard output", filled(io::stdout().lock(), write));
+/// Where an output goes, opened before anything is read.
+pub(super) struct Output {
+    path: PathBuf,
+    /// `None` for standard output.
+    to: Option<Pending>,
+}
+
+impl Output {
+    /// Opens what a path leads to; `-` is standard output. A file has its name only once it is whole.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let to = if path.as_os_str() == "-" {
+            None
+        } else {
+            let begun = Destination::open(path).and_then(|to| to.begin());
+            Some(begun.map_err(|error| refused(path, error))?)
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            to,
+        })
     }
-    // /dev/stdout and its like are links, and must never be replaced.
-    let replaced = match path.symlink_metadata() {
-        Ok(metadata) => metadata.is_file(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    let result = if replaced {
-        replace(path, write)
-    } else {
-        create_private(path)
-            .map_err(OutputError::from)
-            .and_then(|file| filled(file, write))
-    };
-    named(&path.display().to_string(), result)
+
+    /// The folder in which a file gets its name; `None` for a stream.
+    pub(super) fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.to.as_ref().and_then(Pending::folder)
+    }
+
+    /// Hands a writer to `write`, and what it wrote to its destination.
+    ///
+    /// A file that was there stays as it was until the new one is whole.
+    pub(super) fn write(
+        self,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
+    ) -> anyhow::Result<()> {
+        let Some(pending) = self.to else {
+            let written = filled(io::stdout().lock(), write);
+            return written.map_err(|error| named(error, "standard output"));
+        };
+        let name = self.path.display().to_string();
+        filled(pending.file()?, write).map_err(|error| named(error, &name))?;
+        pending
+            .commit()
+            .map_err(|error| refused(&self.path, error))?;
+        Ok(())
+    }
 }
 
 /// Adds where the output went to an error that has to do with it.
-fn named(name: &str, result: Result<(), OutputError>) -> anyhow::Result<()> {
-    result.map_err(|error| match error {
+fn named(error: OutputError, name: &str) -> anyhow::Error {
+    match error {
         OutputError::Io(io) => anyhow::Error::from(io).context(format!("can't write {name}")),
         other => other.into(),
-    })
+    }
 }
 
-fn replace(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
-) -> Result<(), OutputError> {
-    let temporary = beside(path);
-    let result = create_private(&temporary)
-        .map_err(OutputError::from)
-        .and_then(|file| filled(file, write))
-        .and_then(|()| Ok(fs::rename(&temporary, path)?));
-    if result.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-    }
-    result
+/// An error of the place, and what to do about it.
+fn refused(path: &Path, error: io::Error) -> anyhow::Error {
+    anyhow::anyhow!(
+        "can't write {}: {error}; name another file with -o, or - for standard output",
+        path.display()
+    )
 }
 
 fn filled(
@@ -69,19 +82,19 @@ fn filled(
     Ok(out.flush()?)
 }
 
-/// A name in the same folder that no two running heaptraces share.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::ffi::OsString;
+    use std::fs;
 
     use super::*;
+
+    fn write_to(
+        path: &Path,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
+    ) -> anyhow::Result<()> {
+        Output::open(path)?.write(write)
+    }
 
     fn entries(dir: &Path) -> Vec<OsString> {
         let mut names: Vec<_> = fs::read_dir(dir)
@@ -102,7 +115,6 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(entries(dir.path()), ["out.svg"]);
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     /// Check that a failure leaves the older file as it was, and nothing beside it.
@@ -123,18 +135,6 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(entries(dir.path()), ["out.svg"]);
-    }
-
-    /// Check that a link (as /dev/stdout is one) is written through and not replaced.
-    #[test]
-    fn links_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        let (link, target) = (dir.path().join("link"), dir.path().join("target"));
-        fs::write(&target, "").unwrap();
-        symlink(&target, &link).unwrap();
-        write_to(&link, |out| Ok(out.write_all(b"new")?)).unwrap();
-        assert!(link.symlink_metadata().unwrap().is_symlink());
-        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
     }
 
     /// Check that a full disk is an error, and a folder that does not exist is named.

@@ -2,33 +2,38 @@
 //!
 //! Part of the command line, no stage of the flow.
 
-use super::{Input, message, naming};
+use std::process::ExitCode;
+
+use super::destination::Output;
+use super::{Input, message, offline};
 use crate::output::{self, Filter, Findings, Grouping};
-use crate::profile::{self, Profile, Symbols};
-use crate::symbolize::OnDisk;
+use crate::profile::{Profile, Symbols};
 
 /// What a data file holds.
 pub(super) struct Loaded {
     pub(super) profile: Profile,
     symbols: Symbols,
     warnings: Vec<String>,
+    is_damaged: bool,
     filters: Vec<Filter>,
     /// What sites are put together by.
     pub(super) grouping: Option<Grouping>,
 }
 
+/// The exit code of a command that showed what could be read.
+pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
+    if is_damaged {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
 /// Reads a data file, and leaves of it what is asked for.
 ///
 /// A recorder that was killed had no time to look up names: then this machine's files give them.
-pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
-    let until = input.at.map_or(u64::MAX, |at| {
-        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
-    });
-    let recording = profile::read_at(&input.file, until)?;
-    let symbols = match recording.symbols {
-        Some(symbols) => symbols,
-        None => naming::all(&recording.profile, &OnDisk),
-    };
+pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
+    let (recording, symbols) = offline::open(input)?.read(to)?.named()?;
     let mut warnings = recording.warnings;
     let profile = output::select(recording.profile, &symbols, &input.filters);
     if profile.sites.is_empty() && !input.filters.is_empty() {
@@ -39,6 +44,7 @@ pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
         profile,
         symbols,
         warnings,
+        is_damaged: recording.is_damaged,
         filters: input.filters.clone(),
         grouping: None,
     })
@@ -54,6 +60,11 @@ impl Loaded {
             filters: &self.filters,
             grouping: self.grouping,
         }
+    }
+
+    /// The exit code of a command that showed all of it: a program must not take a damaged file for a whole one.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        exit_code(self.is_damaged)
     }
 
     /// Says on standard error what limits the worth of an output.

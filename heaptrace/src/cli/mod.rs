@@ -11,7 +11,9 @@ mod input;
 mod live;
 mod logging;
 mod message;
+mod namer;
 mod naming;
+mod offline;
 mod overhead;
 mod parse;
 mod placements;
@@ -125,6 +127,8 @@ pub struct Input {
     pub at: Option<Duration>,
     /// What must fit.
     pub filters: Vec<Filter>,
+    /// Most memory for what it holds; otherwise it follows from the length of the file.
+    pub max_memory: Option<u64>,
 }
 
 /// Format of a report.

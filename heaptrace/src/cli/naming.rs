@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use super::message;
 use crate::join::{LocationId, ModuleId};
 use crate::profile::{Profile, Symbols};
 use crate::reader::Budget;
@@ -20,13 +21,18 @@ const BATCH: usize = 2048;
 
 /// Looks up every location.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::new(&Budget::default());
+    let budget = Budget::default();
+    let mut symbolizer = Symbolizer::new(&budget);
     look_up(
         &mut symbolizer,
         profile,
         files,
         Progress::new(profile.locations.len()),
     );
+    let unread = budget.unread();
+    for (file, reason) in &unread.files {
+        message::warn(format!("no names of {file}: {reason}"));
+    }
     symbolizer.into_symbols()
 }
 

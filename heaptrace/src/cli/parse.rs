@@ -146,6 +146,7 @@ mod tests {
             run("heaptrace --all"),
             RunConfig {
                 target: Target::All,
+                run_as: None,
                 choice: Choice::default(),
                 children: true,
                 threads: false,
@@ -254,6 +255,7 @@ mod tests {
             file: PathBuf::from(name),
             at: None,
             filters: Vec::new(),
+            max_memory: None,
         };
         assert_eq!(
             action("heaptrace report"),

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use super::rotation::{Rotation, Rotator};
 use super::{exit_code, message, naming};
 use crate::config::{RunConfig, Target};
+use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer};
@@ -21,12 +22,16 @@ pub(super) fn run(
     output: PathBuf,
     rotation: Option<Rotation>,
 ) -> anyhow::Result<ExitCode> {
+    // First of all: nothing is started or probed for a file that can't be written.
+    let destination = DataFileWriter::destination(&output)?;
     let mut recorder = Recorder {
         path: output,
+        destination,
         greeting: greeting(config),
         rotator: rotation.map(Rotator::new),
         recording: None,
     };
+    message::note_user(config);
     let finished = session::run(config, &mut recorder)?;
     let Recorder {
         path,
@@ -54,6 +59,7 @@ pub(super) fn run(
 /// Writes every update as it comes, and keeps what they add up to.
 struct Recorder {
     path: PathBuf,
+    destination: Destination,
     /// What to say when the run begins.
     greeting: Option<String>,
     rotator: Option<Rotator>,
@@ -68,10 +74,10 @@ struct Recording {
 impl Observer for Recorder {
     fn started(&mut self, info: &RunInfo) -> anyhow::Result<()> {
         if let Some(rotator) = &self.rotator {
-            rotator.prepare(&self.path)?;
+            rotator.prepare(&self.destination, &self.path)?;
         }
         self.recording = Some(Recording {
-            writer: DataFileWriter::create(&self.path, info)?,
+            writer: DataFileWriter::create_at(&self.destination, &self.path, info)?,
             profile: Profile::new(info.clone()),
         });
         if let Some(words) = &self.greeting {
@@ -89,7 +95,7 @@ impl Observer for Recorder {
         writer.update(&update)?;
         profile.fold(update)?;
         match &mut self.rotator {
-            Some(rotator) => rotator.turn(&self.path, writer, profile, files),
+            Some(rotator) => rotator.turn(&self.destination, &self.path, writer, profile, files),
             None => Ok(()),
         }
     }
@@ -175,8 +181,10 @@ mod tests {
     #[test]
     fn file_keeps_pace() {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.data");
         let mut recorder = Recorder {
-            path: dir.path().join("x.data"),
+            destination: Destination::open(&path).unwrap(),
+            path,
             greeting: None,
             rotator: None,
             recording: None,
@@ -193,6 +201,7 @@ mod tests {
     fn full_disk() {
         let mut recorder = Recorder {
             path: "/dev/full".into(),
+            destination: Destination::open(Path::new("/dev/full")).unwrap(),
             greeting: None,
             rotator: None,
             recording: None,

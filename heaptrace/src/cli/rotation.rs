@@ -3,16 +3,15 @@
 //! Part of the command line, no stage of the flow. Every file can be read by itself: it begins with
 //! all that was known when the one before it ended, and ends with the names of all addresses.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
 use super::{naming, values};
+use crate::create::Destination;
 use crate::join::OpenFiles;
 use crate::profile::{self, DataFileError, DataFileWriter, Profile, Symbols};
 
@@ -92,21 +91,14 @@ impl Rotator {
     }
 
     /// Makes room for the first file of a run: those of earlier runs are not lost to it.
-    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<()> {
-        match path.symlink_metadata() {
-            Ok(found) if !found.is_file() => {
-                bail!(
-                    "--rotate needs a file of its own, and {} is none",
-                    path.display()
-                )
-            }
-            _ => self.shift(path),
-        }
+    pub(super) fn prepare(&self, destination: &Destination, path: &Path) -> anyhow::Result<()> {
+        self.shift(destination, path)
     }
 
     /// Begins a new file, if it is time to; the older one is finished in the background.
     pub(super) fn turn(
         &mut self,
+        destination: &Destination,
         path: &Path,
         writer: &mut DataFileWriter,
         profile: &Profile,
@@ -122,13 +114,13 @@ impl Rotator {
             return Ok(());
         }
         self.wait()?;
-        self.shift(path)?;
-        let mut next = DataFileWriter::create(path, &profile.info)?;
+        self.shift(destination, path)?;
+        let mut next = DataFileWriter::create_at(destination, path, &profile.info)?;
         next.update(&profile.to_update())?;
         self.base = next.written();
         self.begun_ns = profile.duration_ns;
         let mut done = std::mem::replace(writer, next);
-        done.moved_to(numbered(path, 1));
+        done.moved_to(numbered(path.as_os_str(), 1).into());
         let (profile, files) = (profile.clone(), files.clone());
         let known = std::mem::take(&mut self.symbols);
         self.closing = Some(std::thread::spawn(move || {
@@ -151,47 +143,58 @@ impl Rotator {
     }
 
     /// Gives every file the number that follows its own; the last one goes.
-    fn shift(&self, path: &Path) -> anyhow::Result<()> {
-        let names: Vec<PathBuf> = (0..self.rotation.keep).map(|n| numbered(path, n)).collect();
+    fn shift(&self, destination: &Destination, path: &Path) -> anyhow::Result<()> {
+        let Some(name) = destination.name() else {
+            bail!(
+                "--rotate needs a file of its own, and {} is none",
+                path.display()
+            )
+        };
+        let shown = |name: &OsStr| path.with_file_name(name).display().to_string();
+        let names: Vec<OsString> = (0..self.rotation.keep).map(|n| numbered(name, n)).collect();
         let mut there = Vec::new();
         for name in &names {
-            match name.symlink_metadata() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                // An empty one comes from a writer that was killed at once.
-                Ok(found)
-                    if found.is_file() && (found.len() == 0 || profile::is_data_file(name)) =>
-                {
-                    there.push(name);
-                }
-                Ok(_) => bail!(
-                    "{} is in the way, and no data file; move it, or name another file with -o",
-                    name.display()
-                ),
-                Err(error) => return Err(error).context(name.display().to_string()),
+            let Some(found) = destination.entry(name).with_context(|| shown(name))? else {
+                break;
+            };
+            // An empty one comes from a writer that was killed at once.
+            if !found.is_replaceable || found.len > 0 && !is_data_file(destination, name) {
+                bail!(
+                    "{} is in the way, and no data file of yours; move it, or name another file with -o",
+                    shown(name)
+                );
             }
+            there.push(name);
         }
         // From the last one, so that none is ever without a name; a gap ends the row.
         let moves = there.iter().zip(names.get(1..).unwrap_or_default());
         for (from, to) in moves.rev() {
-            fs::rename(from, to)
-                .with_context(|| format!("can't rename {} to {}", from.display(), to.display()))?;
+            destination
+                .rename(from, to)
+                .with_context(|| format!("can't rename {} to {}", shown(from), shown(to)))?;
         }
         Ok(())
     }
 }
 
+fn is_data_file(destination: &Destination, name: &OsStr) -> bool {
+    destination.read(name).is_ok_and(profile::is_data_file)
+}
+
 /// The name of the file before `number` others.
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    if number == 0 {
-        return path.to_owned();
+fn numbered(name: &OsStr, number: u32) -> OsString {
+    let mut name = name.to_owned();
+    if number > 0 {
+        name.push(format!(".{number}"));
     }
-    let mut name = OsString::from(path);
-    name.push(format!(".{number}"));
-    name.into()
+    name
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use super::*;
     use crate::join::{Location, Process, ProcessId, Update};
     use crate::profile::{RunEnd, RunInfo, read};
@@ -208,6 +211,14 @@ mod tests {
         }
     }
 
+    fn to(path: &Path) -> Destination {
+        Destination::open(path).unwrap()
+    }
+
+    fn numbered(path: &Path, number: u32) -> PathBuf {
+        super::numbered(path.as_os_str(), number).into()
+    }
+
     /// What a recording does with an update. Files are always done in time: it is these that are looked at.
     fn step(
         rotator: &mut Rotator,
@@ -220,7 +231,7 @@ mod tests {
         profile.fold(update).unwrap();
         rotator.wait().unwrap();
         rotator
-            .turn(path, writer, profile, &OpenFiles::default())
+            .turn(&to(path), path, writer, profile, &OpenFiles::default())
             .unwrap();
     }
 
@@ -261,7 +272,7 @@ mod tests {
             limit: Limit::Time(Duration::from_secs(2)),
             keep: 3,
         });
-        rotator.prepare(&path).unwrap();
+        rotator.prepare(&to(&path), &path).unwrap();
         let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
         let mut profile = Profile::new(RunInfo::exact("--all"));
         for n in 0..9 {
@@ -316,15 +327,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.data");
         let rotator = Rotator::new(Rotation::parse("1h,3").unwrap());
-        rotator.prepare(&path).unwrap();
+        rotator.prepare(&to(&path), &path).unwrap();
         drop(DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap());
         fs::write(numbered(&path, 2), "precious").unwrap();
         // The first of them takes the gap, and so stops in front of what is none.
-        rotator.prepare(&path).unwrap();
-        assert!(!path.exists() && profile::is_data_file(&numbered(&path, 1)));
+        rotator.prepare(&to(&path), &path).unwrap();
+        assert!(
+            !path.exists() && profile::is_data_file(fs::File::open(numbered(&path, 1)).unwrap())
+        );
 
         drop(DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap());
-        let error = rotator.prepare(&path).unwrap_err();
+        let error = rotator.prepare(&to(&path), &path).unwrap_err();
         assert!(
             error.to_string().contains("x.data.2 is in the way"),
             "{error}"
@@ -332,7 +345,8 @@ mod tests {
         assert_eq!(fs::read(numbered(&path, 2)).unwrap(), b"precious");
         assert!(path.exists() && numbered(&path, 1).exists());
 
-        let error = rotator.prepare(Path::new("/dev/null")).unwrap_err();
+        let null = Path::new("/dev/null");
+        let error = rotator.prepare(&to(null), null).unwrap_err();
         assert!(error.to_string().contains("a file of its own"), "{error}");
     }
 }

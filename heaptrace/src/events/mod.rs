@@ -3,5 +3,7 @@
 //! Two streams: the kernel program's ring (allocations, frees, stacks, processes) and perf's own
 //! records of mappings and process births, the sideband. Both carry the monotonic clock.
 
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 pub mod record;
 pub mod sideband;

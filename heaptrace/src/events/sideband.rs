@@ -277,14 +277,14 @@ impl Drop for Ring {
     }
 }
 
-enum Parsed {
+pub(super) enum Parsed {
     Event(SideEvent),
     Lost(u64),
     Other,
 }
 
 /// Parses a record; one that is not understood is nothing.
-fn parse(record: &[u8]) -> Parsed {
+pub(super) fn parse(record: &[u8]) -> Parsed {
     parse_checked(record).unwrap_or(Parsed::Other)
 }
 

@@ -58,13 +58,16 @@ pub(super) fn fold(
             folder.places.push(Place::first(index, value));
         }
     }
-    folder.fold(sum as f64 * least_part);
+    folder.fold(sum as f64 * least_part)?;
     Ok(Folded {
         names: folder.names,
         stacks: folder.stacks,
         left_out: folder.left_out,
     })
 }
+
+/// Most text of all stacks: several hundred times that of a large graph.
+const MOST_TEXT: usize = 256 << 20;
 
 /// What stands for the outermost frames that were left out.
 pub(super) const LEFT_OUT: &str = "[left out]";
@@ -149,7 +152,8 @@ impl<'a> Folder<'a> {
     }
 
     /// Goes through the graph, depth first. Not by recursion: how deep a stack is the file says.
-    fn fold(&mut self, least: f64) {
+    fn fold(&mut self, least: f64) -> Result<(), OutputError> {
+        let mut text = 0;
         let mut open = vec![Open {
             depth: 0,
             name: NONE,
@@ -182,6 +186,13 @@ impl<'a> Folder<'a> {
                 if frames.is_empty() {
                     frames.push(self.names.id(LEFT_OUT));
                 }
+                text += frames
+                    .iter()
+                    .map(|name| self.names.text(*name).len() + 1)
+                    .sum::<usize>();
+                if text > MOST_TEXT {
+                    return Err(OutputError::TooMuch);
+                }
                 self.stacks.push((frames, rest));
             }
             callees.sort_unstable_by(|a, b| {
@@ -190,6 +201,7 @@ impl<'a> Folder<'a> {
             });
             open.append(&mut callees);
         }
+        Ok(())
     }
 
     /// Puts the sites of a frame together by the next one; its name, their places and their sum.

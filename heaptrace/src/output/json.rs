@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::cgroup::Place;
@@ -47,7 +47,7 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
             .iter()
             .map(|process| Process::new(process, &profile.info))
             .collect(),
-        sites: sites(findings),
+        sites: Sites(findings),
         sizes: sizes(&profile.sizes),
         rates: rates(profile).iter().map(Rate::new).collect(),
         group_by: findings.grouping.map(|grouping| grouping.by.name()),
@@ -78,7 +78,7 @@ struct Report<'a> {
     mapped: Option<Counters>,
     quality: Quality<'a>,
     processes: Vec<Process<'a>>,
-    sites: Vec<Site<'a>>,
+    sites: Sites<'a>,
     sizes: Vec<SizeClass>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rates: Vec<Rate>,
@@ -215,7 +215,7 @@ struct Group<'a> {
     sites: u64,
     processes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<Vec<Frame<'a>>>,
+    stack: Option<Stack<'a>>,
 }
 
 #[derive(Serialize)]
@@ -229,7 +229,7 @@ struct Allocator<'a> {
 struct Site<'a> {
     pid: u32,
     totals: SiteTotals,
-    stack: Vec<Frame<'a>>,
+    stack: Stack<'a>,
     stack_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
@@ -390,14 +390,22 @@ fn sizes(counts: &[u64]) -> Vec<SizeClass> {
         .collect()
 }
 
-/// Every site, those with most live bytes first.
-fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
-    let is_sampled = findings.profile.info.mode.is_sampled();
-    let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
-    sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
-    sites
-        .into_iter()
-        .map(|site| Site {
+/// Every site, those with most live bytes first, each put together when it is written.
+struct Sites<'a>(&'a Findings<'a>);
+
+impl Serialize for Sites<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(findings) = self;
+        let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
+        sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
+        serializer.collect_seq(sites.into_iter().map(|site| Site::new(findings, site)))
+    }
+}
+
+impl<'a> Site<'a> {
+    fn new(findings: &'a Findings<'a>, site: &join::Site) -> Self {
+        let is_sampled = findings.profile.info.mode.is_sampled();
+        Self {
             pid: findings.process(site).map_or(0, |process| process.pid),
             totals: SiteTotals {
                 counters: Counters::new(&site.totals, is_sampled),
@@ -405,31 +413,33 @@ fn sites<'a>(findings: &Findings<'a>) -> Vec<Site<'a>> {
                 live_bytes_error: (!is_sampled).then_some(0),
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
-            stack: stack(findings, site.stack),
+            stack: Stack(findings, site.stack),
             stack_end: findings.completeness(site.stack).1,
             thread: findings.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
-        })
-        .collect()
+        }
+    }
 }
 
-fn stack<'a>(findings: &Findings<'a>, id: join::StackId) -> Vec<Frame<'a>> {
-    findings
-        .stack(id)
-        .into_iter()
-        .map(|frame| Frame {
+/// A stack, put together when it is written: all of them take far more memory than the profile.
+struct Stack<'a>(&'a Findings<'a>, join::StackId);
+
+impl Serialize for Stack<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(findings, id) = self;
+        serializer.collect_seq(findings.stack(*id).into_iter().map(|frame| Frame {
             function: frame.function.unwrap_or_default(),
             module: frame.module.map_or("", |module| module.path.as_str()),
             file: frame.file.unwrap_or_default(),
             line: frame.line,
             inlined: frame.inlined,
             address: format!("{:#x}", frame.address),
-        })
-        .collect()
+        }))
+    }
 }
 
 /// The groups that were asked for, the largest first.
-fn groups<'a>(findings: &Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+fn groups<'a>(findings: &'a Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
     let is_sampled = findings.profile.info.mode.is_sampled();
     let (groups, _) = super::groups::groups(findings, grouping);
     groups
@@ -443,7 +453,7 @@ fn groups<'a>(findings: &Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
                 .map(|totals| Counters::new(totals, is_sampled)),
             sites: group.sites,
             processes: group.processes,
-            stack: group.stack.map(|id| stack(findings, id)),
+            stack: group.stack.map(|id| Stack(findings, id)),
         })
         .collect()
 }

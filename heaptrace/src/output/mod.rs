@@ -7,6 +7,8 @@ mod filter;
 mod findings;
 mod flamegraph;
 mod folded;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod glob;
 mod groups;
 mod json;
@@ -77,4 +79,7 @@ pub enum OutputError {
     /// The sum of what is to be drawn is beyond 64 bits.
     #[error("can't draw this: its numbers are too large to be true, so the file is damaged")]
     TooLarge,
+    /// Its stacks have more text than a drawing can have.
+    #[error("can't draw this: its stacks are too long; draw a part of it by --filter")]
+    TooMuch,
 }

@@ -7,6 +7,8 @@ pub mod calibration;
 pub mod capabilities;
 pub mod choice;
 pub mod elf;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 pub mod guardian;
 pub mod image;
 pub mod launch;

@@ -1,14 +1,19 @@
 //! Stage profile: the model that every output reads, and the data file that keeps it.
 
+mod budget;
 mod datafile;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod model;
 mod symbols;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+#[cfg(test)]
+pub(crate) use datafile::crafted;
 pub use datafile::{
-    DataFileError, DataFileWriter, Recording, create_private, is_data_file, read, read_at,
+    DataFile, DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, open, read,
     read_from,
 };
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};

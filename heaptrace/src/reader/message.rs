@@ -57,7 +57,7 @@ impl Job {
 
 /// The bytes of a question or an answer; none where it can't be written, which no answer is.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).unwrap_or_default()
+    postcard::to_allocvec(value).unwrap_or_default()
 }
 
 /// What these bytes say, if they say one thing of this kind and nothing more.

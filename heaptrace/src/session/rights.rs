@@ -24,11 +24,16 @@ const RUNNING: [Kept; 7] = [
 /// another user (KILL), and readers that are nobody (SETUID, SETGID).
 const OF_ROOT: [Kept; 4] = [Kept::DAC_OVERRIDE, Kept::KILL, Kept::SETUID, Kept::SETGID];
 
+/// What root's runs under sudo take: output that is to be the caller's.
+const OF_SUDO: Kept = Kept::CHOWN;
+
 /// Gives up everything else, for this thread and all that it starts. The command must have been started before.
 pub(super) fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
     let of_root = OF_ROOT.into_iter().filter(|_| geteuid().is_root());
+    let of_sudo = std::env::var_os("SUDO_UID").map(|_| OF_SUDO);
+    let of_root = of_root.chain(of_sudo.filter(|_| geteuid().is_root()));
     let kept = RUNNING.into_iter().chain(of_root);
     rights::keep(kept.fold(Kept::empty(), |all, one| all | one))
 }

@@ -7,6 +7,8 @@ mod debug_file;
 mod demangle;
 mod elf;
 mod files;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod lookup;
 mod quiet;
 mod symbolizer;

@@ -45,7 +45,11 @@ pub(super) fn table(
 ) -> Result<Table, String> {
     let question = limits.section_bytes;
     let answer = reader.ask_bytes(Job::Table, &question, name, &[file]);
-    let answer = answer.map_err(|reason| reason.to_string())?;
+    told(&answer.map_err(|reason| reason.to_string())?)
+}
+
+/// The table that an answer has, if it is one.
+pub(super) fn told(answer: &[u8]) -> Result<Table, String> {
     match answer.split_first() {
         Some((&TABLE, bytes)) => {
             kept::decode(bytes, &NO_FINGERPRINT).ok_or_else(|| Unreadable::Nonsense.to_string())

@@ -11,6 +11,7 @@ use heaptrace_common::wire::{FileKey, TableRef, table};
 use super::image::Fingerprint;
 use super::store::{NoPlace, Placed, Store, StoreLimits};
 use super::table::Table;
+use crate::reader::Owner;
 
 /// How long a table is left in its place after it was used, in seconds. Where all that is in use does not
 /// fit, each table would else drive out one that is asked for again at once.
@@ -68,6 +69,8 @@ impl Files {
 }
 
 struct Loaded {
+    /// Whose files it is for, where these have a share only.
+    owner: Option<Owner>,
     table: TableRef,
     fingerprint: Fingerprint,
     files: HashSet<FileKey>,
@@ -82,6 +85,8 @@ pub(super) struct Loader<A> {
     versions: HashMap<(u64, u64), FileKey>,
     tables: HashMap<u32, Loaded>,
     by_fingerprint: HashMap<Fingerprint, u32>,
+    /// Rules that came with an owner's files. Rules stay.
+    rules: HashMap<Owner, u32>,
     now: u64,
     evicted: u64,
 }
@@ -95,6 +100,7 @@ impl<A: Arrays> Loader<A> {
             versions: HashMap::new(),
             tables: HashMap::new(),
             by_fingerprint: HashMap::new(),
+            rules: HashMap::new(),
             now: 0,
             evicted: 0,
         };
@@ -128,6 +134,53 @@ impl<A: Arrays> Loader<A> {
         slot.is_some_and(|slot| self.give(file, slot))
     }
 
+    /// Loads the table of a file of an owner, as far as his share goes: the system's own files have none.
+    pub(super) fn load_of(
+        &mut self,
+        owner: Owner,
+        file: FileKey,
+        fingerprint: &Fingerprint,
+        built: &Table,
+    ) -> Result<(), NoPlace> {
+        if owner.is_system() || self.share(file, fingerprint) {
+            return self.load(file, fingerprint, built);
+        }
+        let slots = Store::slots_for(built);
+        let new_rules = self.store.new_rules(built);
+        let (most_slots, most_rules) = self.store.share();
+        let rules = self.rules.get(&owner).copied().unwrap_or_default();
+        if self.slots_of(owner).saturating_add(slots) > most_slots {
+            let idle = self.by_use(IDLE).into_iter();
+            let own: Vec<u32> = idle.filter(|slot| self.is_of(*slot, owner)).collect();
+            self.evict(&own);
+        }
+        if self.slots_of(owner).saturating_add(slots) > most_slots
+            || rules.saturating_add(new_rules) > most_rules
+        {
+            self.set(file, State::Refused(NoPlace::Share, self.now));
+            return Err(NoPlace::Share);
+        }
+        self.load(file, fingerprint, built)?;
+        *self.rules.entry(owner).or_default() += new_rules;
+        if let Some(slot) = self.by_fingerprint.get(fingerprint)
+            && let Some(loaded) = self.tables.get_mut(slot)
+        {
+            loaded.owner = Some(owner);
+        }
+        Ok(())
+    }
+
+    fn is_of(&self, slot: u32, owner: Owner) -> bool {
+        let loaded = self.tables.get(&slot);
+        loaded.is_some_and(|loaded| loaded.owner == Some(owner))
+    }
+
+    /// Slots that the tables of an owner have.
+    fn slots_of(&self, owner: Owner) -> u32 {
+        let own = self.tables.keys().filter(|slot| self.is_of(**slot, owner));
+        own.map(|slot| self.store.slots_of(*slot)).sum()
+    }
+
     /// Loads the table of a file.
     pub(super) fn load(
         &mut self,
@@ -159,6 +212,7 @@ impl<A: Arrays> Loader<A> {
         self.arrays.note_use(slot, self.now);
         self.by_fingerprint.insert(*fingerprint, slot);
         let loaded = Loaded {
+            owner: None,
             table: placed.table,
             fingerprint: *fingerprint,
             files: HashSet::new(),

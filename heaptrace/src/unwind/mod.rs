@@ -7,6 +7,8 @@ mod ask;
 mod build;
 mod cache;
 mod files;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod image;
 mod kept;
 mod loader;

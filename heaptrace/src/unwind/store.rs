@@ -62,6 +62,9 @@ pub(super) enum NoPlace {
     /// There are too many kinds of frames.
     #[error("too many unwind rules")]
     Rules,
+    /// The files of one owner have what one owner can have.
+    #[error("the unwind tables of its owner's files have their share of the room already")]
+    Share,
 }
 
 /// The rows of each page.
@@ -185,6 +188,20 @@ impl Store {
             self.pages.give(table.pages_at, table.pages);
             self.numbers.give(slot, 1);
         }
+    }
+
+    /// Slots and rules that the tables of one owner can have, so that there is room for those of others.
+    pub(super) fn share(&self) -> (u32, u32) {
+        (self.limits.slots / 2, self.limits.rules / 4)
+    }
+
+    /// Rules of a table that no other one has.
+    pub(super) fn new_rules(&self, built: &Table) -> u32 {
+        let rules = built.rules.iter();
+        let new: HashSet<_> = rules
+            .filter(|rule| !self.rules.contains_key(rule))
+            .collect();
+        new.len() as u32
     }
 
     /// Slots that a table takes.

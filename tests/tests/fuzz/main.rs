@@ -1,172 +1,32 @@
-//! The builder of unwind tables on files that were made to harm it, for a few seconds, or for as long as
-//! `cargo xtask fuzz` says: no panic, no table that the kernel program could stumble over, no endless
-//! work and no endless memory.
+//! Every boundary at which bytes come in that others made, put to a fixed number of inputs, or to as many as
+//! `cargo xtask fuzz` says: no panic, and no more memory and time for an input than it may take. And what unwind
+//! information means, compared with framehop's opinion.
 
-#[path = "../../../fuzz/check.rs"]
-mod check;
+mod driver;
 mod frames;
+mod inputs;
+mod memory;
+mod mutate;
 #[path = "../walks/peer.rs"]
 mod peer;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::env;
-use std::fs;
-use std::io::Read as _;
-use std::panic::catch_unwind;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use heaptrace::unwind::{Limits, build, lookup, vdso};
+use heaptrace::fuzz::{BOUNDARIES, Boundary};
+use heaptrace::unwind::{Limits, build, lookup};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
 use heaptrace_tests::target;
 use object::{Object as _, ObjectSection as _};
 
+use driver::Until;
 use frames::{Harm, Random};
 use peer::{Opinion, Peer};
 
-/// What a thread has allocated, and the most that it had at a time.
-struct Counting;
-
-thread_local! {
-    static USED: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
-}
-
-fn count(change: isize) {
-    // Where the thread is ending, nobody asks any more.
-    let _ = USED.try_with(|used| {
-        let (now, most) = used.get();
-        used.set((now + change, most.max(now + change)));
-    });
-}
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: what the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: what the caller promises.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Limits at which the tables of these small files would be found to grow.
-const LIMITS: Limits = Limits {
-    rows: 20_000,
-    functions: 2_000,
-    section_bytes: 1 << 16,
-    time: MOST_TIME,
-};
-
-/// Most memory for a file: some for each of its bytes, and some in any case.
-fn most_bytes(file: usize) -> isize {
-    (16 * file + (1 << 20)) as isize
-}
-
-/// Most time of the processor's for a file, of a build without optimization.
-const MOST_TIME: Duration = Duration::from_secs(3);
-
-/// The thread's own time, which others on the machine don't prolong.
-fn own_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes the structure that it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// What the worst file took.
-#[derive(Debug, Default)]
-struct Worst {
-    bytes: isize,
-    time: Duration,
-}
-
-/// Builds the table of a file within bounds; gives its rows, if there is one.
-fn try_build(data: &[u8], worst: &mut Worst) -> Result<Option<usize>> {
-    USED.set((0, 0));
-    let before = own_time();
-    let Ok(rows) = catch_unwind(|| check::table(data, &LIMITS)) else {
-        bail!("a panic");
-    };
-    let (time, bytes) = (own_time() - before, USED.get().1);
-    worst.bytes = worst.bytes.max(bytes);
-    worst.time = worst.time.max(time);
-    ensure!(bytes <= most_bytes(data.len()), "{bytes} bytes");
-    ensure!(time <= MOST_TIME, "{time:?}");
-    Ok(rows)
-}
-
-/// A real file, and where its unwind information is.
-struct Seed {
-    data: Vec<u8>,
-    frames: (usize, usize),
-}
-
-impl Seed {
-    fn new(data: Vec<u8>) -> Result<Self> {
-        let file = object::File::parse(data.as_slice())?;
-        let section = file.section_by_name(".eh_frame").context("no .eh_frame")?;
-        let (at, size) = section.file_range().context("no .eh_frame")?;
-        let frames = (at as usize, size as usize);
-        Ok(Self { data, frames })
-    }
-
-    /// A copy with some bytes changed: of the unwind information, of the headers, or at the end, where
-    /// the sections' headers are.
-    fn changed(&self, random: &mut Random) -> Vec<u8> {
-        let mut data = self.data.clone();
-        let end = data.len() - data.len().min(0x800);
-        let (at, size) = match random.below(8) {
-            0 => (0, 0x400),
-            1 => (end, data.len() - end),
-            _ => self.frames,
-        };
-        for _ in 0..=random.below(8) {
-            let place = at + random.below(size);
-            data[place] = match random.below(3) {
-                0 => random.next() as u8,
-                1 => data[place] ^ (1 << random.below(8)),
-                _ => [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
-            };
-        }
-        if random.below(40) == 0 {
-            data.truncate(random.below(self.data.len()));
-        }
-        data
-    }
-}
-
-/// The vDSO, the C library's loader and the compiler's own library: small, and all written by others.
-fn seeds() -> Result<Vec<Seed>> {
-    let mut image = Vec::new();
-    let mut file = vdso().context("no vDSO")?.file;
-    std::io::Seek::rewind(&mut file)?;
-    file.read_to_end(&mut image)?;
-    let mut seeds = vec![Seed::new(image)?];
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let mut paths: Vec<&str> = maps
-        .lines()
-        .filter(|line| line.contains(" r-xp "))
-        .filter_map(|line| Some(&line[line.find('/')?..]))
-        .filter(|path| path.contains("/ld-") || path.contains("/libgcc_s"))
-        .collect();
-    paths.dedup();
-    for path in paths {
-        seeds.push(Seed::new(fs::read(path)?)?);
-    }
-    Ok(seeds)
-}
+/// Inputs of each boundary in a run of all tests.
+const INPUTS: u64 = 3_000;
 
 fn number(name: &str, default: u64) -> Result<u64> {
     match env::var(name) {
@@ -175,38 +35,72 @@ fn number(name: &str, default: u64) -> Result<u64> {
     }
 }
 
-/// Check that no file makes the builder panic, write a table that is not sound, or take more time or
-/// memory than its size allows. The seed and the file that does are told.
+/// Check that no boundary fails on its corpus, nor on inputs that are made of it. The seed and the input that it
+/// does fail on are told. `cargo xtask fuzz` runs it for one boundary at a time, for longer.
 #[test]
-fn no_file_harms_the_builder() -> Result<()> {
-    let seconds = number("HEAPTRACE_FUZZ_SECONDS", 5)?;
+fn every_boundary_holds() -> Result<()> {
     let seed = number("HEAPTRACE_FUZZ_SEED", 1)?;
-    println!("HEAPTRACE_FUZZ_SEED={seed} HEAPTRACE_FUZZ_SECONDS={seconds}");
-    let seeds = seeds()?;
-    let (mut random, mut worst) = (Random(seed), Worst::default());
-    let (mut files, mut tables, mut rows) = (0_u64, 0_u64, 0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while files < 200 || Instant::now() < end {
-        let data = match random.below(2) {
-            0 => frames::file(&mut random, Harm::Much),
-            _ => seeds[random.below(seeds.len())].changed(&mut random),
-        };
-        let built = try_build(&data, &mut worst).with_context(|| {
-            let path = target().join(format!("fuzz-{seed}-{files}"));
-            match fs::write(&path, &data) {
-                Ok(()) => format!("file {files} of seed {seed}: {}", path.display()),
-                Err(error) => format!("file {files} of seed {seed}: {error}"),
-            }
-        })?;
-        files += 1;
-        tables += u64::from(built.is_some());
-        rows += built.unwrap_or(0);
+    let until = match env::var_os("HEAPTRACE_FUZZ_SECONDS") {
+        Some(_) => Until::Time(Duration::from_secs(number("HEAPTRACE_FUZZ_SECONDS", 0)?)),
+        None => Until::Inputs(number("HEAPTRACE_FUZZ_INPUTS", INPUTS)?),
+    };
+    let only = env::var("HEAPTRACE_FUZZ_BOUNDARY").ok();
+    let folder = env::var_os("HEAPTRACE_FUZZ_FOLDER");
+    let folder = folder.map_or_else(|| target().join("fuzz-found"), PathBuf::from);
+    let mut count = 0;
+    for boundary in BOUNDARIES {
+        if only.as_ref().is_some_and(|only| only != boundary.name) {
+            continue;
+        }
+        let done = driver::run(boundary, seed, until, &folder)?;
+        // The line that `cargo xtask fuzz` reads.
+        println!(
+            "fuzz {} seed={seed} inputs={} taken={} variety={} bytes={} micros={}",
+            boundary.name,
+            done.inputs,
+            done.taken,
+            done.variety,
+            done.most_bytes,
+            done.slowest.as_micros()
+        );
+        // Or all would be refused at the door, and the test would test little.
+        ensure!(
+            done.taken * 50 > done.inputs && done.variety > 2,
+            "{}: {done:?}",
+            boundary.name
+        );
+        count += 1;
     }
-    println!("{files} files, {tables} tables of {rows} rows; the worst took {worst:?}");
-    // Or it would all be refused at the door, and the test would test little.
-    assert!(tables * 4 > files, "{tables} of {files}");
+    ensure!(count > 0, "there is no boundary {only:?}");
     Ok(())
 }
+
+/// Check that each boundary has a corpus and a target of cargo-fuzz's, and that no corpus is of none.
+#[test]
+fn every_boundary_has_a_corpus_and_a_target() -> Result<()> {
+    for boundary in BOUNDARIES {
+        ensure!(!inputs::corpus(boundary)?.is_empty(), "{}", boundary.name);
+        let target = format!("fuzz/fuzz_targets/{}.rs", boundary.name);
+        let text = std::fs::read_to_string(heaptrace_tests::workspace().join(&target));
+        let is_its = text.is_ok_and(|text| text.contains(&format!("\"{}\"", boundary.name)));
+        ensure!(is_its, "{target} is missing, or not of this boundary");
+    }
+    for entry in std::fs::read_dir(heaptrace_tests::workspace().join("fuzz/corpus"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if Boundary::named(&name).is_none() {
+            bail!("fuzz/corpus/{name} is of no boundary");
+        }
+    }
+    Ok(())
+}
+
+/// Limits at which the tables of these small files would be found to grow.
+const LIMITS: Limits = Limits {
+    rows: 20_000,
+    functions: 2_000,
+    section_bytes: 1 << 16,
+    time: Duration::from_secs(3),
+};
 
 /// Memory in which every word differs, and all are addresses far up.
 struct Noise;

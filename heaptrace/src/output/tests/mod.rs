@@ -3,6 +3,7 @@
 //! The text formats are compared with files in `snapshots/`; set `HEAPTRACE_BLESS=1` to write them
 //! anew, and read the difference.
 
+mod bombs;
 mod groups;
 mod kinds;
 mod sample;

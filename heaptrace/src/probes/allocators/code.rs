@@ -321,9 +321,18 @@ impl<'a> Frames<'a> {
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let table = self.header.table()?;
-        let found = table
-            .fde_for_address(&self.frames, &self.bases, address, EhFrame::cie_from_offset)
+        let entry = table.lookup(address, &self.bases).ok()?;
+        // gimli takes the difference unseen: a table may say anything.
+        let first = self.header.eh_frame_ptr().direct().ok()?;
+        entry.direct().ok()?.checked_sub(first)?;
+        let offset = table.pointer_to_offset(entry).ok()?;
+        let found = self
+            .frames
+            .fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset)
             .ok()?;
+        if !found.contains(address) {
+            return None;
+        }
         let start = found.initial_address();
         Some(start..start.checked_add(found.len())?)
     }

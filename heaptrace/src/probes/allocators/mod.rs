@@ -9,6 +9,8 @@ mod ask;
 mod code;
 mod debug;
 mod find;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod hooks;
 mod inspect;
 mod known;

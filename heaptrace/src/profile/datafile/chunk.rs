@@ -7,7 +7,9 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-/// Most bytes of a payload, so that a crafted file can't make its reader take all memory.
+use crate::profile::budget::{Budget, Exceeded};
+
+/// Most bytes of a payload, whatever else may be taken, so that a crafted file can't make its reader take all memory.
 pub(super) const MAX_RAW: usize = 16 << 20;
 
 /// Most bytes of a compressed payload; zstd adds little to what it can't compress.
@@ -48,6 +50,9 @@ pub(super) enum ChunkError {
     /// The chunk is not what was written.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// It takes too much memory.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// The system can't read.
     #[error("it can't be read further: {0}")]
     Io(#[from] io::Error),
@@ -73,7 +78,10 @@ pub(super) fn encode(kind: Kind, payload: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Reads the next chunk; `None` at the end of the file.
-pub(super) fn decode(reader: &mut impl Read) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
+pub(super) fn decode(
+    reader: &mut impl Read,
+    budget: &mut Budget,
+) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
     let header = read_up_to(reader, HEADER)?;
     if header.is_empty() {
         return Ok(None);
@@ -90,18 +98,36 @@ pub(super) fn decode(reader: &mut impl Read) -> Result<Option<(Kind, Vec<u8>)>, 
     }
     let compressed = read_up_to(reader, compressed_len)?;
     if compressed.len() < compressed_len {
-        return Err(ChunkError::Cut);
+        return Err(if ends_in_order(&compressed) {
+            ChunkError::Damaged("a chunk is longer than the file")
+        } else {
+            ChunkError::Cut
+        });
     }
     if checksum(&header[..12], &compressed) != expected {
         return Err(ChunkError::Damaged("a checksum does not match"));
     }
     let kind = Kind::from_number(number).ok_or(ChunkError::Damaged("a chunk of unknown kind"))?;
+    budget.unpack((HEADER + compressed_len) as u64, raw_len as u64)?;
     let raw = zstd::bulk::decompress(&compressed, raw_len)
         .map_err(|_| ChunkError::Damaged("a chunk can't be decompressed"))?;
     if raw.len() != raw_len {
         return Err(ChunkError::Damaged("a chunk has the wrong length"));
     }
     Ok(Some((kind, raw)))
+}
+
+/// Whether the rest of a file ends with the chunk that ends a run: then it is not cut.
+fn ends_in_order(rest: &[u8]) -> bool {
+    /// More than such a chunk takes.
+    const MOST: usize = 64;
+    let tail = &rest[rest.len().saturating_sub(MOST)..];
+    (0..tail.len().saturating_sub(HEADER)).any(|at| {
+        let (header, compressed) = tail[at..].split_at(HEADER);
+        u32_at(header, 0) == Kind::End as u32
+            && u32_at(header, 4) as usize == compressed.len()
+            && u32_at(header, 12) == checksum(&header[..12], compressed)
+    })
 }
 
 /// Covers the head, too: a flipped kind would make one message of another.

@@ -5,7 +5,6 @@
 //! of an earlier moment. Knows nothing of where updates come from.
 
 mod chunk;
-mod create;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -16,8 +15,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use create::create_private;
-pub use read::{Recording, is_data_file, read, read_at, read_from};
+pub use read::{DataFile, ReadOptions, Recording, is_data_file, open, read, read_from};
 pub use write::DataFileWriter;
 
 /// First bytes of every data file. The first is no text, and the last two are what a transfer in
@@ -26,6 +24,27 @@ const MAGIC: [u8; 8] = *b"\x89HTRACE\n";
 
 /// The version of the format that this file writes, and the newest that it reads.
 const VERSION: u32 = 1;
+
+/// A data file of these messages of updates and of symbols, whatever they are.
+#[cfg(test)]
+pub(crate) fn crafted(updates: &[Vec<u8>], symbols: &[Vec<u8>]) -> Vec<u8> {
+    use prost::Message as _;
+    let start = crate::profile::wire::Start::from(&crate::profile::RunInfo::exact("--all"));
+    let mut file = MAGIC.to_vec();
+    file.extend(VERSION.to_le_bytes());
+    file.extend(chunk::encode(chunk::Kind::Start, &start.encode_to_vec()).unwrap());
+    for (kind, messages) in [
+        (chunk::Kind::Update, updates),
+        (chunk::Kind::Symbols, symbols),
+    ] {
+        // The same ones are compressed once.
+        for same in messages.chunk_by(|a, b| a == b) {
+            let chunk = chunk::encode(kind, &same[0]).unwrap();
+            file.extend(chunk.repeat(same.len()));
+        }
+    }
+    file
+}
 
 /// Why a data file can't be written or read.
 #[derive(Debug, Error)]
@@ -90,6 +109,14 @@ pub enum DataFileError {
         name: String,
         /// Its version.
         version: u32,
+    },
+    /// What outputs would make of the file is too large.
+    #[error("can't read {name}: {why}")]
+    TooLarge {
+        /// The file.
+        name: String,
+        /// What it takes.
+        why: String,
     },
     /// The file ends, or is damaged, before anything was recorded.
     #[error("{name} holds no recording ({why}): make a new one with `heaptrace record`")]

@@ -12,9 +12,29 @@ use prost::Message as _;
 use super::chunk::{self, ChunkError, Kind, read_up_to, u32_at};
 use super::{DataFileError, MAGIC, VERSION};
 use crate::join::Update;
-use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
+use crate::profile::budget::Budget;
+use crate::profile::wire::{End, Start, WireError, merge};
 use crate::profile::{Profile, RunEnd, RunInfo, Snapshot, Symbols};
 use crate::text;
+
+/// How a data file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// As it was so many nanoseconds into the run: up to the last update until then, with names that were written
+    /// later.
+    pub until: u64,
+    /// Most memory for what it holds; otherwise it follows from the length of the file.
+    pub max_memory: Option<u64>,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            until: u64::MAX,
+            max_memory: None,
+        }
+    }
+}
 
 /// What a data file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,19 +47,28 @@ pub struct Recording {
     pub snapshots: Vec<Snapshot>,
     /// What the reader of any report on it should know: one sentence each.
     pub warnings: Vec<String>,
+    /// Whether something is in the file that its writer did not write. One that was only cut short by the end of its
+    /// writer is not damaged.
+    pub is_damaged: bool,
 }
 
 /// Reads a data file.
 pub fn read(path: &Path) -> Result<Recording, DataFileError> {
-    read_at(path, u64::MAX)
+    open(path)?.read(ReadOptions::default())
 }
 
-/// Reads a data file as it was so many nanoseconds into the run: up to the last update until then,
-/// with names that were written later.
-pub fn read_at(path: &Path, until: u64) -> Result<Recording, DataFileError> {
+/// A data file of which nothing was read yet.
+#[derive(Debug)]
+pub struct DataFile {
+    file: File,
+    name: String,
+}
+
+/// Opens a data file.
+pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
     let name = text::escape(&path.to_string_lossy()).into_owned();
     match File::open(path) {
-        Ok(file) => read_until(BufReader::new(file), &name, until),
+        Ok(file) => Ok(DataFile { file, name }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DataFileError::Missing { name })
         }
@@ -47,42 +76,63 @@ pub fn read_at(path: &Path, until: u64) -> Result<Recording, DataFileError> {
     }
 }
 
+impl DataFile {
+    /// Reads it, or a part of it.
+    pub fn read(self, options: ReadOptions) -> Result<Recording, DataFileError> {
+        read_from(BufReader::new(self.file), &self.name, options)
+    }
+}
+
 /// Whether a file begins as data files do.
-pub fn is_data_file(path: &Path) -> bool {
-    let head = File::open(path).and_then(|mut file| read_up_to(&mut file, MAGIC.len()));
-    head.is_ok_and(|head| head == MAGIC)
+pub fn is_data_file(mut file: impl Read) -> bool {
+    read_up_to(&mut file, MAGIC.len()).is_ok_and(|head| head == MAGIC)
 }
 
 /// Reads a data file from anything; errors call it `name`.
-pub fn read_from(reader: impl Read, name: &str) -> Result<Recording, DataFileError> {
-    read_until(reader, name, u64::MAX)
-}
-
-fn read_until(mut reader: impl Read, name: &str, until: u64) -> Result<Recording, DataFileError> {
-    let info = read_start(&mut reader, name)?;
+pub fn read_from(
+    mut reader: impl Read,
+    name: &str,
+    options: ReadOptions,
+) -> Result<Recording, DataFileError> {
+    let until = options.until;
+    let mut budget = Budget::new(options.max_memory);
+    let info = read_start(&mut reader, name, &mut budget)?;
     let mut reading = Reading {
         recording: Recording {
             profile: Profile::new(info),
             symbols: None,
             snapshots: Vec::new(),
             warnings: Vec::new(),
+            is_damaged: false,
         },
+        budget,
         until,
         duration_ns: None,
         update: None,
         symbols: None,
     };
     let broken = loop {
-        match chunk::decode(&mut reader) {
+        match chunk::decode(&mut reader, &mut reading.budget) {
             Ok(Some((kind, payload))) => match reading.take(kind, &payload) {
                 Ok(()) if reading.duration_ns.is_some() => break None,
                 Ok(()) => {}
-                Err(why) => break Some(why),
+                Err(why) => break Some(Broken::damaged(why)),
             },
-            Ok(None) => break Some("it has no end".to_owned()),
-            Err(error) => break Some(error.to_string()),
+            Ok(None) => break Some(Broken::cut("it has no end")),
+            Err(error @ ChunkError::Cut) => break Some(Broken::cut(error)),
+            Err(error) => break Some(Broken::damaged(error)),
         }
     };
+    let (mut budget, symbols) = (reading.budget, reading.recording.symbols.as_ref());
+    // Neither is whole, and so neither is kept.
+    (reading.update, reading.symbols) = (None, None);
+    budget.forget();
+    budget
+        .check_outputs(&reading.recording.profile, symbols)
+        .map_err(|why| DataFileError::TooLarge {
+            name: name.to_owned(),
+            why: why.to_string(),
+        })?;
     let mut recording = reading.recording;
     recording.profile.settle();
     let went_on = |it: &Snapshot| it.elapsed_ns > until;
@@ -101,12 +151,16 @@ fn read_until(mut reader: impl Read, name: &str, until: u64) -> Result<Recording
     match broken {
         // It is not the end that is asked for.
         _ if recording.profile.end == RunEnd::WentOn => {}
-        Some(why) => recording.warnings.push(format!(
-            "{name} is incomplete ({why}): this is what was known {} into the run",
-            text::duration(recording.profile.duration_ns)
-        )),
+        Some(Broken { why, is_damaged }) => {
+            recording.is_damaged = is_damaged;
+            recording.warnings.push(format!(
+                "{name} is incomplete ({why}): this is what was known {} into the run",
+                text::duration(recording.profile.duration_ns)
+            ));
+        }
         None => {
-            if !matches!(chunk::decode(&mut reader), Ok(None)) {
+            if !matches!(chunk::decode(&mut reader, &mut budget), Ok(None)) {
+                recording.is_damaged = true;
                 recording
                     .warnings
                     .push(format!("{name} goes on after its end; the rest is ignored"));
@@ -116,8 +170,35 @@ fn read_until(mut reader: impl Read, name: &str, until: u64) -> Result<Recording
     Ok(recording)
 }
 
+/// Why reading ended before the end.
+struct Broken {
+    why: String,
+    is_damaged: bool,
+}
+
+impl Broken {
+    /// As it is when the writer was killed.
+    fn cut(why: impl ToString) -> Self {
+        Self {
+            why: why.to_string(),
+            is_damaged: false,
+        }
+    }
+
+    fn damaged(why: impl ToString) -> Self {
+        Self {
+            why: why.to_string(),
+            is_damaged: true,
+        }
+    }
+}
+
 /// Reads the head of the file and its first chunk.
-fn read_start(reader: &mut impl Read, name: &str) -> Result<RunInfo, DataFileError> {
+fn read_start(
+    reader: &mut impl Read,
+    name: &str,
+    budget: &mut Budget,
+) -> Result<RunInfo, DataFileError> {
     let name = name.to_owned();
     let head = match read_up_to(reader, MAGIC.len() + 4) {
         Ok(head) => head,
@@ -142,7 +223,7 @@ fn read_start(reader: &mut impl Read, name: &str) -> Result<RunInfo, DataFileErr
         0 => return Err(no_start("it has no format version".to_owned())),
         version => return Err(DataFileError::Newer { name, version }),
     }
-    match chunk::decode(reader) {
+    match chunk::decode(reader, budget) {
         Ok(Some((Kind::Start, payload))) => Start::decode(payload.as_slice())
             .map_err(Into::into)
             .and_then(RunInfo::try_from)
@@ -156,6 +237,7 @@ fn read_start(reader: &mut impl Read, name: &str) -> Result<RunInfo, DataFileErr
 /// A recording, and what is not whole yet.
 struct Reading {
     recording: Recording,
+    budget: Budget,
     /// Nothing later is folded.
     until: u64,
     /// How long the run took, once its end was read.
@@ -184,11 +266,8 @@ impl Reading {
     }
 
     fn take_update(&mut self, payload: &[u8]) -> Result<(), String> {
-        let part = UpdateMessage::decode(payload).map_err(damaged)?;
-        let more = part.more;
         let mut update = self.update.take().unwrap_or_default();
-        part.merge_into(&mut update).map_err(damaged)?;
-        if more {
+        if merge::update(payload, &mut update, &mut self.budget).map_err(damaged)? {
             self.update = Some(update);
             return Ok(());
         }
@@ -197,25 +276,35 @@ impl Reading {
             totals: update.totals,
         });
         if update.elapsed_ns > self.until {
+            self.budget.skip_update();
             return Ok(());
         }
-        self.recording.profile.fold(update).map_err(damaged)
+        let profile = &mut self.recording.profile;
+        let before = profile.sites.len();
+        self.budget.keep_update(&update);
+        profile
+            .fold(update)
+            .map_err(|why| format!("it is damaged: {why}"))?;
+        self.budget.keep_sites(profile.sites.len() - before);
+        Ok(())
     }
 
     fn take_symbols(&mut self, payload: &[u8]) -> Result<(), String> {
-        let part = SymbolsMessage::decode(payload).map_err(damaged)?;
-        let more = part.more;
         let mut symbols = self.symbols.take().unwrap_or_default();
-        part.merge_into(&mut symbols);
-        if more {
+        if merge::symbols(payload, &mut symbols, &mut self.budget).map_err(damaged)? {
             self.symbols = Some(symbols);
         } else {
+            self.budget.keep_symbols();
             self.recording.symbols = Some(symbols);
         }
         Ok(())
     }
 }
 
-fn damaged(why: impl std::fmt::Display) -> String {
-    format!("it is damaged: {why}")
+fn damaged(why: impl Into<WireError>) -> String {
+    match why.into() {
+        // Not what is wrong with it.
+        WireError::Exceeded(why) => why.to_string(),
+        why => format!("it is damaged: {why}"),
+    }
 }

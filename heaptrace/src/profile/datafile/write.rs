@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use super::chunk::{self, Kind};
-use super::{DataFileError, MAGIC, VERSION, create_private};
+use super::{DataFileError, MAGIC, VERSION};
+use crate::create::Destination;
 use crate::join::Update;
 use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
 use crate::profile::{RunInfo, Symbols};
@@ -32,13 +33,38 @@ pub struct DataFileWriter {
 impl DataFileWriter {
     /// Creates the file, readable by its owner only, and writes how the run is made.
     pub fn create(path: &Path, info: &RunInfo) -> Result<Self, DataFileError> {
-        let file = create_private(path).map_err(|source| DataFileError::Create {
+        Self::create_at(&Self::destination(path)?, path, info)
+    }
+
+    /// Finds where the file goes, and whether it can, before there is anything to write.
+    pub fn destination(path: &Path) -> Result<Destination, DataFileError> {
+        Destination::open(path).map_err(|source| DataFileError::Create {
             path: path.to_owned(),
             source,
-        })?;
+        })
+    }
+
+    /// As `create`, in a folder that is held open; errors call the file `path`.
+    pub fn create_at(
+        destination: &Destination,
+        path: &Path,
+        info: &RunInfo,
+    ) -> Result<Self, DataFileError> {
+        // It has its name from the beginning, so that there is something to read when the writer is killed.
+        let file = destination
+            .create()
+            .map_err(|source| DataFileError::Create {
+                path: path.to_owned(),
+                source,
+            })?;
+        Self::to(file, path.to_owned(), info)
+    }
+
+    /// Writes to what is open; errors call it `path`.
+    pub fn to(file: File, path: PathBuf, info: &RunInfo) -> Result<Self, DataFileError> {
         let mut writer = Self {
             file,
-            path: path.to_owned(),
+            path,
             written: 0,
             failed: false,
         };

@@ -4,6 +4,8 @@
 //! nothing of chunks, files and checksums.
 
 mod counters;
+mod fields;
+pub(super) mod merge;
 mod symbols;
 mod turns;
 mod update;
@@ -11,6 +13,7 @@ mod update;
 use prost::Message;
 use thiserror::Error;
 
+use super::budget::Exceeded;
 use super::{Mode, RunInfo, SizeRange};
 
 pub(super) use symbols::SymbolsMessage;
@@ -22,6 +25,18 @@ pub(in crate::profile) enum WireError {
     /// Not a message at all.
     #[error("undecodable: {0}")]
     Decode(#[from] prost::DecodeError),
+    /// Not a message, before anything of it was decoded.
+    #[error("undecodable")]
+    Malformed,
+    /// A list that no writer makes so long.
+    #[error("too many {what}")]
+    TooMany {
+        /// What is in the list.
+        what: &'static str,
+    },
+    /// It takes too much memory.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// A value of an enumeration that this version does not have.
     #[error("unknown {what} {value}")]
     Unknown {
@@ -31,6 +46,10 @@ pub(in crate::profile) enum WireError {
         value: u32,
     },
 }
+
+/// Most code addresses of a stack, and most functions of a code address: far beyond what is written, so that a
+/// later version may write more.
+const MAX_DEPTH: usize = 4096;
 
 const MODE_EXACT: u32 = 1;
 const MODE_SAMPLED: u32 = 2;

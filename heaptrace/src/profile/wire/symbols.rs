@@ -21,9 +21,15 @@ pub(in crate::profile) struct SymbolsMessage {
 
 /// The frames of one location.
 #[derive(Clone, PartialEq, Message)]
-struct Frames {
+pub(super) struct Frames {
     #[prost(message, repeated, tag = "1")]
     frames: Vec<FrameMessage>,
+}
+
+impl Frames {
+    pub(super) fn into_plain(self) -> Vec<Frame> {
+        self.frames.into_iter().map(Frame::from).collect()
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,16 +59,6 @@ impl SymbolsMessage {
             parts.add(frames, |part| &mut part.locations);
         }
         parts.all()
-    }
-
-    /// Adds what this part holds to the symbols that it is a part of.
-    pub(in crate::profile) fn merge_into(self, symbols: &mut Symbols) {
-        symbols.strings.extend(self.strings);
-        symbols.frames.extend(
-            self.locations
-                .into_iter()
-                .map(|location| location.frames.into_iter().map(Frame::from).collect()),
-        );
     }
 }
 

@@ -45,7 +45,7 @@ pub(in crate::profile) struct UpdateMessage {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Rate {
+pub(super) struct Rate {
     #[prost(uint64, tag = "1")]
     at_ns: u64,
     #[prost(uint32, optional, tag = "2")]
@@ -55,7 +55,7 @@ struct Rate {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Module {
+pub(super) struct Module {
     #[prost(string, tag = "1")]
     path: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -71,7 +71,7 @@ struct Module {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Location {
+pub(super) struct Location {
     #[prost(uint32, optional, tag = "1")]
     module: Option<u32>,
     #[prost(uint64, tag = "2")]
@@ -79,7 +79,7 @@ struct Location {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Stack {
+pub(super) struct Stack {
     #[prost(uint32, repeated, tag = "1")]
     locations: Vec<u32>,
     #[prost(uint32, tag = "2")]
@@ -97,7 +97,7 @@ struct Allocator {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Process {
+pub(super) struct Process {
     #[prost(uint32, tag = "1")]
     id: u32,
     #[prost(uint32, tag = "2")]
@@ -129,7 +129,7 @@ struct Process {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Site {
+pub(super) struct Site {
     #[prost(uint32, tag = "1")]
     id: u32,
     #[prost(uint32, tag = "2")]
@@ -145,7 +145,7 @@ struct Site {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct QualityMessage {
+pub(super) struct QualityMessage {
     #[prost(uint64, tag = "1")]
     samples: u64,
     #[prost(btree_map = "string, uint64", tag = "2")]
@@ -213,32 +213,6 @@ impl UpdateMessage {
             last.quality = Some((&update.quality).into());
         }
         parts
-    }
-
-    /// Adds what this part holds to the update that it is a part of.
-    pub(in crate::profile) fn merge_into(self, update: &mut join::Update) -> Result<(), WireError> {
-        update.elapsed_ns = self.elapsed_ns;
-        update
-            .modules
-            .extend(self.modules.into_iter().map(Into::into));
-        update
-            .locations
-            .extend(self.locations.into_iter().map(join::Location::from));
-        for stack in self.stacks {
-            update.stacks.push(stack.try_into()?);
-        }
-        update.threads.extend(self.threads);
-        update
-            .processes
-            .extend(self.processes.into_iter().map(Process::into_plain));
-        for site in self.sites {
-            update.sites.push(site.into_plain()?);
-        }
-        update.sizes = self.sizes;
-        update.rates = self.rates.into_iter().map(Into::into).collect();
-        update.totals = self.totals.unwrap_or_default().into();
-        update.quality = self.quality.unwrap_or_default().into();
-        Ok(())
     }
 }
 
@@ -368,7 +342,7 @@ impl Process {
         }
     }
 
-    fn into_plain(self) -> (ProcessId, join::Process) {
+    pub(super) fn into_plain(self) -> (ProcessId, join::Process) {
         let process = join::Process {
             pid: self.pid,
             start_time_ns: self.start_time_ns,
@@ -411,7 +385,7 @@ impl Site {
         }
     }
 
-    fn into_plain(self) -> Result<(SiteId, join::Site), WireError> {
+    pub(super) fn into_plain(self) -> Result<(SiteId, join::Site), WireError> {
         let site = join::Site {
             process: ProcessId(self.process),
             stack: StackId(self.stack),

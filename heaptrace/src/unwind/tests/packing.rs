@@ -3,16 +3,16 @@
 //! Stage: unwind.
 
 use std::collections::HashMap;
-use std::fs;
 
 use heaptrace_common::rows::{
-    PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
+    PAGE_BITS, pack_row, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
 };
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
 use super::Random;
 use super::real::vdso;
+use crate::reader::Owner;
 use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
 use crate::unwind::store::{NoPlace, Placed, StoreLimits};
 use crate::unwind::{Limits, Table, build, lookup};
@@ -150,9 +150,8 @@ impl Arrays for Memory {
 }
 
 const LIMITS: StoreLimits = StoreLimits {
-    slots: 20_000,
-    // More than a page of any code has rows.
-    segment: 6_000,
+    slots: 10_000,
+    segment: 3_000,
     pages: 200,
     rules: 2_000,
     tables: 50,
@@ -177,10 +176,36 @@ fn part(table: &Table, pages: usize) -> Table {
     }
 }
 
-/// A large and a small table.
+/// A large and a small table: one as large programs have, and a real one.
 fn tables() -> [Table; 2] {
-    let own = fs::read("/proc/self/exe").unwrap();
-    [own, vdso()].map(|data| build(data.as_slice(), &Limits::default()).unwrap())
+    const PAGES: u32 = 60;
+    const ROWS: u32 = 500;
+    const RULES: u16 = 700;
+    let mut random = Random(3);
+    let rules = (0..RULES).map(|number| Rule {
+        cfa_offset: i32::from(number) * 8,
+        ..Rule::SIGNAL
+    });
+    let rows = (0..PAGES * ROWS).map(|index| {
+        // Somewhere in its share of the page; the first at its beginning.
+        let share = (1 << PAGE_BITS) / ROWS;
+        let (number, within) = (index % ROWS, random.below(share as usize) as u32);
+        let offset = if number == 0 {
+            0
+        } else {
+            number * share + within
+        };
+        pack_row(offset as u16, random.below(RULES.into()) as u16)
+    });
+    let large = Table {
+        rows: rows.collect(),
+        pages: (0..=PAGES).map(|page| page * ROWS).collect(),
+        rules: std::iter::once(Rule::NONE).chain(rules.skip(1)).collect(),
+        first_page: 1,
+        damaged: 0,
+    };
+    let small = build(vdso().as_slice(), &Limits::default()).unwrap();
+    [large, small]
 }
 
 fn loader(limits: StoreLimits) -> Loader<Memory> {
@@ -310,6 +335,49 @@ fn refuses_what_has_no_room() {
     let mut loader = self::loader(few_rules);
     let refused = loader.load(file(1), &[1; 32], &small);
     assert_eq!(refused, Err(NoPlace::Rules));
+}
+
+/// Check that one owner's tables leave half of the room, and most rules, to those of others, that his own idle ones go first,
+/// and that the system's files may have all.
+#[test]
+fn an_owner_has_a_share() {
+    let [large, small] = tables();
+    let half = part(&large, 3);
+    let owner = |user| Owner { user, device: 1 };
+    let limits = StoreLimits {
+        slots: 2 * half.rows.len() as u32,
+        segment: half.rows.len() as u32,
+        rules: 40_000,
+        ..LIMITS
+    };
+    let mut loader = loader(limits);
+    let load = |loader: &mut Loader<Memory>, user, n: u8, table: &Table| {
+        loader.load_of(owner(user), file(n.into()), &[n; 32], table)
+    };
+    // Each takes about half a row's number of slots: a quarter of all.
+    assert_eq!(load(&mut loader, 7, 1, &half), Ok(()));
+    let second = Table {
+        damaged: 1,
+        ..half.clone()
+    };
+    let mut refused = Ok(());
+    for n in 2..10 {
+        refused = load(&mut loader, 7, n, &second);
+        if refused.is_err() {
+            break;
+        }
+    }
+    assert_eq!(refused, Err(NoPlace::Share));
+    assert_eq!(load(&mut loader, 8, 20, &half), Ok(()));
+    loader.tick(1000);
+    assert_eq!(load(&mut loader, 7, 30, &second), Ok(()));
+    assert!(loader.evicted() > 0);
+    let few_rules = StoreLimits {
+        rules: 4 * small.rules.len() as u32 - 8,
+        ..limits
+    };
+    let mut loader = self::loader(few_rules);
+    assert_eq!(load(&mut loader, 7, 1, &small), Err(NoPlace::Share));
 }
 
 /// Check that a file's new content takes the place of its old one, that files of one content share a

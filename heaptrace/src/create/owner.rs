@@ -1,0 +1,98 @@
+//! Whose files are ours, and which folders and links may be relied on.
+//!
+//! No stage of the flow; imports none. Looks at what `stat` says; opens nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{FileType, Gid, Stat, Uid};
+
+/// Who writes, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    /// The effective user of this process.
+    me: u32,
+    /// The user and group that called `sudo`.
+    caller: Option<(u32, u32)>,
+}
+
+impl Owner {
+    /// The owner of what this process writes.
+    pub(super) fn current() -> Self {
+        let me = rustix::process::geteuid().as_raw();
+        Self {
+            me,
+            caller: if me == 0 { sudo_caller() } else { None },
+        }
+    }
+
+    /// An owner that a test makes up.
+    #[cfg(test)]
+    pub(super) fn of(me: u32, caller: Option<(u32, u32)>) -> Self {
+        Self { me, caller }
+    }
+
+    /// Whether a file of this user is as good as one's own.
+    fn is_ours(self, uid: u32) -> bool {
+        uid == self.me || self.caller.is_some_and(|(caller, _)| caller == uid)
+    }
+
+    /// Whether nobody else can change what is in a folder: it belongs to us or to root, and neither its
+    /// group nor others may write there. The sticky bit changes nothing, as anybody may add names.
+    fn is_closed(self, folder: &Stat) -> bool {
+        (folder.st_uid == 0 || self.is_ours(folder.st_uid)) && folder.st_mode & 0o022 == 0
+    }
+
+    /// Checks a link: one that a stranger could have put there leads where the stranger wants.
+    pub(super) fn check_link(self, folder: &Stat, link: &Stat) -> io::Result<()> {
+        if link.st_uid == 0 || self.is_ours(link.st_uid) || self.is_closed(folder) {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "there is a link of another user in it, which is not followed",
+        ))
+    }
+
+    /// Checks what a new file would replace.
+    pub(super) fn check_replaced(self, folder: &Stat, file: &Stat) -> io::Result<()> {
+        let message = match FileType::from_raw_mode(file.st_mode) {
+            FileType::RegularFile if self.is_ours(file.st_uid) || self.is_closed(folder) => {
+                return Ok(());
+            }
+            FileType::RegularFile => "it belongs to another user, and others may write its folder",
+            FileType::Directory => "it is a folder",
+            FileType::Fifo => "it is a FIFO",
+            FileType::Socket => "it is a socket",
+            FileType::BlockDevice | FileType::CharacterDevice => "it is a device",
+            _ => "it is no regular file",
+        };
+        Err(io::Error::other(message))
+    }
+
+    /// Checks a file that is already open elsewhere, such as the one behind `/dev/stdout`.
+    pub(super) fn check_written(self, file: &Stat) -> io::Result<()> {
+        if file.st_uid == 0 || self.is_ours(file.st_uid) {
+            return Ok(());
+        }
+        Err(io::Error::other("it belongs to another user"))
+    }
+
+    /// Gives a file that we made to the user who called `sudo`.
+    pub(super) fn give(self, file: impl AsFd) -> io::Result<()> {
+        let Some((uid, gid)) = self.caller else {
+            return Ok(());
+        };
+        let found = rustix::fs::fstat(&file)?;
+        // Some file systems keep no owners, and refuse to be told what they say already.
+        if (found.st_uid, found.st_gid) != (uid, gid) {
+            rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The user whom `sudo` runs us for. Anybody can set the variables, so they count for root only.
+fn sudo_caller() -> Option<(u32, u32)> {
+    let id = |name| std::env::var(name).ok()?.parse().ok();
+    Some((id("SUDO_UID")?, id("SUDO_GID")?))
+}

@@ -1,0 +1,52 @@
+//! What has to hold of any bytes in the kernel's rings.
+//!
+//! Stage: events. For fuzzers only.
+
+use heaptrace_common::limits::MAX_FRAMES;
+
+use super::record::{Event, decode};
+use super::sideband::{Change, Parsed, parse};
+
+/// A record of the ring is an event of its own size, or none.
+pub(crate) fn ring(data: &[u8]) -> u64 {
+    match decode(data) {
+        Ok(Event::Stack(head, frames)) => {
+            assert!(frames.len() <= MAX_FRAMES);
+            assert_eq!(frames.len(), head.depth as usize);
+            assert!(frames.len() * 8 < data.len());
+            10 + frames.len() as u64
+        }
+        Ok(_) => u64::from(data[0]),
+        Err(error) => {
+            // Every error can be told.
+            assert!(!error.to_string().is_empty());
+            0
+        }
+    }
+}
+
+/// A record of perf's gives no more than is in it.
+pub(crate) fn sideband(data: &[u8]) -> u64 {
+    let event = match parse(data) {
+        Parsed::Event(event) => event,
+        Parsed::Lost(_) => return 1,
+        Parsed::Other => return 0,
+    };
+    match event.change {
+        Change::Forked { parent } => {
+            assert_ne!(parent, event.pid);
+            2
+        }
+        Change::Exited => 3,
+        Change::Exec { command } => {
+            // A byte that is no UTF-8 becomes a character of three.
+            assert!(command.len() <= 3 * data.len() && !command.contains('\0'));
+            4 + command.len() as u64
+        }
+        Change::Mapped(mapped) => {
+            assert!(mapped.start <= mapped.end);
+            assert!(mapped.path.len() <= 3 * data.len() && !mapped.path.contains('\0'));
+            1000 + 32 * mapped.path.len() as u64
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What has to hold of any path of a control group, and of any profile that is written.
+//!
+//! Stage: output. For fuzzers only.
+
+use std::io::{self, Write};
+
+use super::cgroup::Place;
+use super::{Findings, Format, Metric, ReportOptions};
+use crate::profile::{self, Symbols};
+
+/// Names are parts of the path, and can be shortened.
+pub(crate) fn cgroup(data: &[u8]) -> u64 {
+    let path = String::from_utf8_lossy(data);
+    let place = Place::of(&path);
+    let mut seen = 0;
+    if let Some(container) = &place.container {
+        assert!(!container.runtime.is_empty() && container.id.len() <= path.len());
+        assert!(container.id.starts_with(container.short()));
+        seen = 1 + container.runtime.len() as u64;
+    }
+    for (bit, name) in [&place.pod, &place.unit, &place.slice]
+        .into_iter()
+        .enumerate()
+    {
+        if let Some(name) = name {
+            assert!(name.len() <= path.len());
+            seen |= 64 << bit;
+        }
+    }
+    seen
+}
+
+/// Counts, and looks for what a terminal would obey.
+#[derive(Default)]
+struct Text {
+    bytes: u64,
+    is_unsafe: bool,
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        self.is_unsafe |= bytes.contains(&0x1b);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every format can be written of whatever was read, and none has an escape sequence in it.
+pub(crate) fn reports(data: &[u8]) -> u64 {
+    let file = profile::fuzz::framed(data);
+    let Ok(recording) =
+        profile::read_from(file.as_slice(), "input", profile::ReadOptions::default())
+    else {
+        return 0;
+    };
+    let none = Symbols::default();
+    let symbols = recording.symbols.as_ref().unwrap_or(&none);
+    let findings = Findings {
+        warnings: &recording.warnings,
+        ..Findings::new(&recording.profile, symbols)
+    };
+    let metric = Metric::ALL[data.len() % Metric::ALL.len()];
+    let report = ReportOptions {
+        metric,
+        ..ReportOptions::default()
+    };
+    let mut seen = 1;
+    for format in [
+        Format::Text(report),
+        Format::Json,
+        Format::Flamegraph(metric),
+    ] {
+        let mut out = Text::default();
+        if format.write(&findings, &mut out).is_ok() {
+            assert!(out.bytes > 0 && !out.is_unsafe);
+            seen = seen * 32 + u64::from(out.bytes.ilog2());
+        }
+    }
+    // A gzipped message, in which any byte may be.
+    let _ = Format::Pprof.write(&findings, &mut Text::default());
+    seen
+}

@@ -1,0 +1,122 @@
+//! What has to hold of any text of `/proc`, and of any file that is looked at for allocators.
+//!
+//! Stage: probes. For fuzzers only.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::capabilities::Capabilities;
+use super::image::{self, Needs as Needed};
+use super::maps;
+use super::placement::{Needs, Placer};
+use crate::reader::{Job, decode, encode};
+
+/// Mappings are made of what is in the text.
+pub(crate) fn maps(data: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(data);
+    let (mut count, mut paths) = (0, 0);
+    for mapping in maps::parse(&text) {
+        count += 1;
+        paths += mapping.path.len();
+        assert!(!mapping.path.contains('\n'));
+    }
+    assert!(paths <= text.len() && count <= text.lines().count());
+    count as u64 * 8 + u64::from(paths.checked_ilog2().unwrap_or(0))
+}
+
+/// Capabilities are what the line says.
+pub(crate) fn status(data: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(data);
+    let Some(capabilities) = Capabilities::parse(&text) else {
+        return 0;
+    };
+    let lacking = capabilities.lacking(&super::capabilities::Capability::REQUIRED);
+    assert!(lacking.len() <= 3);
+    1 + lacking.len() as u64
+}
+
+/// A file in memory with this content.
+fn file_of(data: &[u8]) -> Option<File> {
+    let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC).ok()?);
+    file.write_all(data).ok()?;
+    Some(file)
+}
+
+/// What is said of any file is believed: it passes the checks of whoever asked.
+pub(crate) fn allocators(data: &[u8]) -> u64 {
+    file_of(data).map_or(0, |file| {
+        super::allocators::fuzz::answer(file, data.len() as u64)
+    })
+}
+
+/// What a program needs is bounded.
+pub(crate) fn needs(data: &[u8]) -> u64 {
+    let needs = image::needs(data);
+    assert!(needs.libraries.len() <= 512);
+    let texts = [needs.script.as_ref(), needs.loader.as_ref()];
+    let texts = texts.into_iter().flatten().chain(&needs.libraries);
+    for text in texts.chain([&needs.old_path, &needs.run_path]) {
+        assert!(text.len() <= 4096 && text.len() <= data.len());
+    }
+    let has = [
+        needs.script.is_some(),
+        needs.loader.is_some(),
+        !needs.old_path.is_empty(),
+        !needs.run_path.is_empty(),
+    ];
+    let bits = has
+        .into_iter()
+        .fold(0, |bits, has| bits << 1 | u64::from(has));
+    bits | (needs.libraries.len() as u64) << 4
+}
+
+/// What a reader says of a file's build id, needs and allocators.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    match job {
+        Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
+        Job::Needs => decode::<Needed>(answer).map_or(0, |needs| {
+            assert!(decode::<Needed>(&encode(&needs)).as_ref() == Some(&needs));
+            1 + needs.libraries.len() as u64
+        }),
+        _ => super::allocators::fuzz::said(answer),
+    }
+}
+
+/// A place is the entry, or an instruction behind it that lies in the function.
+pub(crate) fn placement(data: &[u8]) -> u64 {
+    const PROGRAMS: [&str; 7] = [
+        "malloc_entry",
+        "calloc_entry",
+        "realloc_entry",
+        "free_entry",
+        "heap_free_entry",
+        "aligned_entry",
+        "posix_memalign_entry",
+    ];
+    let Some((first, code)) = data.split_first() else {
+        return 0;
+    };
+    let mut image = vec![0; 64];
+    image[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
+    image.extend(code);
+    let Some(file) = file_of(&image) else {
+        return 0;
+    };
+    let size = match first >> 4 {
+        0 => None,
+        1 => Some(u64::MAX),
+        2 => Some(u64::from(*first)),
+        _ => Some(code.len() as u64),
+    };
+    let needs = PROGRAMS.get(usize::from(first & 15)).copied();
+    let needs = needs.map_or(Needs::ALL, Needs::of);
+    let placer = Placer::new(&file, (6, 18));
+    let placement = placer.place(64, size, code.len() as u64, std::iter::empty(), needs);
+    assert!(placement.offset == 0 || placement.offset < code.len() as u64);
+    assert!(placement.offset == 0 || !placement.is_stepped());
+    let again = placer.place(64, size, code.len() as u64, std::iter::empty(), needs);
+    assert_eq!(placement, again);
+    1 + 2 * placement.offset + u64::from(placement.is_stepped())
+}

@@ -1,0 +1,142 @@
+//! Decodes updates and symbols record by record, each one charged before it is kept.
+//!
+//! Stage: profile. The messages that are written stand beside it; knows nothing of chunks.
+
+use prost::Message;
+
+use super::counters::Counters;
+use super::fields::{Fields, Value, number};
+use super::symbols::Frames;
+use super::update::{Location, Module, Process, QualityMessage, Rate, Site, Stack};
+use super::{MAX_DEPTH, WireError};
+use crate::join::{self, Update};
+use crate::profile::budget::{Budget, Cost};
+use crate::profile::{Frame, Symbols};
+
+/// Most classes of sizes; there are 65.
+const MAX_SIZES: usize = 1024;
+
+/// Adds what a part holds to the update that it is a part of; whether another part follows.
+pub(in crate::profile) fn update(
+    part: &[u8],
+    update: &mut Update,
+    budget: &mut Budget,
+) -> Result<bool, WireError> {
+    let mut more = false;
+    // What is no list is in the last part.
+    update.elapsed_ns = 0;
+    update.totals = join::Totals::default();
+    update.quality = join::Quality::default();
+    update.sizes.clear();
+    for field in Fields::new(part) {
+        match field? {
+            (1, Value::Number(value)) => more = value != 0,
+            (2, Value::Number(value)) => update.elapsed_ns = value,
+            (3, Value::Bytes(bytes)) => {
+                let module = join::Module::from(record::<Module>(bytes, budget)?);
+                keep(&mut update.modules, module, budget)?;
+            }
+            (4, Value::Bytes(bytes)) => {
+                let location = join::Location::from(record::<Location>(bytes, budget)?);
+                keep(&mut update.locations, location, budget)?;
+            }
+            (5, Value::Bytes(bytes)) => {
+                let stack = join::Stack::try_from(record::<Stack>(bytes, budget)?)?;
+                if stack.locations.len() > MAX_DEPTH {
+                    return Err(WireError::TooMany {
+                        what: "frames of a stack",
+                    });
+                }
+                keep(&mut update.stacks, stack, budget)?;
+            }
+            (6, Value::Bytes(bytes)) => {
+                let process = record::<Process>(bytes, budget)?.into_plain();
+                budget.charge(process.1.cost())?;
+                update.processes.push(process);
+            }
+            (7, Value::Bytes(bytes)) => {
+                let site = record::<Site>(bytes, budget)?.into_plain()?;
+                budget.charge(site.1.cost())?;
+                update.sites.push(site);
+            }
+            (8, Value::Bytes(bytes)) => {
+                update.totals = record::<Counters>(bytes, budget)?.into();
+            }
+            (9, Value::Bytes(bytes)) => {
+                update.quality = record::<QualityMessage>(bytes, budget)?.into();
+                budget.charge(update.quality.cost())?;
+            }
+            (10, Value::Number(size)) => add_size(&mut update.sizes, size)?,
+            (10, Value::Bytes(mut packed)) => {
+                while !packed.is_empty() {
+                    let size = number(&mut packed).ok_or(WireError::Malformed)?;
+                    add_size(&mut update.sizes, size)?;
+                }
+            }
+            (11, Value::Bytes(bytes)) => {
+                let rate = join::RateChange::from(record::<Rate>(bytes, budget)?);
+                keep(&mut update.rates, rate, budget)?;
+            }
+            (20, Value::Bytes(bytes)) => {
+                keep(&mut update.threads, text(bytes)?, budget)?;
+            }
+            // Of a later version.
+            _ => {}
+        }
+    }
+    Ok(more)
+}
+
+/// Adds what a part holds to the symbols that it is a part of; whether another part follows.
+pub(in crate::profile) fn symbols(
+    part: &[u8],
+    symbols: &mut Symbols,
+    budget: &mut Budget,
+) -> Result<bool, WireError> {
+    let mut more = false;
+    for field in Fields::new(part) {
+        match field? {
+            (1, Value::Number(value)) => more = value != 0,
+            (2, Value::Bytes(bytes)) => keep(&mut symbols.strings, text(bytes)?, budget)?,
+            (3, Value::Bytes(bytes)) => {
+                let frames = record::<Frames>(bytes, budget)?.into_plain();
+                if frames.len() > MAX_DEPTH {
+                    return Err(WireError::TooMany {
+                        what: "functions of an address",
+                    });
+                }
+                budget.charge((size_of::<Vec<Frame>>() + 16 + size_of_val(&*frames)) as u64)?;
+                symbols.frames.push(frames);
+            }
+            _ => {}
+        }
+    }
+    Ok(more)
+}
+
+/// Decodes a record, which may take many times its bytes until it is in its place.
+fn record<M: Message + Default>(bytes: &[u8], budget: &Budget) -> Result<M, WireError> {
+    budget.decode(bytes.len())?;
+    Ok(M::decode(bytes)?)
+}
+
+fn keep<T: Cost>(list: &mut Vec<T>, record: T, budget: &mut Budget) -> Result<(), WireError> {
+    budget.charge(record.cost())?;
+    list.push(record);
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<String, WireError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| WireError::Malformed)?;
+    Ok(text.to_owned())
+}
+
+fn add_size(sizes: &mut Vec<u64>, size: u64) -> Result<(), WireError> {
+    if sizes.len() >= MAX_SIZES {
+        return Err(WireError::TooMany {
+            what: "classes of sizes",
+        });
+    }
+    sizes.push(size);
+    Ok(())
+}

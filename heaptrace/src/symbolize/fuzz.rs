@@ -1,0 +1,64 @@
+//! What has to hold of any file that a symbolizer is let near, and of any name.
+//!
+//! Stage: symbolize. For fuzzers only.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::answer::{Facts, Names};
+use super::demangle::{self, MAX_NAME};
+use super::elf::ElfFacts;
+use crate::reader::{Job, decode, encode};
+
+/// Facts are bounded, and a debug link leads nowhere but beside the file.
+pub(crate) fn facts(data: &[u8]) -> u64 {
+    let Ok(descriptor) = memfd_create("input", MemfdFlags::CLOEXEC) else {
+        return 0;
+    };
+    let mut file = File::from(descriptor);
+    if file.write_all(data).is_err() {
+        return 0;
+    }
+    let Some(facts) = ElfFacts::read(&file) else {
+        return 0;
+    };
+    let mut seen = 1 + facts.build_id.len().min(63) as u64 * 64;
+    if let Some(link) = &facts.debug_link {
+        assert!(!link.name.contains(['/', '\0']) && !link.name.starts_with(".."));
+        assert!(facts.names_files && link.name.len() <= data.len());
+        seen += 1;
+    }
+    for offset in [0, 1, data.len() as u64, u64::MAX] {
+        seen += 2 * u64::from(facts.address(offset).is_some());
+    }
+    seen + 16 * u64::from(facts.has_dwarf) + 32 * u64::from(facts.compressed)
+}
+
+/// What a reader says of debug files and names can be decoded, or is refused.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    if job == Job::Facts {
+        let facts: Option<Option<Facts>> = decode(answer);
+        return facts.map_or(0, |facts| {
+            let link = facts.as_ref().and_then(|facts| facts.debug_link.as_ref());
+            1 + u64::from(facts.is_some()) + 2 * u64::from(link.is_some())
+        });
+    }
+    decode::<Names>(answer).map_or(0, |names| {
+        assert!(decode::<Names>(&encode(&names)).as_ref() == Some(&names));
+        1 + names.len() as u64 * 16 + names.iter().map(Vec::len).sum::<usize>() as u64
+    })
+}
+
+/// A readable name is not longer than names may be, and there is one for everything.
+pub(crate) fn demangle(data: &[u8]) -> u64 {
+    let name = String::from_utf8_lossy(data);
+    let readable = demangle::demangle(&name);
+    assert!(readable.len() <= MAX_NAME + '…'.len_utf8());
+    assert_eq!(readable.is_empty(), name.is_empty());
+    if readable == name {
+        return 0;
+    }
+    1 + readable.len().min(1 << 14) as u64
+}

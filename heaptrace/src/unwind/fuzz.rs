@@ -1,0 +1,135 @@
+//! What has to hold of the unwind table of any file, and of any table that was kept.
+//!
+//! Stage: unwind. For fuzzers only.
+
+use std::time::Duration;
+
+use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
+use heaptrace_common::unwind::{Memory, Registers, Rule, outcome, step};
+
+use super::table::{Limits, Table, lookup};
+use super::{build, kept};
+use crate::reader::{Job, decode};
+
+/// Limits at which the tables of small files would be found to grow.
+const LIMITS: Limits = Limits {
+    rows: 20_000,
+    functions: 2_000,
+    section_bytes: 1 << 16,
+    time: Duration::from_secs(3),
+};
+
+/// What kept tables were made from here.
+const PRINT: [u8; 32] = [7; 32];
+
+/// Memory in which every word differs, some of it not readable.
+struct Noise;
+
+impl Memory for Noise {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let word = address.wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29);
+        (!word.is_multiple_of(8)).then_some(word)
+    }
+}
+
+/// The table of a file, if it has one, is what the kernel program relies on.
+pub(crate) fn table(data: &[u8]) -> u64 {
+    let Ok(table) = build(data, &LIMITS) else {
+        return 0;
+    };
+    assert!(table.rows.len() <= LIMITS.rows);
+    assert_eq!(table.rules.first(), Some(&Rule::NONE));
+    sound(&table);
+    // What is kept of it comes back as it was.
+    if data.first().is_some_and(|_| data.len().is_multiple_of(16)) {
+        let bytes = kept::encode(&table, &PRINT);
+        assert_eq!(kept::decode(&bytes, &PRINT).as_ref(), Some(&table));
+    }
+    let size = |count: usize| u64::from(count.checked_ilog2().unwrap_or(0));
+    1 + size(table.rows.len()) * 64 + size(table.rules.len()) * 8 + u64::from(table.damaged.min(7))
+}
+
+/// A kept table that is believed is sound, whoever wrote it. The checksum and what it is made from are made right
+/// first: whoever writes one does so, too.
+pub(crate) fn kept(data: &[u8]) -> u64 {
+    assert!(kept::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
+    let mut bytes = data.to_vec();
+    let empty = Table {
+        pages: vec![0, 1],
+        rows: vec![0],
+        rules: vec![Rule::NONE],
+        first_page: 0,
+        damaged: 0,
+    };
+    let head = kept::encode(&empty, &PRINT);
+    let (head, _) = head.split_at(8 + PRINT.len());
+    if bytes.len() < head.len() + 4 {
+        return 0;
+    }
+    bytes[..head.len()].copy_from_slice(head);
+    let end = bytes.len() - 4;
+    let checksum = crc32fast::hash(&bytes[..end]);
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+    let Some(table) = kept::decode(&bytes, &PRINT) else {
+        return 0;
+    };
+    assert!(table.is_sound());
+    sound(&table);
+    let encoded = kept::encode(&table, &PRINT);
+    assert_eq!(kept::decode(&encoded, &PRINT).as_ref(), Some(&table));
+    let kinds = table
+        .rules
+        .iter()
+        .map(|rule| u64::from(rule.cfa) * 8 + u64::from(rule.bp));
+    1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
+}
+
+/// What a reader says of a table is refused, or sound.
+pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+    if job == Job::Fingerprint {
+        let told: Option<Result<[u8; 32], String>> = decode(answer);
+        return told.map_or(0, |told| 1 + u64::from(told.is_ok()));
+    }
+    match super::ask::told(answer) {
+        Ok(table) => {
+            sound(&table);
+            3 + table.rows.len() as u64
+        }
+        Err(reason) => u64::from(answer.first() == Some(&1)) + u64::from(reason.is_empty()),
+    }
+}
+
+/// Looks every row up, and walks by each.
+fn sound(table: &Table) {
+    assert_eq!(table.pages.first(), Some(&0));
+    assert_eq!(table.pages.last(), Some(&(table.rows.len() as u32)));
+    for (page, ends) in table.pages.windows(2).enumerate() {
+        let rows = &table.rows[ends[0] as usize..ends[1] as usize];
+        assert_eq!(rows.first().map(|row| row_offset(*row)), Some(0));
+        assert!(rows.is_sorted_by(|a, b| row_offset(*a) < row_offset(*b)));
+        for row in rows {
+            let rule = table.rules[row_rule(*row) as usize];
+            let page = u64::from(table.first_page) + page as u64;
+            let at = page << PAGE_BITS | u64::from(row_offset(*row));
+            assert_eq!(lookup(table, at), Some(rule));
+            follow(rule, at);
+        }
+    }
+}
+
+/// A step by any rule ends with a known outcome, and goes up the stack if it goes anywhere.
+fn follow(rule: Rule, ip: u64) {
+    let start = Registers {
+        ip,
+        sp: 0x7ffe_0000_1000,
+        bp: 0x7ffe_0000_2000,
+    };
+    let mut registers = start;
+    let code = step(rule, &mut registers, &mut Noise);
+    assert!(code < outcome::COUNT);
+    match code {
+        outcome::CALLER => assert!(registers.sp > start.sp, "{rule:?}"),
+        outcome::CALLER_EXACT => assert_eq!(rule, Rule::SIGNAL),
+        _ => assert_eq!(registers, start, "{rule:?}"),
+    }
+}

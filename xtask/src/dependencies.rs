@@ -1,0 +1,154 @@
+//! `cargo xtask dependencies`: licences, sources and versions of all that is depended on, by deny.toml.
+//!
+//! What cargo-deny checks too, with nothing to install. It knows no advisories, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::packages::{Package, Packages};
+use crate::{licence, workspace};
+
+/// The registry that every package comes from, as lock files name it.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// What deny.toml says, as far as it is checked here.
+#[derive(Debug, Deserialize)]
+struct Rules {
+    licenses: Licenses,
+    bans: Bans,
+}
+
+#[derive(Debug, Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bans {
+    skip: Vec<Skip>,
+}
+
+/// A version that may be there beside another one.
+#[derive(Debug, Deserialize)]
+struct Skip {
+    #[serde(rename = "crate")]
+    spec: String,
+    reason: String,
+}
+
+impl Skip {
+    fn is(&self, package: &Package) -> bool {
+        let Some((name, version)) = self.spec.split_once('@') else {
+            return false;
+        };
+        let begins = |rest: &str| rest.is_empty() || rest.starts_with('.');
+        name == package.name && package.version.strip_prefix(version).is_some_and(begins)
+    }
+}
+
+/// Run the task.
+pub fn run() -> Result<ExitCode> {
+    let path = workspace::root().join("deny.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+    let rules: Rules = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let mut faults = Vec::new();
+    let mut unused: Vec<&Skip> = rules.bans.skip.iter().collect();
+    let mut count = 0;
+    for manifest in [
+        workspace::root().join("Cargo.toml"),
+        workspace::ebpf_dir().join("Cargo.toml"),
+    ] {
+        let packages = Packages::read(&manifest)?;
+        count += packages.all().len();
+        faults.extend(check(&packages, &rules));
+        let all = packages.all();
+        unused.retain(|skip| !all.iter().any(|package| skip.is(package)));
+    }
+    faults.extend(unused.iter().map(|skip| {
+        format!(
+            "deny.toml skips {}, which is not there: take it out",
+            skip.spec
+        )
+    }));
+    for fault in &faults {
+        eprintln!("    {fault}");
+    }
+    println!("{count} packages: licences, sources, checksums and versions looked at.");
+    println!(
+        "Advisories were not looked at: `cargo deny check advisories` does, with its database."
+    );
+    Ok(if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// What is wrong with a workspace's packages.
+fn check(packages: &Packages, rules: &Rules) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut versions = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for package in packages.all() {
+        let name = format!("{} {}", package.name, package.version);
+        match &package.licence {
+            None => faults.push(format!("{name} names no licence")),
+            Some(expression) => match licence::is_allowed(expression, &rules.licenses.allow) {
+                Ok(true) => {}
+                Ok(false) => faults.push(format!(
+                    "{name} is under {expression}, which deny.toml does not allow"
+                )),
+                Err(error) => faults.push(format!("{name}: {error}")),
+            },
+        }
+        if let Some(source) = &package.source {
+            if source != REGISTRY {
+                faults.push(format!("{name} comes from elsewhere than crates.io"));
+            }
+            if package.checksum.is_none() {
+                faults.push(format!("{name} has no checksum in the lock file"));
+            }
+        }
+        if !rules.bans.skip.iter().any(|skip| skip.is(package)) {
+            versions
+                .entry(&package.name)
+                .or_default()
+                .insert(&package.version);
+        }
+    }
+    for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
+        faults.push(format!(
+            "{name} is there more than once, as {versions:?}: bring them together, or say in deny.toml why not"
+        ));
+    }
+    let any = packages.wildcards.iter();
+    faults.extend(any.map(|it| format!("{it} may have any version: name one")));
+    let silent = rules.bans.skip.iter().filter(|skip| skip.reason.is_empty());
+    faults
+        .extend(silent.map(|skip| format!("deny.toml does not say why {} is skipped", skip.spec)));
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what is committed passes, and that each rule finds something where it is another one.
+    #[test]
+    fn rules_are_kept_and_can_be_broken() {
+        let text = fs::read_to_string(workspace::root().join("deny.toml")).unwrap();
+        let mut rules: Rules = toml::from_str(&text).unwrap();
+        let packages = Packages::read(&workspace::root().join("Cargo.toml")).unwrap();
+        assert_eq!(check(&packages, &rules), Vec::<String>::new());
+        rules.licenses.allow.retain(|name| name != "CDDL-1.0");
+        rules.bans.skip.retain(|skip| !skip.spec.starts_with("syn"));
+        let faults = check(&packages, &rules);
+        assert!(
+            faults.len() == 2 && faults[0].contains("inferno") && faults[1].contains("syn"),
+            "{faults:?}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! One run of heaptrace within limits: how it ended, what it printed, how long it took and how much memory.
+//!
+//! Part of hostile. It must not know what is run.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::process;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) is_hung: bool,
+    pub(super) time: Duration,
+    /// The most that any of its processes had at a time.
+    pub(super) peak_kib: u64,
+    pub(super) output: String,
+    pub(super) errors: String,
+}
+
+/// A run that goes on.
+pub(super) struct Running {
+    child: Child,
+    began: Instant,
+    folder: std::path::PathBuf,
+}
+
+/// Starts a program in a group of its own; what it prints goes to files, so that nothing waits for a reader.
+pub(super) fn start(command: &mut Command, folder: &Path) -> Result<Running> {
+    let file = |name: &str| {
+        let path = folder.join(name);
+        File::create(&path).with_context(|| format!("cannot write {}", path.display()))
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(file("stdout")?)
+        .stderr(file("stderr")?)
+        .process_group(0);
+    let began = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot run `{}`", process::describe(command)))?;
+    Ok(Running {
+        child,
+        began,
+        folder: folder.to_owned(),
+    })
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call; the process is our child and was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Waits for its end, and makes one where it takes too long.
+    pub(super) fn end(self, limit: Duration) -> Result<Ended> {
+        let id = self.child.id() as i32;
+        let mut is_hung = false;
+        let (status, usage) = loop {
+            let mut status = 0;
+            // SAFETY: a struct of integers, for which zero is a value.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            // SAFETY: writes the two variables that it is given; the process is our child.
+            let done = unsafe { libc::wait4(id, &raw mut status, libc::WNOHANG, &raw mut usage) };
+            if done == id {
+                break (status, usage);
+            }
+            if self.began.elapsed() > limit && !is_hung {
+                is_hung = true;
+                // SAFETY: a plain system call; the group is our child's.
+                unsafe { libc::killpg(id, libc::SIGKILL) };
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        };
+        let time = self.began.elapsed();
+        // What the target left behind. SAFETY: as above; an empty group is an error that does nothing.
+        unsafe { libc::killpg(id, libc::SIGKILL) };
+        let read = |name: &str| {
+            let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(Ended {
+            status: ExitStatus::from_raw(status),
+            is_hung,
+            time,
+            peak_kib: usage.ru_maxrss as u64,
+            output: read("stdout"),
+            errors: read("stderr"),
+        })
+    }
+}
+
+/// Words for a command line.
+pub(super) fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}

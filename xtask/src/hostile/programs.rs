@@ -1,0 +1,269 @@
+//! Programs that behave badly: in what they map, fork, name and run.
+//!
+//! Part of hostile.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use super::elf::{CODE, Elf};
+use super::zoo::{Cage, functions, word};
+
+/// A small file with code that can be called.
+fn library(cage: &Cage<'_>, name: &str) -> Result<PathBuf> {
+    let path = cage.file(name);
+    Elf::exporting(&[("through", CODE, 14)])
+        .with_build_id(&[9; 20])
+        .write(&path)?;
+    Ok(path)
+}
+
+fn seen(cage: &Cage<'_>, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    cage.traced(mode, at_least)?;
+    Ok(format!("{at_least} allocations, none missing"))
+}
+
+pub(super) fn plain(cage: &Cage<'_>) -> Result<String> {
+    let report = cage.traced(&["plain".as_ref()], 100)?;
+    let names = functions(&report);
+    ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
+    Ok("100 allocations, with names".to_owned())
+}
+
+pub(super) fn pipe_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
+    replaced(cage, "0")
+}
+
+/// Once with a process that is gone when its files are looked at, and once with one that is still there.
+fn replaced(cage: &Cage<'_>, kind: &str) -> Result<String> {
+    let path = library(cage, "x.so")?;
+    let mode = ["map-replaced".as_ref(), word(&path), kind.as_ref()];
+    seen(cage, &mode, 200)?;
+    fs::remove_file(&path)?;
+    let path = library(cage, "x.so")?;
+    let mode = [
+        "map-replaced".as_ref(),
+        word(&path),
+        kind.as_ref(),
+        "wait".as_ref(),
+    ];
+    seen(cage, &mode, 200)
+}
+
+pub(super) fn device_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
+    replaced(cage, "1")
+}
+
+/// The file that is cut is a large one, so that its names take a while to be read.
+pub(super) fn truncated_while_mapped(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.file("x.so");
+    let mut bytes = fs::read(library(cage, "small.so")?)?;
+    bytes.resize(4 << 20, 0);
+    fs::write(&path, bytes)?;
+    super::surroundings::make_executable(&path)?;
+    seen(cage, &["map-truncated".as_ref(), word(&path)], 350)
+}
+
+/// The same with the live view, which looks names up as it goes.
+pub(super) fn truncated_in_live_view(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.file("x.so");
+    let mut bytes = fs::read(library(cage, "small.so")?)?;
+    bytes.resize(4 << 20, 0);
+    for _ in 0..3 {
+        fs::write(&path, &bytes)?;
+        super::surroundings::make_executable(&path)?;
+        let mut arguments = super::ended::words(&["--interval", "100ms", "--"]);
+        arguments.push(cage.zoo.program.clone().into());
+        arguments.extend(["map-truncated".into(), path.clone().into()]);
+        let ended = cage.run(&arguments)?;
+        ensure!(ended.status.code() == Some(0), "{}", ended.status);
+    }
+    Ok("3 of 3 ended in order".to_owned())
+}
+
+pub(super) fn deleted(cage: &Cage<'_>) -> Result<String> {
+    let path = library(cage, "x.so")?;
+    seen(cage, &["map-deleted".as_ref(), word(&path)], 200)
+}
+
+pub(super) fn written_while_mapped(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.file("x.so");
+    let mut bytes = fs::read(library(cage, "small.so")?)?;
+    bytes.resize(1 << 20, 0);
+    fs::write(&path, bytes)?;
+    seen(cage, &["map-written".as_ref(), word(&path)], 200)
+}
+
+pub(super) fn memory_file(cage: &Cage<'_>) -> Result<String> {
+    let path = library(cage, "x.so")?;
+    seen(cage, &["memfd".as_ref(), word(&path)], 200)
+}
+
+/// In a root of its own, with a file at a path where the host has another one.
+pub(super) fn other_root(cage: &Cage<'_>) -> Result<String> {
+    let (root, inside) = (cage.file("root"), "/tmp/heaptrace-zoo-other-root.so");
+    fs::create_dir_all(root.join("tmp"))?;
+    let host = PathBuf::from(inside);
+    Elf::exporting(&[("name_of_the_host", CODE, 14)])
+        .with_build_id(&[5; 20])
+        .write(&host)?;
+    Elf::exporting(&[("name_of_the_container", CODE, 14)])
+        .with_build_id(&[5; 20])
+        .write(&root.join("tmp/heaptrace-zoo-other-root.so"))?;
+    let result = cage.traced(&["chroot".as_ref(), word(&root), inside.as_ref()], 200);
+    fs::remove_file(&host)?;
+    let names = functions(&result?);
+    ensure!(
+        !names.iter().any(|name| name == "name_of_the_host"),
+        "a file of the host was read in place of the container's"
+    );
+    Ok("no name of the host's file".to_owned())
+}
+
+pub(super) fn many_files(cage: &Cage<'_>) -> Result<String> {
+    let (small, folder) = (library(cage, "small.so")?, cage.file("many"));
+    fs::create_dir_all(&folder)?;
+    let report = cage.traced(
+        &[
+            "many-files".as_ref(),
+            word(&folder),
+            "5000".as_ref(),
+            word(&small),
+        ],
+        5100,
+    )?;
+    fs::remove_dir_all(&folder)?;
+    let noted = report["quality"]["noted"].as_object();
+    let noted: u64 = noted
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, n)| n.as_u64())
+        .sum();
+    Ok(format!("all 5,000 seen; {noted} notes"))
+}
+
+pub(super) fn many_mappings(cage: &Cage<'_>) -> Result<String> {
+    let path = library(cage, "x.so")?;
+    seen(
+        cage,
+        &["many-mappings".as_ref(), word(&path), "10000".as_ref()],
+        200,
+    )
+}
+
+fn number(cage: &Cage<'_>, mode: &str, count: &str, at_least: u64) -> Result<String> {
+    seen(
+        cage,
+        &[mode.as_ref(), "-".as_ref(), count.as_ref()],
+        at_least,
+    )
+}
+
+pub(super) fn forks(cage: &Cage<'_>) -> Result<String> {
+    number(cage, "forks", "2000", 2100)
+}
+
+pub(super) fn execs(cage: &Cage<'_>) -> Result<String> {
+    number(cage, "execs", "100", 100 * 101)
+}
+
+pub(super) fn threads(cage: &Cage<'_>) -> Result<String> {
+    number(cage, "threads", "2000", 100)
+}
+
+pub(super) fn deep_stack(cage: &Cage<'_>) -> Result<String> {
+    number(cage, "deep", "40000", 120)
+}
+
+pub(super) fn zombies(cage: &Cage<'_>) -> Result<String> {
+    number(cage, "zombies", "500", 100)
+}
+
+pub(super) fn own_code(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["jit".as_ref()], 600)
+}
+
+pub(super) fn bad_frame_pointers(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["bad-frame-pointer".as_ref()], 300)
+}
+
+pub(super) fn names_of_threads(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["comm".as_ref()], 1100)
+}
+
+pub(super) fn ptraced(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["traced".as_ref()], 200)
+}
+
+pub(super) fn undumpable(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["undumpable".as_ref()], 300)
+}
+
+pub(super) fn signals(cage: &Cage<'_>) -> Result<String> {
+    seen(cage, &["signals".as_ref()], 300)
+}
+
+/// Runs a copy of the program under another name.
+fn renamed(cage: &Cage<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    fs::copy(&cage.zoo.program, path)?;
+    let mut arguments = super::ended::words(&["record", "-o"]);
+    arguments.extend([cage.data().into(), "--".into(), path.clone().into()]);
+    arguments.extend(mode.iter().map(Into::into));
+    let ended = cage.run(&arguments)?;
+    cage.whole(&ended, at_least)?;
+    for format in ["flamegraph", "pprof"] {
+        let mut arguments = super::ended::words(&[format, "-o", "drawn"]);
+        arguments.push(cage.data().into());
+        let ended = cage.run(&arguments)?;
+        ensure!(ended.status.success(), "{format}: {}", ended.errors);
+        let drawn = fs::read(cage.file("drawn"))?;
+        ensure!(
+            !drawn.contains(&0x1b) || format == "pprof",
+            "an escape sequence was drawn"
+        );
+    }
+    Ok(format!("{at_least} allocations, printed as text"))
+}
+
+pub(super) fn name_with_escapes(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.file("evil\x1b[2J\n<script>\u{202e} (deleted)");
+    renamed(
+        cage,
+        &path,
+        &["plain".as_ref(), "\x1b]0;title\x07".as_ref()],
+        100,
+    )
+}
+
+pub(super) fn name_that_is_no_text(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.folder.join(OsStr::from_bytes(b"\xff\xfe\x80name\xc3"));
+    let word = OsStr::from_bytes(b"\x80\xff");
+    renamed(cage, &path, &["plain".as_ref(), word], 100)
+}
+
+pub(super) fn long_path(cage: &Cage<'_>) -> Result<String> {
+    let mut path = cage.folder.clone();
+    while path.as_os_str().len() < 3700 {
+        path.push("d".repeat(240));
+    }
+    fs::create_dir_all(&path)?;
+    let long = "x".repeat(120_000);
+    renamed(
+        cage,
+        &path.join("zoo"),
+        &["plain".as_ref(), long.as_ref()],
+        100,
+    )
+}
+
+/// Root's program, run by its mode.
+pub(super) fn setuid(cage: &Cage<'_>) -> Result<String> {
+    let path = cage.file("setuid");
+    fs::copy(&cage.zoo.program, &path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6755))?;
+    seen(cage, &["exec".as_ref(), word(&path)], 200)
+}

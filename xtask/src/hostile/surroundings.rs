@@ -1,0 +1,322 @@
+//! What stands around a run: where it writes, what it may use, and processes that are not what they seem.
+//!
+//! Part of hostile.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use heaptrace_tests::Group;
+
+use super::ended::{start, words};
+use super::zoo::{Cage, first_line};
+
+/// Another user, whom nothing belongs to.
+const NOBODY: u32 = 65534;
+
+pub(super) fn make_executable(path: &Path) -> Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot change {}", path.display()))
+}
+
+pub(super) fn make_pipe(path: &Path) -> Result<()> {
+    crate::process::run(Command::new("mkfifo").arg(path))
+}
+
+/// A folder that another user may write to, as root sees it.
+fn strangers_folder(cage: &Cage<'_>) -> Result<std::path::PathBuf> {
+    let folder = cage.file("strangers");
+    fs::create_dir_all(&folder)?;
+    std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
+    fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
+    Ok(folder)
+}
+
+fn record_to(cage: &Cage<'_>, output: &Path) -> Vec<OsString> {
+    let mut arguments = words(&["record", "-o"]);
+    arguments.extend([output.into(), "--".into()]);
+    arguments.extend([cage.zoo.program.clone().into(), "plain".into()]);
+    arguments
+}
+
+/// A stranger puts links to root's file where the data file goes, while it is made.
+pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
+    const PRECIOUS: &[u8] = b"root's own\n";
+    let folder = strangers_folder(cage)?;
+    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+    fs::write(&precious, PRECIOUS)?;
+    let stop = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = folder.join("other");
+            while !stop.load(Ordering::Relaxed) {
+                let _ = symlink(&precious, &other);
+                let _ = fs::rename(&other, &output);
+                let _ = fs::write(&other, b"");
+                let _ = std::os::unix::fs::chown(&other, Some(NOBODY), Some(NOBODY));
+                let _ = fs::rename(&other, &output);
+                let _ = fs::remove_file(&output);
+            }
+        });
+        let attempt = || -> Result<u32> {
+            let mut refused = 0;
+            for _ in 0..12 {
+                let ended = cage.run(&record_to(cage, &output))?;
+                refused += u32::from(ended.status.code() != Some(0));
+                let content = fs::read(&precious)?;
+                ensure!(content == PRECIOUS, "root's file was overwritten");
+            }
+            Ok(refused)
+        };
+        let result = attempt();
+        stop.store(true, Ordering::Relaxed);
+        result
+    })?;
+    Ok(format!("root's file is untouched; {result} of 12 refused"))
+}
+
+/// A stranger's pipe with a reader: the data must not go there, and nobody waits.
+pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
+    let folder = strangers_folder(cage)?;
+    let output = folder.join("pipe.data");
+    make_pipe(&output)?;
+    std::os::unix::fs::chown(&output, Some(NOBODY), Some(NOBODY))?;
+    for has_reader in [false, true] {
+        let reader = has_reader
+            .then(|| {
+                Command::new("cat")
+                    .arg(&output)
+                    .stdout(Stdio::piped())
+                    .spawn()
+            })
+            .transpose()?;
+        let ended = cage.run(&record_to(cage, &output));
+        let mut leaked = 0;
+        if let Some(mut reader) = reader {
+            let _ = reader.kill();
+            leaked = reader.wait_with_output()?.stdout.len();
+        }
+        let ended = ended?;
+        ensure!(leaked == 0, "{leaked} bytes went to a stranger's pipe");
+        ensure!(ended.status.code() != Some(0), "it was taken for a file");
+    }
+    Ok("refused, with a reader and without".to_owned())
+}
+
+/// A stranger's file, and a hard link to root's.
+pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
+    let folder = strangers_folder(cage)?;
+    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+    fs::write(&precious, "root's own\n")?;
+    fs::hard_link(&precious, &output)?;
+    let ended = cage.run(&record_to(cage, &output))?;
+    ensure!(
+        fs::read(&precious)? == b"root's own\n",
+        "root's file was overwritten through a link"
+    );
+    let code = ended.status.code().unwrap_or(-1);
+    // Where it went on, the file is root's alone.
+    if code == 0 {
+        let meta = fs::metadata(&output)?;
+        ensure!(
+            meta.uid() == 0 && meta.mode() & 0o77 == 0,
+            "others can read it"
+        );
+    }
+    Ok(format!("root's file is untouched; status {code}"))
+}
+
+/// With these limits a run ends in order, or says what helps.
+fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
+    let mut command = Command::new("sh");
+    let script = format!("{limits}; exec \"$@\"");
+    command.args(["-c", &script, "sh"]);
+    command.arg(crate::workspace::heaptrace_binary());
+    command
+        .args(record_to(cage, &cage.data()))
+        .current_dir(&cage.folder);
+    let ended = cage.end(start(&mut command, &cage.folder)?)?;
+    match ended.status.code() {
+        Some(0) => {
+            cage.whole(&ended, 100)?;
+            Ok("ended in order".to_owned())
+        }
+        _ => {
+            let says = ["ulimit", "--max-", "--ring-size", "limit"];
+            let names = says.iter().any(|word| ended.errors.contains(word));
+            let line = first_line(&ended.errors);
+            ensure!(names, "failed, and does not say what helps: {line}");
+            Ok("refused, and says what helps".to_owned())
+        }
+    }
+}
+
+pub(super) fn few_descriptors(cage: &Cage<'_>) -> Result<String> {
+    limited(cage, "ulimit -n 64")?;
+    limited(cage, "ulimit -n 24")
+}
+
+pub(super) fn little_memory(cage: &Cage<'_>) -> Result<String> {
+    let group = Group::of_memory("zoo", 64 << 20)?;
+    let procs = group.folder().join("cgroup.procs");
+    limited(cage, &format!("echo $$ > '{}'", procs.display()))
+}
+
+pub(super) fn no_core_no_files(cage: &Cage<'_>) -> Result<String> {
+    limited(cage, "ulimit -f 1; ulimit -s 256")
+}
+
+/// A program of ours that goes on, and its id.
+struct Target {
+    child: std::process::Child,
+    id: u32,
+}
+
+impl Target {
+    fn start(cage: &Cage<'_>, mode: &str) -> Result<Self> {
+        let output = cage.file("target");
+        let child = Command::new(&cage.zoo.program)
+            .args([mode, "-", "30"])
+            .stdout(fs::File::create(&output)?)
+            .spawn()?;
+        let began = Instant::now();
+        let mut target = Self { child, id: 0 };
+        while target.id == 0 {
+            let text = fs::read_to_string(&output)?;
+            let number = |line: &str| line.strip_prefix("pid=")?.parse().ok();
+            target.id = text.lines().find_map(number).unwrap_or(0);
+            if began.elapsed() > Duration::from_secs(10) {
+                bail!("the target did not start");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(target)
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call; the process is our child and was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn record_process(cage: &Cage<'_>, id: u32) -> Vec<OsString> {
+    let mut arguments = words(&["record", "--exact", "--duration", "1s", "-o"]);
+    arguments.extend([cage.data().into(), "--pid".into(), id.to_string().into()]);
+    arguments
+}
+
+pub(super) fn stopped(cage: &Cage<'_>) -> Result<String> {
+    let target = Target::start(cage, "wait")?;
+    target.signal(libc::SIGSTOP);
+    let ended = cage.run(&record_process(cage, target.id));
+    target.signal(libc::SIGCONT);
+    cage.whole(&ended?, 0)?;
+    Ok("ended after its time".to_owned())
+}
+
+pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
+    let target = Target::start(cage, "zombie")?;
+    let ended = cage.run(&record_process(cage, target.id))?;
+    ensure!(
+        !first_line(&ended.errors).is_empty(),
+        "nothing was said of it"
+    );
+    Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
+}
+
+pub(super) fn no_process(cage: &Cage<'_>) -> Result<String> {
+    let ended = cage.run(&record_process(cage, 4_194_000))?;
+    ensure!(ended.status.code() != Some(0), "it ended in order");
+    Ok("refused".to_owned())
+}
+
+/// The target ends while it is looked at, again and again.
+pub(super) fn killed_while_attaching(cage: &Cage<'_>) -> Result<String> {
+    for delay in [0, 20, 50, 100, 200] {
+        let target = Target::start(cage, "wait")?;
+        let running = cage.start(&record_process(cage, target.id))?;
+        std::thread::sleep(Duration::from_millis(delay));
+        target.signal(libc::SIGKILL);
+        cage.end(running)?;
+    }
+    Ok("5 of 5 ended".to_owned())
+}
+
+/// All of the machine, with a hostile program in it, and an end by a signal.
+pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
+    let broken = cage.file("broken.so");
+    super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
+    let mut arguments = words(&["record", "--all", "--exact", "-o"]);
+    arguments.push(cage.data().into());
+    let running = cage.start(&arguments)?;
+    std::thread::sleep(Duration::from_millis(1500));
+    for mode in ["plain", "comm", "jit"] {
+        let status = Command::new(&cage.zoo.program)
+            .args([mode, "-", "50"])
+            .stdout(Stdio::null())
+            .status()?;
+        ensure!(status.success(), "the program was harmed: {status}");
+    }
+    let _ = Command::new(&cage.zoo.program)
+        .arg("map")
+        .arg(&broken)
+        .stdout(Stdio::null())
+        .status()?;
+    ensure!(running.id() > 0, "no process");
+    running.signal(libc::SIGTERM);
+    let ended = cage.end(running)?;
+    let report = cage.report()?;
+    ensure!(
+        report["totals"]["allocations"].as_u64() >= Some(1000),
+        "too little was seen: {}",
+        first_line(&ended.errors)
+    );
+    Ok("went on, and ended when told".to_owned())
+}
+
+/// A script that is its own interpreter.
+pub(super) fn script_of_itself(cage: &Cage<'_>) -> Result<String> {
+    let script = cage.file("loop.sh");
+    fs::write(&script, format!("#!{}\n", script.display()))?;
+    make_executable(&script)?;
+    let mut arguments = words(&["record", "-o"]);
+    arguments.extend([cage.data().into(), "--".into(), script.into()]);
+    let ended = cage.run(&arguments)?;
+    ensure!(ended.status.code() != Some(0), "it ended in order");
+    Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
+}
+
+/// A program on an overlay, whose files show other devices than the kernel has for them.
+pub(super) fn overlay(cage: &Cage<'_>) -> Result<String> {
+    for name in ["lower", "upper", "work", "merged"] {
+        fs::create_dir_all(cage.file(name))?;
+    }
+    fs::copy(&cage.zoo.program, cage.file("lower/zoo"))?;
+    // An overlay cannot lie on another one.
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o"]);
+    mount.arg("lowerdir=lower,upperdir=upper,workdir=work");
+    crate::process::run(mount.arg("merged").current_dir(&cage.folder))?;
+    let mut arguments = words(&["record", "-o"]);
+    arguments.extend([cage.data().into(), "--".into()]);
+    arguments.extend([cage.file("merged/zoo").into(), "plain".into()]);
+    let result = cage
+        .run(&arguments)
+        .and_then(|ended| cage.whole(&ended, 100));
+    crate::process::run(Command::new("umount").arg(cage.file("merged")))?;
+    let names = super::zoo::functions(&result?);
+    ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
+    Ok("100 allocations, with names".to_owned())
+}

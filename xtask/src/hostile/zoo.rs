@@ -1,0 +1,212 @@
+//! What every case has: heaptrace, the hostile program, a folder of its own, and the questions that are always asked.
+//!
+//! Part of hostile. It must not know any case.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::ended::{Ended, Running, start};
+use crate::{process, workspace};
+
+/// Longest that a run may take unless its case says otherwise; a plain one takes a fifth of a second.
+pub(super) const SECONDS: u64 = 20;
+
+/// Most memory of any process of heaptrace's unless a case says otherwise.
+pub(super) const MIB: u64 = 400;
+
+/// The zoo: built once.
+pub(super) struct Zoo {
+    heaptrace: PathBuf,
+    pub(super) program: PathBuf,
+    folder: PathBuf,
+}
+
+/// One case at work.
+pub(super) struct Cage<'z> {
+    pub(super) zoo: &'z Zoo,
+    pub(super) folder: PathBuf,
+    pub(super) seconds: u64,
+    pub(super) mib: u64,
+    runs: RefCell<(Duration, u64)>,
+}
+
+impl Zoo {
+    pub(super) fn build() -> Result<Self> {
+        let folder = workspace::target_dir().join("hostile");
+        if folder.exists() {
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot empty {}", folder.display()))?;
+        }
+        fs::create_dir_all(&folder)?;
+        let source = folder.join("zoo.c");
+        fs::write(&source, include_str!("zoo.c"))?;
+        let program = folder.join("zoo");
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"]);
+        command.arg(&program).arg(&source).arg("-ldl");
+        process::run(&mut command)?;
+        Ok(Self {
+            heaptrace: workspace::heaptrace_binary(),
+            program,
+            folder,
+        })
+    }
+
+    pub(super) fn cage(&self, name: &str, seconds: u64, mib: u64) -> Result<Cage<'_>> {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(Cage {
+            zoo: self,
+            folder,
+            seconds,
+            mib,
+            runs: RefCell::default(),
+        })
+    }
+}
+
+impl Cage<'_> {
+    /// The longest time and the most memory, KiB, of the runs until now.
+    pub(super) fn spent(&self) -> (Duration, u64) {
+        *self.runs.borrow()
+    }
+
+    /// A file of this case's.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where runs write.
+    pub(super) fn data(&self) -> PathBuf {
+        self.file("out.data")
+    }
+
+    /// Starts heaptrace.
+    pub(super) fn start(&self, arguments: &[OsString]) -> Result<Running> {
+        let mut command = Command::new(&self.zoo.heaptrace);
+        start(
+            command.args(arguments).current_dir(&self.folder),
+            &self.folder,
+        )
+    }
+
+    /// Waits for it, and asks what is always asked.
+    pub(super) fn end(&self, running: Running) -> Result<Ended> {
+        let ended = running.end(Duration::from_secs(self.seconds))?;
+        let mut runs = self.runs.borrow_mut();
+        runs.0 = runs.0.max(ended.time);
+        runs.1 = runs.1.max(ended.peak_kib);
+        drop(runs);
+        ensure!(!ended.is_hung, "hung: no end within {} s", self.seconds);
+        ensure!(
+            ended.peak_kib <= self.mib << 10,
+            "{} MiB of memory, and {} are allowed",
+            ended.peak_kib >> 10,
+            self.mib
+        );
+        if ended.status.code().is_none() {
+            bail!("died: {}: {}", ended.status, first_line(&ended.errors));
+        }
+        ensure!(
+            !ended.errors.contains("panicked"),
+            "panicked: {}",
+            first_line(&ended.errors)
+        );
+        for text in [&ended.errors, &ended.output] {
+            ensure!(!text.contains('\x1b'), "an escape sequence was printed");
+        }
+        Ok(ended)
+    }
+
+    /// Runs heaptrace with these arguments to its end.
+    pub(super) fn run(&self, arguments: &[OsString]) -> Result<Ended> {
+        self.end(self.start(arguments)?)
+    }
+
+    /// Records a mode of the hostile program.
+    pub(super) fn record(&self, options: &[&str], mode: &[&OsStr]) -> Result<Ended> {
+        let mut arguments: Vec<OsString> = vec!["record".into(), "-o".into(), self.data().into()];
+        arguments.extend(options.iter().map(OsString::from));
+        arguments.extend(["--".into(), self.zoo.program.clone().into()]);
+        arguments.extend(mode.iter().map(OsString::from));
+        self.run(&arguments)
+    }
+
+    /// What the data file says, as JSON; the text has to be printable as well.
+    pub(super) fn report(&self) -> Result<Value> {
+        let text = self.run(&["report".into(), self.data().into()])?;
+        ensure!(
+            text.status.success(),
+            "report failed: {}",
+            first_line(&text.errors)
+        );
+        let mut arguments: Vec<OsString> = super::ended::words(&["report", "--format", "json"]);
+        arguments.push(self.data().into());
+        let json = self.run(&arguments)?;
+        serde_json::from_str(&json.output).context("report gave no JSON")
+    }
+
+    /// Records a mode, which has to end in order, with nothing lost of what it allocates.
+    pub(super) fn traced(&self, mode: &[&OsStr], at_least: u64) -> Result<Value> {
+        let ended = self.record(&[], mode)?;
+        self.whole(&ended, at_least)
+    }
+
+    /// The report of a run that ended in order, with nothing lost of so many allocations.
+    pub(super) fn whole(&self, ended: &Ended, at_least: u64) -> Result<Value> {
+        ensure!(
+            ended.status.code() == Some(0),
+            "{}: {}",
+            ended.status,
+            first_line(&ended.errors)
+        );
+        let report = self.report()?;
+        ensure!(report["end"] == "orderly", "the run did not end in order");
+        let seen = report["totals"]["allocations"].as_u64().unwrap_or(0);
+        let lost = lost(&report);
+        ensure!(
+            seen + lost >= at_least,
+            "lost silently: {seen} allocations seen and {lost} counted as lost, of {at_least}"
+        );
+        Ok(report)
+    }
+}
+
+/// What a report counts as lost.
+pub(super) fn lost(report: &Value) -> u64 {
+    let lost = report["quality"]["lost"].as_object();
+    lost.into_iter()
+        .flatten()
+        .filter_map(|(_, count)| count.as_u64())
+        .sum()
+}
+
+/// Names of all functions of a report's stacks.
+pub(super) fn functions(report: &Value) -> Vec<String> {
+    let sites = report["sites"].as_array().into_iter().flatten();
+    sites
+        .flat_map(|site| site["stack"].as_array().into_iter().flatten())
+        .filter_map(|frame| frame["function"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// The first line that says something.
+pub(super) fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    line.unwrap_or("nothing was said")
+        .chars()
+        .take(160)
+        .collect()
+}
+
+/// An argument.
+pub(super) fn word(path: &Path) -> &OsStr {
+    path.as_os_str()
+}
