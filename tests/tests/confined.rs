@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -155,5 +155,38 @@ fn names_are_found_all_the_same() -> Result<()> {
     }
     let named = functions(&recording.report);
     ensure!(found == named, "{found:?}\n{named:?}");
+    Ok(())
+}
+
+/// Check that a report is shown, and says what it lacks, where the process that looks up names is gone.
+#[test]
+fn no_names_are_no_end() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    here.record_all(&[&c("identity")?.path])?;
+    let data = fs::read(here.data())?;
+    let fifo = here.path("fifo");
+    make_fifo(&fifo)?;
+    let mut command = here.command(&["report"])?;
+    command.arg(&fifo).stdout(Stdio::piped());
+    let mut child = Ended(command.spawn()?);
+    let mut writer = open_fifo(&fifo)?;
+    let pid = child.0.id();
+    let began = Instant::now();
+    while status(pid, "Seccomp")? != "2" {
+        ensure!(began.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(10));
+    }
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let namer: i32 = children.trim().parse().context(children.clone())?;
+    heaptrace_tests::send(namer, libc::SIGKILL)?;
+    writer.write_all(without_names(&data)?)?;
+    drop(writer);
+    let mut shown = String::new();
+    if let Some(mut stdout) = child.0.stdout.take() {
+        stdout.read_to_string(&mut shown)?;
+    }
+    ensure!(child.0.wait()?.success());
+    ensure!(shown.contains("names could not be looked up"), "{shown}");
+    ensure!(shown.contains("1,100 allocations"), "{shown}");
     Ok(())
 }
