@@ -8,6 +8,7 @@ mod kin;
 mod newcomers;
 mod rate;
 mod rights;
+mod room;
 mod scanner;
 mod stop;
 mod targets;
@@ -78,6 +79,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
+    room::check(config)?;
     let chosen = Chosen::new(&config.choice)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
@@ -91,7 +93,9 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
         .enable_all()
         .build()
         .context("can't start the event loop")?;
-    runtime.block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
+    runtime
+        .block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
+        .map_err(room::advise)
 }
 
 async fn trace(
