@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use heaptrace_common::{limits, sampling};
 
+use crate::account::Account;
+
 /// Whom to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -120,6 +122,8 @@ impl Sampling {
 pub struct RunConfig {
     /// Whom to trace.
     pub target: Target,
+    /// Whom a command runs as, if not as this process.
+    pub run_as: Option<Account>,
     /// Which of all processes, where all are the target.
     pub choice: Choice,
     /// Whether the children of the targets are traced, too.

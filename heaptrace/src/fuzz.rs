@@ -57,7 +57,7 @@ const fn boundary(name: &'static str, what: &'static str, check: fn(&[u8]) -> u6
 }
 
 /// All of them.
-pub const BOUNDARIES: &[Boundary] = &[
+pub static BOUNDARIES: &[Boundary] = &[
     Boundary {
         // A chunk may hold 16 MiB, and is decompressed before anything is known of it.
         fixed_bytes: 96 * MIB,

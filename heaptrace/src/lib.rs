@@ -3,6 +3,7 @@
 //! One folder per stage of the flow, each importing only earlier ones (`tests/` checks it):
 //! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
 
+pub mod account;
 pub mod cli;
 pub mod config;
 pub mod create;

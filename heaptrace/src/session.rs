@@ -7,6 +7,8 @@ mod governor;
 mod kin;
 mod newcomers;
 mod rate;
+mod rights;
+mod room;
 mod scanner;
 mod stop;
 mod targets;
@@ -77,17 +79,23 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     machine::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
+    room::check(config)?;
     let chosen = Chosen::new(&config.choice)?;
-    sys::raise_open_files();
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
-    let guardian = Guardian::start(&tracefs).context("can't start the guardian process")?;
-    let held = targets::launch(&config.target)?;
+    let guardian = Guardian::start(&tracefs, config.max_overhead.is_some())
+        .context("can't start the guardian process")?;
+    let held = targets::launch(config)?;
+    // The command has what its user gave it; from here on everything is for the run.
+    sys::raise_open_files();
+    rights::give_up().context("can't give up rights that a run does not need")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("can't start the event loop")?;
-    runtime.block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
+    runtime
+        .block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
+        .map_err(room::advise)
 }
 
 async fn trace(
@@ -121,7 +129,7 @@ async fn trace(
     let reach = targets::reach(config);
     let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
         .context("can't reach the guardian process")?;
-    let mut turns = Turns::new(config, &mut probes)?;
+    let mut turns = Turns::new(config, &mut probes, guardian)?;
     targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(

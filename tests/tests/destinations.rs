@@ -84,6 +84,30 @@ fn a_shared_folder() -> Result<()> {
     Ok(())
 }
 
+/// Check that root writes into the folder of a user, also where its own rights are gone by then, and over a file there.
+#[test]
+fn the_folder_of_a_user() -> Result<()> {
+    let here = recorded()?;
+    let theirs = here.path("theirs");
+    fs::create_dir(&theirs)?;
+    chown(&theirs, Some(NOBODY), Some(NOBODY))?;
+    for mode in [0o700, 0o1777] {
+        fs::set_permissions(&theirs, Permissions::from_mode(mode))?;
+        for words in WRITERS {
+            for _ in 0..2 {
+                let path = theirs.join("out");
+                let mut command = writer(&here, words, &path)?;
+                command.env("SUDO_UID", NOBODY.to_string());
+                command.env("SUDO_GID", NOBODY.to_string());
+                run(&mut command)?.success()?;
+                ensure!(path.metadata()?.len() > 0, "{words:?}");
+            }
+            ensure!(fs::read_dir(&theirs)?.count() == 1, "{words:?}");
+        }
+    }
+    Ok(())
+}
+
 /// Check that whatever is written under sudo belongs to the user who called it.
 #[test]
 fn files_belong_to_the_caller_of_sudo() -> Result<()> {

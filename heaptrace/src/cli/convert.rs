@@ -2,13 +2,14 @@
 //!
 //! Part of the command line, no stage of the flow. How each looks is the output stage's business.
 
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use super::destination::Output;
-use super::input::{self, Loaded};
+use super::input;
 use super::{Input, Ranking, message};
-use crate::output::{Format, Label, Metric};
+use crate::output::{Format, Grouping, Label, Metric};
 
 /// Draws a data file.
 pub(super) fn flamegraph(
@@ -17,29 +18,38 @@ pub(super) fn flamegraph(
     metric: Metric,
     by: Option<Label>,
 ) -> anyhow::Result<ExitCode> {
-    let to = Output::open(output)?;
-    let mut loaded = input::load(input)?;
     let ranking = Ranking {
         by,
         metric,
         top: None,
     };
-    loaded.grouping = ranking.grouping();
-    convert(&loaded, &to, &Format::Flamegraph(metric))?;
-    message::wrote(output, "open it in a browser");
-    Ok(loaded.exit_code())
+    let next = "open it in a browser";
+    let format = Format::Flamegraph(metric);
+    convert(input, output, ranking.grouping(), &format, next)
 }
 
 /// Converts a data file to a profile.
 pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
-    let to = Output::open(output)?;
-    let loaded = input::load(input)?;
-    convert(&loaded, &to, &Format::Pprof)?;
-    message::wrote(output, "look at it with: go tool pprof -http=: FILE");
-    Ok(loaded.exit_code())
+    let next = "look at it with: go tool pprof -http=: FILE";
+    convert(input, output, None, &Format::Pprof, next)
 }
 
-fn convert(loaded: &Loaded, to: &Output, format: &Format) -> anyhow::Result<()> {
+fn convert(
+    input: &Input,
+    output: &Path,
+    grouping: Option<Grouping>,
+    format: &Format,
+    next: &str,
+) -> anyhow::Result<ExitCode> {
+    // Asked now: once it reads, this process may ask a terminal nothing.
+    let is_told = io::stderr().is_terminal();
+    let to = Output::open(output)?;
+    let mut loaded = input::load(input, Some(&to))?;
+    loaded.grouping = grouping;
     loaded.warn();
-    to.write(|out| format.write(&loaded.findings(), out))
+    to.write(|out| format.write(&loaded.findings(), out))?;
+    if is_told {
+        message::wrote(output, next);
+    }
+    Ok(loaded.exit_code())
 }

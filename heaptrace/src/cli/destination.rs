@@ -3,25 +3,27 @@
 //! Part of the command line, no stage of the flow. Knows nothing of what is written.
 
 use std::io::{self, BufWriter, Write};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use crate::create::Destination;
+use crate::create::{Destination, Pending};
 use crate::output::OutputError;
 
-/// Where an output goes, found before anything is read.
+/// Where an output goes, opened before anything is read.
 pub(super) struct Output {
     path: PathBuf,
     /// `None` for standard output.
-    to: Option<Destination>,
+    to: Option<Pending>,
 }
 
 impl Output {
-    /// Finds where a path leads; `-` is standard output.
+    /// Opens what a path leads to; `-` is standard output. A file has its name only once it is whole.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let to = if path.as_os_str() == "-" {
             None
         } else {
-            Some(Destination::open(path).map_err(|error| refused(path, error))?)
+            let begun = Destination::open(path).and_then(|to| to.begin());
+            Some(begun.map_err(|error| refused(path, error))?)
         };
         Ok(Self {
             path: path.to_owned(),
@@ -29,19 +31,23 @@ impl Output {
         })
     }
 
+    /// The folder in which a file gets its name; `None` for a stream.
+    pub(super) fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.to.as_ref().and_then(Pending::folder)
+    }
+
     /// Hands a writer to `write`, and what it wrote to its destination.
     ///
     /// A file that was there stays as it was until the new one is whole.
     pub(super) fn write(
-        &self,
+        self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
     ) -> anyhow::Result<()> {
-        let Some(to) = &self.to else {
+        let Some(pending) = self.to else {
             let written = filled(io::stdout().lock(), write);
             return written.map_err(|error| named(error, "standard output"));
         };
         let name = self.path.display().to_string();
-        let pending = to.begin().map_err(|error| refused(&self.path, error))?;
         filled(pending.file()?, write).map_err(|error| named(error, &name))?;
         pending
             .commit()

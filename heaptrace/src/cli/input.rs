@@ -4,10 +4,10 @@
 
 use std::process::ExitCode;
 
-use super::{Input, message, naming};
+use super::destination::Output;
+use super::{Input, message, offline};
 use crate::output::{self, Filter, Findings, Grouping};
-use crate::profile::{self, Profile, ReadOptions, Symbols};
-use crate::symbolize::OnDisk;
+use crate::profile::{Profile, Symbols};
 
 /// What a data file holds.
 pub(super) struct Loaded {
@@ -32,21 +32,8 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 /// Reads a data file, and leaves of it what is asked for.
 ///
 /// A recorder that was killed had no time to look up names: then this machine's files give them.
-pub(super) fn load(input: &Input) -> anyhow::Result<Loaded> {
-    let until = input.at.map_or(u64::MAX, |at| {
-        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
-    });
-    let recording = profile::read_with(
-        &input.file,
-        ReadOptions {
-            until,
-            max_memory: input.max_memory,
-        },
-    )?;
-    let symbols = match recording.symbols {
-        Some(symbols) => symbols,
-        None => naming::all(&recording.profile, &OnDisk),
-    };
+pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
+    let (recording, symbols) = offline::open(input)?.read(to)?.named()?;
     let mut warnings = recording.warnings;
     let profile = output::select(recording.profile, &symbols, &input.filters);
     if profile.sites.is_empty() && !input.filters.is_empty() {

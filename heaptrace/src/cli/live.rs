@@ -29,6 +29,7 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
         ranking,
         profile: None,
     };
+    message::note_user(config);
     let finished = session::run(config, &mut live)?;
     live.terminal.close()?;
     for note in &finished.notes {

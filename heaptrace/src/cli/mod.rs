@@ -11,7 +11,9 @@ mod input;
 mod live;
 mod logging;
 mod message;
+mod namer;
 mod naming;
+mod offline;
 mod overhead;
 mod parse;
 mod placements;
@@ -27,9 +29,12 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{Filter, Label, Metric};
 use crate::probes::launch::LaunchError;
+use crate::sandbox::{Kept, rights};
 
 pub use parse::{Stop, parse};
 pub use report::Ranking;
@@ -171,6 +176,10 @@ impl Color {
 pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
     logging::start(invocation.verbosity, invocation.color);
     let color = invocation.color;
+    if !invocation.action.traces() && !rustix::process::geteuid().is_root() {
+        // A file that a group may run has rights of its own. They are for tracing, and reach no file that is only read.
+        rights::keep(Kept::empty()).context("can't give up rights that only tracing needs")?;
+    }
     match invocation.action {
         Action::Live { run, ranking } => live::run(&run, ranking, color),
         Action::Record {
@@ -193,6 +202,16 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Pprof { input, output } => convert::pprof(&input, &output),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
         Action::Placements { files } => placements::run(&files),
+    }
+}
+
+impl Action {
+    /// Whether it takes the rights that tracing takes, or says whether they are there.
+    fn traces(&self) -> bool {
+        matches!(
+            self,
+            Self::Live { .. } | Self::Record { .. } | Self::Doctor { .. }
+        )
     }
 }
 

@@ -146,6 +146,7 @@ mod tests {
             run("heaptrace --all"),
             RunConfig {
                 target: Target::All,
+                run_as: None,
                 choice: Choice::default(),
                 children: true,
                 threads: false,

@@ -31,6 +31,7 @@ pub(super) fn run(
         rotator: rotation.map(Rotator::new),
         recording: None,
     };
+    message::note_user(config);
     let finished = session::run(config, &mut recorder)?;
     let Recorder {
         path,

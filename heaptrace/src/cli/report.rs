@@ -5,9 +5,9 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use super::{Color, Format, Input, input, message};
+use super::{Color, Format, Input, input, message, offline};
 use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
-use crate::profile::{self, Profile, ReadOptions};
+use crate::profile::Profile;
 use crate::view;
 
 /// What to put together and first, and how much of it.
@@ -39,15 +39,18 @@ pub(super) fn run(
     ranking: Ranking,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    let mut loaded = input::load(input)?;
+    // Asked now: once it reads, this process may ask a terminal nothing.
+    let is_terminal = io::stdout().is_terminal();
+    let as_text = text(ranking, color);
+    let mut loaded = input::load(input, None)?;
     loaded.grouping = ranking.grouping();
     match format {
         Format::Text => {
             // They head the report: a reader at a terminal need not see them twice.
-            if !io::stdout().is_terminal() {
+            if !is_terminal {
                 loaded.warn();
             }
-            print(&loaded.findings(), &text(ranking, color))?;
+            print(&loaded.findings(), &as_text)?;
         }
         Format::Json => {
             loaded.warn();
@@ -65,13 +68,7 @@ pub(super) fn run(
 
 /// Lists the snapshots of a data file.
 pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
-    let recording = profile::read_with(
-        &input.file,
-        ReadOptions {
-            max_memory: input.max_memory,
-            ..ReadOptions::default()
-        },
-    )?;
+    let recording = offline::open(input)?.read(None)?.recording;
     recording.warnings.iter().for_each(message::warn);
     let mut out = io::stdout().lock();
     match format {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{overhead, values};
+use crate::account::Account;
 use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
 use crate::unwind;
 
@@ -25,6 +26,11 @@ pub(super) struct Run {
     #[arg(last = true, value_name = "COMMAND", help_heading = "Target",
           conflicts_with_all = ["pid", "all"])]
     command: Vec<OsString>,
+    /// Run the command as this user, with the user's groups, rights and environment [default: as whoever runs
+    /// heaptrace, which under sudo is root]
+    #[arg(long = "as", value_name = "USER", help_heading = "Target", requires = "command",
+          conflicts_with_all = ["pid", "all"], value_parser = values::account)]
+    run_as: Option<Account>,
     #[command(flatten)]
     choice: Chosen,
     /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
@@ -159,6 +165,7 @@ impl Run {
         Some(RunConfig {
             max_overhead: self.max_overhead.or(default_overhead).filter(|it| *it > 0),
             target,
+            run_as: self.run_as,
             choice: Choice {
                 names: self.choice.comm,
                 excluded: self.choice.exclude,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use heaptrace_common::names::{NamePatterns, PatternError};
 
+use crate::account::Account;
 use crate::config::{NamedAllocator, RunConfig};
 
 /// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
@@ -135,6 +136,11 @@ pub(super) fn user(text: &str) -> Result<u32, String> {
         return Ok(number);
     }
     crate::sys::user_id(text).ok_or_else(|| "there is no user of that name".to_owned())
+}
+
+/// Reads a user whose programs can be run: a name or number that this machine knows.
+pub(super) fn account(text: &str) -> Result<Account, String> {
+    Account::find(text).ok_or_else(|| "there is no user of that name or number".to_owned())
 }
 
 /// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.

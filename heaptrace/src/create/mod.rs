@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -85,7 +85,7 @@ impl Destination {
     }
 
     /// Begins a file that is to be seen once it is whole.
-    pub fn begin(&self) -> io::Result<Pending<'_>> {
+    pub fn begin(&self) -> io::Result<Pending> {
         let (folder, name) = match &self.place {
             Place::File { folder, name } => (folder, name),
             Place::Stream(handle) => {
@@ -110,8 +110,8 @@ impl Destination {
                         file: Some(file.into()),
                         target: Some(Target {
                             owner: self.owner,
-                            folder,
-                            name,
+                            folder: folder.try_clone()?,
+                            name: name.clone(),
                             temporary: temporary.into(),
                         }),
                     };
@@ -166,26 +166,31 @@ impl Destination {
 
 /// A new file, which has no name yet that anybody knows. Dropped, it is gone.
 #[derive(Debug)]
-pub struct Pending<'a> {
+pub struct Pending {
     file: Option<File>,
     /// Where it goes; `None` for a stream, which is there already.
-    target: Option<Target<'a>>,
+    target: Option<Target>,
 }
 
 #[derive(Debug)]
-struct Target<'a> {
+struct Target {
     owner: Owner,
-    folder: &'a OwnedFd,
-    name: &'a OsStr,
+    folder: OwnedFd,
+    name: OsString,
     temporary: OsString,
 }
 
-impl Pending<'_> {
+impl Pending {
     /// The file, to be written.
     pub fn file(&self) -> io::Result<&File> {
         self.file
             .as_ref()
             .ok_or_else(|| io::Error::other("it was closed"))
+    }
+
+    /// The folder in which it gets its name; `None` for a stream.
+    pub fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.target.as_ref().map(|target| target.folder.as_fd())
     }
 
     /// Gives it its name, in the place of the file that has it.
@@ -200,21 +205,21 @@ impl Pending<'_> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(target) = &self.target {
-            let _ = rustix::fs::unlinkat(target.folder, &target.temporary, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&target.folder, &target.temporary, AtFlags::empty());
         }
     }
 }
 
-impl Target<'_> {
+impl Target {
     fn take_name(&self) -> io::Result<()> {
         // Once more, as the folder may be one in which others write. What comes into it after this look
         // loses its name, and nothing of its content.
-        match look(self.folder, self.name)? {
+        match look(&self.folder, &self.name)? {
             Some(found) => {
-                check_replaced(self.owner, self.folder, &found)?;
+                check_replaced(self.owner, &self.folder, &found)?;
                 self.rename(RenameFlags::empty())
             }
             None => match self.rename(RenameFlags::NOREPLACE) {
@@ -227,7 +232,13 @@ impl Target<'_> {
     }
 
     fn rename(&self, flags: RenameFlags) -> Result<(), Errno> {
-        rustix::fs::renameat_with(self.folder, &self.temporary, self.folder, self.name, flags)
+        rustix::fs::renameat_with(
+            &self.folder,
+            &self.temporary,
+            &self.folder,
+            &self.name,
+            flags,
+        )
     }
 }
 

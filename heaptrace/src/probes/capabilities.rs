@@ -7,45 +7,70 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::tracefs;
+
 /// A capability (see capabilities(7)) that heaptrace has a use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Defines uprobes through tracefs, loads the kernel program.
-    SysAdmin,
-    /// Loads the kernel program; part of `SysAdmin`.
+    /// Loads the kernel program.
     Bpf,
-    /// Lets it read memory and attach to perf events; part of `SysAdmin`.
+    /// Lets it read memory and attach to perf events.
     Perfmon,
-    /// Reads the mappings of other users' processes, and holds children at their birth.
+    /// Opens the very files that processes have mapped, by the kernel's links to them.
+    CheckpointRestore,
+    /// Reads the mappings of other users' processes.
     SysPtrace,
-    /// Reads other users' program files.
+    /// Reads other users' program files, and the ids of probes in tracefs.
     DacReadSearch,
+    /// Opens the file of tracefs in which probes are defined, once; given up before anything else is done.
+    DacOverride,
+    /// Maps the rings of perf beyond what each user may lock.
+    IpcLock,
+    /// Reads its ring before others run.
+    SysNice,
+    /// Mounts a tracefs of its own where the machine has none.
+    SysAdmin,
 }
 
 impl Capability {
-    /// What makes a trace possible: the second and third come with the first.
-    pub const REQUIRED: [Self; 3] = [Self::SysAdmin, Self::Bpf, Self::Perfmon];
-    /// What is missed only where the target belongs to somebody else.
-    pub const USEFUL: [Self; 2] = [Self::SysPtrace, Self::DacReadSearch];
+    /// What a trace takes, where tracefs is mounted.
+    pub const REQUIRED: [Self; 6] = [
+        Self::Bpf,
+        Self::Perfmon,
+        Self::CheckpointRestore,
+        Self::SysPtrace,
+        Self::DacReadSearch,
+        Self::DacOverride,
+    ];
+    /// What makes a trace better, and is granted with the others.
+    pub const USEFUL: [Self; 2] = [Self::IpcLock, Self::SysNice];
 
     fn bit(self) -> u32 {
         match self {
+            Self::DacOverride => 1,
             Self::DacReadSearch => 2,
+            Self::IpcLock => 14,
             Self::SysPtrace => 19,
             Self::SysAdmin => 21,
+            Self::SysNice => 23,
             Self::Perfmon => 38,
             Self::Bpf => 39,
+            Self::CheckpointRestore => 40,
         }
     }
 
     /// Its name in the kernel's documentation.
     pub fn name(self) -> &'static str {
         match self {
-            Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::Bpf => "CAP_BPF",
             Self::Perfmon => "CAP_PERFMON",
+            Self::CheckpointRestore => "CAP_CHECKPOINT_RESTORE",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysNice => "CAP_SYS_NICE",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
         }
     }
 }
@@ -74,7 +99,9 @@ impl Capabilities {
         let has = |capability: Capability| self.0 & (1 << capability.bit()) != 0;
         match capability {
             // The kernel takes CAP_SYS_ADMIN wherever it asks for one of these.
-            Capability::Bpf | Capability::Perfmon => has(capability) || has(Capability::SysAdmin),
+            Capability::Bpf | Capability::Perfmon | Capability::CheckpointRestore => {
+                has(capability) || has(Capability::SysAdmin)
+            }
             _ => has(capability),
         }
     }
@@ -112,8 +139,7 @@ pub enum MissingRights {
     UserNamespace,
 }
 
-const REASON: &str = "uprobes are defined through tracefs, and the kernel program reads the memory of \
-                      other processes";
+const REASON: &str = "heaptrace probes programs and reads the memory of processes";
 
 /// What to do inside an unprivileged container.
 pub(super) const NAMESPACE_ADVICE: &str =
@@ -129,9 +155,28 @@ fn are_or_is(missing: &[Capability]) -> String {
 pub(super) fn grant(executable: &Path) -> String {
     let executable = quoted(&executable.to_string_lossy());
     format!(
-        "run it with sudo:       sudo {executable} ...\n\
-         or grant it for good:   sudo setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search+ep {executable}"
+        "run it with sudo:         sudo {executable} ...\n\
+         or let a group trace (docs/install-for-a-group.md):\n\
+         sudo chgrp GROUP {executable} && sudo chmod 0750 {executable}\n\
+         sudo setcap {} {executable}",
+        grantable(tracefs::is_mounted())
     )
+}
+
+/// What a file that a group may run has to be granted, as setcap(8) reads it.
+pub fn grantable(has_tracefs: bool) -> String {
+    let names: Vec<String> = required(has_tracefs)
+        .iter()
+        .chain(&Capability::USEFUL)
+        .map(|capability| capability.name().to_lowercase())
+        .collect();
+    format!("{}+ep", names.join(","))
+}
+
+/// What a trace takes on a machine that has tracefs mounted, or has not.
+pub(super) fn required(has_tracefs: bool) -> Vec<Capability> {
+    let mounts = (!has_tracefs).then_some(Capability::SysAdmin);
+    Capability::REQUIRED.into_iter().chain(mounts).collect()
 }
 
 /// A path as one word of a shell command.
@@ -163,6 +208,7 @@ pub fn require() -> Result<(), MissingRights> {
     check(
         read("/proc/self/status").as_deref(),
         read("/proc/self/uid_map").as_deref(),
+        tracefs::is_mounted(),
         executable(),
     )
 }
@@ -170,10 +216,11 @@ pub fn require() -> Result<(), MissingRights> {
 fn check(
     status: Option<&str>,
     uid_map: Option<&str>,
+    has_tracefs: bool,
     executable: PathBuf,
 ) -> Result<(), MissingRights> {
     if let Some(capabilities) = status.and_then(Capabilities::parse) {
-        let missing = capabilities.lacking(&Capability::REQUIRED);
+        let missing = capabilities.lacking(&required(has_tracefs));
         if !missing.is_empty() {
             return Err(MissingRights::Capabilities {
                 missing,
@@ -212,44 +259,63 @@ mod tests {
     #[test]
     fn sys_admin_implies() {
         let admin = Capabilities(1 << 21);
-        assert_eq!(admin.lacking(&Capability::REQUIRED), []);
+        let implied = [
+            Capability::Bpf,
+            Capability::Perfmon,
+            Capability::CheckpointRestore,
+        ];
+        assert_eq!(admin.lacking(&implied), []);
         assert_eq!(admin.lacking(&Capability::USEFUL), Capability::USEFUL);
         let bpf = Capabilities(1 << 39);
         assert_eq!(
-            bpf.lacking(&Capability::REQUIRED),
-            [Capability::SysAdmin, Capability::Perfmon]
+            bpf.lacking(&implied),
+            [Capability::Perfmon, Capability::CheckpointRestore]
         );
     }
 
     /// Check that the error names what is missing and both commands that grant it.
     #[test]
     fn error_says_what_to_do() {
-        let error = check(Some(USER), Some(MACHINE), "/opt/my tools/heaptrace".into()).unwrap_err();
+        let error = check(
+            Some(USER),
+            Some(MACHINE),
+            true,
+            "/opt/my tools/heaptrace".into(),
+        )
+        .unwrap_err();
         let message = error.to_string();
         assert!(
-            message.contains("CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON are missing"),
+            message.contains("CAP_BPF, CAP_PERFMON, ") && message.contains(" are missing"),
             "{message}"
         );
         assert!(
             message.contains("sudo '/opt/my tools/heaptrace' ..."),
             "{message}"
         );
+        assert!(message.contains("sudo setcap cap_bpf,"), "{message}");
         assert!(
-            message.contains("sudo setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search+ep '/opt/my tools/heaptrace'"),
+            message.ends_with("+ep '/opt/my tools/heaptrace'"),
             "{message}"
         );
+    }
+
+    /// Check that the right to mount is asked for only where there is something to mount.
+    #[test]
+    fn tracefs_decides() {
+        assert!(!grantable(true).contains("sys_admin"));
+        assert!(grantable(false).contains(",cap_sys_admin,"));
     }
 
     /// Check that root in a user namespace is told apart from root.
     #[test]
     fn user_namespace() {
         let exe = || PathBuf::from("heaptrace");
-        assert_eq!(check(Some(ROOT), Some(MACHINE), exe()), Ok(()));
+        assert_eq!(check(Some(ROOT), Some(MACHINE), true, exe()), Ok(()));
         assert_eq!(
-            check(Some(ROOT), Some("0 1000 1\n"), exe()),
+            check(Some(ROOT), Some("0 1000 1\n"), true, exe()),
             Err(MissingRights::UserNamespace)
         );
-        assert_eq!(check(None, None, exe()), Ok(()));
+        assert_eq!(check(None, None, true, exe()), Ok(()));
     }
 
     /// Check that a path with a quote stays one word for a shell.

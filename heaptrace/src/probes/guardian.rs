@@ -12,16 +12,26 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use aya::sys::{Stats, enable_stats};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use super::tracefs::Tracefs;
+use crate::sandbox::{Kept, rights};
 use crate::sys;
 
 /// How long the guardian waits for the kernel to let go of the agent's probes.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the agent waits for an answer.
+const ANSWER: Duration = Duration::from_millis(50);
+
+/// What a message is for: descriptors that are left, or a descriptor that is asked for.
+const LEFT: u8 = 0;
+const COUNT: u8 = 1;
 
 /// Most descriptors of a message; the kernel takes 253.
 const MOST_SENT: usize = 250;
@@ -47,7 +57,7 @@ impl Heir {
             let mut control = SendAncillaryBuffer::new(&mut space);
             let fits = control.push(SendAncillaryMessage::ScmRights(&sent));
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let given = sendmsg(&self.0, &[IoSlice::new(&[0])], &mut control, flags);
+            let given = sendmsg(&self.0, &[IoSlice::new(&[LEFT])], &mut control, flags);
             if !fits || given.is_err() {
                 break;
             }
@@ -55,13 +65,25 @@ impl Heir {
         }
         all
     }
+
+    /// Has the kernel count what programs take, as long as the descriptor is open. That takes a right which the agent
+    /// has given up.
+    pub fn count_runs(&self) -> io::Result<OwnedFd> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        rustix::net::send(&self.0, &[COUNT], flags)?;
+        let wait = Timespec::try_from(ANSWER).map_err(io::Error::other)?;
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&wait))?;
+        let (_, mut got) = receive(&self.0)?;
+        got.pop()
+            .ok_or_else(|| io::Error::other("the guardian has no right to it"))
+    }
 }
 
 impl Guardian {
-    /// Starts the guardian.
+    /// Starts the guardian; `counts`: whether the kernel is to count for it what programs take.
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of it.
-    pub fn start(tracefs: &Tracefs) -> io::Result<Self> {
+    pub fn start(tracefs: &Tracefs, counts: bool) -> io::Result<Self> {
         let (read, write) = sys::pipe()?;
         let (pid_read, pid_write) = sys::pipe()?;
         let kind = SocketType::SEQPACKET;
@@ -75,7 +97,7 @@ impl Guardian {
                 // SAFETY: a second fork makes the guardian a child of init, so that nobody has to
                 // wait for it.
                 match unsafe { libc::fork() } {
-                    0 => guard(&read, &left, tracefs, agent),
+                    0 => guard(&read, &left, tracefs, agent, counts),
                     guardian => {
                         let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
                     }
@@ -110,7 +132,7 @@ impl Guardian {
     }
 }
 
-fn guard(alive: &OwnedFd, left: &OwnedFd, tracefs: &Tracefs, agent: u32) {
+fn guard(alive: &OwnedFd, left: &OwnedFd, tracefs: &Tracefs, agent: u32, counts: bool) {
     // SAFETY: plain system calls on this process alone. The signals that end a run, or ask
     // something of it, are for the agent; the guardian must outlive it, also where a whole process group gets them.
     unsafe {
@@ -126,33 +148,83 @@ fn guard(alive: &OwnedFd, left: &OwnedFd, tracefs: &Tracefs, agent: u32) {
             libc::signal(signal, libc::SIG_IGN);
         }
     }
-    close_all_but([alive.as_raw_fd(), left.as_raw_fd(), tracefs.as_raw_fd()]);
+    let [root, events] = tracefs.descriptors();
+    close_all_but([alive.as_raw_fd(), left.as_raw_fd(), root, events]);
     // For what is left to it.
     sys::raise_open_files();
-    let mut byte = 0_u8;
-    // SAFETY: one byte of room. Returns when the last writing end is closed.
-    while unsafe { libc::read(alive.as_raw_fd(), (&raw mut byte).cast(), 1) } < 0 {}
-    while close_left(left) {}
+    // With more rights than it needs it does its work all the same.
+    let _ = give_up(counts);
+    serve(alive, left);
     let begin = Instant::now();
     while tracefs.remove_groups(|pid| pid == agent).is_err() && begin.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Closes what one message of the agent's has left; false at the end.
-fn close_left(left: &OwnedFd) -> bool {
+/// What a message says, and the descriptors that came with it. Doesn't wait for one.
+fn receive(from: &OwnedFd) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = recvmsg(left, &mut [IoSliceMut::new(&mut byte)], &mut control, flags);
-    // Those that were received are closed with the messages that hold them.
-    drop(control);
-    got.is_ok_and(|got| got.bytes > 0)
+    let got = recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            descriptors.extend(sent);
+        }
+    }
+    Ok(((got.bytes > 0).then_some(byte[0]), descriptors))
+}
+
+/// Serves the agent until it is gone, and closes what that has left.
+fn serve(alive: &OwnedFd, agent: &OwnedFd) {
+    let mut is_alive = true;
+    while is_alive {
+        let mut fds = [
+            PollFd::new(alive, PollFlags::IN),
+            PollFd::new(agent, PollFlags::IN),
+        ];
+        // An interrupted wait is begun anew.
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        is_alive = fds[0].revents().is_empty();
+        while let Ok((Some(kind), left)) = receive(agent) {
+            drop(left);
+            if kind == COUNT {
+                answer(agent);
+            }
+        }
+    }
+}
+
+/// Answers with a descriptor, or with none where there is no right to it.
+fn answer(agent: &OwnedFd) {
+    let counting = enable_stats(Stats::RunTime).ok();
+    let sent: Vec<BorrowedFd<'_>> = counting.iter().map(|it| it.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&sent));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // An agent that is gone needs no answer.
+    let _ = sendmsg(agent, &[IoSlice::new(&[COUNT])], &mut control, flags);
+}
+
+/// Gives up what it does not need: it removes definitions, and may let the kernel count.
+fn give_up(counts: bool) -> io::Result<()> {
+    rights::undumpable()?;
+    rights::no_new_privileges()?;
+    let counting = if counts {
+        Kept::SYS_ADMIN
+    } else {
+        Kept::empty()
+    };
+    rights::keep(Kept::DAC_READ_SEARCH | counting)
 }
 
 /// Closes every other descriptor: an open pipe of the agent's would keep its reader waiting.
-fn close_all_but(mut keep: [RawFd; 3]) {
+fn close_all_but(mut keep: [RawFd; 4]) {
     keep.sort_unstable();
     let mut first = 0;
     for fd in keep {

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::thread::CapabilitySet;
 use thiserror::Error;
 
+use crate::account::Account;
 use crate::sys;
 
 /// A command that can't be started. The exit status is the one that shells use.
@@ -47,16 +49,21 @@ pub struct Held {
 }
 
 impl Held {
-    /// Forks a process for the command.
-    pub fn new(words: &[OsString]) -> Result<Self> {
+    /// Forks a process for the command, which runs as the user, if one is named.
+    pub fn new(words: &[OsString], user: Option<&Account>) -> Result<Self> {
         let (program, arguments) = words.split_first().context("no command given")?;
         let (pid_read, pid_write) = sys::pipe()?;
         let (go_read, go) = sys::pipe()?;
         let agents_end = go.as_raw_fd();
         let mut command = Command::new(program);
         command.args(arguments);
-        // SAFETY: between fork and exec only getpid, close, read and write are called. The process waits
-        // until the agent has attached, or has gone and closed its end.
+        if let Some(user) = user {
+            require_change_of_user()?;
+            environment(&mut command, user);
+        }
+        let user = user.cloned();
+        // SAFETY: between fork and exec only getpid, close, read and write are called, and what changes the
+        // user. The process waits until the agent has attached, or has gone and closed its end.
         unsafe {
             command.pre_exec(move || {
                 // This process has a copy of the agent's end; closed, so that its death shows.
@@ -69,7 +76,8 @@ impl Held {
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
                     return Err(io::Error::from_raw_os_error(libc::ECANCELED));
                 }
-                Ok(())
+                // Only now: until here the process has the agent's memory.
+                user.as_ref().map_or(Ok(()), become_user)
             });
         }
         // `spawn` returns only when the command runs, so it gets a thread to wait in.
@@ -113,4 +121,60 @@ pub fn look_up(word: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(word))
         .find(|path| path.is_file())
+}
+
+/// Refuses what the kernel would refuse when everything is attached.
+fn require_change_of_user() -> Result<()> {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let own = rustix::thread::capabilities(None).context("can't ask for capabilities")?;
+    ensure!(
+        own.effective.contains(needed),
+        "--as needs CAP_SETUID and CAP_SETGID: run heaptrace by sudo, or without --as"
+    );
+    Ok(())
+}
+
+/// What tells a program who it runs as. The rest is the agent's, as it is without.
+fn environment(command: &mut Command, user: &Account) {
+    command
+        .env("HOME", &user.home)
+        .env("USER", &user.name)
+        .env("LOGNAME", &user.name)
+        .env("SHELL", &user.shell);
+    for name in [
+        "MAIL",
+        "SUDO_COMMAND",
+        "SUDO_GID",
+        "SUDO_HOME",
+        "SUDO_UID",
+        "SUDO_USER",
+    ] {
+        command.env_remove(name);
+    }
+}
+
+/// Becomes a user, for good. Between fork and exec: it may call nothing but the system.
+///
+/// The kernel takes perf events, and with them the probes, from a process whose `exec` changes its user. This changes it
+/// before, and all of its ids, so the `exec` changes none.
+fn become_user(user: &Account) -> io::Result<()> {
+    let checked = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: the list is as long as said; the other calls take no pointers.
+    unsafe {
+        checked(libc::setgroups(user.groups.len(), user.groups.as_ptr()))?;
+        checked(libc::setresgid(user.gid, user.gid, user.gid))?;
+        checked(libc::setresuid(user.uid, user.uid, user.uid))?;
+        // What an agent that is not root hands on to all that it starts. A kernel without has none.
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        );
+    }
+    Ok(())
 }

@@ -83,6 +83,7 @@ mod tests {
 
     fn config(max_memory: u64) -> RunConfig {
         RunConfig {
+            run_as: None,
             target: Target::All,
             choice: Choice::default(),
             children: true,

@@ -5,7 +5,7 @@
 //! `fork` fail). The definitions outlive their definer; [`Definitions`] removes them when it goes,
 //! and a [guardian process](super::guardian) where it was killed.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
@@ -14,24 +14,34 @@ use crate::sys;
 
 const GROUP: &str = "heaptrace_";
 
+/// Where it is mounted, for who has no right to mount it.
+const MOUNTED: [&CStr; 2] = [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"];
+
 /// The kernel's tracing file system, mounted where nobody else sees it.
 pub struct Tracefs {
     root: OwnedFd,
+    /// Open for all of a run: who may open it has rights that nothing else of a run needs.
+    events: File,
 }
 
 impl Tracefs {
-    /// Mounts it.
+    /// Mounts it, or takes one that is mounted.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
-            root: sys::mount_detached(c"tracefs")?,
-        })
+        let root = match sys::mount_detached(c"tracefs") {
+            Ok(root) => root,
+            Err(error) => MOUNTED
+                .iter()
+                .find_map(|path| open_mounted(path))
+                .ok_or(error)?,
+        };
+        let flags = libc::O_WRONLY | libc::O_APPEND;
+        let events = sys::open_at(root.as_fd(), c"uprobe_events", flags)?.into();
+        Ok(Self { root, events })
     }
 
     fn define(&self, text: &str) -> io::Result<()> {
-        let flags = libc::O_WRONLY | libc::O_APPEND;
-        let file = sys::open_at(self.root.as_fd(), c"uprobe_events", flags)?;
         // The kernel parses each write as whole lines.
-        File::from(file).write_all(text.as_bytes())
+        (&self.events).write_all(text.as_bytes())
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
@@ -56,10 +66,30 @@ impl Tracefs {
     }
 }
 
-impl AsRawFd for Tracefs {
-    fn as_raw_fd(&self) -> RawFd {
-        self.root.as_raw_fd()
+impl Tracefs {
+    /// Its descriptors.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.root.as_raw_fd(), self.events.as_raw_fd()]
     }
+}
+
+/// Whether the machine has one mounted where everybody looks for it.
+pub fn is_mounted() -> bool {
+    MOUNTED.iter().any(|path| open_mounted(path).is_some())
+}
+
+/// A mounted tracefs; nothing where something else is there.
+fn open_mounted(path: &CStr) -> Option<OwnedFd> {
+    let flags = libc::O_DIRECTORY | libc::O_PATH | libc::O_CLOEXEC;
+    let root = rustix::fs::open(
+        path,
+        rustix::fs::OFlags::from_bits_retain(flags as u32),
+        0.into(),
+    );
+    root.ok().filter(|root| {
+        let kind = rustix::fs::fstatfs(root).map(|it| it.f_type);
+        kind.is_ok_and(|kind| kind == libc::TRACEFS_MAGIC)
+    })
 }
 
 /// `GROUP/EVENT` of each line of `uprobe_events` whose group is ours and picked.

@@ -14,8 +14,8 @@ use crate::join::{
 /// What any file may take.
 const BASE: u64 = 256 << 20;
 
-/// What it may take for each of its bytes. Real ones take up to some twenty.
-const PER_BYTE: u64 = 64;
+/// What it may take for each of its bytes. Deep stacks that are much alike compress well: real files take up to a hundred.
+const PER_BYTE: u64 = 256;
 
 /// What a record of these bytes can become while it is decoded: an empty allocator takes two of them.
 const DECODED: u64 = 80;

@@ -13,7 +13,8 @@ mod wire;
 #[cfg(test)]
 pub(crate) use datafile::crafted;
 pub use datafile::{
-    DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, read, read_from, read_with,
+    DataFile, DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, open, read,
+    read_from,
 };
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, StringId, Symbols};

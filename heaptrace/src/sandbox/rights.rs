@@ -30,6 +30,23 @@ pub fn no_new_privileges() -> io::Result<()> {
 /// Gives up all capabilities of this thread but some, for good: what it starts does not get them back either, unless by
 /// a change of user or a program that has some of its own.
 pub fn keep(kept: Kept) -> io::Result<()> {
+    bound(kept)?;
+    let own = rustix::thread::capabilities(None)?;
+    // A kernel that does not have the ambient set has nothing in it.
+    let _ = rustix::thread::clear_ambient_capability_set();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: own.effective & kept,
+            permitted: own.permitted & kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
+
+/// Gives up that this thread, or what it starts, ever has other capabilities than these anew; those that it has stay.
+pub fn bound(kept: Kept) -> io::Result<()> {
     let own = rustix::thread::capabilities(None)?;
     // Only who has this one can shrink the bounding set; who has not can't grow by it either.
     if own.effective.contains(CapabilitySet::SETPCAP) {
@@ -45,16 +62,6 @@ pub fn keep(kept: Kept) -> io::Result<()> {
             }
         }
     }
-    // A kernel that does not have the ambient set has nothing in it.
-    let _ = rustix::thread::clear_ambient_capability_set();
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: own.effective & kept,
-            permitted: own.permitted & kept,
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
     Ok(())
 }
 
@@ -90,11 +97,16 @@ pub fn limit(limits: Limits) -> io::Result<()> {
 pub fn become_nobody() {
     /// The kernel's overflow id, by which it shows users that have none.
     const NOBODY: u32 = 65534;
+    become_user(NOBODY, NOBODY);
+}
+
+/// Becomes a user with one group. Best effort: only root can.
+pub fn become_user(uid: u32, gid: u32) {
     // SAFETY: no memory is touched; an empty list of groups needs no pointer.
     unsafe {
         libc::setgroups(0, std::ptr::null());
-        libc::setresgid(NOBODY, NOBODY, NOBODY);
-        libc::setresuid(NOBODY, NOBODY, NOBODY);
+        libc::setresgid(gid, gid, gid);
+        libc::setresuid(uid, uid, uid);
     }
 }
 

@@ -49,9 +49,9 @@ pub(super) fn check(target: &Target) -> Result<()> {
 }
 
 /// Starts a command, held before its first instruction.
-pub(super) fn launch(target: &Target) -> Result<Option<Held>> {
-    match target {
-        Target::Command(words) => Held::new(words).map(Some),
+pub(super) fn launch(config: &RunConfig) -> Result<Option<Held>> {
+    match &config.target {
+        Target::Command(words) => Held::new(words, config.run_as.as_ref()).map(Some),
         Target::Pids(_) | Target::All => Ok(None),
     }
 }

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use aya::sys::{Stats, enable_stats};
 
 use super::drain::Drain;
 use super::governor::{Governor, Over, TICK};
@@ -15,6 +14,7 @@ use super::targets;
 use crate::config::RunConfig;
 use crate::join::Joiner;
 use crate::probes::attach::{Probes, Reach};
+use crate::probes::guardian::{Guardian, Heir};
 use crate::probes::program::Program;
 use crate::sys;
 use crate::text;
@@ -49,7 +49,11 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Measures what a hit costs; nothing where the user does not want to know.
-    pub(super) fn new(config: &RunConfig, probes: &mut Probes) -> Result<Option<Self>> {
+    pub(super) fn new(
+        config: &RunConfig,
+        probes: &mut Probes,
+        guardian: &Guardian,
+    ) -> Result<Option<Self>> {
         let Some(most) = config.max_overhead else {
             return Ok(None);
         };
@@ -62,7 +66,7 @@ impl Turns {
         Ok(Some(Self {
             governor: Governor::new(f64::from(most) / 1e4, trap),
             ticks,
-            hit: Hit::new(trap),
+            hit: Hit::new(trap, guardian.heir()?),
             is_one: targets::reach(config) != Reach::All,
             off: BTreeSet::new(),
             with_them: Vec::new(),
@@ -183,6 +187,8 @@ impl Turns {
 /// What a hit takes: its trap, and the program that runs in it.
 struct Hit {
     trap: Duration,
+    /// Who has the right to let the kernel count.
+    guardian: Heir,
     /// The programs' mean time, measured some times: the least of these counts, since a program that is
     /// preempted seems to take longer.
     programs: VecDeque<Duration>,
@@ -192,9 +198,10 @@ struct Hit {
 }
 
 impl Hit {
-    fn new(trap: Duration) -> Self {
+    fn new(trap: Duration, guardian: Heir) -> Self {
         Self {
             trap,
+            guardian,
             programs: VecDeque::new(),
             ticks: 0,
             counting: None,
@@ -215,7 +222,7 @@ impl Hit {
         self.ticks += 1;
         if self.ticks % MEASURED == 1 {
             // Without the right to ask for it, or with an old kernel, the trap has to do.
-            let counting = enable_stats(Stats::RunTime).ok();
+            let counting = self.guardian.count_runs().ok();
             self.counting = counting.map(|it| (it, program.runs()));
         }
         let Some((count, ns)) = counted.filter(|(count, _)| *count >= ENOUGH_RUNS) else {

@@ -279,7 +279,7 @@ fn memory_follows_from_the_length() {
     let threads = vec![many(&field(THREADS, b"")); 12];
     let file = crafted(&threads, &[]);
     let recording = read(&file, None);
-    let by_length = (256 << 20) + 64 * file.len() as u64;
+    let by_length = (256 << 20) + 256 * file.len() as u64;
     assert!(recording.is_damaged);
     let warning = &recording.warnings[0];
     assert!(warning.contains("--max-memory"), "{warning}");

@@ -14,6 +14,10 @@ pub use kernel::{MINIMUM_KERNEL, RECOMMENDED_KERNEL, version as kernel_version};
 use thiserror::Error;
 
 use super::capabilities::Capabilities;
+use super::tracefs;
+
+/// Where a kernel says how far it is locked down.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +71,9 @@ impl Check {
     }
 }
 
-/// Tracing can't work on this machine, whoever asks for it.
+/// Tracing can't work on this machine, or from where heaptrace runs, whoever asks for it.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("this machine has {found}, and heaptrace {advice}")]
+#[error("{found}: {advice}")]
 pub struct UnfitMachine {
     found: String,
     advice: String,
@@ -81,22 +85,38 @@ pub fn running_kernel() -> (u32, u32) {
     kernel_version(&release).unwrap_or(MINIMUM_KERNEL)
 }
 
-/// Refuses a kernel that is too old, in words that say so: it would only refuse the program.
+/// Refuses what would only fail later, or find nothing, in words that say so: a kernel that is too old or locked down,
+/// and a container's process ids.
 pub fn require() -> Result<(), UnfitMachine> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    check(&release)
+    let lockdown = fs::read_to_string(LOCKDOWN).ok();
+    check(&release, lockdown.as_deref(), pid_namespace().as_deref())
 }
 
-fn check(release: &str) -> Result<(), UnfitMachine> {
-    match kernel::kernel(release) {
-        Check {
-            verdict: Verdict::NotOk,
-            found,
-            advice,
-            ..
-        } => Err(UnfitMachine { found, advice }),
-        _ => Ok(()),
+fn check(
+    release: &str,
+    lockdown: Option<&str>,
+    pid_namespace: Option<&str>,
+) -> Result<(), UnfitMachine> {
+    for (check, head) in [
+        (kernel::kernel(release), "this machine has"),
+        (kernel::lockdown(lockdown), "kernel lockdown:"),
+        (rights::pid_namespace(pid_namespace), "the pid namespace is"),
+    ] {
+        if check.verdict == Verdict::NotOk {
+            return Err(UnfitMachine {
+                found: format!("{head} {}", check.found),
+                advice: format!("heaptrace can't trace; {}", check.advice),
+            });
+        }
     }
+    Ok(())
+}
+
+/// The pid namespace of this process, as the kernel names it.
+fn pid_namespace() -> Option<String> {
+    let link = fs::read_link("/proc/self/ns/pid").ok()?;
+    link.into_os_string().into_string().ok()
 }
 
 /// Looks at this machine.
@@ -108,16 +128,11 @@ pub fn examine() -> Vec<Check> {
     let mut checks = vec![
         kernel::architecture(std::env::consts::ARCH),
         kernel::kernel(&read("/proc/sys/kernel/osrelease").unwrap_or_default()),
-        rights::capabilities_required(granted),
+        rights::capabilities_required(granted, tracefs::is_mounted()),
         rights::capabilities_useful(granted),
         rights::user_namespace(read("/proc/self/uid_map").as_deref()),
-        rights::pid_namespace(
-            fs::read_link("/proc/self/ns/pid")
-                .ok()
-                .and_then(|link| link.into_os_string().into_string().ok())
-                .as_deref(),
-        ),
-        kernel::lockdown(read("/sys/kernel/security/lockdown").as_deref()),
+        rights::pid_namespace(pid_namespace().as_deref()),
+        kernel::lockdown(read(LOCKDOWN).as_deref()),
         kernel::btf(fs::metadata("/sys/kernel/btf/vmlinux").is_ok()),
     ];
     checks.extend(kernel::bpf());
@@ -144,13 +159,21 @@ mod tests {
     /// is needed, and that one which is not understood gets its chance.
     #[test]
     fn old_kernels_are_refused() {
-        let error = check("5.10.0-32-amd64\n").unwrap_err().to_string();
+        let error = check("5.10.0-32-amd64\n", None, None)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("Linux 5.10.0-32-amd64") && error.contains("needs Linux 5.17"),
             "{error}"
         );
-        assert_eq!(check("5.17.1"), Ok(()));
-        assert_eq!(check(""), Ok(()));
+        assert_eq!(
+            check("5.17.1", Some("none [integrity] confidentiality\n"), None),
+            Ok(())
+        );
+        assert_eq!(check("", None, None), Ok(()));
+        let locked = check("6.12.0", Some("none integrity [confidentiality]\n"), None);
+        let locked = locked.unwrap_err().to_string();
+        assert!(locked.contains("lockdown=integrity"), "{locked}");
     }
 
     /// Check that a whole examination comes to an end on whatever machine this is, and that whoever

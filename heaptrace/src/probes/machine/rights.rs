@@ -12,11 +12,12 @@ fn names(capabilities: &[Capability]) -> String {
     names.join(", ")
 }
 
-pub(super) fn capabilities_required(granted: Capabilities) -> Check {
+pub(super) fn capabilities_required(granted: Capabilities, has_tracefs: bool) -> Check {
     const NAME: &str = "capabilities";
-    let missing = granted.lacking(&Capability::REQUIRED);
+    let required = capabilities::required(has_tracefs);
+    let missing = granted.lacking(&required);
     if missing.is_empty() {
-        Check::ok(NAME, names(&Capability::REQUIRED))
+        Check::ok(NAME, names(&required))
     } else {
         Check::not_ok(
             NAME,
@@ -27,7 +28,7 @@ pub(super) fn capabilities_required(granted: Capabilities) -> Check {
 }
 
 pub(super) fn capabilities_useful(granted: Capabilities) -> Check {
-    const NAME: &str = "other users' processes";
+    const NAME: &str = "capabilities of use";
     let missing = granted.lacking(&Capability::USEFUL);
     if missing.is_empty() {
         Check::ok(NAME, names(&Capability::USEFUL))
@@ -35,7 +36,8 @@ pub(super) fn capabilities_useful(granted: Capabilities) -> Check {
         Check::warn(
             NAME,
             format!("without {}", names(&missing)),
-            "processes of other users may stay without names, or be refused; sudo gives these rights, too",
+            "without CAP_SYS_NICE a busy machine may lose events, without CAP_IPC_LOCK a second run may find no room for its \
+             rings; sudo gives both",
         )
     }
 }
@@ -185,9 +187,13 @@ mod tests {
     fn rights() {
         let root = Capabilities::parse("CapEff:\t000001ffffffffff\n").unwrap();
         let nobody = Capabilities::default();
-        assert_eq!(capabilities_required(root).verdict, Verdict::Ok);
-        assert_eq!(capabilities_required(nobody).verdict, Verdict::NotOk);
-        assert!(capabilities_required(nobody).advice.contains("sudo setcap"));
+        assert_eq!(capabilities_required(root, true).verdict, Verdict::Ok);
+        assert_eq!(capabilities_required(nobody, true).verdict, Verdict::NotOk);
+        assert!(
+            capabilities_required(nobody, true)
+                .advice
+                .contains("sudo setcap")
+        );
         assert_eq!(capabilities_useful(nobody).verdict, Verdict::Warn);
         assert_eq!(paranoid(Some("3\n"), root).verdict, Verdict::Ok);
         assert_eq!(paranoid(Some("3\n"), nobody).verdict, Verdict::Warn);

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use read::{ReadOptions, Recording, is_data_file, read, read_from, read_with};
+pub use read::{DataFile, ReadOptions, Recording, is_data_file, open, read, read_from};
 pub use write::DataFileWriter;
 
 /// First bytes of every data file. The first is no text, and the last two are what a transfer in

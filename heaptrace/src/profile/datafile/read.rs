@@ -54,18 +54,32 @@ pub struct Recording {
 
 /// Reads a data file.
 pub fn read(path: &Path) -> Result<Recording, DataFileError> {
-    read_with(path, ReadOptions::default())
+    open(path)?.read(ReadOptions::default())
 }
 
-/// Reads a data file, or a part of it.
-pub fn read_with(path: &Path, options: ReadOptions) -> Result<Recording, DataFileError> {
+/// A data file of which nothing was read yet.
+#[derive(Debug)]
+pub struct DataFile {
+    file: File,
+    name: String,
+}
+
+/// Opens a data file.
+pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
     let name = text::escape(&path.to_string_lossy()).into_owned();
     match File::open(path) {
-        Ok(file) => read_from(BufReader::new(file), &name, options),
+        Ok(file) => Ok(DataFile { file, name }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DataFileError::Missing { name })
         }
         Err(source) => Err(DataFileError::Read { name, source }),
+    }
+}
+
+impl DataFile {
+    /// Reads it, or a part of it.
+    pub fn read(self, options: ReadOptions) -> Result<Recording, DataFileError> {
+        read_from(BufReader::new(self.file), &self.name, options)
     }
 }
 

@@ -155,7 +155,7 @@ fn read_until(path: &Path, until: u64) -> Result<Recording, DataFileError> {
         until,
         ..ReadOptions::default()
     };
-    read_with(path, options)
+    open(path)?.read(options)
 }
 
 /// Writes three updates and symbols; also gives every state that a reader may see, and the bytes.

@@ -57,9 +57,14 @@ impl DataFileWriter {
                 path: path.to_owned(),
                 source,
             })?;
+        Self::to(file, path.to_owned(), info)
+    }
+
+    /// Writes to what is open; errors call it `path`.
+    pub fn to(file: File, path: PathBuf, info: &RunInfo) -> Result<Self, DataFileError> {
         let mut writer = Self {
             file,
-            path: path.to_owned(),
+            path,
             written: 0,
             failed: false,
         };

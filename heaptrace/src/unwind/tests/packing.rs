@@ -3,10 +3,9 @@
 //! Stage: unwind.
 
 use std::collections::HashMap;
-use std::fs;
 
 use heaptrace_common::rows::{
-    PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
+    PAGE_BITS, pack_row, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
 };
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
@@ -151,9 +150,8 @@ impl Arrays for Memory {
 }
 
 const LIMITS: StoreLimits = StoreLimits {
-    slots: 20_000,
-    // More than a page of any code has rows.
-    segment: 6_000,
+    slots: 10_000,
+    segment: 3_000,
     pages: 200,
     rules: 2_000,
     tables: 50,
@@ -178,10 +176,36 @@ fn part(table: &Table, pages: usize) -> Table {
     }
 }
 
-/// A large and a small table.
+/// A large and a small table: one as large programs have, and a real one.
 fn tables() -> [Table; 2] {
-    let own = fs::read("/proc/self/exe").unwrap();
-    [own, vdso()].map(|data| build(data.as_slice(), &Limits::default()).unwrap())
+    const PAGES: u32 = 60;
+    const ROWS: u32 = 500;
+    const RULES: u16 = 700;
+    let mut random = Random(3);
+    let rules = (0..RULES).map(|number| Rule {
+        cfa_offset: i32::from(number) * 8,
+        ..Rule::SIGNAL
+    });
+    let rows = (0..PAGES * ROWS).map(|index| {
+        // Somewhere in its share of the page; the first at its beginning.
+        let share = (1 << PAGE_BITS) / ROWS;
+        let (number, within) = (index % ROWS, random.below(share as usize) as u32);
+        let offset = if number == 0 {
+            0
+        } else {
+            number * share + within
+        };
+        pack_row(offset as u16, random.below(RULES.into()) as u16)
+    });
+    let large = Table {
+        rows: rows.collect(),
+        pages: (0..=PAGES).map(|page| page * ROWS).collect(),
+        rules: std::iter::once(Rule::NONE).chain(rules.skip(1)).collect(),
+        first_page: 1,
+        damaged: 0,
+    };
+    let small = build(vdso().as_slice(), &Limits::default()).unwrap();
+    [large, small]
 }
 
 fn loader(limits: StoreLimits) -> Loader<Memory> {

@@ -1,0 +1,124 @@
+//! A user of this machine, with what a program needs to run as that user.
+//!
+//! No stage of the flow; imports none. Asks the system's user database; starts nothing.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+/// Most groups of a user, as the kernel has it.
+const MAX_GROUPS: usize = 65_536;
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its name.
+    pub name: OsString,
+    /// Its number.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// All of its groups.
+    pub groups: Vec<u32>,
+    /// Its folder.
+    pub home: OsString,
+    /// Its shell.
+    pub shell: OsString,
+}
+
+impl Account {
+    /// Finds a user by name, or by number.
+    pub fn find(text: &str) -> Option<Self> {
+        let name = CString::new(text).ok()?;
+        let by_name = look_up(|entry, buffer, found| {
+            // SAFETY: all pointers are valid, and the buffer is as long as said.
+            unsafe {
+                libc::getpwnam_r(
+                    name.as_ptr(),
+                    entry,
+                    buffer.as_mut_ptr(),
+                    buffer.len(),
+                    found,
+                )
+            }
+        });
+        by_name.or_else(|| {
+            let uid = text.parse().ok()?;
+            look_up(|entry, buffer, found| {
+                // SAFETY: all pointers are valid, and the buffer is as long as said.
+                unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
+            })
+        })
+    }
+}
+
+/// Asks for an entry by one of the system's functions.
+fn look_up(
+    ask: impl Fn(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> libc::c_int,
+) -> Option<Account> {
+    let mut buffer = vec![0; 1 << 16];
+    // SAFETY: the struct is integers and pointers, for which zero is no value yet.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    let result = ask(&raw mut entry, &mut buffer, &raw mut found);
+    if result != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: the call has filled the entry with strings that are in the buffer.
+    let [name, home, shell] = [entry.pw_name, entry.pw_dir, entry.pw_shell]
+        .map(|text| unsafe { OsStr::from_bytes(CStr::from_ptr(text).to_bytes()).to_owned() });
+    Some(Account {
+        uid: entry.pw_uid,
+        gid: entry.pw_gid,
+        groups: groups(&name, entry.pw_gid)?,
+        name,
+        home,
+        shell,
+    })
+}
+
+/// All groups of a user.
+fn groups(name: &OsStr, first: u32) -> Option<Vec<u32>> {
+    let name = CString::new(name.as_bytes()).ok()?;
+    let mut groups = vec![0; MAX_GROUPS];
+    let mut count = MAX_GROUPS as libc::c_int;
+    // SAFETY: the name is a C string, and the list as long as said.
+    let result =
+        unsafe { libc::getgrouplist(name.as_ptr(), first, groups.as_mut_ptr(), &raw mut count) };
+    if result < 0 {
+        return None;
+    }
+    groups.truncate(count.try_into().ok()?);
+    Some(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn id(words: &[&str]) -> String {
+        let output = Command::new("id").args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Check users of this machine against what `id` says, by name and by number.
+    #[test]
+    fn as_id_has_them() {
+        for name in ["root", "nobody", "daemon"] {
+            let account = Account::find(name).unwrap();
+            assert_eq!(account.name, name);
+            assert_eq!(account.uid.to_string(), id(&["-u", name]));
+            assert_eq!(account.gid.to_string(), id(&["-g", name]));
+            let mut groups: Vec<String> = account.groups.iter().map(u32::to_string).collect();
+            let mut expected: Vec<String> =
+                id(&["-G", name]).split(' ').map(str::to_owned).collect();
+            groups.sort();
+            expected.sort();
+            assert_eq!(groups, expected);
+            assert_eq!(Account::find(&account.uid.to_string()).unwrap(), account);
+        }
+        assert_eq!(Account::find("no such user"), None);
+        assert_eq!(Account::find("4294967294"), None);
+    }
+}
