@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use heaptrace_tests::{Heaptrace, Report};
+use heaptrace_tests::{Heaptrace, Report, c};
 
 /// Ends a process that a failed test leaves.
 struct Ended(Child);
@@ -146,13 +146,47 @@ fn names_are_found_all_the_same() -> Result<()> {
         let frames = report.sites.iter().flat_map(|site| &site.stack);
         frames.map(|frame| frame.function.clone()).collect()
     };
-    let recording = here.record_all(&["ls", "-l"])?;
+    let recording = here.record_all(&[&c("identity")?.path])?;
     let data = fs::read(here.data())?;
     fs::write(here.data(), without_names(&data)?)?;
     let found = functions(&here.report()?);
-    let libc = Some("__libc_start_main".to_owned());
-    ensure!(found.contains(&libc), "{found:?}");
+    for name in ["before_main", "truth_malloc", "main"] {
+        ensure!(found.contains(&Some(name.to_owned())), "{found:?}");
+    }
     let named = functions(&recording.report);
     ensure!(found == named, "{found:?}\n{named:?}");
+    Ok(())
+}
+
+/// Check that a report is shown, and says what it lacks, where the process that looks up names is gone.
+#[test]
+fn no_names_are_no_end() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    here.record_all(&[&c("identity")?.path])?;
+    let data = fs::read(here.data())?;
+    let fifo = here.path("fifo");
+    make_fifo(&fifo)?;
+    let mut command = here.command(&["report"])?;
+    command.arg(&fifo).stdout(Stdio::piped());
+    let mut child = Ended(command.spawn()?);
+    let mut writer = open_fifo(&fifo)?;
+    let pid = child.0.id();
+    let began = Instant::now();
+    while status(pid, "Seccomp")? != "2" {
+        ensure!(began.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(10));
+    }
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let namer: i32 = children.trim().parse().context(children.clone())?;
+    heaptrace_tests::send(namer, libc::SIGKILL)?;
+    writer.write_all(without_names(&data)?)?;
+    drop(writer);
+    let mut shown = String::new();
+    if let Some(mut stdout) = child.0.stdout.take() {
+        stdout.read_to_string(&mut shown)?;
+    }
+    ensure!(child.0.wait()?.success());
+    ensure!(shown.contains("names could not be looked up"), "{shown}");
+    ensure!(shown.contains("1,100 allocations"), "{shown}");
     Ok(())
 }

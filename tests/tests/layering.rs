@@ -188,3 +188,70 @@ fn finds_violations() -> Result<()> {
     assert!(place(Path::new("extra/mod.rs")).is_err());
     Ok(())
 }
+
+/// What only some files may do, by the words that do it: start a program, or open a file that a target chose.
+const RESERVED: [(&str, &[&str]); 4] = [
+    ("Command::new(", &["probes/launch.rs", "reader/process.rs"]),
+    ("map_files", &["open.rs"]),
+    ("Mmap::map", &[]),
+    (
+        "File::open(",
+        &[
+            // Of `/proc`, `/sys` and the like.
+            "join/cgroups.rs",
+            "join/command_line.rs",
+            "probes/owner.rs",
+            "unwind/vdso.rs",
+            // Of this user's own.
+            "profile/datafile/read.rs",
+            "unwind/cache.rs",
+        ],
+    ),
+];
+
+/// Where a file does what only others may, tests and comments apart.
+fn trespasses(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources {
+        let path = source.path.display().to_string();
+        if path.contains("tests") || path.contains("fuzz") {
+            continue;
+        }
+        let text = source.text.split("#[cfg(test)]\nmod tests").next();
+        let code = text.unwrap_or_default().lines();
+        let code: Vec<&str> = code.filter_map(|line| line.split("//").next()).collect();
+        for (word, allowed) in RESERVED {
+            // A longer name that ends alike is another one.
+            let is_it = |line: &&str| {
+                let mut uses = line.match_indices(word).map(|(at, _)| &line[..at]);
+                uses.any(|before| !before.ends_with(char::is_alphanumeric))
+            };
+            let uses = code.iter().any(is_it);
+            if uses && !allowed.contains(&path.as_str()) {
+                found.push(format!("{path} has {word}"));
+            }
+        }
+    }
+    found
+}
+
+/// Check that programs are started, and files of targets opened, in the places that were made for it alone.
+#[test]
+fn files_are_opened_in_one_place() -> Result<()> {
+    assert_eq!(
+        trespasses(&rust_sources("heaptrace/src")?),
+        Vec::<String>::new()
+    );
+    let source = |text: &str| Source {
+        path: "join/mod.rs".into(),
+        text: text.to_owned(),
+    };
+    for text in [
+        "fn f() { Command::new(\"ld.so\"); }",
+        "let file = File::open(path)?;",
+        "format!(\"/proc/{pid}/map_files/{at}\")",
+    ] {
+        assert_eq!(trespasses(&[source(text)]).len(), 1, "{text}");
+    }
+    Ok(())
+}

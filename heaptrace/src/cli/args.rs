@@ -39,6 +39,8 @@ Examples:
   sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
   sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
   sudo heaptrace record -o /tmp/ls.data -- ls     to a file of your choice
+  sudo heaptrace record --as www-data -- ./server
+                                                  as another user, with that user's rights
   sudo heaptrace record --all --interval 10s --rotate 1h,24
                                                   for as long as it runs: a snapshot every 10 seconds,
                                                   a file every hour, those of the last day

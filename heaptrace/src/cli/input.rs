@@ -33,7 +33,7 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 ///
 /// A recorder that was killed had no time to look up names: then this machine's files give them.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
-    let (recording, symbols) = offline::open(input)?.read(to)?.named()?;
+    let (recording, symbols) = offline::open(input)?.read(to)?.named();
     let mut warnings = recording.warnings;
     let profile = output::select(recording.profile, &symbols, &input.filters);
     if profile.sites.is_empty() && !input.filters.is_empty() {

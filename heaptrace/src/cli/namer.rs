@@ -9,7 +9,7 @@ use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::naming;
 use crate::join::Update;
@@ -62,12 +62,10 @@ impl Namer {
             until: u64::MAX,
             ..options
         };
-        let recording = read_from(BufReader::new(answer), STREAM, options)?;
-        if recording.is_damaged {
-            bail!("{}", recording.warnings.join("; "));
-        }
-        recording
-            .symbols
+        read_from(BufReader::new(answer), STREAM, options)
+            .ok()
+            .filter(|answer| !answer.is_damaged)
+            .and_then(|answer| answer.symbols)
             .with_context(|| format!("{STREAM} ended early"))
     }
 }

@@ -6,6 +6,8 @@
 
 use std::io;
 
+use anyhow::Context as _;
+
 use super::Input;
 use super::destination::Output;
 use super::namer::Namer;
@@ -25,7 +27,7 @@ const OWN: [i64; 4] = [
 /// A data file that is open, and who looks up names that are not in it.
 pub(super) struct Opened {
     file: DataFile,
-    namer: Option<Namer>,
+    namer: io::Result<Namer>,
     options: ReadOptions,
 }
 
@@ -37,10 +39,7 @@ pub(super) fn open(input: &Input) -> anyhow::Result<Opened> {
     let file = profile::open(&input.file)?;
     Ok(Opened {
         file,
-        // Without one, addresses stay without names.
-        namer: Namer::start()
-            .inspect_err(|error| tracing::warn!("no process to look up names: {error}"))
-            .ok(),
+        namer: Namer::start(),
         options: ReadOptions {
             until,
             max_memory: input.max_memory,
@@ -53,7 +52,7 @@ impl Opened {
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         if let Err(error) = confine(to) {
             // A kernel without it, or a container that forbids it: what it guards from is a fault of ours.
-            tracing::warn!("can't give up all rights: {error}");
+            tracing::info!("can't give up all rights: {error}");
         }
         let recording = self.file.read(self.options)?;
         Ok(Read {
@@ -67,24 +66,32 @@ impl Opened {
 /// What was read, and who knows names that are not in it.
 pub(super) struct Read {
     pub(super) recording: Recording,
-    namer: Option<Namer>,
+    namer: io::Result<Namer>,
     options: ReadOptions,
 }
 
 impl Read {
     /// The recording, with the names that are in it or that this machine's files give.
-    pub(super) fn named(self) -> anyhow::Result<(Recording, Symbols)> {
+    pub(super) fn named(self) -> (Recording, Symbols) {
         let Self {
             mut recording,
             namer,
             options,
         } = self;
-        let symbols = match (recording.symbols.take(), namer) {
-            (Some(symbols), _) => symbols,
-            (None, Some(namer)) => namer.names(&recording.profile, options)?,
-            (None, None) => Symbols::default(),
-        };
-        Ok((recording, symbols))
+        if let Some(symbols) = recording.symbols.take() {
+            return (recording, symbols);
+        }
+        let names = namer
+            .context("no process can be started")
+            .and_then(|it| it.names(&recording.profile, options));
+        // What was recorded is worth something without them, too.
+        let symbols = names.unwrap_or_else(|error| {
+            recording
+                .warnings
+                .push(format!("names could not be looked up: {error:#}"));
+            Symbols::default()
+        });
+        (recording, symbols)
     }
 }
 

@@ -148,7 +148,12 @@ impl Reader {
         name: &str,
         files: &[&File],
     ) -> Result<Vec<u8>, Unreadable> {
-        let answer = self.answer(job, &encode(question), files);
+        let question = encode(question);
+        let mut answer = self.answer(job, &question, files);
+        if let Err(Unreadable::Ended(_)) = answer {
+            // Somebody else ended it: that is not the file's doing.
+            answer = self.answer(job, &question, files);
+        }
         if let Err(reason) = &answer {
             tracing::debug!("{name}: {reason}");
             self.budget.note(name, reason);

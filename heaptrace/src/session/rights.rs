@@ -24,16 +24,17 @@ const RUNNING: [Kept; 7] = [
 /// another user (KILL), and readers that are nobody (SETUID, SETGID).
 const OF_ROOT: [Kept; 4] = [Kept::DAC_OVERRIDE, Kept::KILL, Kept::SETUID, Kept::SETGID];
 
-/// What root's runs under sudo take: output that is to be the caller's.
-const OF_SUDO: Kept = Kept::CHOWN;
+/// What root's runs under sudo take: output that is to be the caller's, also in the place of a file of his (FOWNER, where
+/// the folder is sticky).
+const OF_SUDO: [Kept; 2] = [Kept::CHOWN, Kept::FOWNER];
 
 /// Gives up everything else, for this thread and all that it starts. The command must have been started before.
 pub(super) fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
     let of_root = OF_ROOT.into_iter().filter(|_| geteuid().is_root());
-    let of_sudo = std::env::var_os("SUDO_UID").map(|_| OF_SUDO);
-    let of_root = of_root.chain(of_sudo.filter(|_| geteuid().is_root()));
-    let kept = RUNNING.into_iter().chain(of_root);
+    let is_sudo = geteuid().is_root() && std::env::var_os("SUDO_UID").is_some();
+    let of_sudo = OF_SUDO.into_iter().filter(|_| is_sudo);
+    let kept = RUNNING.into_iter().chain(of_root).chain(of_sudo);
     rights::keep(kept.fold(Kept::empty(), |all, one| all | one))
 }

@@ -217,6 +217,9 @@ fn renamed(cage: &Cage<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> R
     cage.whole(&ended, at_least)?;
     for format in ["flamegraph", "pprof"] {
         let mut arguments = super::ended::words(&[format, "-o", "drawn"]);
+        if format == "flamegraph" {
+            arguments.extend(super::ended::words(&["--metric", "total-bytes"]));
+        }
         arguments.push(cage.data().into());
         let ended = cage.run(&arguments)?;
         ensure!(ended.status.success(), "{format}: {}", ended.errors);

@@ -56,6 +56,7 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
             let other = folder.join("other");
             while !stop.load(Ordering::Relaxed) {
                 let _ = symlink(&precious, &other);
+                let _ = std::os::unix::fs::lchown(&other, Some(NOBODY), Some(NOBODY));
                 let _ = fs::rename(&other, &output);
                 let _ = fs::write(&other, b"");
                 let _ = std::os::unix::fs::chown(&other, Some(NOBODY), Some(NOBODY));
@@ -157,7 +158,10 @@ fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
 }
 
 pub(super) fn few_descriptors(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -n 64")?;
+    limited(cage, "ulimit -n 64")
+}
+
+pub(super) fn very_few_descriptors(cage: &Cage<'_>) -> Result<String> {
     limited(cage, "ulimit -n 24")
 }
 
@@ -261,7 +265,12 @@ pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
     let mut arguments = words(&["record", "--all", "--exact", "-o"]);
     arguments.push(cage.data().into());
     let running = cage.start(&arguments)?;
-    std::thread::sleep(Duration::from_millis(1500));
+    let began = Instant::now();
+    let is_ready =
+        || fs::read_to_string(cage.file("stderr")).is_ok_and(|it| it.contains("tracing"));
+    while !is_ready() && began.elapsed() < Duration::from_secs(cage.seconds / 2) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     for mode in ["plain", "comm", "jit"] {
         let status = Command::new(&cage.zoo.program)
             .args([mode, "-", "50"])
@@ -315,7 +324,7 @@ pub(super) fn overlay(cage: &Cage<'_>) -> Result<String> {
     let result = cage
         .run(&arguments)
         .and_then(|ended| cage.whole(&ended, 100));
-    crate::process::run(Command::new("umount").arg(cage.file("merged")))?;
+    crate::process::run(Command::new("umount").arg("-l").arg(cage.file("merged")))?;
     let names = super::zoo::functions(&result?);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())

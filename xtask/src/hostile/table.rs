@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::cases::Case;
+use super::cases::{CASES, Case};
 use super::zoo::Zoo;
 use crate::workspace;
 
@@ -45,6 +45,19 @@ impl Line {
         self.outcome.is_err()
     }
 
+    fn row(&self) -> String {
+        let outcome = self.outcome().replace('|', "\\|").replace('\n', " ");
+        // No folder of this machine is published.
+        let outcome = outcome.replace(&*workspace::root().to_string_lossy(), ".");
+        format!(
+            "| {} | {} | {outcome} | {:.1} s | {} MiB |",
+            self.name,
+            self.what,
+            self.time.as_secs_f64(),
+            self.kib >> 10
+        )
+    }
+
     fn outcome(&self) -> String {
         match &self.outcome {
             Ok(outcome) => outcome.clone(),
@@ -73,27 +86,28 @@ const HEAD: &str = "\
 where one does harm: where heaptrace dies, hangs, takes more memory than the case allows, runs or opens what it must not, ends
 with a wrong status, prints an escape sequence, or loses something without saying so.
 
-*Time* and *memory* are of the longest run and of the largest process of a case; a plain program's case is the first.
+*Time* and *memory* are of the longest run and of the largest process of a case; a plain program's case is the first. Rows are of
+the last run of their case: `cargo xtask hostile FILTER` replaces those of the cases that it ran.
 
 | Case | What is hostile | Outcome | Time | Memory |
 |--|--|--|--:|--:|
 ";
 
-/// Writes docs/hostile.md.
+/// Writes docs/hostile.md: rows of these cases, and those that it has of others.
 pub(super) fn write(lines: &[Line]) -> Result<()> {
-    let mut text = HEAD.to_owned();
-    for line in lines {
-        let outcome = line.outcome().replace('|', "\\|").replace('\n', " ");
-        // No folder of this machine is published.
-        let outcome = outcome.replace(&*workspace::root().to_string_lossy(), ".");
-        text.push_str(&format!(
-            "| {} | {} | {outcome} | {:.1} s | {} MiB |\n",
-            line.name,
-            line.what,
-            line.time.as_secs_f64(),
-            line.kib >> 10
-        ));
-    }
     let path = workspace::root().join("docs/hostile.md");
+    let old = fs::read_to_string(&path).unwrap_or_default();
+    let mut text = HEAD.to_owned();
+    for case in CASES {
+        let head = format!("| {} |", case.name);
+        let new = lines.iter().find(|line| line.name == case.name);
+        let kept = old.lines().find(|line| line.starts_with(&head));
+        match (new, kept) {
+            (Some(line), _) => text.push_str(&line.row()),
+            (None, Some(row)) => text.push_str(row),
+            (None, None) => continue,
+        }
+        text.push('\n');
+    }
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -191,9 +191,12 @@ int main(int argc, char **argv) {
     } else if (IS("bad-frame-pointer")) {
         for (uintptr_t i = 0; i < 200; i++) {
             uintptr_t bad = (uintptr_t[]){0, 1, ~(uintptr_t)0, 0x7fffffffffff, 0xffff888000000000, 8 * i}[i % 6];
-            __asm__ volatile("push %%rbp\n mov %0, %%rbp\n call *%1\n pop %%rbp"
-                             :
-                             : "r"(bad), "r"(zoo_allocate), "D"((uintptr_t)200)
+            uintptr_t size = 200;
+            register uintptr_t frame __asm__("r12") = bad;
+            register uintptr_t function __asm__("r13") = (uintptr_t)zoo_allocate;
+            __asm__ volatile("push %%rbp\n sub $8, %%rsp\n mov %1, %%rbp\n call *%2\n add $8, %%rsp\n pop %%rbp"
+                             : "+D"(size)
+                             : "r"(frame), "r"(function)
                              : "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc");
         }
     } else if (IS("comm")) {
