@@ -142,8 +142,8 @@ pub(super) const CASES: &[Case] = &[
         files::deep_dwarf,
     ),
     Case {
-        // A reader may take 1 GiB for a file.
-        mib: 1100,
+        // The reader of names may take 3 GiB for all that it keeps.
+        mib: 3 << 10,
         ..case(
             "compressed-sections",
             "sections that become 1 GiB, and say so or not",
