@@ -306,6 +306,10 @@ impl<'a> Frames<'a> {
         };
         let (header_at, header) = section(".eh_frame_hdr")?;
         let (frames_at, frames) = section(".eh_frame")?;
+        // Every linker counts in four bytes; a longer count is multiplied unseen.
+        if header.get(2) != Some(&gimli::DW_EH_PE_udata4.0) {
+            return None;
+        }
         let bases = BaseAddresses::default()
             .set_eh_frame_hdr(header_at)
             .set_eh_frame(frames_at);
