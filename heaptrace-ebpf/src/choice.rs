@@ -15,8 +15,8 @@ use crate::{
 /// there are 512 bytes for all that call each other.
 #[inline(never)]
 pub fn is_wanted(tgid: u32) -> bool {
-    // Nor is the agent, but nobody asks about it: see `Caller`.
-    if tgid == GUARDIAN_TGID.load() {
+    // Nor are the processes that read files for the agent, nor itself, but nobody asks about that: see `Caller`.
+    if tgid == GUARDIAN_TGID.load() || process::is_agents_child() {
         return false;
     }
     let asked = CHOICES.load();

@@ -55,6 +55,9 @@ pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 /// `task_struct.group_leader`.
 #[unsafe(no_mangle)]
 pub static TASK_GROUP_LEADER: Global<u32> = Global::new(0);
+/// `task_struct.real_parent`.
+#[unsafe(no_mangle)]
+pub static TASK_REAL_PARENT: Global<u32> = Global::new(0);
 /// `task_struct.comm`.
 #[unsafe(no_mangle)]
 pub static TASK_COMM: Global<u32> = Global::new(0);

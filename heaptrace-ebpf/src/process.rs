@@ -17,7 +17,9 @@ use heaptrace_common::{
 use crate::{
     choice,
     counters::{add_one, count_and_warn, next_id},
-    globals::{TASK_COMM, TASK_GROUP_LEADER, TASK_START_BOOTTIME},
+    globals::{
+        AGENT_TGID, TASK_COMM, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_START_BOOTTIME, TASK_TGID,
+    },
     live::now,
     maps::{ENDED, EVENTS, PROCESSES},
     ring,
@@ -157,6 +159,21 @@ pub fn name() -> [u8; COMM_BYTES] {
 fn start_time() -> u64 {
     // SAFETY: as in `leader`.
     unsafe { read(leader(), TASK_START_BOOTTIME.load()) }
+}
+
+/// Whether the agent has started the current process, which reads files for it then. Asked only where everybody is
+/// reached; elsewhere the agent starts what is to be traced.
+#[inline(always)]
+pub fn is_agents_child() -> bool {
+    let agent = AGENT_TGID.load();
+    if agent == 0 {
+        return false;
+    }
+    // SAFETY: as in `leader`.
+    let parent: u64 = unsafe { read(leader(), TASK_REAL_PARENT.load()) };
+    // SAFETY: as in `leader`.
+    let tgid: u32 = unsafe { read(parent, TASK_TGID.load()) };
+    tgid == agent
 }
 
 /// The kernel's record of the current process's first thread.

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use heaptrace::output::OutputError;
-use heaptrace::{cli, jobs, reader, text};
+use heaptrace::{cli, jobs, reader, sys, text};
 
 fn main() -> ExitCode {
     if reader::is_asked_to_read() {
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         };
     }
     reader::serves();
+    sys::survive_long_files();
     let invocation = match cli::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(stop) => return stop.print(),

@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aya_obj::generated::{
@@ -310,6 +311,24 @@ pub fn raise_open_files() {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
+    }
+}
+
+/// Whether SIGXFSZ had its default when this program began.
+static ENDED_BY_LONG_FILES: AtomicBool = AtomicBool::new(false);
+
+/// Lets a write beyond the limit of files' lengths fail, as one to a full disk does, instead of ending this process.
+pub fn survive_long_files() {
+    // SAFETY: no handler is installed.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    ENDED_BY_LONG_FILES.store(before == libc::SIG_DFL, Ordering::Relaxed);
+}
+
+/// Gives a program that is about to be started what this one was started with. Between fork and exec.
+pub fn undo_survive_long_files() {
+    if ENDED_BY_LONG_FILES.load(Ordering::Relaxed) {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
     }
 }
 

@@ -76,6 +76,7 @@ impl Held {
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
                     return Err(io::Error::from_raw_os_error(libc::ECANCELED));
                 }
+                sys::undo_survive_long_files();
                 // Only now: until here the process has the agent's memory.
                 user.as_ref().map_or(Ok(()), become_user)
             });

@@ -111,6 +111,7 @@ impl Program {
             ("TASK_MM", offset("task_struct", "mm")?),
             ("TASK_SIGNAL", offset("task_struct", "signal")?),
             ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
+            ("TASK_REAL_PARENT", offset("task_struct", "real_parent")?),
             ("TASK_COMM", offset("task_struct", "comm")?),
             (
                 "TASK_START_BOOTTIME",

@@ -113,7 +113,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "one-address",
-        "20 files, mapped in turn at one address",
+        "20 files, mapped in turn at one address, by a process each",
         files::one_address,
     ),
     case(

@@ -78,9 +78,15 @@ int main(int argc, char **argv) {
         pause_a_while(300);
     } else if (IS("map-one-address")) {
         void *room = mmap(NULL, 0x1000, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        // Each in a process of its own: in one, a stack of the same addresses is the same stack.
         for (int i = 2; i < argc; i++) {
-            map_at(room, argv[i]);
-            call(room, 10, 200);
+            pid_t child = fork();
+            if (child == 0) {
+                map_at(room, argv[i]);
+                call(room, 10, 200);
+                _exit(0);
+            }
+            if (waitpid(child, NULL, 0) != child) fail("waitpid");
         }
     } else if (IS("map-replaced")) {
         // A pipe (or a device) gets the name of what is mapped.
