@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,6 +14,12 @@ use heaptrace_tests::{
     open_to_nobody, ready_pid, truths,
 };
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+
+/// Each test traces the whole machine, and so what the others start to be refused, or to be too much.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
@@ -88,6 +95,7 @@ fn refused() -> Result<[(Fixture, &'static str); 2]> {
 /// counted exactly: one such file ended a run of all.
 #[test]
 fn what_the_kernel_refuses_is_named() -> Result<()> {
+    let _alone = alone();
     let libraries = refused()?;
     let paths: Vec<&OsStr> = libraries.iter().map(|(it, _)| it.as_ref()).collect();
     let late: Vec<&OsStr> = [OsStr::new("--")]
@@ -119,6 +127,7 @@ fn what_the_kernel_refuses_is_named() -> Result<()> {
 /// Check that a command which is to load such a library is told what it is, before a process has it mapped.
 #[test]
 fn what_the_kernel_refuses_ends_no_command() -> Result<()> {
+    let _alone = alone();
     let here = Heaptrace::tracing()?;
     let [(library, reason), _] = refused()?;
     let allocator = format!("{}", library.path.display());
@@ -148,6 +157,7 @@ fn offset_of(bytes: &[u8], name: &str) -> Result<usize> {
 /// nothing.
 #[test]
 fn a_flipped_bit_ends_nothing() -> Result<()> {
+    let _alone = alone();
     const BITS: [u8; 3] = [0, 4, 7];
     let here = Heaptrace::tracing()?;
     let sound = fs::read(JEMALLOC).context("libjemalloc-dev is not installed")?;
@@ -178,6 +188,7 @@ fn a_flipped_bit_ends_nothing() -> Result<()> {
 /// another user's file is probed all the same. Files beyond the queue were dropped, and nothing said so.
 #[test]
 fn a_flood_of_files_is_counted() -> Result<()> {
+    let _alone = alone();
     const FILES: u64 = 5_000;
     let here = Heaptrace::tracing()?;
     let [(library, _), (sound, reason)] = refused()?;
@@ -220,6 +231,7 @@ fn a_flood_of_files_is_counted() -> Result<()> {
 /// with as many as a file may have is out of everybody's way as soon as the run ends: it took minutes.
 #[test]
 fn probes_have_limits() -> Result<()> {
+    let _alone = alone();
     let here = Heaptrace::tracing()?;
     let many = c_hostile("many_hooks", "hooks-250.so", &[])?;
     let few = c_hostile("many_hooks", "hooks-50.so", &["-DHOOKS=50"])?;

@@ -6,9 +6,10 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
@@ -28,7 +29,20 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
 /// Says that this program serves when it is started as a reader.
 pub fn serves() {
-    served_by(PathBuf::from("/proc/self/exe"));
+    served_by(own_path().unwrap_or_else(|| PathBuf::from(OWN)));
+}
+
+/// The kernel's link to this program, which leads to it whatever became of its path.
+const OWN: &str = "/proc/self/exe";
+
+/// The path of this program, if it is still there: a process is called by the last part of the path that it was started by.
+fn own_path() -> Option<PathBuf> {
+    let path = std::fs::read_link(OWN).ok()?;
+    let identity = |path: &Path| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    (identity(&path)? == identity(Path::new(OWN))?).then_some(path)
 }
 
 /// Says which program does.
