@@ -2,6 +2,7 @@
 //!
 //! Part of hostile.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
@@ -412,7 +413,7 @@ pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
     words.extend(mode.iter().map(|path| word(path)));
     let report = cage.traced(&words, OWN + 20 * EACH)?;
     let sites = report["sites"].as_array().into_iter().flatten();
-    let mut named = 0;
+    let mut named = BTreeSet::new();
     for site in sites {
         for frame in site["stack"].as_array().into_iter().flatten() {
             let module = frame["module"].as_str().unwrap_or("");
@@ -427,10 +428,13 @@ pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
                 module.ends_with(&format!("turn-{number}.so")) && calls <= EACH,
                 "{calls} allocations of several files were read as in_turn_{number} of {module}"
             );
-            named += 1;
+            named.insert(number.to_owned());
         }
     }
-    Ok(format!("{named} of 20 have names, none a wrong one"))
+    Ok(format!(
+        "{} of 20 have names, none a wrong one",
+        named.len()
+    ))
 }
 
 /// Headers that claim more than there is.
