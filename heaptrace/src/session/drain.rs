@@ -57,6 +57,8 @@ pub(super) struct Drain {
     /// Children that were born since, their parents, and when.
     births: Vec<(u32, u32, u64)>,
     undecoded: u64,
+    /// Records of the sideband that were lost before anybody was of interest.
+    lost_before: u64,
     /// Marks that were found so far, of frees and of process ends.
     swept: [u64; 2],
 }
@@ -80,6 +82,7 @@ impl Drain {
             owners: HashMap::new(),
             births: Vec::new(),
             undecoded: 0,
+            lost_before: 0,
             swept: [0; 2],
         })
     }
@@ -98,6 +101,14 @@ impl Drain {
     /// The children that were born since the last call, their parents, and when.
     pub(super) fn take_births(&mut self) -> Vec<(u32, u32, u64)> {
         std::mem::take(&mut self.births)
+    }
+
+    /// Forgets what the sideband has told so far: of processes that are about to become known, what they have mapped until then
+    /// is read elsewhere, and nobody else is of interest yet.
+    pub(super) fn forget_earlier(&mut self) {
+        let sideband = self.sideband.get_mut();
+        sideband.drain();
+        self.lost_before = sideband.lost();
     }
 
     /// The unwind tables.
@@ -275,7 +286,8 @@ impl Drain {
             }
         }
         joiner.set_lost("undecoded", self.undecoded);
-        joiner.set_lost("sideband", self.sideband.get_ref().lost());
+        let lost = self.sideband.get_ref().lost();
+        joiner.set_lost("sideband", lost.saturating_sub(self.lost_before));
         let tables = self.tables.counts();
         joiner.set_noted("unwind_tables_refused", tables.refused);
         joiner.set_noted("unwind_tables_evicted", tables.evicted);

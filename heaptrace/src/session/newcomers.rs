@@ -24,6 +24,9 @@ use crate::sys;
 /// Most files that are remembered. Beyond it they are forgotten, and looked into again.
 const MAX_SEEN: usize = 1 << 16;
 
+/// How many files are opened before the streams are read again.
+const BETWEEN_PASSES: usize = 32;
+
 /// Looks at files as they are mapped.
 pub(super) struct Newcomers {
     scanner: Scanner,
@@ -71,8 +74,14 @@ impl Newcomers {
                 }
             }
         }
+        let mut looked = 0;
         while let Some((owner, (pid, mapped))) = drain.take_mapped() {
             self.look_into(owner, pid, mapped, joiner);
+            looked += 1;
+            // A process can map files faster than they are opened here; what others do meanwhile must not be lost.
+            if looked % BETWEEN_PASSES == 0 {
+                drain.pass(joiner);
+            }
         }
         self.note(drain, joiner);
     }

@@ -141,6 +141,7 @@ pub(super) fn attach(
             let owner = Owner::of(held.pid);
             add_found(found, &owner, None, program, probes, joiner)?;
             is_any_probed("the command", probes, joiner)?;
+            drain.forget_earlier();
             joiner.add_process(held.pid);
             probes.add_process(held.pid)
         }
@@ -155,6 +156,7 @@ pub(super) fn attach(
                 add_found(found, &Owner::of(*pid), None, program, probes, joiner)?;
             }
             is_any_probed("these processes", probes, joiner)?;
+            drain.forget_earlier();
             for pid in pids {
                 joiner.add_process(*pid);
                 probes.add_process(*pid)?;
