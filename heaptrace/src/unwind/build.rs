@@ -84,6 +84,10 @@ pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, Ta
         eh_frame.map_or(0, |reader| reader.damaged),
         debug_frame.map_or(0, |reader| reader.damaged),
     ];
+    if writer.rows.is_empty() {
+        // There are functions, and nothing is said of any of them.
+        return Err(TableError::Missing);
+    }
     Ok(writer.finish(first_page, damaged.iter().sum()))
 }
 
