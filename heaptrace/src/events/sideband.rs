@@ -17,8 +17,13 @@ use aya_obj::generated::{
 use crate::open::Expected;
 use crate::sys::{self, PerfTarget};
 
-/// Data pages of a ring; a power of two. A record is about a hundred bytes.
-const RING_PAGES: usize = 64;
+/// Data pages of a ring, at least and at most; powers of two. A record is about a hundred bytes: a process that maps thousands of
+/// files in a moment must not cost others their records.
+const LEAST_PAGES: usize = 64;
+const MOST_PAGES: usize = 512;
+
+/// Data pages of all rings, as far as each can have the least.
+const ALL_PAGES: usize = 8192;
 
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
@@ -115,9 +120,14 @@ impl Sideband {
 
     fn with(scope: Scope) -> io::Result<Self> {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-        let rings: Vec<Ring> = sys::parse_cpu_list(&online)
+        let cpus = sys::parse_cpu_list(&online);
+        let pages = match scope {
+            Scope::Everything => pages_of_each(cpus.len()),
+            Scope::Births => LEAST_PAGES,
+        };
+        let rings: Vec<Ring> = cpus
             .into_iter()
-            .map(|cpu| Ring::open(cpu, scope))
+            .map(|cpu| Ring::open(cpu, scope, pages))
             .collect::<io::Result<_>>()?;
         let any = sys::any_readable(rings.iter().map(|ring| ring.event.as_fd()))?;
         Ok(Self {
@@ -163,8 +173,17 @@ impl Sideband {
     }
 }
 
+/// Data pages of a ring, where there are so many.
+fn pages_of_each(cpus: usize) -> usize {
+    let share = ALL_PAGES / cpus.max(1);
+    let power = share.checked_ilog2().map_or(1, |power| 1 << power);
+    power.clamp(LEAST_PAGES, MOST_PAGES)
+}
+
 struct Ring {
     event: OwnedFd,
+    /// Its data pages.
+    pages: usize,
     page: NonNull<perf_event_mmap_page>,
     page_size: usize,
     /// A record that wraps around the end of the ring is put together here.
@@ -172,7 +191,7 @@ struct Ring {
 }
 
 impl Ring {
-    fn open(cpu: u32, scope: Scope) -> io::Result<Self> {
+    fn open(cpu: u32, scope: Scope, pages: usize) -> io::Result<Self> {
         // SAFETY: the struct is plain integers, for which zero is "nothing asked".
         let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
         attr.type_ = PERF_TYPE_SOFTWARE as u32;
@@ -203,7 +222,7 @@ impl Ring {
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                (1 + RING_PAGES) * page_size,
+                (1 + pages) * page_size,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 event.as_fd().as_raw_fd(),
@@ -215,6 +234,7 @@ impl Ring {
         }
         Ok(Self {
             event,
+            pages,
             page: NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             page_size,
             whole: Vec::new(),
@@ -227,7 +247,7 @@ impl Ring {
         let data = unsafe {
             std::slice::from_raw_parts(
                 page.cast::<u8>().add(self.page_size),
-                RING_PAGES * self.page_size,
+                self.pages * self.page_size,
             )
         };
         // SAFETY: both stand in the mapped page, aligned; the kernel writes the one and reads the
@@ -272,7 +292,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping that `open` made, of which no reference is left.
         unsafe {
-            libc::munmap(self.page.as_ptr().cast(), (1 + RING_PAGES) * self.page_size);
+            libc::munmap(self.page.as_ptr().cast(), (1 + self.pages) * self.page_size);
         }
     }
 }
@@ -370,6 +390,21 @@ mod tests {
         body.resize(64, 0);
         body.extend(b"/lib/a b.so\0\0\0\0\0");
         record(RECORD_MMAP2, 0, &body)
+    }
+
+    /// Check that rings are of a size that the kernel takes, and that many processors share what there is.
+    #[test]
+    fn sizes_of_rings() {
+        for (cpus, pages) in [
+            (0, 512),
+            (2, 512),
+            (16, 512),
+            (17, 256),
+            (48, 128),
+            (400, 64),
+        ] {
+            assert_eq!(pages_of_each(cpus), pages, "{cpus}");
+        }
     }
 
     /// Check that a mapping has its file, path and time.
