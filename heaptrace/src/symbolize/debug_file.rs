@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use super::answer::{Facts, FactsQuestion, Stripped};
 use crate::open::{self, Root};
+use crate::probes::elf;
 use crate::reader::{Job, Reader};
 
-/// Longest build id that a debug file is looked for by.
-const MAX_BUILD_ID: usize = 64;
+/// Shortest build id that a debug file is looked for by.
+const LEAST_BUILD_ID: usize = 8;
 
 /// A debug file.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(super) fn facts(
         .ask(Job::Facts, &question, name, &[file])
         .ok()
         .flatten();
-    facts.filter(|facts| facts.build_id.len() <= MAX_BUILD_ID)
+    facts.filter(|facts| facts.build_id.len() <= elf::MAX_BYTES)
 }
 
 /// Finds the debug file of a file with these facts. `folder` is where that file itself is, empty if
@@ -84,14 +85,10 @@ pub(super) fn find(
 /// Where the debug file may be, and whether only the system's administrator can have put it there.
 fn candidates(facts: &Facts, folder: &Path, debug_dirs: &[PathBuf]) -> Vec<(PathBuf, bool)> {
     let mut candidates = Vec::new();
-    if let Some((first, rest)) = facts.build_id.split_first()
-        && rest.len() >= 7
+    if facts.build_id.len() >= LEAST_BUILD_ID
+        && let Some(path) = elf::debug_file(&facts.build_id)
     {
-        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        for dir in debug_dirs {
-            let path = dir.join(format!(".build-id/{first:02x}/{rest}.debug"));
-            candidates.push((path, true));
-        }
+        candidates.extend(debug_dirs.iter().map(|dir| (dir.join(&path), true)));
     }
     if let Some((name, _)) = &facts.debug_link
         && is_plain(name)

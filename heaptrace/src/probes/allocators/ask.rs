@@ -9,14 +9,11 @@ use std::path::{Path, PathBuf};
 use super::answer::{Answer, DebugFile, Question};
 use super::model::{Allocator, Finding, Unprobed};
 use crate::open::{Opened, Root};
-use crate::probes::machine;
+use crate::probes::{elf, machine};
 use crate::reader::{Job, Reader, Unreadable};
 
 /// Where distributions put debug files.
 const FOLDER: &str = "usr/lib/debug";
-
-/// Longest build id that a debug file is looked for by.
-const MAX_BUILD_ID: usize = 64;
 
 /// How hard to look.
 #[derive(Clone, Copy, Debug)]
@@ -98,11 +95,10 @@ fn open_debug_files(root: &Root, wanted: &DebugFile, path: &str) -> Vec<File> {
 
 fn candidates(wanted: &DebugFile, path: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    if let Some((first, rest)) = wanted.build_id.split_first()
-        && rest.len() < MAX_BUILD_ID
+    if wanted.build_id.len() <= elf::MAX_BYTES
+        && let Some(path) = elf::debug_file(&wanted.build_id)
     {
-        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        paths.push(format!("{FOLDER}/.build-id/{first:02x}/{rest}.debug").into());
+        paths.push(Path::new(FOLDER).join(path));
     }
     if let Some(name) = &wanted.link
         && !name.contains('/')
