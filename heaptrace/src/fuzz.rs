@@ -4,13 +4,8 @@
 //! any bytes and panics where the code behind the boundary has a bug. `fuzz/` hands them to cargo-fuzz, `tests/` to
 //! a mutator of its own. It must not know where inputs come from.
 
-use std::fs::File;
-use std::io::Write as _;
-
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use crate::reader::Job;
-use crate::{events, jobs, output, probes, profile, symbolize, unwind};
+use crate::{events, jobs, output, probes, profile, symbolize, sys, unwind};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -190,13 +185,9 @@ fn questions(data: &[u8]) -> u64 {
     };
     let (question, content) = rest.split_at(rest.len().min(usize::from(*length)));
     let job = Job::ALL[usize::from(*job) % Job::ALL.len()];
-    let Ok(descriptor) = memfd_create("input", MemfdFlags::CLOEXEC) else {
+    let Ok(file) = sys::file_in_memory("input", content) else {
         return 0;
     };
-    let mut file = File::from(descriptor);
-    if file.write_all(content).is_err() {
-        return 0;
-    }
     let answer = jobs::answers()(job, question, vec![file]);
     // A question that is none has no answer, which is refused.
     if answer.is_empty() {

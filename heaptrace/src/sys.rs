@@ -3,7 +3,8 @@
 //! No stage of the flow; imports none.
 
 use std::ffi::{CStr, CString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use aya_obj::generated::{
     PERF_FLAG_FD_CLOEXEC, bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd, perf_event_attr,
 };
+use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -367,6 +369,13 @@ pub fn parse_cpu_list(list: &str) -> Vec<u32> {
         })
         .flatten()
         .collect()
+}
+
+/// A file with this content that stands nowhere but in memory.
+pub fn file_in_memory(name: &str, content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    Ok(file)
 }
 
 /// A pipe: the reading end and the writing end.

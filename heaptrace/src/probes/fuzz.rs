@@ -2,16 +2,12 @@
 //!
 //! Stage: probes. For fuzzers only.
 
-use std::fs::File;
-use std::io::Write as _;
-
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use super::capabilities::Capabilities;
 use super::image::{self, Needs as Needed};
 use super::maps;
 use super::placement::{Needs, Placer};
 use crate::reader::{Job, decode, encode};
+use crate::sys;
 
 /// Mappings are made of what is in the text.
 pub(crate) fn maps(data: &[u8]) -> u64 {
@@ -38,16 +34,9 @@ pub(crate) fn status(data: &[u8]) -> u64 {
     1 + lacking.len() as u64
 }
 
-/// A file in memory with this content.
-fn file_of(data: &[u8]) -> Option<File> {
-    let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC).ok()?);
-    file.write_all(data).ok()?;
-    Some(file)
-}
-
 /// What is said of any file is believed: it passes the checks of whoever asked.
 pub(crate) fn allocators(data: &[u8]) -> u64 {
-    file_of(data).map_or(0, |file| {
+    sys::file_in_memory("input", data).map_or(0, |file| {
         super::allocators::fuzz::answer(file, data.len() as u64)
     })
 }
@@ -102,7 +91,7 @@ pub(crate) fn placement(data: &[u8]) -> u64 {
     let mut image = vec![0; 64];
     image[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
     image.extend(code);
-    let Some(file) = file_of(&image) else {
+    let Ok(file) = sys::file_in_memory("input", &image) else {
         return 0;
     };
     let size = match first >> 4 {

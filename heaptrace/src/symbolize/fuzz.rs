@@ -2,25 +2,17 @@
 //!
 //! Stage: symbolize. For fuzzers only.
 
-use std::fs::File;
-use std::io::Write as _;
-
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use super::answer::{Facts, Names};
 use super::demangle::{self, MAX_NAME};
 use super::elf::ElfFacts;
 use crate::reader::{Job, decode, encode};
+use crate::sys;
 
 /// Facts are bounded, and a debug link leads nowhere but beside the file.
 pub(crate) fn facts(data: &[u8]) -> u64 {
-    let Ok(descriptor) = memfd_create("input", MemfdFlags::CLOEXEC) else {
+    let Ok(file) = sys::file_in_memory("input", data) else {
         return 0;
     };
-    let mut file = File::from(descriptor);
-    if file.write_all(data).is_err() {
-        return 0;
-    }
     let Some(facts) = ElfFacts::read(&file) else {
         return 0;
     };

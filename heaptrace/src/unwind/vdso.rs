@@ -3,14 +3,13 @@
 //! Stage unwind. It is the same in all processes, so the agent's own is read, and made a file.
 
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
 use heaptrace_common::wire::FileKey;
 
 use super::files::MappedFile;
 use crate::probes::maps;
+use crate::sys;
 
 /// What stands for it in the place of a path.
 pub const VDSO: &str = "[vdso]";
@@ -21,7 +20,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The vDSO as a file; `None` where the kernel has none.
 pub fn vdso() -> Option<MappedFile> {
     let image = image()?;
-    let file = in_memory(&image)
+    let file = sys::file_in_memory("vdso", &image)
         .inspect_err(|error| tracing::warn!("can't copy the vDSO: {error}"))
         .ok()?;
     Some(MappedFile {
@@ -41,17 +40,4 @@ fn image() -> Option<Vec<u8>> {
     let memory = File::open("/proc/self/mem").ok()?;
     memory.read_exact_at(&mut image, mapping.start).ok()?;
     Some(image)
-}
-
-/// A file that stands nowhere but in memory.
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
-    // SAFETY: the name ends with a zero.
-    let descriptor = unsafe { libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor, which is nobody else's.
-    let mut file = unsafe { File::from_raw_fd(descriptor) };
-    file.write_all(bytes)?;
-    Ok(file)
 }
