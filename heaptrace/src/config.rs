@@ -42,7 +42,7 @@ impl Target {
 
 /// Which of all processes are traced; where nothing is named, all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct Selection {
     /// Patterns of names, one of which must fit.
     pub names: Vec<String>,
     /// Patterns of names, none of which may fit.
@@ -125,7 +125,7 @@ pub struct RunConfig {
     /// Whom a command runs as, if not as this process.
     pub run_as: Option<Account>,
     /// Which of all processes, where all are the target.
-    pub choice: Choice,
+    pub selection: Selection,
     /// Whether the children of the targets are traced, too.
     pub children: bool,
     /// Whether sites of threads of different names are kept apart.

@@ -5,7 +5,7 @@
 //! a mutator of its own. It must not know where inputs come from.
 
 use crate::reader::Job;
-use crate::{events, jobs, output, probes, profile, symbolize, sys, unwind};
+use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwind};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         per_byte: 256,
         ..boundary("maps", "/proc/PID/maps", probes::fuzz::maps)
     },
-    boundary("status", "/proc/PID/status", probes::fuzz::status),
+    boundary("status", "/proc/PID/status", doctor::fuzz::status),
     Boundary {
         fixed_bytes: 4 * MIB,
         per_byte: 256,

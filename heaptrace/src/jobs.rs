@@ -5,7 +5,8 @@
 use std::fs::File;
 use std::io;
 
-use crate::probes::{allocators, elf, image};
+use crate::probes::{allocators, image};
+use crate::proc::build_id;
 use crate::reader::{self, Job, encode};
 use crate::symbolize::Lookup;
 use crate::unwind;
@@ -21,7 +22,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
     move |job, question, files| match job {
         Job::Identify => {
             let file = files.first();
-            let id = file.map(|file| elf::read_build_id(&object::ReadCache::new(file)));
+            let id = file.map(|file| build_id::read_build_id(&object::ReadCache::new(file)));
             encode(&id.unwrap_or_default())
         }
         Job::Needs => image::answer(&files),

@@ -7,15 +7,17 @@ pub mod account;
 pub mod cli;
 pub mod config;
 pub mod create;
+pub mod doctor;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod jobs;
 pub mod join;
-mod memory;
+pub mod kernel;
 pub mod open;
 pub mod output;
 pub mod probes;
+pub mod proc;
 pub mod profile;
 #[cfg(test)]
 mod random;

@@ -2,17 +2,17 @@
 //!
 //! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
 
+mod child_events;
 mod drain;
+mod duty_cycle;
 mod governor;
-mod kin;
-mod newcomers;
+mod late_files;
 mod rate;
 mod rights;
 mod room;
 mod scanner;
 mod stop;
 mod targets;
-mod turns;
 mod waiting;
 
 use std::process::{Child, ExitStatus};
@@ -24,23 +24,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
+use crate::doctor;
+use crate::doctor::capabilities;
 use crate::join::{Joiner, OpenFiles, RateChange, Room, Update};
+use crate::kernel::process_filter::ProcessFilter;
+use crate::kernel::program::Program;
+use crate::kernel::tracefs::Tracefs;
 use crate::probes::attach::Probes;
-use crate::probes::capabilities;
-use crate::probes::choice::Chosen;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
-use crate::probes::machine;
-use crate::probes::program::Program;
-use crate::probes::tracefs::Tracefs;
 use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
+use child_events::{ChildEvents, Listener};
 use drain::Drain;
-use kin::{Kin, Listener};
-use newcomers::Newcomers;
+use duty_cycle::DutyCycles;
+use late_files::LateFiles;
 use stop::{Stop, Stopper};
-use turns::Turns;
 
 /// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
@@ -76,11 +76,11 @@ pub struct Finished {
 
 /// Traces as asked, until the targets end, the time is over or a signal comes.
 pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
-    machine::require()?;
+    doctor::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
     room::check(config)?;
-    let chosen = Chosen::new(&config.choice)?;
+    let chosen = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it comes before anything that starts a thread.
     let guardian = Guardian::start(&tracefs, config.max_overhead.is_some())
@@ -101,7 +101,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
 async fn trace(
     config: &RunConfig,
     observer: &mut dyn Observer,
-    chosen: &Chosen,
+    chosen: &ProcessFilter,
     tracefs: Tracefs,
     guardian: &Guardian,
     held: Option<Held>,
@@ -129,7 +129,7 @@ async fn trace(
     let reach = targets::reach(config);
     let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
         .context("can't reach the guardian process")?;
-    let mut turns = Turns::new(config, &mut probes, guardian)?;
+    let mut duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
     targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
@@ -142,8 +142,8 @@ async fn trace(
         &mut joiner,
     )?;
     let first = targets::pids(&config.target, held.as_ref());
-    let mut newcomers = Newcomers::new(config, first.clone(), &budget)?;
-    let kin = listener
+    let mut late_files = LateFiles::new(config, first.clone(), &budget)?;
+    let child_events = listener
         .map(|it| it.follow(&probes, &first))
         .transpose()?
         .flatten();
@@ -189,22 +189,22 @@ async fn trace(
                     set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
                 }
             }
-            () = next(&mut turns) => {
-                if let Some(turns) = &mut turns {
-                    turns.look(elapsed(begin), &mut drain, &mut program, &mut probes, &mut joiner)?;
+            () = next(&mut duty_cycles) => {
+                if let Some(duty_cycles) = &mut duty_cycles {
+                    duty_cycles.look(elapsed(begin), &mut drain, &mut program, &mut probes, &mut joiner)?;
                 }
             }
-            found = newcomers.found() => {
-                newcomers.probe(found, &mut drain, &mut program, &mut probes, &mut joiner)?;
+            found = late_files.found() => {
+                late_files.probe(found, &mut drain, &mut program, &mut probes, &mut joiner)?;
             }
             _ = ticks.tick() => {
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner);
+                late_files.look(&mut drain, &mut probes, &mut joiner);
             }
             ready = drain.ready() => {
                 ready?;
                 drain.pass(&mut joiner);
-                newcomers.look(&mut drain, &mut probes, &mut joiner);
+                late_files.look(&mut drain, &mut probes, &mut joiner);
                 // What only waits for its turn gets it, also where events never pause.
                 tokio::task::yield_now().await;
             }
@@ -214,7 +214,7 @@ async fn trace(
     // From here on nothing more is recorded, whatever is still attached.
     program.set_gate(false)?;
     let mut notes = Vec::new();
-    if let Some(tied) = kin.map(Kin::end) {
+    if let Some(tied) = child_events.map(ChildEvents::end) {
         probes.adopt(tied.open);
         joiner.set_noted("children_probed_late", tied.late);
         joiner.set_lost("births", tied.missed);
@@ -287,9 +287,9 @@ async fn due(updates: &mut Interval, asked: &mut Signal) {
 }
 
 /// Waits until it is time to look at what tracing costs, if anybody does.
-async fn next(turns: &mut Option<Turns>) {
-    match turns {
-        Some(turns) => turns.due().await,
+async fn next(duty_cycles: &mut Option<DutyCycles>) {
+    match duty_cycles {
+        Some(duty_cycles) => duty_cycles.due().await,
         None => std::future::pending().await,
     }
 }

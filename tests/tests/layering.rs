@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use heaptrace_tests::{Source, rust_sources};
 
-const STAGES: [&str; 8] = [
+const STAGES: [&str; 9] = [
     "probes",
+    "doctor",
     "unwind",
     "events",
     "join",
@@ -30,7 +31,7 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may use them, and they import none.
-const BASES: [&str; 3] = ["create", "reader", "sandbox"];
+const BASES: [&str; 5] = ["create", "kernel", "proc", "reader", "sandbox"];
 
 /// Where a file stands.
 #[derive(Debug, PartialEq)]
@@ -200,7 +201,7 @@ const RESERVED: [(&str, &[&str]); 4] = [
             // Of `/proc`, `/sys` and the like.
             "join/cgroups.rs",
             "join/command_line.rs",
-            "probes/owner.rs",
+            "proc/owner.rs",
             "unwind/vdso.rs",
             // Of this user's own.
             "profile/datafile/read.rs",

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use super::Color;
 use crate::config::NamedAllocator;
+use crate::doctor::{self, Check, Verdict};
 use crate::probes::allocators::{self, Effort, Found, LookFor, MAPPINGS_KIND};
-use crate::probes::machine::{self, Check, Verdict};
 use crate::reader::{Budget, Limits, Reader};
 use crate::text;
 
@@ -28,7 +28,7 @@ pub(super) fn run(
         .iter()
         .map(|pid| allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false))
         .collect();
-    let checks = machine::examine();
+    let checks = doctor::examine();
     let mut out = io::stdout().lock();
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
     let mut has_all = true;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::destination::Output;
 use super::{Input, message, offline};
-use crate::output::{self, Filter, Findings, Grouping};
+use crate::output::{self, Filter, Grouping, ReportInput};
 use crate::profile::{Profile, Symbols};
 
 /// What a data file holds.
@@ -52,8 +52,8 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
 
 impl Loaded {
     /// What the outputs read.
-    pub(super) fn findings(&self) -> Findings<'_> {
-        Findings {
+    pub(super) fn findings(&self) -> ReportInput<'_> {
+        ReportInput {
             profile: &self.profile,
             symbols: &self.symbols,
             warnings: &self.warnings,

@@ -12,7 +12,7 @@ use super::report::{self, Ranking};
 use super::{Color, exit_code, message, naming};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{self, Findings, Grouping, Metric};
+use crate::output::{self, Grouping, Metric, ReportInput};
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::reader::Budget;
 use crate::session::{self, Observer};
@@ -39,9 +39,9 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     profile.duration_ns = finished.duration_ns;
     profile.end = RunEnd::Orderly;
     let symbols = naming::all(&profile, &finished.files);
-    let findings = Findings {
+    let findings = ReportInput {
         grouping: ranking.grouping(),
-        ..Findings::new(&profile, &symbols)
+        ..ReportInput::new(&profile, &symbols)
     };
     report::print(&findings, &report::text(ranking, color))?;
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
@@ -90,7 +90,7 @@ impl Observer for Live {
             top: Some(most),
             ..grouping
         };
-        let (groups, _) = output::groups(&Findings::new(profile, symbols), grouping);
+        let (groups, _) = output::groups(&ReportInput::new(profile, symbols), grouping);
         Ok(self.terminal.show(&Table {
             profile,
             symbols,

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::cli::Ranking;
     use crate::cli::{Action, Color, Format, Input};
-    use crate::config::{Choice, Probes, RunConfig, Sampling, TableConfig, Target};
+    use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
     use crate::output::{Label, Metric};
     use crate::unwind;
 
@@ -147,7 +147,7 @@ mod tests {
             RunConfig {
                 target: Target::All,
                 run_as: None,
-                choice: Choice::default(),
+                selection: Selection::default(),
                 children: true,
                 threads: false,
                 mappings: false,
@@ -203,8 +203,8 @@ mod tests {
                           --user root --user 65534",
         );
         assert_eq!(
-            config.choice,
-            Choice {
+            config.selection,
+            Selection {
                 names: vec!["a*".to_owned(), "b".to_owned()],
                 excluded: vec!["ab".to_owned()],
                 cgroups: vec!["/x.slice".into()],

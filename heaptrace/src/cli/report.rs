@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use super::{Color, Format, Input, input, message, offline};
-use crate::output::{self, Findings, Grouping, Label, Metric, ReportOptions};
+use crate::output::{self, Grouping, Label, Metric, ReportInput, ReportOptions};
 use crate::profile::Profile;
 use crate::view;
 
@@ -91,7 +91,7 @@ pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
 }
 
 /// Writes findings to standard output.
-pub(super) fn print(findings: &Findings<'_>, format: &output::Format) -> anyhow::Result<()> {
+pub(super) fn print(findings: &ReportInput<'_>, format: &output::Format) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     format.write(findings, &mut out)?;
     // Dropping it would hide that the disk behind a redirection is full.

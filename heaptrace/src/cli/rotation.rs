@@ -305,18 +305,18 @@ mod tests {
         });
         let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
         let mut profile = Profile::new(RunInfo::exact("--all"));
-        let mut turns = Vec::new();
+        let mut rotated = Vec::new();
         for n in 0..30 {
             step(&mut rotator, &path, &mut writer, &mut profile, update(n));
             if rotator.begun_ns == profile.duration_ns {
-                turns.push(n);
+                rotated.push(n);
             }
         }
         rotator.wait().unwrap();
-        assert!(turns.len() > 3, "{turns:?}");
+        assert!(rotated.len() > 3, "{rotated:?}");
         assert!(
-            turns.windows(2).all(|pair| pair[1] > pair[0] + 1),
-            "{turns:?}"
+            rotated.windows(2).all(|pair| pair[1] > pair[0] + 1),
+            "{rotated:?}"
         );
     }
 

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::{overhead, values};
 use crate::account::Account;
-use crate::config::{Choice, NamedAllocator, Probes, RunConfig, Sampling, TableConfig, Target};
+use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, Selection, TableConfig, Target};
 use crate::unwind;
 
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct Run {
           conflicts_with_all = ["pid", "all"], value_parser = values::account)]
     run_as: Option<Account>,
     #[command(flatten)]
-    choice: Chosen,
+    selection: Chosen,
     /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     duration: Option<Duration>,
@@ -166,11 +166,11 @@ impl Run {
             max_overhead: self.max_overhead.or(default_overhead).filter(|it| *it > 0),
             target,
             run_as: self.run_as,
-            choice: Choice {
-                names: self.choice.comm,
-                excluded: self.choice.exclude,
-                cgroups: self.choice.cgroup,
-                users: self.choice.user,
+            selection: Selection {
+                names: self.selection.comm,
+                excluded: self.selection.exclude,
+                cgroups: self.selection.cgroup,
+                users: self.selection.user,
             },
             sampling,
             children: !self.no_children,

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use heaptrace_common::trampoline::is_trampoline;
 
 use super::interner::Interner;
-use super::known::Known;
+use super::location_cache::LocationCache;
 use super::modules::{Modules, OpenFiles};
 use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::open::{self, Expected, FileId, Identity, Opened};
 use crate::probes::allocators::is_of_c_library;
-use crate::probes::maps;
+use crate::proc::maps;
 use crate::unwind;
 
 /// Most of what is not probed that is named.
@@ -47,7 +47,7 @@ pub(super) struct Addresses {
     spaces: Spaces,
     modules: Modules,
     locations: Interner<Location>,
-    known: Known,
+    known: LocationCache,
     /// Processes whose first thread ended, and when.
     exited: Vec<(u32, u64)>,
 }
@@ -62,7 +62,7 @@ impl Addresses {
             spaces: Spaces::default(),
             modules: Modules::default(),
             locations: Interner::new(),
-            known: Known::default(),
+            known: LocationCache::default(),
             exited: Vec::new(),
         }
     }

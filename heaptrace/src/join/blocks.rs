@@ -11,7 +11,7 @@ mod terms;
 use shard::{Shard, Slot};
 use terms::Terms;
 
-use super::keyed::{HashMap, Keyed};
+use super::keyed_hash::{HashMap, KeyedHash};
 use super::update::SiteId;
 
 /// Blocks by which the number of shards grows by one.
@@ -37,7 +37,7 @@ pub(super) struct Blocks {
     /// Blocks in the shards.
     len: usize,
     /// A program can choose which of its blocks live, so how they are spread is secret.
-    key: Keyed,
+    key: KeyedHash,
     terms: Terms,
     /// Blocks that don't fit into a slot: of 4 GiB and more, or at addresses that are given to none who doesn't ask for
     /// them.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, Hash};
 
 use hashbrown::HashTable;
 
-use super::keyed::Keyed;
+use super::keyed_hash::KeyedHash;
 use super::update::{Completeness, LocationId, Stack};
 
 /// See the head of this file.
@@ -105,7 +105,7 @@ fn get<'a>(
 struct Index {
     /// With half of their hashes, so that nothing is looked at again when the table grows.
     table: HashTable<(u32, u32)>,
-    key: Keyed,
+    key: KeyedHash,
 }
 
 impl Index {

@@ -19,14 +19,14 @@ use super::addresses::Addresses;
 use super::blocks::{Block, Blocks};
 use super::cgroups::Cgroups;
 use super::command_line;
+use super::duty_cycle::Paused;
 use super::estimate::{Estimate, Sums};
-use super::fold::{Ended, Room};
 use super::interner::Stacks;
-use super::keyed::HashMap;
+use super::keyed_hash::HashMap;
+use super::merge_ended::{Ended, Room};
 use super::peak::Peak;
 use super::processes::{self, Processes, Sampled, SiteKey};
 use super::threads::{self, Threads};
-use super::turns::Alone;
 use super::update::{
     Kind, LocationId, Process, ProcessId, Quality, RateChange, Site, SiteId, StackId, ThreadNameId,
     Update,
@@ -65,7 +65,7 @@ pub struct Joiner {
     /// Parts of mappings that are kept.
     parts: usize,
     /// Processes that are not probed now.
-    pub(super) alone: Vec<Alone>,
+    pub(super) paused: Vec<Paused>,
 }
 
 /// Changes of the sampling rate that a run lists at most.
@@ -110,7 +110,7 @@ impl Joiner {
             orphan_stacks: Vec::new(),
             records_mappings: false,
             parts: 0,
-            alone: Vec::new(),
+            paused: Vec::new(),
         }
     }
 
@@ -202,7 +202,7 @@ impl Joiner {
         self.processes.sampled(process);
         let mut is_certain = true;
         if let Some(entry) = self.processes.change(process) {
-            is_certain = event.time >= entry.left_alone;
+            is_certain = event.time >= entry.paused;
             entry.blocks.insert(
                 event.id,
                 Block {
@@ -408,7 +408,7 @@ impl Joiner {
 
     /// What changed since the last call.
     pub fn take_update(&mut self, elapsed_ns: u64) -> Update {
-        self.count_time_alone(elapsed_ns);
+        self.count_paused_time(elapsed_ns);
         let entries = || self.processes.entries.iter().map(|entry| &entry.record);
         self.quality.untracked_frees = entries().map(|record| record.untracked_frees).sum();
         self.quality.failed_allocations = entries().map(|record| record.failed_allocations).sum();

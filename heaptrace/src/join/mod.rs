@@ -4,12 +4,13 @@ mod addresses;
 mod blocks;
 mod cgroups;
 mod command_line;
+mod duty_cycle;
 mod estimate;
-mod fold;
 mod interner;
 mod joiner;
-mod keyed;
-mod known;
+mod keyed_hash;
+mod location_cache;
+mod merge_ended;
 mod modules;
 mod peak;
 mod processes;
@@ -18,15 +19,14 @@ mod spaces;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threads;
-mod turns;
 mod update;
 
-pub use fold::Room;
 pub use joiner::Joiner;
+pub use merge_ended::Room;
 pub use modules::OpenFiles;
 pub use processes::Sampled;
 pub use update::{
-    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
-    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns,
+    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Module, ModuleId,
+    Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
     Update,
 };

@@ -7,7 +7,7 @@ use heaptrace_common::wire::{ProcessBegin, StackKey};
 use super::blocks::Blocks;
 use super::estimate::{Amount, Sums};
 use super::joiner::SentStack;
-use super::keyed::HashMap;
+use super::keyed_hash::HashMap;
 use super::regions::Regions;
 use super::update::{Kind, Process, ProcessId, SiteId, StackId, ThreadNameId};
 
@@ -57,7 +57,7 @@ pub(super) struct Entry {
     pub(super) is_changed: bool,
     /// How often it has been left alone, and when last, on the monotonic clock.
     pub(super) turn: u32,
-    pub(super) left_alone: u64,
+    pub(super) paused: u64,
     /// Samples since they were counted last, and whether they ever were.
     samples: u64,
     was_counted: bool,
@@ -103,7 +103,7 @@ impl Processes {
             sites: HashMap::default(),
             is_changed: true,
             turn: 0,
-            left_alone: 0,
+            paused: 0,
             samples: 0,
             was_counted: false,
         };
@@ -130,7 +130,7 @@ impl Processes {
             sites: HashMap::default(),
             is_changed: true,
             turn: 0,
-            left_alone: 0,
+            paused: 0,
             sums: Sums::default(),
             peak: Amount::default(),
             samples: 0,

@@ -3,7 +3,7 @@
 //! Stage: join. Events of two streams meet here, so every question carries a time: a pid may by now
 //! be another program, or another process.
 
-use super::keyed::HashMap;
+use super::keyed_hash::HashMap;
 use super::update::ModuleId;
 
 /// Most mappings that are remembered of one program image; a JIT compiler can make any number.

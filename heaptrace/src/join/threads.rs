@@ -4,7 +4,7 @@
 //! changes its name is called by the new one from then on, a second later at most.
 
 use super::interner::Interner;
-use super::keyed::HashMap;
+use super::keyed_hash::HashMap;
 use super::update::ThreadNameId;
 
 /// How long a name is believed, in nanoseconds.

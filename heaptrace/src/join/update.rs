@@ -178,12 +178,12 @@ pub struct Process {
     /// What was hooked in it.
     pub allocators: Vec<Allocator>,
     /// That it was not probed all the time, if so.
-    pub turns: Option<Turns>,
+    pub duty_cycle: Option<DutyCycle>,
 }
 
 /// A process that is probed in turns, since probing it all the time would slow it down too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turns {
+pub struct DutyCycle {
     /// When it was first left alone, nanoseconds since the run began.
     pub from_ns: u64,
     /// How long it has not been probed since, all in all.

@@ -8,9 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cgroup::Place;
-use super::findings::{Findings, StackFrame, file_name, kind_name};
 use super::glob::Glob;
 use super::groups::add;
+use super::report_input::{ReportInput, StackFrame, file_name, kind_name};
 use super::{Label, shorten};
 use crate::join::{LocationId, Process, ProcessId, Totals};
 use crate::profile::{Profile, Symbols};
@@ -165,7 +165,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
 
 /// Which stacks pass the filters that are of frames, each location looked at once.
 struct Places<'a> {
-    findings: Findings<'a>,
+    findings: ReportInput<'a>,
     filters: &'a [&'a Filter],
     /// Which filters have what they ask for at a location, a bit each.
     known: HashMap<LocationId, u64>,
@@ -174,7 +174,7 @@ struct Places<'a> {
 impl<'a> Places<'a> {
     fn new(profile: &'a Profile, symbols: &'a Symbols, filters: &'a [&'a Filter]) -> Self {
         Self {
-            findings: Findings::new(profile, symbols),
+            findings: ReportInput::new(profile, symbols),
             filters,
             known: HashMap::new(),
         }

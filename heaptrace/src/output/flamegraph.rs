@@ -6,7 +6,7 @@ use std::io::Write;
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Findings, Metric, OutputError, folded};
+use super::{Metric, OutputError, ReportInput, folded};
 use crate::text;
 
 /// How wide a frame must be to be drawn, of a hundred parts: a pixel of a graph that is nine times as wide as a screen.
@@ -14,7 +14,7 @@ const NARROWEST: f64 = 0.01;
 
 /// Draws the stacks of a metric, the innermost frames at the top.
 pub(super) fn write(
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     metric: Metric,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
@@ -51,7 +51,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn title(findings: &Findings<'_>, metric: Metric) -> String {
+fn title(findings: &ReportInput<'_>, metric: Metric) -> String {
     let mut target = text::escape(&findings.profile.info.target).into_owned();
     const LONGEST: usize = 60;
     if target.chars().count() > LONGEST {
@@ -61,7 +61,7 @@ fn title(findings: &Findings<'_>, metric: Metric) -> String {
     format!("heaptrace: {} of {target}", metric.title())
 }
 
-fn subtitle(findings: &Findings<'_>, metric: Metric, left_out: u64) -> String {
+fn subtitle(findings: &ReportInput<'_>, metric: Metric, left_out: u64) -> String {
     let totals = &findings.profile.totals;
     let mode = findings.profile.info.chosen();
     let mut subtitle = format!(

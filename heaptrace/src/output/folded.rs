@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::findings::{Findings, kind_name, process_label};
+use super::report_input::{ReportInput, kind_name, process_label};
 use super::{Label, Metric, OutputError};
 use crate::join::{Kind, LocationId, Site};
 use crate::text;
@@ -41,7 +41,7 @@ impl Folded {
 
 /// Folds the stacks of a metric; frames with less than some part of all are left out.
 pub(super) fn fold(
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     metric: Metric,
     least_part: f64,
 ) -> Result<Folded, OutputError> {
@@ -110,7 +110,7 @@ struct Open {
 }
 
 struct Folder<'a> {
-    findings: &'a Findings<'a>,
+    findings: &'a ReportInput<'a>,
     /// What stands at the root of the graph, if it is no function.
     root: Root,
     names: Names,
@@ -130,7 +130,7 @@ enum Root {
 }
 
 impl<'a> Folder<'a> {
-    fn new(findings: &'a Findings<'a>) -> Self {
+    fn new(findings: &'a ReportInput<'a>) -> Self {
         // Of who calls; a stack has no one function that could be its root.
         let label = findings.grouping.map(|grouping| grouping.by);
         let label = label.filter(|label| !label.is_of_stack());

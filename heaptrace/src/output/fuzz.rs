@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use super::cgroup::Place;
-use super::{Findings, Format, Metric, ReportOptions};
+use super::{Format, Metric, ReportInput, ReportOptions};
 use crate::profile::{self, Symbols};
 
 /// Names are parts of the path, and can be shortened.
@@ -59,9 +59,9 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     };
     let none = Symbols::default();
     let symbols = recording.symbols.as_ref().unwrap_or(&none);
-    let findings = Findings {
+    let findings = ReportInput {
         warnings: &recording.warnings,
-        ..Findings::new(&recording.profile, symbols)
+        ..ReportInput::new(&recording.profile, symbols)
     };
     let metric = Metric::ALL[data.len() % Metric::ALL.len()];
     let report = ReportOptions {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Findings, Label, Metric};
+use super::{Label, Metric, ReportInput};
 use crate::join::{Errors, LocationId, Site, StackId, Totals};
 
 /// What is asked for.
@@ -39,7 +39,7 @@ pub struct Group {
 }
 
 /// The groups of a profile, the largest first, and how many there are with any of the metric.
-pub fn groups(findings: &Findings<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
+pub fn groups(findings: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
     let mut builder = Builder {
         findings,
         by: grouping.by,
@@ -72,7 +72,7 @@ pub fn groups(findings: &Findings<'_>, grouping: Grouping) -> (Vec<Group>, usize
 }
 
 struct Builder<'a> {
-    findings: &'a Findings<'a>,
+    findings: &'a ReportInput<'a>,
     by: Label,
     cumulative: bool,
     groups: Vec<Group>,

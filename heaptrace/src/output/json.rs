@@ -9,14 +9,14 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::cgroup::Place;
-use super::findings::{Stretch, kind_name, rates};
-use super::{Findings, Grouping, Metric, OutputError};
+use super::report_input::{Stretch, kind_name, rates};
+use super::{Grouping, Metric, OutputError, ReportInput};
 use crate::join::{self, Kind, Totals};
 use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
 /// Writes the report, all sites in it, as one line.
-pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = findings.profile;
     let is_sampled = profile.info.mode.is_sampled();
     let report = Report {
@@ -172,7 +172,7 @@ struct Quality<'a> {
 
 /// That a process was probed in turns.
 #[derive(Serialize)]
-struct Turns {
+struct DutyCycle {
     from_ns: u64,
     unprobed_ns: u64,
     overhead_percent: f64,
@@ -197,7 +197,7 @@ struct Process<'a> {
     unit: Option<String>,
     slice: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    probed_in_turns: Option<Turns>,
+    probed_in_turns: Option<DutyCycle>,
 }
 
 #[derive(Serialize)]
@@ -304,7 +304,7 @@ impl Counters {
 }
 
 impl<'a> Quality<'a> {
-    fn new(findings: &Findings<'a>) -> Self {
+    fn new(findings: &ReportInput<'a>) -> Self {
         let quality = &findings.profile.quality;
         Self {
             samples: quality.samples,
@@ -361,10 +361,10 @@ impl<'a> Process<'a> {
             pod: place.pod,
             unit: place.unit,
             slice: place.slice,
-            probed_in_turns: process.turns.map(|turns| Turns {
-                from_ns: turns.from_ns,
-                unprobed_ns: turns.unprobed_ns,
-                overhead_percent: f64::from(turns.overhead) / 100.0,
+            probed_in_turns: process.duty_cycle.map(|duty_cycle| DutyCycle {
+                from_ns: duty_cycle.from_ns,
+                unprobed_ns: duty_cycle.unprobed_ns,
+                overhead_percent: f64::from(duty_cycle.overhead) / 100.0,
             }),
         }
     }
@@ -391,7 +391,7 @@ fn sizes(counts: &[u64]) -> Vec<SizeClass> {
 }
 
 /// Every site, those with most live bytes first, each put together when it is written.
-struct Sites<'a>(&'a Findings<'a>);
+struct Sites<'a>(&'a ReportInput<'a>);
 
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -403,7 +403,7 @@ impl Serialize for Sites<'_> {
 }
 
 impl<'a> Site<'a> {
-    fn new(findings: &'a Findings<'a>, site: &join::Site) -> Self {
+    fn new(findings: &'a ReportInput<'a>, site: &join::Site) -> Self {
         let is_sampled = findings.profile.info.mode.is_sampled();
         Self {
             pid: findings.process(site).map_or(0, |process| process.pid),
@@ -422,7 +422,7 @@ impl<'a> Site<'a> {
 }
 
 /// A stack, put together when it is written: all of them take far more memory than the profile.
-struct Stack<'a>(&'a Findings<'a>, join::StackId);
+struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
 
 impl Serialize for Stack<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -439,7 +439,7 @@ impl Serialize for Stack<'_> {
 }
 
 /// The groups that were asked for, the largest first.
-fn groups<'a>(findings: &'a Findings<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+fn groups<'a>(findings: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
     let is_sampled = findings.profile.info.mode.is_sampled();
     let (groups, _) = super::groups::groups(findings, grouping);
     groups

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::cgroup::Place;
-use super::findings::{StackFrame, file_name};
+use super::report_input::{StackFrame, file_name};
 use crate::join::Process;
 
 /// A kind of name, by its own name on the command line.

@@ -1,10 +1,9 @@
 //! Stage output: a profile and its symbols, written in the formats that people and programs read.
 //!
-//! Each format is a pure function from [`Findings`] to a writer, in a file of its own.
+//! Each format is a pure function from [`ReportInput`] to a writer, in a file of its own.
 
 mod cgroup;
 mod filter;
-mod findings;
 mod flamegraph;
 mod folded;
 #[cfg(feature = "fuzz")]
@@ -17,6 +16,7 @@ mod metric;
 mod pprof;
 mod proto;
 mod report;
+mod report_input;
 mod shorten;
 mod snapshots;
 #[cfg(test)]
@@ -27,11 +27,11 @@ use std::io::{self, BufWriter, Write};
 use thiserror::Error;
 
 pub use filter::{Filter, select};
-pub use findings::Findings;
 pub use groups::{Group, Grouping, groups};
 pub use label::Label;
 pub use metric::Metric;
 pub use report::{ReportOptions, write_summary};
+pub use report_input::ReportInput;
 pub(crate) use shorten::function as shorten_function;
 pub use snapshots::{write_snapshots, write_snapshots_json};
 
@@ -50,7 +50,11 @@ pub enum Format {
 
 impl Format {
     /// Writes findings in this format.
-    pub fn write(&self, findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    pub fn write(
+        &self,
+        findings: &ReportInput<'_>,
+        out: &mut dyn Write,
+    ) -> Result<(), OutputError> {
         // All of them write in small pieces.
         let mut out = BufWriter::new(out);
         match self {

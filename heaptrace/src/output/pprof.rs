@@ -9,15 +9,15 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 
-use super::findings::{StackFrame, file_name, kind_name, process_label, rates};
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use super::{Findings, Label as By, Metric, OutputError};
+use super::report_input::{StackFrame, file_name, kind_name, process_label, rates};
+use super::{Label as By, Metric, OutputError, ReportInput};
 use crate::join::{Kind, LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
 
 /// Writes all sites, each with allocated and live blocks and bytes.
-pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = build(findings);
     let mut encoder = GzEncoder::new(out, Compression::default());
     encoder.write_all(&profile.encode_to_vec())?;
@@ -26,7 +26,7 @@ pub(super) fn write(findings: &Findings<'_>, out: &mut dyn Write) -> Result<(), 
 }
 
 /// The message, before it is encoded.
-pub(super) fn build(findings: &Findings<'_>) -> Profile {
+pub(super) fn build(findings: &ReportInput<'_>) -> Profile {
     let mut builder = Builder {
         findings,
         profile: Profile::default(),
@@ -49,7 +49,7 @@ pub(super) fn build(findings: &Findings<'_>) -> Profile {
 }
 
 struct Builder<'a> {
-    findings: &'a Findings<'a>,
+    findings: &'a ReportInput<'a>,
     profile: Profile,
     strings: HashMap<String, i64>,
     /// Lowest and highest offset of each module's locations.
@@ -282,7 +282,7 @@ impl Builder<'_> {
 }
 
 /// Lowest and highest offset of each module's locations.
-fn ranges(findings: &Findings<'_>) -> HashMap<ModuleId, (u64, u64)> {
+fn ranges(findings: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
     let mut ranges = HashMap::new();
     for location in &findings.profile.locations {
         if let Some(module) = location.module {
@@ -295,7 +295,7 @@ fn ranges(findings: &Findings<'_>) -> HashMap<ModuleId, (u64, u64)> {
 }
 
 /// Modules with the program first: pprof takes the first mapping for the main binary.
-fn module_order(findings: &Findings<'_>) -> Vec<ModuleId> {
+fn module_order(findings: &ReportInput<'_>) -> Vec<ModuleId> {
     let mut order: Vec<ModuleId> = (0..findings.profile.modules.len())
         .filter_map(|index| u32::try_from(index).ok())
         .map(ModuleId)

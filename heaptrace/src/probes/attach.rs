@@ -19,16 +19,16 @@ use thiserror::Error;
 
 use super::allocators::Allocator;
 use super::calibration;
+use super::duty_cycle::{Reached, everybody};
 use super::guardian::{Guardian, Heir};
-use super::owner::Owner;
 use super::plan::{Planned, plan};
-use super::program::Program;
 use super::refusal::{Refusal, Spent, unprobeable};
-use super::running::threads;
-use super::tracefs::{Definitions, Tracefs};
-use super::turns::{Reached, everybody};
 use crate::config::Probes as ProbeKind;
+use crate::kernel::program::Program;
+use crate::kernel::tracefs::{Definitions, Tracefs};
 use crate::open::FileId;
+use crate::proc::owner::Owner;
+use crate::proc::processes::threads;
 use crate::sys::{self, PerfTarget};
 
 /// Threads that close probes side by side: each close waits for the kernel's grace periods.

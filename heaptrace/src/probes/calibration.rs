@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::attach::attributes;
-use super::maps;
-use super::tracefs::Definitions;
+use crate::kernel::tracefs::Definitions;
+use crate::proc::maps;
 use crate::sys::{self, PerfTarget};
 
 /// Pairs of calls in a round: some milliseconds of hits.

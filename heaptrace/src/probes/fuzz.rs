@@ -2,10 +2,9 @@
 //!
 //! Stage: probes. For fuzzers only.
 
-use super::capabilities::Capabilities;
 use super::image::{self, Needs as Needed};
-use super::maps;
 use super::placement::{Needs, Placer};
+use crate::proc::maps;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
@@ -20,18 +19,6 @@ pub(crate) fn maps(data: &[u8]) -> u64 {
     }
     assert!(paths <= text.len() && count <= text.lines().count());
     count as u64 * 8 + u64::from(paths.checked_ilog2().unwrap_or(0))
-}
-
-/// Capabilities are what the line says.
-pub(crate) fn status(data: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(data);
-    let Some(capabilities) = Capabilities::parse(&text) else {
-        return 0;
-    };
-    let all = super::capabilities::Capability::REQUIRED;
-    let lacking = capabilities.lacking(&all);
-    assert!(lacking.len() <= all.len());
-    1 + lacking.len() as u64
 }
 
 /// What is said of any file is believed: it passes the checks of whoever asked.

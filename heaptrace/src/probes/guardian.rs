@@ -19,7 +19,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use super::tracefs::Tracefs;
+use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
 use crate::sys;
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 
 use thiserror::Error;
 
-use super::owner::Owner;
+use crate::proc::owner::Owner;
 
 /// Most probes on one file. The allocators of the tests have 150 at most.
 pub const MOST_OF_FILE: usize = 256;

@@ -20,9 +20,9 @@ use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::{Joiner, ModuleId, Update};
-use crate::probes::elf;
-use crate::probes::owner::Owner;
-use crate::probes::program::{self, PodBlockKey, Program};
+use crate::kernel::program::{self, PodBlockKey, Program};
+use crate::proc::build_id;
+use crate::proc::owner::Owner;
 use crate::reader::{Budget, Reader};
 use crate::sys::{self, Precedence};
 use crate::unwind::{self, MappedFile, Tables};
@@ -147,7 +147,7 @@ impl Drain {
     ) -> Result<Update> {
         let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Vec<u8>)> {
             new.into_iter()
-                .map(|(id, path, file)| (id, elf::build_id(reader, &path, &file)))
+                .map(|(id, path, file)| (id, build_id::build_id(reader, &path, &file)))
                 .collect()
         };
         let new = joiner.take_unidentified();

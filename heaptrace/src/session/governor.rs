@@ -382,17 +382,17 @@ mod tests {
             // Soon, too, though it is learned only then how long a turn takes.
             for (seconds, most) in [(20.0, 0.2), (600.0, 0.06)] {
                 busy.iter_mut().for_each(|it| it.work = 0.0);
-                let (mut turns, end) = (0, now + seconds);
+                let (mut duty_cycles, end) = (0, now + seconds);
                 while now < end {
                     let before = governor.off();
                     run(&mut governor, now, 0.05, &mut busy);
                     now += TICK.as_secs_f64();
                     if governor.off() != before {
-                        turns += 1;
+                        duty_cycles += 1;
                         governor.turned(took);
                     }
                 }
-                let turned = f64::from(turns) * took.as_secs_f64() / seconds;
+                let turned = f64::from(duty_cycles) * took.as_secs_f64() / seconds;
                 assert!(turned > 0.01 && turned < most, "{many}: {turned}");
                 for it in &busy {
                     let paid = 1.0 - it.work / seconds;

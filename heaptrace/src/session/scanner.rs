@@ -12,7 +12,7 @@ use super::waiting::Waiting;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::open::Opened;
 use crate::probes::allocators::{self, Found, LookFor};
-use crate::probes::owner::Owner;
+use crate::proc::owner::Owner;
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys::{self, Precedence};
 

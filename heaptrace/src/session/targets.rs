@@ -10,14 +10,14 @@ use anyhow::{Context as _, Result, bail};
 use super::drain::Drain;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner};
+use crate::kernel::program::Program;
 use crate::open::FileId;
 use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
 use crate::probes::attach::{AttachError, Probes, Reach};
 use crate::probes::launch::{self, Held, LaunchError};
-use crate::probes::maps::Mapping;
-use crate::probes::owner::Owner;
-use crate::probes::program::Program;
-use crate::probes::running;
+use crate::proc::maps::Mapping;
+use crate::proc::owner::Owner;
+use crate::proc::processes;
 use crate::reader::Reader;
 use crate::unwind::{self, MappedFile, Tables, User};
 
@@ -177,7 +177,7 @@ fn attach_all(
     joiner: &mut Joiner,
 ) -> Result<()> {
     let mut seen = HashSet::new();
-    let pids = running::processes().context("/proc")?;
+    let pids = processes::processes().context("/proc")?;
     // There are many, and meanwhile others come and map files.
     let (found, unread) = drain.during(joiner, || {
         let mut unread = 0;

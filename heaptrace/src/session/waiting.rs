@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use crate::probes::owner::Owner;
+use crate::proc::owner::Owner;
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::answer::{Facts, FactsQuestion, Stripped};
 use crate::open::{self, Root};
-use crate::probes::elf;
+use crate::proc::build_id;
 use crate::reader::{Job, Reader};
 
 /// Shortest build id that a debug file is looked for by.
@@ -38,7 +38,7 @@ pub(super) fn facts(
         .ask(Job::Facts, &question, name, &[file])
         .ok()
         .flatten();
-    facts.filter(|facts| facts.build_id.len() <= elf::MAX_BYTES)
+    facts.filter(|facts| facts.build_id.len() <= build_id::MAX_BYTES)
 }
 
 /// Finds the debug file of a file with these facts. `folder` is where that file itself is, empty if
@@ -86,7 +86,7 @@ pub(super) fn find(
 fn candidates(facts: &Facts, folder: &Path, debug_dirs: &[PathBuf]) -> Vec<(PathBuf, bool)> {
     let mut candidates = Vec::new();
     if facts.build_id.len() >= LEAST_BUILD_ID
-        && let Some(path) = elf::debug_file(&facts.build_id)
+        && let Some(path) = build_id::debug_file(&facts.build_id)
     {
         candidates.extend(debug_dirs.iter().map(|dir| (dir.join(&path), true)));
     }

@@ -1,4 +1,4 @@
-//! Turns mangled C++ and Rust names into readable ones, with a bound.
+//! DutyCycle mangled C++ and Rust names into readable ones, with a bound.
 //!
 //! Stage: symbolize. A mangled name is a program: a few hundred bytes of back references can ask for
 //! more text than there is memory, so what is written is cut at a limit.

@@ -13,22 +13,22 @@ use heaptrace_common::wire::{FileKey, TableRef};
 
 use super::loader::Arrays;
 use super::store::Placed;
-use crate::memory::Memory;
-use crate::probes::program::{Program, TableMap};
+use crate::kernel::mapped_array::MappedArray;
+use crate::kernel::program::{Program, TableMap};
 
 /// A segment of rows, which the kernel program finds by its number.
 struct Segment {
     map: MapData,
-    slots: Memory,
+    slots: MappedArray,
 }
 
 /// The arrays in the kernel.
 pub(super) struct KernelArrays {
     tables: TableMap,
-    uses: Memory,
-    pages: Memory,
-    rules: Memory,
-    found: Memory,
+    uses: MappedArray,
+    pages: MappedArray,
+    rules: MappedArray,
+    found: MappedArray,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,
 }
@@ -38,7 +38,7 @@ impl KernelArrays {
     pub(super) fn new(program: &mut Program) -> Result<Self> {
         let shared = |name| {
             let (fd, slots) = program.array(name)?;
-            Memory::map(fd, slots).with_context(|| format!("can't map {name}"))
+            MappedArray::map(fd, slots).with_context(|| format!("can't map {name}"))
         };
         let (uses, pages, rules) = (shared("USES")?, shared("PAGES")?, shared("RULES")?);
         Ok(Self {
@@ -54,7 +54,7 @@ impl KernelArrays {
 
     fn grow(&mut self) -> Result<()> {
         let map = Program::new_segment(SEGMENT_SLOTS)?;
-        let slots = Memory::map(map.fd().as_fd(), SEGMENT_SLOTS as usize)?;
+        let slots = MappedArray::map(map.fd().as_fd(), SEGMENT_SLOTS as usize)?;
         self.rows.set(self.segments.len() as u32, &map, 0)?;
         self.segments.push(Segment { map, slots });
         Ok(())

@@ -9,8 +9,8 @@ use std::io;
 use sha2::{Digest as _, Sha256};
 
 use super::build;
+use super::cache_format;
 use super::image::{Fingerprint, Image};
-use super::kept;
 use super::table::{Limits, Table};
 use crate::reader::{Job, Owner, Reader, Unreadable, decode, encode};
 
@@ -51,9 +51,8 @@ pub(super) fn table(
 /// The table that an answer has, if it is one.
 pub(super) fn told(answer: &[u8]) -> Result<Table, String> {
     match answer.split_first() {
-        Some((&TABLE, bytes)) => {
-            kept::decode(bytes, &NO_FINGERPRINT).ok_or_else(|| Unreadable::Nonsense.to_string())
-        }
+        Some((&TABLE, bytes)) => cache_format::decode(bytes, &NO_FINGERPRINT)
+            .ok_or_else(|| Unreadable::Nonsense.to_string()),
         Some((&REASON, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
         _ => Err(Unreadable::Nonsense.to_string()),
     }
@@ -79,7 +78,7 @@ pub(crate) fn answer_table(question: &[u8], files: &[File]) -> Vec<u8> {
     match table {
         Ok(table) => {
             let mut answer = vec![TABLE];
-            answer.extend(kept::encode(&table, &NO_FINGERPRINT));
+            answer.extend(cache_format::encode(&table, &NO_FINGERPRINT));
             answer
         }
         Err(reason) => {

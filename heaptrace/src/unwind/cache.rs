@@ -12,8 +12,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::cache_format;
 use super::image::Fingerprint;
-use super::kept;
 use super::table::{Limits, Table};
 
 /// What takes less time to make is not kept. To read and check a table takes a fifth of the time that making
@@ -79,7 +79,7 @@ impl Cache {
                 return None;
             }
         };
-        let table = kept::decode(&bytes, fingerprint);
+        let table = cache_format::decode(&bytes, fingerprint);
         if table.is_none() {
             tracing::debug!("{}: damaged", name(fingerprint));
             let _ = fs::remove_file(&path);
@@ -101,7 +101,7 @@ impl Cache {
     }
 
     fn write(&self, fingerprint: &Fingerprint, table: &Table) -> io::Result<()> {
-        let bytes = kept::encode(table, fingerprint);
+        let bytes = cache_format::encode(table, fingerprint);
         self.make_room(bytes.len() as u64)?;
         let temporary = self.path(&format!(".{}-{}", std::process::id(), name(fingerprint)));
         // What a process of this number left behind when it was killed.
@@ -183,7 +183,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let meta = file.metadata()?;
-    let longest = kept::longest(&Limits::default());
+    let longest = cache_format::longest(&Limits::default());
     if !meta.is_file() || meta.len() > longest {
         return Err(io::Error::other("it is no table"));
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use heaptrace_common::wire::FileKey;
 
 use crate::open::{self, Opened};
-use crate::probes::maps;
+use crate::proc::maps;
 
 /// A file with code, open, as the kernel program knows it.
 #[derive(Debug)]

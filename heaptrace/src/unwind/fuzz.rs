@@ -8,7 +8,7 @@ use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
 use heaptrace_common::unwind::{Memory, Registers, Rule, outcome, step};
 
 use super::table::{Limits, Table, lookup};
-use super::{build, kept};
+use super::{build, cache_format};
 use crate::reader::{Job, decode};
 
 /// Limits at which the tables of small files would be found to grow.
@@ -42,8 +42,8 @@ pub(crate) fn table(data: &[u8]) -> u64 {
     sound(&table);
     // What is kept of it comes back as it was.
     if data.first().is_some_and(|_| data.len().is_multiple_of(16)) {
-        let bytes = kept::encode(&table, &PRINT);
-        assert_eq!(kept::decode(&bytes, &PRINT).as_ref(), Some(&table));
+        let bytes = cache_format::encode(&table, &PRINT);
+        assert_eq!(cache_format::decode(&bytes, &PRINT).as_ref(), Some(&table));
     }
     let size = |count: usize| u64::from(count.checked_ilog2().unwrap_or(0));
     1 + size(table.rows.len()) * 64 + size(table.rules.len()) * 8 + u64::from(table.damaged.min(7))
@@ -52,7 +52,7 @@ pub(crate) fn table(data: &[u8]) -> u64 {
 /// A kept table that is believed is sound, whoever wrote it. The checksum and what it is made from are made right
 /// first: whoever writes one does so, too.
 pub(crate) fn kept(data: &[u8]) -> u64 {
-    assert!(kept::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
+    assert!(cache_format::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
     let mut bytes = data.to_vec();
     let empty = Table {
         pages: vec![0, 1],
@@ -61,7 +61,7 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
         first_page: 0,
         damaged: 0,
     };
-    let head = kept::encode(&empty, &PRINT);
+    let head = cache_format::encode(&empty, &PRINT);
     let (head, _) = head.split_at(8 + PRINT.len());
     if bytes.len() < head.len() + 4 {
         return 0;
@@ -70,13 +70,16 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     let end = bytes.len() - 4;
     let checksum = crc32fast::hash(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
-    let Some(table) = kept::decode(&bytes, &PRINT) else {
+    let Some(table) = cache_format::decode(&bytes, &PRINT) else {
         return 0;
     };
     assert!(table.is_sound());
     sound(&table);
-    let encoded = kept::encode(&table, &PRINT);
-    assert_eq!(kept::decode(&encoded, &PRINT).as_ref(), Some(&table));
+    let encoded = cache_format::encode(&table, &PRINT);
+    assert_eq!(
+        cache_format::decode(&encoded, &PRINT).as_ref(),
+        Some(&table)
+    );
     let kinds = table
         .rules
         .iter()

@@ -6,11 +6,11 @@ mod arrays;
 mod ask;
 mod build;
 mod cache;
+mod cache_format;
 mod files;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod image;
-mod kept;
 mod loader;
 mod ranges;
 mod rule;

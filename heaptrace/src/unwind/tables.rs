@@ -23,7 +23,7 @@ use super::loader::{Files, Loader, State};
 use super::store::{NoPlace, StoreLimits};
 use super::table::{Limits, Table};
 use crate::config::TableConfig;
-use crate::probes::program::Program;
+use crate::kernel::program::Program;
 use crate::reader::{self, Budget, Owner, Reader};
 
 /// Files that can wait for their tables; each is an open one. One that finds no place among them is asked for

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use heaptrace_common::wire::FileKey;
 
 use super::files::MappedFile;
-use crate::probes::maps;
+use crate::proc::maps;
 use crate::sys;
 
 /// What stands for it in the place of a path.

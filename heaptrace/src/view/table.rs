@@ -137,7 +137,7 @@ impl Table<'_> {
                 text::bytes(totals.live_bytes),
                 text::plus_minus(totals.errors.live_bytes, text::bytes),
                 text::count(totals.live_allocations),
-                self.turns(),
+                self.duty_cycle(),
                 text::bytes(totals.peak_live_bytes),
                 text::bytes(totals.allocated_bytes),
                 text::plus_minus(totals.errors.allocated_bytes, text::bytes),
@@ -153,9 +153,9 @@ impl Table<'_> {
     }
 
     /// What is uncertain, and how many processes are probed in turns; nothing where there is none.
-    fn turns(&self) -> String {
+    fn duty_cycle(&self) -> String {
         let totals = &self.profile.totals;
-        let is_in_turns = |it: &&Process| it.turns.is_some() && !it.ended;
+        let is_in_turns = |it: &&Process| it.duty_cycle.is_some() && !it.ended;
         match self.profile.processes.iter().filter(is_in_turns).count() {
             0 if totals.uncertain_allocations == 0 => String::new(),
             in_turns => format!(
@@ -254,7 +254,7 @@ fn group(by: Label, group: &Group, width: Option<usize>) -> String {
 mod tests {
     use super::*;
     use crate::join::{Completeness, Kind, Location, LocationId, Module, ProcessId, StackId};
-    use crate::output::{Findings, Grouping, groups};
+    use crate::output::{Grouping, ReportInput, groups};
     use crate::profile::{Frame, RunInfo, StringId};
 
     fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
@@ -376,7 +376,7 @@ mod tests {
                 cumulative: false,
                 top: Some(5),
             };
-            let (found, _) = groups(&Findings::new(&profile, &symbols), grouping);
+            let (found, _) = groups(&ReportInput::new(&profile, &symbols), grouping);
             let table = Table {
                 profile: &profile,
                 symbols: &symbols,

@@ -3,7 +3,7 @@
 //! Stage: join. Collisions are looked for slot by slot. What is taken out leaves no mark: what stands behind it moves up.
 
 use super::Block;
-use crate::join::keyed::Keyed;
+use crate::join::keyed_hash::KeyedHash;
 use crate::join::update::SiteId;
 
 /// The fewest slots.
@@ -64,7 +64,7 @@ impl Slot {
 
 impl Shard {
     /// Puts a slot in; what had its id before comes out.
-    pub(super) fn insert(&mut self, slot: Slot, key: Keyed) -> Option<Slot> {
+    pub(super) fn insert(&mut self, slot: Slot, key: KeyedHash) -> Option<Slot> {
         // Five sixths are full at most.
         if (self.len + 1) * 6 > self.slots.len() * 5 {
             self.resize((self.slots.len() * 5 / 4).max(LEAST), key);
@@ -80,7 +80,7 @@ impl Shard {
     }
 
     /// Takes out what has an id.
-    pub(super) fn remove(&mut self, id: u64, key: Keyed) -> Option<Slot> {
+    pub(super) fn remove(&mut self, id: u64, key: KeyedHash) -> Option<Slot> {
         let mut hole = self.find(id, key)?;
         let slot = self.slots.get(hole).copied()?;
         if slot.is_vacant() {
@@ -109,7 +109,7 @@ impl Shard {
     }
 
     /// Moves those with a bit in their hash to another shard.
-    pub(super) fn split(&mut self, bit: u64, key: Keyed) -> Self {
+    pub(super) fn split(&mut self, bit: u64, key: KeyedHash) -> Self {
         let has_bit = |slot: &&Slot| key.of(slot.id) & bit != 0;
         let moved = self.iter().filter(has_bit).count();
         let mut parts = [
@@ -148,7 +148,7 @@ impl Shard {
         self.slots.iter().filter(|slot| !slot.is_vacant())
     }
 
-    fn resize(&mut self, slots: usize, key: Keyed) {
+    fn resize(&mut self, slots: usize, key: KeyedHash) {
         let mut resized = Self::with_slots(slots);
         for slot in self.iter() {
             resized.add(*slot, key);
@@ -157,7 +157,7 @@ impl Shard {
     }
 
     /// Adds one whose id is not there, where there is room.
-    fn add(&mut self, slot: Slot, key: Keyed) {
+    fn add(&mut self, slot: Slot, key: KeyedHash) {
         if let Some(place) = self.find(slot.id, key) {
             self.put(place, slot);
             self.len += 1;
@@ -171,7 +171,7 @@ impl Shard {
     }
 
     /// Where an id stands, or would.
-    fn find(&self, id: u64, key: Keyed) -> Option<usize> {
+    fn find(&self, id: u64, key: KeyedHash) -> Option<usize> {
         let mut place = self.home(id, key);
         loop {
             let slot = self.slots.get(place)?;
@@ -183,7 +183,7 @@ impl Shard {
     }
 
     /// Where an id is looked for first. By the upper bits of its hash: the lower ones tell its shard.
-    fn home(&self, id: u64, key: Keyed) -> usize {
+    fn home(&self, id: u64, key: KeyedHash) -> usize {
         (((key.of(id) >> 32) * self.slots.len() as u64) >> 32) as usize
     }
 

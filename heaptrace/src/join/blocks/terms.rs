@@ -3,7 +3,7 @@
 //! Stage: join. There are one or two at a time, over a long run any number. So the places of those that no block has any
 //! more are given to others.
 
-use crate::join::keyed::HashMap;
+use crate::join::keyed_hash::HashMap;
 
 /// How many are asked for at least before it is asked which are in use.
 const FEW: usize = 64;

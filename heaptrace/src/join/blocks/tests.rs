@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::probes::sizes;
+use crate::kernel::sizes;
 use crate::random::numbers;
 
 fn plain(address: u64, size: u64) -> Block {

@@ -71,8 +71,8 @@ impl Joiner {
             return;
         };
         self.count_stack(sent);
-        let left_alone = self.processes.change(process).map(|it| it.left_alone);
-        let is_certain = left_alone.is_some_and(|time| event.time >= time);
+        let paused = self.processes.change(process).map(|it| it.paused);
+        let is_certain = paused.is_some_and(|time| event.time >= time);
         if is_certain {
             self.change_regions(process, |regions| {
                 regions.put(event.start, end, event.time, site);

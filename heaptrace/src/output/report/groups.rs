@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use super::super::groups::{Grouping, groups};
-use super::super::{Findings, Label, Metric, shorten};
+use super::super::{Label, Metric, ReportInput, shorten};
 use super::{DEFAULT_WIDTH, Style, stack};
 use crate::text::{count, escape, share};
 
@@ -26,7 +26,7 @@ const OTHERS: [(&str, Metric); 4] = [
 /// Writes the groups with most of a metric.
 pub(super) fn write(
     out: &mut dyn Write,
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     grouping: Grouping,
     width: Option<usize>,
     style: Style,

@@ -2,18 +2,18 @@
 //!
 //! Stage: output. Every string of a traced process is escaped before it is printed.
 
+mod duty_cycle;
 mod groups;
 mod sampling;
 mod stack;
 mod style;
 mod table;
 mod totals;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use super::findings::{Findings, process_label};
+use super::report_input::{ReportInput, process_label};
 use super::{Grouping, Metric, OutputError};
 use crate::join::{Kind, Site, Totals};
 use crate::profile::RunEnd;
@@ -52,7 +52,7 @@ impl Default for ReportOptions {
 
 /// Writes the whole report.
 pub(super) fn write(
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
@@ -71,7 +71,7 @@ pub(super) fn write(
 
 /// Writes what changes while a run goes on: totals, the top sites, and what was lost, if anything.
 pub fn write_summary(
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
@@ -86,7 +86,7 @@ pub fn write_summary(
 }
 
 struct Report<'a, 'o> {
-    findings: &'a Findings<'a>,
+    findings: &'a ReportInput<'a>,
     options: &'a ReportOptions,
     style: Style,
     width: usize,
@@ -94,7 +94,11 @@ struct Report<'a, 'o> {
 }
 
 impl<'a, 'o> Report<'a, 'o> {
-    fn new(findings: &'a Findings<'a>, options: &'a ReportOptions, out: &'o mut dyn Write) -> Self {
+    fn new(
+        findings: &'a ReportInput<'a>,
+        options: &'a ReportOptions,
+        out: &'o mut dyn Write,
+    ) -> Self {
         Self {
             findings,
             options,
@@ -320,7 +324,7 @@ impl<'a, 'o> Report<'a, 'o> {
                 writeln!(self.out, "{}", self.style.warning(&line))?;
             }
         }
-        self.turns()?;
+        self.duty_cycle()?;
         for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
             let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
             writeln!(self.out, "{}", self.style.warning(&line))?;
@@ -429,7 +433,7 @@ fn site_totals(totals: &Totals) -> String {
         "live {} in {}{}, allocated {} in {}",
         bytes(totals.live_bytes),
         count(totals.live_allocations),
-        turns::perhaps(totals),
+        duty_cycle::perhaps(totals),
         bytes(totals.allocated_bytes),
         count(totals.allocations),
     )

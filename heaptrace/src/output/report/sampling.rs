@@ -5,7 +5,7 @@
 
 use super::table;
 use super::*;
-use crate::output::findings::rates;
+use crate::output::report_input::rates;
 use crate::text::size_class;
 
 /// Changes of the rate that are shown at most, and processes that have their own.

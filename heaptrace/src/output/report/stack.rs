@@ -2,7 +2,7 @@
 //!
 //! Stage: output.
 
-use super::super::findings::{Findings, StackFrame, file_name};
+use super::super::report_input::{ReportInput, StackFrame, file_name};
 use super::super::shorten;
 use super::Style;
 use crate::join::{Completeness, StackId};
@@ -19,7 +19,7 @@ const INDENT: usize = 5;
 
 /// The lines of a stack.
 pub(super) fn lines(
-    findings: &Findings<'_>,
+    findings: &ReportInput<'_>,
     stack: StackId,
     width: usize,
     style: Style,

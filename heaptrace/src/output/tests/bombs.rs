@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::process::Command;
 
-use super::super::{Findings, Format, Grouping, Label, Metric, ReportOptions};
+use super::super::{Format, Grouping, Label, Metric, ReportInput, ReportOptions};
 use crate::profile::{DataFileError, ReadOptions, Symbols, crafted, read_from};
 
 /// Bytes of a message; a chunk may have some more.
@@ -195,9 +195,9 @@ fn explode(file: &[u8]) -> f64 {
             cumulative: true,
             top: None,
         });
-        let findings = Findings {
+        let findings = ReportInput {
             grouping,
-            ..Findings::new(&recording.profile, &symbols)
+            ..ReportInput::new(&recording.profile, &symbols)
         };
         for format in [
             Format::Text(ReportOptions::default()),

@@ -4,7 +4,7 @@ use super::{assert_printable, sample, snapshot, text};
 use crate::join::{ProcessId, ThreadNameId, Totals};
 use crate::output::groups::{Group, add, groups};
 use crate::output::{
-    Filter, Findings, Format, Grouping, Label, Metric, ReportOptions, folded, select,
+    Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, folded, select,
 };
 use crate::profile::Profile;
 
@@ -19,7 +19,7 @@ fn by(label: Label) -> Grouping {
 
 fn found(profile: &Profile, grouping: Grouping) -> Vec<Group> {
     let symbols = sample::symbols();
-    groups(&Findings::new(profile, &symbols), grouping).0
+    groups(&ReportInput::new(profile, &symbols), grouping).0
 }
 
 fn filters(words: &[&str]) -> Vec<Filter> {
@@ -136,7 +136,7 @@ fn threads() {
     let io = select(profile, &symbols, &filters(&["thread=io*", "pid=41"]));
     assert_eq!((io.sites.len(), io.processes.len()), (1, 1));
     assert_eq!(io.processes[0].totals.live_bytes, 100_000);
-    let findings = Findings::new(&io, &symbols);
+    let findings = ReportInput::new(&io, &symbols);
     let report = text(&Format::Text(ReportOptions::default()), &findings);
     assert!(report.contains("by thread io\\x1b1"), "{report}");
     assert_printable(&report);
@@ -242,10 +242,10 @@ fn text_reports() {
     ] {
         let filters = filters(words);
         let profile = selected(words);
-        let findings = Findings {
+        let findings = ReportInput {
             filters: &filters,
             grouping: Some(by(label)),
-            ..Findings::new(&profile, &symbols)
+            ..ReportInput::new(&profile, &symbols)
         };
         let options = ReportOptions {
             top: 4,
@@ -264,10 +264,10 @@ fn json() {
     let symbols = sample::symbols();
     let words = ["process=server"];
     let (filters, profile) = (filters(&words), selected(&words));
-    let findings = Findings {
+    let findings = ReportInput {
         filters: &filters,
         grouping: Some(by(Label::Function)),
-        ..Findings::new(&profile, &symbols)
+        ..ReportInput::new(&profile, &symbols)
     };
     let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
     assert_eq!(found["filters"], serde_json::json!(words));
@@ -283,9 +283,9 @@ fn json() {
 fn roots_of_flame_graphs() {
     let (profile, symbols) = (sample::profile(), sample::symbols());
     let roots = |label| -> Vec<String> {
-        let findings = Findings {
+        let findings = ReportInput {
             grouping: Some(by(label)),
-            ..Findings::new(&profile, &symbols)
+            ..ReportInput::new(&profile, &symbols)
         };
         let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
         let stacks = folded.stacks();

@@ -2,7 +2,7 @@
 
 use super::{sample, text};
 use crate::join::Kind;
-use crate::output::{Filter, Findings, Format, Metric, ReportOptions, folded, pprof, select};
+use crate::output::{Filter, Format, Metric, ReportInput, ReportOptions, folded, pprof, select};
 use crate::profile::Profile;
 
 fn profile() -> Profile {
@@ -15,7 +15,7 @@ fn profile() -> Profile {
 #[test]
 fn mapped_memory_is_told_apart() {
     let (profile, symbols) = (profile(), sample::symbols());
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let mapped = profile.sites[0].totals;
     let report = text(&Format::Text(ReportOptions::default()), &findings);
     assert!(report.contains("\n    mapped  "), "{report}");

@@ -15,20 +15,20 @@ use std::path::Path;
 
 use prost::Message as _;
 
-use super::findings::Findings;
+use super::report_input::ReportInput;
 use super::{Format, Metric, OutputError, ReportOptions, folded, proto, write_summary};
 use crate::join::{LocationId, ProcessId};
 use crate::profile::{Profile, RunEnd, Symbols};
 
 use sample::{EVIL, profile, symbols};
 
-fn written(format: &Format, findings: &Findings<'_>) -> Vec<u8> {
+fn written(format: &Format, findings: &ReportInput<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     format.write(findings, &mut out).unwrap();
     out
 }
 
-fn text(format: &Format, findings: &Findings<'_>) -> String {
+fn text(format: &Format, findings: &ReportInput<'_>) -> String {
     String::from_utf8(written(format, findings)).unwrap()
 }
 
@@ -60,9 +60,9 @@ fn assert_printable(text: &str) {
 fn report() {
     let (profile, symbols) = (profile(), symbols());
     let warnings = [format!("{EVIL} is incomplete")];
-    let findings = Findings {
+    let findings = ReportInput {
         warnings: &warnings,
-        ..Findings::new(&profile, &symbols)
+        ..ReportInput::new(&profile, &symbols)
     };
     let found = text(&Format::Text(ReportOptions::default()), &findings);
     assert_printable(&found);
@@ -81,7 +81,7 @@ fn narrow_report() {
         color: false,
     };
     let mut out = Vec::new();
-    write_summary(&Findings::new(&profile, &symbols), &options, &mut out).unwrap();
+    write_summary(&ReportInput::new(&profile, &symbols), &options, &mut out).unwrap();
     let found = String::from_utf8(out).unwrap();
     for line in found.lines().filter(|line| line.starts_with("     ")) {
         assert!(line.chars().count() <= 60, "{line}");
@@ -93,7 +93,7 @@ fn narrow_report() {
 #[test]
 fn colors() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let plain = text(&Format::Text(ReportOptions::default()), &findings);
     let options = ReportOptions {
         color: true,
@@ -113,7 +113,7 @@ fn colors() {
 #[test]
 fn json() {
     let (profile, symbols) = (profile(), symbols());
-    let found = text(&Format::Json, &Findings::new(&profile, &symbols));
+    let found = text(&Format::Json, &ReportInput::new(&profile, &symbols));
     assert_printable(&found);
     let value: serde_json::Value = serde_json::from_str(&found).unwrap();
     assert_eq!(value["processes"][1]["command"], EVIL);
@@ -128,7 +128,7 @@ fn json() {
 #[test]
 fn json_promise() {
     let (profile, symbols) = (profile(), symbols());
-    let found = text(&Format::Json, &Findings::new(&profile, &symbols));
+    let found = text(&Format::Json, &ReportInput::new(&profile, &symbols));
     let mut at = 0;
     for field in [
         "schema",
@@ -182,7 +182,7 @@ fn json_promise() {
     }
 }
 
-fn folded(findings: &Findings<'_>, metric: Metric) -> String {
+fn folded(findings: &ReportInput<'_>, metric: Metric) -> String {
     let lines = folded::fold(findings, metric, 0.0).unwrap().lines();
     lines.iter().map(|line| line.clone() + "\n").collect()
 }
@@ -191,7 +191,7 @@ fn folded(findings: &Findings<'_>, metric: Metric) -> String {
 #[test]
 fn folded_stacks() {
     let (profile, symbols) = (profile(), symbols());
-    let found = folded(&Findings::new(&profile, &symbols), Metric::TotalBytes);
+    let found = folded(&ReportInput::new(&profile, &symbols), Metric::TotalBytes);
     assert_printable(&found);
     snapshot("folded.txt", &found);
 }
@@ -205,7 +205,7 @@ fn folded_values() {
     profile.sites.retain(|site| site.process == ProcessId(0));
     profile.sites.truncate(1);
     symbols.strings[0] = "f 12".to_owned();
-    let found = folded(&Findings::new(&profile, &symbols), Metric::LiveBytes);
+    let found = folded(&ReportInput::new(&profile, &symbols), Metric::LiveBytes);
     assert_eq!(
         found,
         "__libc_start_call_main;handle_request;handle_request;f\u{a0}12 100000\n"
@@ -217,7 +217,7 @@ fn folded_values() {
 #[test]
 fn flamegraph() {
     let (mut profile, mut symbols) = (profile(), symbols());
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let svg = text(&Format::Flamegraph(Metric::LiveBytes), &findings);
     assert!(svg.contains("heaptrace: live bytes of --pid 41 --pid 42"));
     assert!(svg.contains("exact · live 127.0 KiB in 130 · total 1.3 MiB in 1,313"));
@@ -242,7 +242,7 @@ fn flamegraph() {
     profile.stacks[0].locations = vec![LocationId(0), LocationId(4)];
     profile.stacks[2].locations = vec![LocationId(3), LocationId(4)];
     profile.stacks[3].locations = vec![LocationId(2), LocationId(4)];
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let svg = text(&Format::Flamegraph(Metric::TotalBytes), &findings);
     assert_eq!(
         svg.matches("<title>handle_request(int) (200,000").count(),
@@ -258,7 +258,7 @@ fn nothing_to_draw() {
     profile.sites.clear();
     let mut out = Vec::new();
     let error = Format::Flamegraph(Metric::LiveBytes)
-        .write(&Findings::new(&profile, &symbols), &mut out)
+        .write(&ReportInput::new(&profile, &symbols), &mut out)
         .unwrap_err();
     assert!(error.to_string().contains("no live bytes"));
     assert!(out.is_empty());
@@ -271,7 +271,7 @@ fn absurd_numbers() {
     for site in &mut profile.sites {
         site.totals.live_bytes = u64::MAX / 2;
     }
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let result = Format::Flamegraph(Metric::LiveBytes).write(&findings, &mut io::sink());
     assert!(matches!(result, Err(OutputError::TooLarge)));
     for format in [
@@ -287,7 +287,7 @@ fn absurd_numbers() {
 #[test]
 fn closed_pipe() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     for format in [
         Format::Text(ReportOptions::default()),
         Format::Json,
@@ -308,7 +308,7 @@ fn closed_pipe() {
 fn empty() {
     let mut profile = Profile::new(profile().info);
     let symbols = Symbols::default();
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let found = text(&Format::Text(ReportOptions::default()), &findings);
     assert!(found.contains("No site has any live bytes"));
     assert!(found.contains("not ended"));
@@ -318,13 +318,13 @@ fn empty() {
     profile.end = RunEnd::Orderly;
     let found = text(
         &Format::Text(ReportOptions::default()),
-        &Findings::new(&profile, &symbols),
+        &ReportInput::new(&profile, &symbols),
     );
     assert!(!found.contains("not ended"));
 }
 
 /// The pprof file as its reader sees it.
-fn decoded(findings: &Findings<'_>) -> proto::Profile {
+fn decoded(findings: &ReportInput<'_>) -> proto::Profile {
     let bytes = written(&Format::Pprof, findings);
     let mut raw = Vec::new();
     flate2::read::GzDecoder::new(bytes.as_slice())
@@ -337,7 +337,7 @@ fn decoded(findings: &Findings<'_>) -> proto::Profile {
 #[test]
 fn pprof() {
     let (profile, symbols) = (profile(), symbols());
-    let found = decoded(&Findings::new(&profile, &symbols));
+    let found = decoded(&ReportInput::new(&profile, &symbols));
     let string = |index: i64| found.string_table[index as usize].as_str();
     let types: Vec<_> = found
         .sample_type

@@ -55,7 +55,7 @@ pub(super) fn profile() -> Profile {
         failed_allocations: 1,
         lost: 5,
         merged: 0,
-        turns: None,
+        duty_cycle: None,
         allocators: vec![Allocator {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
             kind: "glibc".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{sample, text};
 use crate::join::Errors;
-use crate::output::{Findings, Format, Metric, ReportOptions, pprof};
+use crate::output::{Format, Metric, ReportInput, ReportOptions, pprof};
 use crate::profile::{Mode, Profile};
 
 fn profile() -> Profile {
@@ -28,7 +28,7 @@ fn profile() -> Profile {
 #[test]
 fn estimates_are_called_so() {
     let (profile, symbols) = (profile(), sample::symbols());
-    let findings = Findings::new(&profile, &symbols);
+    let findings = ReportInput::new(&profile, &symbols);
     let report = text(&Format::Text(ReportOptions::default()), &findings);
     for part in [
         "(sampled, one in 512.0 KiB, ",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{sample, text};
 use crate::join::{Completeness, Kind, Location, LocationId, ProcessId, Site, Stack, StackId};
-use crate::output::{Findings, Format, Metric, folded};
+use crate::output::{Format, Metric, ReportInput, folded};
 use crate::profile::{Frame, Profile, StringId, Symbols};
 use crate::random::numbers;
 
@@ -60,7 +60,7 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
 
 /// Every frame of the graph by its path, the outermost first, and its bytes: the plain way.
 fn frames(profile: &Profile, symbols: &Symbols) -> BTreeMap<Vec<String>, u64> {
-    let findings = Findings::new(profile, symbols);
+    let findings = ReportInput::new(profile, symbols);
     let mut frames = BTreeMap::new();
     for site in &profile.sites {
         let stack = findings.stack(site.stack);
@@ -91,7 +91,7 @@ fn what_is_drawn_has_all_that_is_below() {
         .collect();
     let svg = text(
         &Format::Flamegraph(Metric::LiveBytes),
-        &Findings::new(&profile, &symbols),
+        &ReportInput::new(&profile, &symbols),
     );
     let titles = svg.split("<title>").skip(1);
     let mut found: Vec<(String, u64)> = titles
@@ -123,7 +123,11 @@ fn what_is_drawn_has_all_that_is_below() {
 #[test]
 fn nothing_is_left_out_of_lines() {
     let (profile, symbols) = wide(5_000);
-    let folded = folded::fold(&Findings::new(&profile, &symbols), Metric::LiveBytes, 0.0);
+    let folded = folded::fold(
+        &ReportInput::new(&profile, &symbols),
+        Metric::LiveBytes,
+        0.0,
+    );
     let folded = folded.unwrap();
     let mut found = BTreeMap::<Vec<String>, u64>::new();
     let mut last = Vec::new();

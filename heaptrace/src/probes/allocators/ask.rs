@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::answer::{Answer, DebugFile, Question};
 use super::model::{Allocator, Finding, Unprobed};
+use crate::kernel::version;
 use crate::open::{Opened, Root};
-use crate::probes::{elf, machine};
+use crate::proc::build_id;
 use crate::reader::{Job, Reader, Unreadable};
 
 /// Where distributions put debug files.
@@ -37,7 +38,7 @@ pub(super) fn finding(
         path: path.clone(),
         named: search.named.map(str::to_owned),
         mappings: search.mappings,
-        kernel: machine::running_kernel(),
+        kernel: version::running(),
     };
     let mut ask = |debug: &[&File]| {
         let files: Vec<&File> = std::iter::once(&opened.file)
@@ -95,8 +96,8 @@ fn open_debug_files(root: &Root, wanted: &DebugFile, path: &str) -> Vec<File> {
 
 fn candidates(wanted: &DebugFile, path: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    if wanted.build_id.len() <= elf::MAX_BYTES
-        && let Some(path) = elf::debug_file(&wanted.build_id)
+    if wanted.build_id.len() <= build_id::MAX_BYTES
+        && let Some(path) = build_id::debug_file(&wanted.build_id)
     {
         paths.push(Path::new(FOLDER).join(path));
     }

@@ -15,7 +15,7 @@ use crate::config::NamedAllocator;
 use crate::open::{self, FileId, NotOpened, Opened, Root};
 use crate::probes::image;
 use crate::probes::launch;
-use crate::probes::maps::{self, Mapping};
+use crate::proc::maps::{self, Mapping};
 use crate::reader::Reader;
 
 /// Most words of a command that are looked at for programs that it may start.

@@ -120,7 +120,7 @@ fn examine<'a, R: ReadRef<'a>>(
     }
 }
 
-/// Turns names into places.
+/// DutyCycle names into places.
 struct Layout<'i, 'a, R: ReadRef<'a>> {
     image: &'i object::File<'a, R>,
     placer: &'i Placer<'i>,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::join::{
-    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
-    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Turns,
+    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Module, ModuleId,
+    Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
     Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
@@ -84,7 +84,7 @@ fn update(n: u32) -> Update {
                     kind: "glibc".to_owned(),
                     hooks: vec!["malloc".to_owned(), "free".to_owned()],
                 }],
-                turns: (n > 0).then_some(Turns {
+                duty_cycle: (n > 0).then_some(DutyCycle {
                     from_ns: 8,
                     unprobed_ns: 9 * u64::from(n),
                     overhead: 10,

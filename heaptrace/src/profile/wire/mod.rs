@@ -4,10 +4,10 @@
 //! nothing of chunks, files and checksums.
 
 mod counters;
+mod duty_cycle;
 mod fields;
 pub(super) mod merge;
 mod symbols;
-mod turns;
 mod update;
 
 use prost::Message;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::counters::Counters;
-use super::turns::Turns;
+use super::duty_cycle::DutyCycle;
 use super::{Parts, WireError};
 use crate::join::{
     self, Completeness, Kind, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId,
@@ -125,7 +125,7 @@ pub(super) struct Process {
     #[prost(string, tag = "20")]
     command_line: String,
     #[prost(message, optional, tag = "21")]
-    turns: Option<Turns>,
+    duty_cycle: Option<DutyCycle>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -329,7 +329,7 @@ impl Process {
             failed_allocations: process.failed_allocations,
             lost: process.lost,
             merged: process.merged,
-            turns: process.turns.map(Into::into),
+            duty_cycle: process.duty_cycle.map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -355,7 +355,7 @@ impl Process {
             failed_allocations: self.failed_allocations,
             lost: self.lost,
             merged: self.merged,
-            turns: self.turns.map(Into::into),
+            duty_cycle: self.duty_cycle.map(Into::into),
             allocators: self
                 .allocators
                 .into_iter()

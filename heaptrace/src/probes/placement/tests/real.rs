@@ -4,8 +4,8 @@ use std::fs::File;
 
 use super::super::{Placer, Reason};
 use super::*;
+use crate::kernel::version;
 use crate::probes::allocators::{self, Effort, LookFor};
-use crate::probes::machine;
 
 struct Known {
     name: &'static str,
@@ -101,7 +101,7 @@ fn the_running_c_library() {
 fn unknown_files_keep_the_entry() {
     let place = |path: &str, offset| {
         let file = File::open(path).unwrap();
-        Placer::new(&file, machine::running_kernel()).place(
+        Placer::new(&file, version::running()).place(
             offset,
             Some(16),
             16,

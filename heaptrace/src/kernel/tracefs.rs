@@ -1,0 +1,201 @@
+//! Definitions of uprobe events, in a tracefs of our own.
+//!
+//! Part of `kernel`. A probe is opened as a perf event of a *defined* uprobe, not of perf's own uprobe
+//! device: only such events can be inherited by children (perf's own ones would make the target's
+//! `fork` fail). The definitions outlive their definer; [`Definitions`] removes them when it goes,
+//! and a guardian process where it was killed.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+
+use crate::sys;
+
+const GROUP: &str = "heaptrace_";
+
+/// Where it is mounted, for who has no right to mount it.
+const MOUNTED: [&CStr; 2] = [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"];
+
+/// The kernel's tracing file system, mounted where nobody else sees it.
+pub struct Tracefs {
+    root: OwnedFd,
+    /// Open for all of a run: who may open it has rights that nothing else of a run needs.
+    events: File,
+}
+
+impl Tracefs {
+    /// Mounts it, or takes one that is mounted.
+    pub fn open() -> io::Result<Self> {
+        let root = match sys::mount_detached(c"tracefs") {
+            Ok(root) => root,
+            Err(error) => MOUNTED
+                .iter()
+                .find_map(|path| open_mounted(path))
+                .ok_or(error)?,
+        };
+        let flags = libc::O_WRONLY | libc::O_APPEND;
+        let events = sys::open_at(root.as_fd(), c"uprobe_events", flags)?.into();
+        Ok(Self { root, events })
+    }
+
+    fn define(&self, text: &str) -> io::Result<()> {
+        // The kernel parses each write as whole lines.
+        (&self.events).write_all(text.as_bytes())
+    }
+
+    fn read(&self, path: &str) -> io::Result<String> {
+        let path = CString::new(path)?;
+        let mut text = String::new();
+        File::from(sys::open_at(self.root.as_fd(), &path, libc::O_RDONLY)?)
+            .read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Removes the definitions of groups that `is_stale` picks by the process id in their name.
+    /// Definitions that are still in use stay, and make this an error.
+    pub fn remove_groups(&self, is_stale: impl Fn(u32) -> bool) -> io::Result<()> {
+        let mut result = Ok(());
+        for event in events_of_groups(&self.read("uprobe_events")?, is_stale) {
+            match self.define(&format!("-:{event}\n")) {
+                Err(error) if error.raw_os_error() != Some(libc::ENOENT) => result = Err(error),
+                _ => {}
+            }
+        }
+        result
+    }
+}
+
+impl Tracefs {
+    /// Its descriptors.
+    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+        [self.root.as_raw_fd(), self.events.as_raw_fd()]
+    }
+}
+
+/// Whether the machine has one mounted where everybody looks for it.
+pub fn is_mounted() -> bool {
+    MOUNTED.iter().any(|path| open_mounted(path).is_some())
+}
+
+/// A mounted tracefs; nothing where something else is there.
+fn open_mounted(path: &CStr) -> Option<OwnedFd> {
+    let flags = libc::O_DIRECTORY | libc::O_PATH | libc::O_CLOEXEC;
+    let root = rustix::fs::open(
+        path,
+        rustix::fs::OFlags::from_bits_retain(flags as u32),
+        0.into(),
+    );
+    root.ok().filter(|root| {
+        let kind = rustix::fs::fstatfs(root).map(|it| it.f_type);
+        kind.is_ok_and(|kind| kind == libc::TRACEFS_MAGIC)
+    })
+}
+
+/// `GROUP/EVENT` of each line of `uprobe_events` whose group is ours and picked.
+fn events_of_groups(list: &str, pick: impl Fn(u32) -> bool) -> Vec<&str> {
+    list.lines()
+        .filter_map(|line| line.split_whitespace().next()?.split_once(':'))
+        .map(|(_, event)| event)
+        .filter(|event| {
+            event
+                .strip_prefix(GROUP)
+                .and_then(|rest| rest.split_once('/')?.0.parse().ok())
+                .is_some_and(&pick)
+        })
+        .collect()
+}
+
+/// Uprobe events that this process has defined; removed when this is dropped.
+pub struct Definitions {
+    tracefs: Tracefs,
+    group: String,
+    count: usize,
+    is_left: bool,
+}
+
+impl Definitions {
+    /// None yet. Removes what processes left behind that are gone.
+    pub fn new(tracefs: Tracefs) -> Self {
+        let is_gone = |pid: u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+        // What can't be removed is in use by somebody; nothing of ours depends on it.
+        if let Err(error) = tracefs.remove_groups(is_gone) {
+            tracing::debug!("stale probe definitions stay: {error}");
+        }
+        Self {
+            tracefs,
+            group: format!("{GROUP}{}", std::process::id()),
+            count: 0,
+            is_left: false,
+        }
+    }
+
+    /// Defines a probe at an offset of an open file, and returns the id of its event.
+    ///
+    /// The file is named by its descriptor: a path may hold blanks, may by now be another file, or
+    /// may be in another root.
+    pub fn define(&mut self, file: &File, offset: u64, is_return: bool) -> io::Result<u64> {
+        let kind = if is_return { 'r' } else { 'p' };
+        let name = format!("{}/probe{}", self.group, self.count);
+        let fd = file.as_raw_fd();
+        self.tracefs
+            .define(&format!("{kind}:{name} /proc/self/fd/{fd}:{offset:#x}\n"))?;
+        self.count += 1;
+        let id = self.tracefs.read(&format!("events/{name}/id"))?;
+        id.trim().parse().map_err(io::Error::other)
+    }
+}
+
+impl Definitions {
+    /// How many there are: the number of the next one.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Leaves them to whoever holds the probes.
+    pub(crate) fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// Removes those from a number on, which nothing uses any more.
+    pub(crate) fn remove_from(&mut self, first: usize) {
+        for number in first..self.count {
+            let name = format!("{}/probe{number}", self.group);
+            // One that was not defined after all.
+            if let Err(error) = self.tracefs.define(&format!("-:{name}\n")) {
+                tracing::debug!("{name} stays: {error}");
+            }
+        }
+    }
+}
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
+        let own = std::process::id();
+        if let Err(error) = self.tracefs.remove_groups(|pid| pid == own) {
+            tracing::warn!("probe definitions stay behind: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only events of our own groups are named, whatever else is defined.
+    #[test]
+    fn picks_own_groups() {
+        let list = "p:heaptrace_12/probe0 /proc/self/fd/9:0x10\n\
+                    r:heaptrace_13/probe1 /lib/x:0x20\n\
+                    p:mine/heaptrace_12 /a:0x1\n\
+                    garbage\n";
+        assert_eq!(
+            events_of_groups(list, |pid| pid == 12),
+            ["heaptrace_12/probe0"]
+        );
+        assert_eq!(events_of_groups(list, |_| true).len(), 2);
+    }
+}

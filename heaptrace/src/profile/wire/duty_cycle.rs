@@ -1,0 +1,38 @@
+//! The message of a process that was probed in turns.
+//!
+//! Stage: profile.
+
+use prost::Message;
+
+use crate::join;
+
+/// [`join::DutyCycle`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct DutyCycle {
+    #[prost(uint64, tag = "1")]
+    from_ns: u64,
+    #[prost(uint64, tag = "2")]
+    unprobed_ns: u64,
+    #[prost(uint32, tag = "3")]
+    overhead: u32,
+}
+
+impl From<join::DutyCycle> for DutyCycle {
+    fn from(duty_cycle: join::DutyCycle) -> Self {
+        Self {
+            from_ns: duty_cycle.from_ns,
+            unprobed_ns: duty_cycle.unprobed_ns,
+            overhead: duty_cycle.overhead,
+        }
+    }
+}
+
+impl From<DutyCycle> for join::DutyCycle {
+    fn from(duty_cycle: DutyCycle) -> Self {
+        Self {
+            from_ns: duty_cycle.from_ns,
+            unprobed_ns: duty_cycle.unprobed_ns,
+            overhead: duty_cycle.overhead,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! New children of the targets, tied to their own probes on kernels that would mix them up.
+//!
+//! Part of the session. Up to Linux 6.11, the events of a process and of its child may be swapped when one is
+//! scheduled after the other; the probes of one then go with the end of the other. A child is safe from the moment it
+//! has [`Ties`], which is a race: a child loses it if a relative ends meanwhile, and may then miss calls until it is tied.
+//! So a thread that goes before all others waits for nothing but births, and children who may have lost are counted.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+
+use crate::events::sideband::{Change, SideEvent, Sideband};
+use crate::probes::attach::{Probes, Ties};
+use crate::sys;
+
+/// A process of the family. The first ones need no ties.
+#[derive(Default)]
+struct Member {
+    ties: Vec<OwnedFd>,
+    /// From its birth to its ties, on the monotonic clock.
+    untied: Range<u64>,
+    /// Whether a relative ended in that time.
+    is_late: bool,
+}
+
+/// Listens for births; from before the first target is probed, so that no child is missed.
+pub(super) struct Listener {
+    births: Sideband,
+}
+
+/// Follows the births in a family.
+pub(super) struct ChildEvents {
+    /// Closed to end the thread.
+    alive: OwnedFd,
+    thread: JoinHandle<Tied>,
+}
+
+/// What is there at the end.
+#[derive(Default)]
+pub(super) struct Tied {
+    /// Open ties.
+    pub(super) open: Vec<OwnedFd>,
+    /// Children that may have missed calls before they were tied.
+    pub(super) late: u64,
+    /// Children that could not be tied, and births and ends that were not heard of.
+    pub(super) missed: u64,
+}
+
+impl Listener {
+    /// Listens, where the probes need that.
+    pub(super) fn new(probes: &Probes) -> Result<Option<Self>> {
+        if probes.ties().is_none() {
+            return Ok(None);
+        }
+        let births = Sideband::births().context("can't follow the births of processes (perf)")?;
+        Ok(Some(Self { births }))
+    }
+
+    /// Begins to tie what the targets fork.
+    pub(super) fn follow(self, probes: &Probes, targets: &[u32]) -> Result<Option<ChildEvents>> {
+        let Some(ties) = probes.ties() else {
+            return Ok(None);
+        };
+        let (ended, alive) = sys::pipe()?;
+        let family = targets
+            .iter()
+            .map(|pid| (*pid, Member::default()))
+            .collect();
+        let thread = std::thread::Builder::new()
+            .name("heaptrace-kin".to_owned())
+            .spawn(move || follow(self.births, &ties, family, &ended))
+            .context("can't start a thread")?;
+        Ok(Some(ChildEvents { alive, thread }))
+    }
+}
+
+impl ChildEvents {
+    /// Ends the thread.
+    pub(super) fn end(self) -> Tied {
+        drop(self.alive);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn follow(
+    mut births: Sideband,
+    ties: &Ties,
+    mut family: HashMap<u32, Member>,
+    ended: &OwnedFd,
+) -> Tied {
+    sys::go_first(true);
+    let (mut late, mut missed) = (0, 0);
+    loop {
+        let descriptors = births.descriptors().chain([ended.as_fd()]);
+        // What is held back is told by the next call, without anything new to wake us for it.
+        let ready = sys::are_readable(descriptors, !births.is_holding());
+        let is_over = !matches!(ready.as_deref(), Ok([.., false]));
+        for SideEvent { time, pid, change } in births.drain() {
+            match change {
+                Change::Forked { parent } if family.contains_key(&parent) => {
+                    let ties = ties.tie(pid).unwrap_or_else(|error| {
+                        // One that has ended already needs no probes.
+                        missed += u64::from(error.raw_os_error() != Some(libc::ESRCH));
+                        Vec::new()
+                    });
+                    let member = Member {
+                        ties,
+                        untied: time..sys::monotonic_now(),
+                        is_late: false,
+                    };
+                    family.insert(pid, member);
+                }
+                Change::Exited if family.remove(&pid).is_some() => {
+                    for member in family.values_mut() {
+                        if member.untied.contains(&time) && !member.is_late {
+                            member.is_late = true;
+                            late += 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_over {
+            return Tied {
+                open: family.into_values().flat_map(|it| it.ties).collect(),
+                late,
+                missed: missed + births.lost(),
+            };
+        }
+    }
+}
