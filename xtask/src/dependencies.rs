@@ -1,6 +1,6 @@
-//! `cargo xtask dependencies`: licences, sources and versions of all that is depended on, by deny.toml.
+//! `cargo xtask dependencies`: licences, sources, versions and advisories of all dependencies, by deny.toml.
 //!
-//! What cargo-deny checks too, with nothing to install. It knows no advisories, and says so.
+//! It checks what `cargo deny check` checks, without installing anything. Advisories come from the committed snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use crate::advisories::Snapshot;
 use crate::packages::{Package, Packages};
 use crate::{licence, workspace};
 
@@ -18,8 +19,21 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// What deny.toml says, as far as it is checked here.
 #[derive(Debug, Deserialize)]
 struct Rules {
+    advisories: Advisories,
     licenses: Licenses,
     bans: Bans,
+}
+
+#[derive(Debug, Deserialize)]
+struct Advisories {
+    ignore: Vec<Ignored>,
+}
+
+/// An advisory that does not matter here.
+#[derive(Debug, Deserialize)]
+struct Ignored {
+    id: String,
+    reason: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +71,9 @@ pub fn run() -> Result<ExitCode> {
     let rules: Rules = toml::from_str(&text).with_context(|| path.display().to_string())?;
     let mut faults = Vec::new();
     let mut unused: Vec<&Skip> = rules.bans.skip.iter().collect();
+    let snapshot = Snapshot::committed()?;
+    let ignored = &rules.advisories.ignore;
+    let mut met = BTreeSet::new();
     let mut count = 0;
     for manifest in [
         workspace::root().join("Cargo.toml"),
@@ -65,6 +82,7 @@ pub fn run() -> Result<ExitCode> {
         let packages = Packages::read(&manifest)?;
         count += packages.all().len();
         faults.extend(check(&packages, &rules));
+        faults.extend(affected(&packages, &snapshot, ignored, &mut met)?);
         let all = packages.all();
         unused.retain(|skip| !all.iter().any(|package| skip.is(package)));
     }
@@ -74,18 +92,55 @@ pub fn run() -> Result<ExitCode> {
             skip.spec
         )
     }));
+    for Ignored { id, reason } in ignored {
+        if !met.contains(id) {
+            faults.push(format!(
+                "deny.toml ignores {id}, which affects nothing: remove it"
+            ));
+        } else if reason.is_empty() {
+            faults.push(format!("deny.toml does not say why {id} is ignored"));
+        }
+    }
     for fault in &faults {
         eprintln!("    {fault}");
     }
-    println!("{count} packages: licences, sources, checksums and versions looked at.");
     println!(
-        "Advisories were not looked at: `cargo deny check advisories` does, with its database."
+        "{count} packages: licences, sources, checksums and versions checked, and {} advisories of {}.",
+        snapshot.len(),
+        snapshot.date
     );
     Ok(if faults.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The packages with advisories that deny.toml does not ignore. Adds the ids of those that it ignores to `met`.
+fn affected(
+    packages: &Packages,
+    snapshot: &Snapshot,
+    ignored: &[Ignored],
+    met: &mut BTreeSet<String>,
+) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for package in packages.all().iter().filter(|it| it.source.is_some()) {
+        for advisory in snapshot.of(package) {
+            let advisory = advisory?;
+            if ignored.iter().any(|it| it.id == advisory.id) {
+                met.insert(advisory.id.clone());
+                continue;
+            }
+            faults.push(format!(
+                "{} {} is {}: see {}",
+                package.name,
+                package.version,
+                advisory.kind(),
+                advisory.id
+            ));
+        }
+    }
+    Ok(faults)
 }
 
 /// What is wrong with a workspace's packages.
@@ -135,6 +190,31 @@ fn check(packages: &Packages, rules: &Rules) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that a package in an affected version is found, unless deny.toml ignores the advisory.
+    #[test]
+    fn affected_packages_are_found() {
+        let packages = Packages::read(&workspace::root().join("Cargo.toml")).unwrap();
+        let version = |name: &str| {
+            let mut all = packages.all().iter();
+            all.find(|it| it.name == name).unwrap().version.clone()
+        };
+        let text = format!(
+            "date = \"\"\ncommit = \"\"\nadvisories = [{{ id = \"R-1\", package = \"clap\", kind = \"\", \
+             patched = [\">{}\"], unaffected = [] }}]",
+            version("clap")
+        );
+        let snapshot: Snapshot = toml::from_str(&text).unwrap();
+        let mut met = BTreeSet::new();
+        let faults = affected(&packages, &snapshot, &[], &mut met).unwrap();
+        assert!(faults.len() == 1 && faults[0].contains("clap") && faults[0].contains("R-1"));
+        let ignored = [Ignored {
+            id: "R-1".to_owned(),
+            reason: "not used".to_owned(),
+        }];
+        let faults = affected(&packages, &snapshot, &ignored, &mut met).unwrap();
+        assert!(faults.is_empty() && met.contains("R-1"));
+    }
 
     /// Check that what is committed passes, and that each rule finds something where it is another one.
     #[test]

@@ -4,6 +4,7 @@
 //! One file a task, and one for each thing that tasks share.
 
 pub mod accuracy;
+pub mod advisories;
 pub mod apt;
 pub mod bench;
 pub mod bpf_linker;

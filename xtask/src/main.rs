@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    accuracy, bench, build_ebpf, busy, check, dependencies, fuzz, hostile, placements, release,
-    run, soak, stable_rustc, test, vm,
+    accuracy, advisories, bench, build_ebpf, busy, check, dependencies, fuzz, hostile, placements,
+    release, run, soak, stable_rustc, test, vm,
 };
 
 /// What a contributor to heaptrace types.
@@ -42,8 +42,10 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Run heaptrace, as root, on what was made to harm it, and write docs/hostile.md.
     Hostile(hostile::Args),
-    /// Check licences, sources and versions of all that is depended on.
+    /// Check licences, sources, versions and advisories of all dependencies.
     Dependencies,
+    /// Update advisories.toml from a clone of RustSec's database.
+    Advisories(advisories::Args),
     /// Build what is released: the binary, the list of what is in it, and their sums.
     Release,
     /// Trace the fixtures on other kernels, in emulated machines.
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Hostile(args) => hostile::run(&args),
         Task::Dependencies => dependencies::run(),
+        Task::Advisories(args) => advisories::run(&args),
         Task::Release => release::run(),
         Task::Vm(args) => vm::run(&args),
     };
