@@ -257,6 +257,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::check::documents_exist;
     use super::*;
 
     const ROOT: &str = "Name:\tbash\nCapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\n\
@@ -294,7 +295,7 @@ mod tests {
         );
     }
 
-    /// Check that the error names the missing capabilities and both commands that grant them.
+    /// Check that the error names the missing capabilities, both commands that grant them, and a document that exists.
     #[test]
     fn error_says_what_to_do() {
         let error = check(
@@ -318,6 +319,7 @@ mod tests {
             message.ends_with("+ep '/opt/my tools/heaptrace'"),
             "{message}"
         );
+        assert!(documents_exist(&message), "{message}");
     }
 
     /// Check that the printed command grants CAP_SYS_ADMIN exactly if tracefs has to be mounted or perf is restricted.

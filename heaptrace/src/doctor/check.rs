@@ -61,3 +61,14 @@ impl Check {
         }
     }
 }
+
+/// Checks that each document of this repository that a text names exists.
+#[cfg(test)]
+pub(super) fn documents_exist(text: &str) -> bool {
+    let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut documents = text
+        .split([' ', '(', ')', '\n'])
+        .filter(|word| word.starts_with("docs/"))
+        .peekable();
+    documents.peek().is_some() && documents.all(|it| repository.join(it).is_file())
+}

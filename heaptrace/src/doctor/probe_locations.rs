@@ -51,7 +51,7 @@ fn check(functions: usize, stepped: &[String]) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::{Verdict, documents_exist};
     use super::*;
 
     /// Check that a function with a second trap is named, and that there is no warning without one.
@@ -63,5 +63,6 @@ mod tests {
         assert_eq!(warned.verdict, Verdict::Warn);
         assert!(warned.found.contains("free+0"));
         assert!(warned.advice.contains("second trap"));
+        assert!(documents_exist(&warned.advice), "{}", warned.advice);
     }
 }

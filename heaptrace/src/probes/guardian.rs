@@ -1,10 +1,7 @@
 //! The guardian: a small process that cleans up after the agent, even if the agent is killed.
 //!
 //! Stage: probes. The kernel removes programs, links and perf events with their last descriptor, but definitions of
-//! uprobe events stay. The guardian holds the reading end of a pipe whose writing end only the agent has. When that
-//! closes, for whatever reason, the guardian removes the agent's definitions. The guardian also owns perf events that
-//! must belong to a process that allocates nothing. After a run with many probes it closes their links: the
-//! kernel removes probes one after the other, some hundredths of a second each. Must not know what is probed.
+//! uprobe events stay, so the guardian removes them. Must not know what is probed.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -38,7 +35,12 @@ const COUNT: u8 = 1;
 /// Most descriptors in a message; the kernel accepts 253.
 const MOST_SENT: usize = 250;
 
-/// The agent's side of the guardian. While it exists, the guardian only answers messages.
+/// The agent's side of the guardian.
+///
+/// The guardian holds the reading end of a pipe whose writing end only the agent has. When that closes, for whatever
+/// reason, the guardian removes the agent's definitions. The guardian also owns perf events that must belong to a
+/// process that allocates nothing. After a run with many probes it closes their links: the kernel removes probes one
+/// after the other, some hundredths of a second each.
 pub struct Guardian {
     /// The guardian's process id.
     pub pid: u32,

@@ -1,10 +1,7 @@
 //! The probes of one file: which processes they reach, and which are paused.
 //!
-//! Stage: probes. In a run for all processes, one event for each probe reaches every process. The kernel can't exclude a
-//! process from such an event. To pause one, every other process gets events of its own, and the event for all is
-//! closed; the kernel then removes the breakpoints from processes that no event reaches. New children inherit the events
-//! of their parents. Programs and definitions stay, so pausing and resuming take milliseconds. Must not know which
-//! processes are paused, or why.
+//! Stage: probes. Opens and closes the events of a file's probes in a run for all processes. Must not know why a process
+//! is paused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -19,13 +16,18 @@ use crate::proc::processes::{processes, threads};
 use crate::sys;
 
 /// Most events of one file's processes that have their own, whatever the limit of open files is. A process beyond this
-/// is paused together with those that are selected for it.
+/// is paused together with the selected ones.
 const MOST_OWN: u64 = 16_384;
 
 /// Threads of a process that get events. Processes that other threads start are reached when the file is resumed for all.
 const MOST_THREADS: usize = 16;
 
 /// The probes of a file.
+///
+/// In a run for all processes, one event for each probe reaches every process. The kernel can't exclude a process from
+/// such an event. To pause a process, every other process gets events of its own, and the event for all is closed. The
+/// kernel then removes the breakpoints from processes that no event reaches. New children inherit the events of their
+/// parents. Programs and definitions stay, so pausing and resuming take milliseconds.
 #[derive(Default)]
 pub(super) struct ProbedFile {
     /// Ids of the events, in the order in which they have to be opened.
@@ -39,7 +41,7 @@ pub(super) struct ProbedFile {
 }
 
 impl ProbedFile {
-    /// Adds a defined event; `for_all`: opens it for every process, too.
+    /// Adds a defined event; `for_all`: opens it for every process as well.
     pub(super) fn add(&mut self, event: u64, for_all: bool) -> io::Result<()> {
         self.events.push(event);
         if for_all {

@@ -44,7 +44,7 @@ pub(super) struct TargetEvents {
 }
 
 impl TargetEvents {
-    /// None yet.
+    /// No events yet.
     pub(super) fn new(reach: Reach, keeps_contexts: bool) -> Self {
         let inherited_by = match reach {
             Reach::Processes => InheritedBy::Threads,

@@ -19,7 +19,7 @@ pub struct Ties {
 }
 
 impl Ties {
-    /// Adds defined events, which later children get, too.
+    /// Adds defined events, which later children get as well.
     pub(super) fn add(&self, events: &[u64]) {
         if let Ok(mut all) = self.events.lock() {
             all.extend(events);
