@@ -9,12 +9,13 @@ use object::{Object as _, ObjectSection as _, ReadRef};
 /// Most bytes of constants that are searched.
 const MAX_CONSTANTS: u64 = 64 << 20;
 
-/// Texts that an allocator has among its constants, each byte inverted.
+/// Texts that an allocator has among its constants, each byte inverted. They must be long: a compiler puts constants next
+/// to each other, where short ones can form another text.
 ///
 /// The texts themselves must not be in this program, or it would look like a program with these allocators.
 const MARKERS: [(&str, &[u8]); 4] = [
     ("jemalloc", &inverted(*b"<jemalloc>")),
-    ("mimalloc", &inverted(*b"mimalloc: ")),
+    ("mimalloc", &inverted(*b"mimalloc: warning: ")),
     ("tcmalloc", &inverted(*b"tcmalloc: large alloc")),
     ("glibc", &inverted(*b"malloc(): corrupted top size")),
 ];
@@ -72,7 +73,7 @@ mod tests {
         // With a `~` inside, because the first test inspects this same program.
         for (kind, split) in [
             ("jemalloc", "<jemal~loc>"),
-            ("mimalloc", "mimal~loc: "),
+            ("mimalloc", "mimalloc: warn~ing: "),
             ("tcmalloc", "tcmalloc: large~ alloc"),
             ("glibc", "malloc(): corrupted~ top size"),
         ] {
