@@ -1,36 +1,36 @@
-//! A user of this machine, with what a program needs to run as that user.
+//! A user account: the ids, groups, home folder and shell that a program needs to run as that user.
 //!
-//! No stage of the flow; imports none. Asks the system's user database; starts nothing.
+//! No stage; imports none. Queries the system's user database.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Most groups of a user, as the kernel has it.
+/// The kernel's limit of groups per user.
 const MAX_GROUPS: usize = 65_536;
 
-/// A user.
+/// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Its name.
     pub name: OsString,
-    /// Its number.
+    /// Its user id.
     pub uid: u32,
-    /// Its first group.
+    /// Id of its first group.
     pub gid: u32,
-    /// All of its groups.
+    /// Ids of all its groups.
     pub groups: Vec<u32>,
-    /// Its folder.
+    /// Its home folder.
     pub home: OsString,
     /// Its shell.
     pub shell: OsString,
 }
 
 impl Account {
-    /// Finds a user by name, or by number.
+    /// Finds a user by name or id.
     pub fn find(text: &str) -> Option<Self> {
         let name = CString::new(text).ok()?;
         let by_name = look_up(|entry, buffer, found| {
-            // SAFETY: all pointers are valid, and the buffer is as long as said.
+            // SAFETY: all pointers are valid, and the length is that of the buffer.
             unsafe {
                 libc::getpwnam_r(
                     name.as_ptr(),
@@ -44,26 +44,26 @@ impl Account {
         by_name.or_else(|| {
             let uid = text.parse().ok()?;
             look_up(|entry, buffer, found| {
-                // SAFETY: all pointers are valid, and the buffer is as long as said.
+                // SAFETY: all pointers are valid, and the length is that of the buffer.
                 unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
             })
         })
     }
 }
 
-/// Asks for an entry by one of the system's functions.
+/// Looks up an entry with one of the C library's functions.
 fn look_up(
     ask: impl Fn(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> libc::c_int,
 ) -> Option<Account> {
     let mut buffer = vec![0; 1 << 16];
-    // SAFETY: the struct is integers and pointers, for which zero is no value yet.
+    // SAFETY: the struct is integers and pointers, for which zero is a valid value.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
     let result = ask(&raw mut entry, &mut buffer, &raw mut found);
     if result != 0 || found.is_null() {
         return None;
     }
-    // SAFETY: the call has filled the entry with strings that are in the buffer.
+    // SAFETY: the call has set the entry's pointers to C strings in the buffer.
     let [name, home, shell] = [entry.pw_name, entry.pw_dir, entry.pw_shell]
         .map(|text| unsafe { OsStr::from_bytes(CStr::from_ptr(text).to_bytes()).to_owned() });
     Some(Account {
@@ -76,12 +76,12 @@ fn look_up(
     })
 }
 
-/// All groups of a user.
+/// Ids of all groups of a user.
 fn groups(name: &OsStr, first: u32) -> Option<Vec<u32>> {
     let name = CString::new(name.as_bytes()).ok()?;
     let mut groups = vec![0; MAX_GROUPS];
     let mut count = MAX_GROUPS as libc::c_int;
-    // SAFETY: the name is a C string, and the list as long as said.
+    // SAFETY: the name is a C string, and the count is the length of the list.
     let result =
         unsafe { libc::getgrouplist(name.as_ptr(), first, groups.as_mut_ptr(), &raw mut count) };
     if result < 0 {
@@ -102,9 +102,9 @@ mod tests {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Check users of this machine against what `id` says, by name and by number.
+    /// Check that users of this machine are found by name and by id as the command `id` shows them.
     #[test]
-    fn as_id_has_them() {
+    fn users_match_the_command_id() {
         for name in ["root", "nobody", "daemon"] {
             let account = Account::find(name).unwrap();
             assert_eq!(account.name, name);

@@ -1,6 +1,6 @@
-//! What a run is asked to do, as plain validated values.
+//! The configuration of a run, as plain validated values.
 //!
-//! No stage of the flow: `cli/` makes these, `session.rs` reads them. Nothing here parses arguments.
+//! No stage: `cli/` makes these values, and `session.rs` reads them. Must not parse arguments.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use heaptrace_common::{limits, sampling};
 
 use crate::account::Account;
 
-/// Whom to trace.
+/// The processes to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Running processes.
@@ -22,7 +22,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target as it is named in reports: `--pid 12`, `--all`, or the command line.
+    /// The target's name in reports: `--pid 12`, `--all`, or the command line.
     pub fn describe(&self) -> String {
         match self {
             Self::Pids(pids) => pids
@@ -40,48 +40,48 @@ impl Target {
     }
 }
 
-/// Which of all processes are traced; where nothing is named, all of them.
+/// The process filter of `--all`. An empty list of names, groups or users allows every process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Patterns of names, one of which must fit.
+    /// Patterns of process names, one of which must match.
     pub names: Vec<String>,
-    /// Patterns of names, none of which may fit.
+    /// Patterns of process names, none of which may match.
     pub excluded: Vec<String>,
-    /// Control groups, in or below one of which a process must be.
+    /// Control groups. A process must be in one of them, or in a group below.
     pub cgroups: Vec<PathBuf>,
-    /// Ids of users, one of whom must be its real one.
+    /// User ids, one of which must be the process's real user id.
     pub users: Vec<u32>,
 }
 
-/// A file that the user says is an allocator.
+/// A file that the user names as an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAllocator {
     /// The file.
     pub path: PathBuf,
-    /// What the names of its functions begin with, before `malloc`, `free` and so on.
+    /// The prefix of its function names, before `malloc`, `free` and so on.
     pub prefix: String,
 }
 
-/// What a probe does when it is hit.
+/// What a probe does at each hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
     /// Record the allocation.
     Full,
-    /// Nothing: what a benchmark subtracts, the price of the trap itself.
+    /// Nothing. Benchmarks measure the cost of the trap alone with this, as a baseline.
     Empty,
 }
 
-/// What unwind tables may take.
+/// Limits and cache of unwind tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableConfig {
-    /// Bytes of the kernel's memory for their rows.
+    /// Bytes of kernel memory for their rows.
     pub max_bytes: u64,
-    /// The folder that they are kept in for the next run, if they are.
+    /// The folder in which tables are cached for the next run, if they are cached.
     pub cache: Option<PathBuf>,
 }
 
 impl TableConfig {
-    /// Entries for 64-KiB pages of code: real code has some six kilobytes of rows for each.
+    /// Number of entries for 64-KiB pages of code. Real code has some six kilobytes of rows for each.
     pub fn pages(&self) -> u32 {
         let pages = u32::try_from(self.max_bytes / 4096).unwrap_or(u32::MAX);
         pages.max(limits::MAX_PAGES)
@@ -91,19 +91,19 @@ impl TableConfig {
 /// Which allocations are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Mean bytes between samples; 1 takes all.
+    /// Mean bytes between samples; 1 records every allocation.
     pub mean: u64,
-    /// Most samples a second, over all processes; the mean is made larger for those that have more
-    /// than their share.
+    /// Most samples a second, over all processes. The mean is raised for processes that have more than
+    /// their share.
     pub max_per_second: Option<u32>,
-    /// The smallest size.
+    /// The smallest recorded size.
     pub min_size: u64,
-    /// The largest size.
+    /// The largest recorded size.
     pub max_size: u64,
 }
 
 impl Sampling {
-    /// Everything.
+    /// Every allocation.
     pub const EXACT: Self = Self {
         mean: 1,
         max_per_second: None,
@@ -111,78 +111,77 @@ impl Sampling {
         max_size: u64::MAX,
     };
 
-    /// Whether there are allocations that are not recorded.
+    /// Whether some allocations are not recorded.
     pub fn is_partial(&self) -> bool {
         self.mean > 1 || self.min_size > 0 || self.max_size < u64::MAX
     }
 }
 
-/// A run.
+/// The configuration of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
-    /// Whom to trace.
+    /// The processes to trace.
     pub target: Target,
-    /// Whom a command runs as, if not as this process.
+    /// The user that a command runs as, if it is not the user of this process.
     pub run_as: Option<Account>,
-    /// Which of all processes, where all are the target.
+    /// The process filter, if the target is all processes.
     pub selection: Selection,
-    /// Whether the children of the targets are traced, too.
+    /// Whether children of the targets are traced as well.
     pub children: bool,
-    /// Whether sites of threads of different names are kept apart.
+    /// Whether sites of threads with different names are kept separate.
     pub threads: bool,
-    /// Whether memory that programs map themselves is recorded, too.
+    /// Whether memory that programs map themselves is recorded as well.
     pub mappings: bool,
-    /// End the run after this time.
+    /// The run ends after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).
     pub interval: Duration,
     /// Most frames of a stack.
     pub max_stack_depth: u32,
-    /// Bytes that the kernel's maps, and what the agent keeps beside them, may take.
+    /// Bytes that the kernel's maps and the agent's tables may use together.
     pub max_memory: u64,
-    /// Most blocks that can be live at a time, where that is not to follow from the memory.
+    /// Most blocks that can be live at a time. `None`: derived from `max_memory`.
     pub max_live: Option<u32>,
-    /// Bytes of the ring between the kernel and the agent, where they are not to follow from the
-    /// memory and the CPUs; a power of two, at least a page.
+    /// Bytes of the ring between the kernel and the agent: a power of two, at least a page. `None`: derived
+    /// from the memory and the number of CPUs.
     pub ring_size: Option<u32>,
-    /// What unwind tables may take.
+    /// Limits and cache of unwind tables.
     pub tables: TableConfig,
-    /// Files that discovery is told are allocators.
+    /// Files that the user names as allocators.
     pub allocators: Vec<NamedAllocator>,
     /// Which allocations are recorded.
     pub sampling: Sampling,
-    /// What share of a process's processor time may go into probes, in ten-thousandths, if not any.
+    /// Largest share of a process's processor time for probes, in ten-thousandths. `None`: no limit.
     pub max_overhead: Option<u32>,
-    /// What the probes do.
+    /// What the probes do at each hit.
     pub probes: Probes,
-    /// Show the kernel program's own warnings.
+    /// Whether warnings of the kernel program are shown.
     pub verbose: bool,
 }
 
 impl RunConfig {
-    /// Time between two updates, unless the user says otherwise.
+    /// Default time between two updates.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-    /// Most frames that a stack can have.
+    /// The largest depth of a stack.
     pub const MAX_STACK_DEPTH: u32 = limits::MAX_FRAMES as u32;
-    /// Bytes of memory, unless the user says otherwise.
+    /// Default of `max_memory`.
     pub const DEFAULT_MEMORY: u64 = 1 << 30;
-    /// With less memory than this, too little could be recorded to be of use.
+    /// The least memory. With less, too little could be recorded to be useful.
     pub const MIN_MEMORY: u64 = 16 << 20;
-    /// Mean bytes between samples of processes that already run, unless the user says otherwise.
+    /// Default mean bytes between samples of processes that already run.
     pub const DEFAULT_MEAN: u64 = 512 << 10;
     /// The largest mean.
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
-    /// Most samples a second of the whole machine, unless the user says otherwise.
+    /// Default limit of samples a second for the whole machine.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
-    /// What share of a process's time may go into probes where the whole machine is traced, unless the user
-    /// says otherwise: 5 %.
+    /// Default of `max_overhead` for runs of the whole machine: 5 %.
     pub const DEFAULT_MAX_OVERHEAD: u32 = 500;
-    /// Bytes of rows of unwind tables, unless the user says otherwise.
+    /// Default bytes for rows of unwind tables.
     pub const DEFAULT_TABLE_MEMORY: u64 =
         limits::DEFAULT_SEGMENTS as u64 * limits::SEGMENT_SLOTS as u64 * 8;
-    /// The least that is worth a table.
+    /// The least memory for unwind tables.
     pub const MIN_TABLE_MEMORY: u64 = 4096;
-    /// The most that rows can be counted in.
+    /// The most memory for unwind tables: row numbers reach no further.
     pub const MAX_TABLE_MEMORY: u64 = 8 << 30;
     /// The smallest ring: one page.
     pub const MIN_RING_SIZE: u32 = 4096;

@@ -1,6 +1,6 @@
-//! What a reader does for each question: the stages' own functions, by job.
+//! Answers each question that a reader gets with a function of the stage that the question belongs to.
 //!
-//! Above the stages, as it names several; and below nothing, as only a reader's process runs it.
+//! Above the stages, because it calls functions of several. Only reader processes and tests run it.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use crate::reader::{self, Job, encode};
 use crate::symbolize::Lookup;
 use crate::unwind;
 
-/// Serves as a reader until nobody asks any more.
+/// Serves as a reader until its standard input is closed.
 pub fn serve() -> io::Result<()> {
     reader::serve_standard_input(&mut answers())
 }
 
-/// Answers questions, one after the other.
+/// A function that answers questions, one after the other.
 pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
     let mut lookup = Lookup::default();
     move |job, question, files| match job {
@@ -34,7 +34,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
     }
 }
 
-/// A reader in a thread of this process, for tests of what is asked.
+/// A reader in a thread of this process, for tests that ask questions.
 #[cfg(test)]
 pub(crate) fn reader_of_tests() -> reader::Reader {
     reader::Reader::in_thread(|| Box::new(answers()))

@@ -130,11 +130,11 @@ async fn trace(
     let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
         .context("can't reach the guardian process")?;
     let mut duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
-    targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
+    let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
     let listener = Listener::new(&probes)?;
     targets::attach(
         config,
-        held.as_ref(),
+        held.as_ref().map(|held| (held, files)),
         &mut reader,
         &mut drain,
         &mut program,

@@ -217,7 +217,9 @@ fn a_group_can_trace() -> Result<()> {
     let refused = member(&words(&["record", "--", "true"]))?.fails_clearly()?;
     let granted = printed_line(&refused.stderr)?;
     let page = fs::read_to_string(workspace().join("docs/install-for-a-group.md"))?;
-    assert_eq!(printed_line(&page)?, granted, "the page says otherwise");
+    // The page names this one as an addition, for kernels that restrict perf.
+    let without = granted.replace(",cap_sys_admin", "");
+    assert_eq!(printed_line(&page)?, without, "the page says otherwise");
     run(Command::new("setcap").arg(&granted).arg(&binary))?.success()?;
 
     let report = || -> Result<heaptrace_tests::Report> {

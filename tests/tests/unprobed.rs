@@ -82,7 +82,7 @@ fn refused() -> Result<[(Fixture, &'static str); 2]> {
     Ok([
         (
             c_hostile("refused", "refused-int3.so", &[r#"-DFIRST="0xcc""#])?,
-            "a breakpoint of its own",
+            "a breakpoint instruction",
         ),
         (
             c_hostile("refused", "refused-lock.so", &[r#"-DFIRST="0xf0""#])?,
@@ -239,7 +239,7 @@ fn probes_have_limits() -> Result<()> {
     let tracer = start_all(&here, &[])?;
     let few = few.path.display().to_string();
     second_half(&here, &mut target, |report| {
-        names(report, &many.path, "places to probe")
+        names(report, &many.path, "probe locations")
     })?;
     let deadline = Instant::now() + PATIENCE;
     let defined = || -> Result<usize> { Ok(definitions(tracer.pid())?.len()) };

@@ -1,7 +1,7 @@
-//! `heaptrace doctor`: the machine's checks, one a line, and the allocators of processes.
+//! `heaptrace doctor`: prints the checks of the machine, one a line, and the allocators of processes.
 //!
-//! Part of the command line, no stage of the flow. Only shows: what is checked is decided in
-//! `probes/machine.rs`, what is found in `probes/allocators/`.
+//! Part of the command line. Only prints: the checks are in `doctor/`, and the search for allocators is in
+//! `probes/allocators/`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(super) fn run(
         named,
         mappings: true,
     };
-    // First, as they may end while the machine is looked at.
+    // Processes first, because they may end while the machine is examined.
     let mut reader = Reader::new(&Budget::default(), Limits::default());
     let found: Vec<_> = pids
         .iter()
@@ -67,25 +67,25 @@ fn write(out: &mut impl Write, checks: &[Check], color: bool) -> io::Result<()> 
             check.name,
             text::escape(&check.found)
         )?;
-        // Below what was found, so that a command can be copied from a line of its own.
+        // Each command is on a line of its own, so that it can be copied.
         for line in check.advice.lines() {
             writeln!(out, "{:8}{:width$}  -> {}", "", "", text::escape(line))?;
         }
     }
     let end = if can_trace(checks) {
-        "heaptrace can trace on this machine, with these rights."
+        "heaptrace can trace on this machine with these rights."
     } else {
-        "heaptrace can't trace: see each line that says `not ok`."
+        "heaptrace can't trace: see each line with `not ok`."
     };
     writeln!(out, "\n{end}")
 }
 
-/// What of a process can be traced.
+/// Prints what can be traced in a process.
 fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Result<()> {
     writeln!(out, "\nprocess {pid}")?;
     let found = match found {
         Ok(found) => found,
-        Err(error) => return writeln!(out, "  its mappings can't be read: {error}"),
+        Err(error) => return writeln!(out, "  can't read its mappings: {error}"),
     };
     for allocator in &found.allocators {
         let path = text::escape(&allocator.path);
@@ -96,14 +96,22 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
                 ""
             };
             writeln!(out, "  {kind} in {path}, {when}probed at")?;
-            for place in allocator.places.iter().filter(|place| place.kind == kind) {
-                let names: Vec<_> = place.names.iter().map(|name| text::escape(name)).collect();
+            for function in allocator.functions.iter().filter(|it| it.kind == kind) {
+                let names: Vec<_> = function
+                    .names
+                    .iter()
+                    .map(|name| text::escape(name))
+                    .collect();
                 let names = names.join(", ");
-                writeln!(out, "    {names}  {:#x}{}", place.offset, place.placed)?;
+                writeln!(
+                    out,
+                    "    {names}  {:#x}{}",
+                    function.offset, function.placed
+                )?;
             }
         }
-        if !allocator.rets.is_empty() {
-            let count = allocator.rets.len();
+        if !allocator.returns.is_empty() {
+            let count = allocator.returns.len();
             writeln!(
                 out,
                 "    and at {count} return instructions of functions that may throw"
@@ -119,7 +127,7 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
     if found.allocators.is_empty() && found.unprobed.is_empty() {
         writeln!(
             out,
-            "  no allocator that heaptrace knows is mapped; --allocator PATH[:PREFIX] names another"
+            "  it has mapped no allocator that heaptrace knows; name another with --allocator PATH[:PREFIX]"
         )?;
     }
     Ok(())
@@ -144,9 +152,9 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Check that only `not ok` stands in the way, and that the closing line says which it is.
+    /// Check that only `not ok` prevents tracing, and that the last line says whether tracing is possible.
     #[test]
-    fn verdicts() {
+    fn only_not_ok_prevents_tracing() {
         let warn = check(Verdict::Warn, "few", "raise it");
         let bad = check(Verdict::NotOk, "none", "mount it\nor not");
         assert!(can_trace(std::slice::from_ref(&warn)));
@@ -158,9 +166,9 @@ mod tests {
         assert!(text.contains("can't trace"));
     }
 
-    /// Check that there is no escape sequence without color, whatever was found.
+    /// Check that no escape sequence of a finding is printed, and that there is none without color.
     #[test]
-    fn escapes() {
+    fn escape_sequences_are_not_printed() {
         let hostile = [check(Verdict::Ok, "a\x1b[2Jb", "")];
         assert!(!written(&hostile, false).contains('\x1b'));
         assert!(written(&hostile, true).contains("\x1b[32mok"));

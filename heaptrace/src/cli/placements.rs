@@ -32,7 +32,7 @@ fn write(out: &mut impl io::Write, reader: &mut Reader, path: &Path) -> anyhow::
     let found = allocators::of_file(reader, path).with_context(|| name.clone())?;
     let allocator = found.allocators.into_iter().next();
     let allocator = allocator.with_context(|| format!("{name} has no function of an allocator"))?;
-    for place in &allocator.places {
+    for place in &allocator.functions {
         writeln!(
             out,
             "{}\t{}\t{:#x}\t{}\t{}\t{}\t{}",

@@ -1,6 +1,6 @@
-//! What the agent is allowed to do, and the command that grants what is missing.
+//! The capabilities that a trace needs, and the commands that grant them.
 //!
-//! Stage: doctor. Looks at this process only; what the kernel can do is `machine.rs`'s business.
+//! Part of `doctor`. Examines this process only. The kernel's abilities are checked in `kernel.rs`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use thiserror::Error;
 
 use crate::kernel::tracefs;
 
-/// A capability (see capabilities(7)) that heaptrace has a use for.
+/// A capability (see capabilities(7)) that heaptrace uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Loads the kernel program.
     Bpf,
-    /// Lets it read memory and attach to perf events.
+    /// Lets the kernel program read memory and attach to perf events.
     Perfmon,
-    /// Opens the very files that processes have mapped, by the kernel's links to them.
+    /// Opens the files that processes have mapped, by the kernel's links to them.
     CheckpointRestore,
     /// Reads the mappings of other users' processes.
     SysPtrace,
     /// Reads other users' program files, and the ids of probes in tracefs.
     DacReadSearch,
-    /// Opens the file of tracefs in which probes are defined, once; given up before anything else is done.
+    /// Opens the tracefs file that defines probes, once. Given up before anything else is done.
     DacOverride,
-    /// Maps the rings of perf beyond what each user may lock.
+    /// Maps perf's rings beyond the limit of locked memory per user.
     IpcLock,
-    /// Reads its ring before others run.
+    /// Gives the thread that reads the ring precedence.
     SysNice,
-    /// Mounts a tracefs of its own where the machine has none.
+    /// Mounts a tracefs if the machine has none. Opens perf events if the kernel restricts perf further.
     SysAdmin,
 }
 
 impl Capability {
-    /// What a trace takes, where tracefs is mounted.
+    /// Capabilities that a trace needs if tracefs is mounted.
     pub const REQUIRED: [Self; 6] = [
         Self::Bpf,
         Self::Perfmon,
@@ -42,7 +42,7 @@ impl Capability {
         Self::DacReadSearch,
         Self::DacOverride,
     ];
-    /// What makes a trace better, and is granted with the others.
+    /// Capabilities that improve a trace. They are granted with the required ones.
     pub const USEFUL: [Self; 2] = [Self::IpcLock, Self::SysNice];
 
     fn bit(self) -> u32 {
@@ -86,7 +86,7 @@ impl fmt::Display for Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// The effective set in the text of `/proc/PID/status`; `None` where it is not there.
+    /// The effective set in the text of `/proc/PID/status`, if the text has it.
     pub fn parse(status: &str) -> Option<Self> {
         let digits = status
             .lines()
@@ -94,11 +94,11 @@ impl Capabilities {
         u64::from_str_radix(digits.trim(), 16).ok().map(Self)
     }
 
-    /// Whether it gives the right, by itself or as part of a larger one.
+    /// Whether the set has the capability, or one that includes it.
     pub fn allows(self, capability: Capability) -> bool {
         let has = |capability: Capability| self.0 & (1 << capability.bit()) != 0;
         match capability {
-            // The kernel takes CAP_SYS_ADMIN wherever it asks for one of these.
+            // The kernel accepts CAP_SYS_ADMIN in place of each of these.
             Capability::Bpf | Capability::Perfmon | Capability::CheckpointRestore => {
                 has(capability) || has(Capability::SysAdmin)
             }
@@ -106,7 +106,7 @@ impl Capabilities {
         }
     }
 
-    /// Which of these it does not give.
+    /// Which of these the set does not allow.
     pub fn lacking(self, wanted: &[Capability]) -> Vec<Capability> {
         wanted
             .iter()
@@ -131,19 +131,21 @@ pub enum MissingRights {
         /// The program to grant it to.
         executable: PathBuf,
     },
-    /// This process has capabilities, but over a user namespace only (a container without rights).
+    /// The capabilities of this process are valid in a user namespace only (an unprivileged container).
     #[error(
-        "not permitted: the capabilities of this process are those of a user namespace, which give no right to \
+        "not permitted: the capabilities of this process are valid in a user namespace only, which is not enough to \
          trace\n{NAMESPACE_ADVICE}"
     )]
     UserNamespace,
 }
 
+/// File with the level of the kernel's restriction of perf.
+pub(super) const PERF_PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
 const REASON: &str = "heaptrace probes programs and reads the memory of processes";
 
-/// What to do inside an unprivileged container.
-pub(super) const NAMESPACE_ADVICE: &str =
-    "run it outside the container, or in a privileged one that shares the host's user namespace";
+/// Advice for an unprivileged container.
+pub(super) const NAMESPACE_ADVICE: &str = "run heaptrace outside the container, or in a privileged one that shares the host's user namespace";
 
 fn are_or_is(missing: &[Capability]) -> String {
     let names: Vec<_> = missing.iter().map(|capability| capability.name()).collect();
@@ -151,35 +153,54 @@ fn are_or_is(missing: &[Capability]) -> String {
     format!("{} {verb}", names.join(", "))
 }
 
-/// The commands that grant every right.
+/// The commands that grant every capability.
 pub(super) fn grant(executable: &Path) -> String {
     let executable = quoted(&executable.to_string_lossy());
+    let paranoid = std::fs::read_to_string(PERF_PARANOID).ok();
+    let capabilities = grantable(
+        tracefs::is_mounted(),
+        is_perf_restricted(paranoid.as_deref()),
+    );
     format!(
         "run it with sudo:         sudo {executable} ...\n\
          or let a group trace (docs/install-for-a-group.md):\n\
          sudo chgrp GROUP {executable} && sudo chmod 0750 {executable}\n\
-         sudo setcap {} {executable}",
-        grantable(tracefs::is_mounted())
+         sudo setcap {capabilities} {executable}"
     )
 }
 
-/// What a file that a group may run has to be granted, as setcap(8) reads it.
-pub fn grantable(has_tracefs: bool) -> String {
-    let names: Vec<String> = required(has_tracefs)
+/// The argument of setcap(8) for a file that a group may run.
+fn grantable(has_tracefs: bool, is_perf_restricted: bool) -> String {
+    let mut granted = required(has_tracefs);
+    if is_perf_restricted && !granted.contains(&Capability::SysAdmin) {
+        granted.push(Capability::SysAdmin);
+    }
+    granted.extend(Capability::USEFUL);
+    let names: Vec<String> = granted
         .iter()
-        .chain(&Capability::USEFUL)
         .map(|capability| capability.name().to_lowercase())
         .collect();
     format!("{}+ep", names.join(","))
 }
 
-/// What a trace takes on a machine that has tracefs mounted, or has not.
+/// Whether a level of `kernel.perf_event_paranoid` is above those of the unmodified kernel. Kernels of Debian and Ubuntu
+/// then require CAP_SYS_ADMIN to open a perf event; CAP_PERFMON is not enough.
+pub(super) fn is_perf_restricted(level: Option<&str>) -> bool {
+    /// The highest level of the unmodified kernel.
+    const MOST: i32 = 2;
+    let level = level.and_then(|level| level.trim().parse::<i32>().ok());
+    level.is_some_and(|level| level > MOST)
+}
+
+/// The capabilities that a trace needs, if tracefs is mounted or not.
+///
+/// A restricted perf is not included: the unmodified kernel accepts high levels too, and does not restrict perf further.
 pub(super) fn required(has_tracefs: bool) -> Vec<Capability> {
     let mounts = (!has_tracefs).then_some(Capability::SysAdmin);
     Capability::REQUIRED.into_iter().chain(mounts).collect()
 }
 
-/// A path as one word of a shell command.
+/// Quotes a path as one word of a shell command.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%=:,".contains(c);
     if !path.is_empty() && path.chars().all(plain) {
@@ -189,20 +210,20 @@ fn quoted(path: &str) -> String {
     }
 }
 
-/// The program that runs, as a command can name it.
+/// The path of the running program.
 pub(super) fn executable() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("heaptrace"))
 }
 
-/// Whether a `/proc/PID/uid_map` is that of the machine itself, and of no user namespace.
+/// Whether the text of a `/proc/PID/uid_map` is that of the machine's own user namespace.
 pub(super) fn is_initial_user_namespace(uid_map: &str) -> bool {
     uid_map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Says whether this process may trace at all, and if not, why and what to do.
+/// Checks whether this process may trace at all. An error says why not, and what to do.
 ///
-/// Where the kernel does not tell (no `/proc`), nothing is refused here: the first call that needs
-/// the right then fails with the kernel's own error.
+/// If `/proc` is missing, nothing is refused here. The first call that needs a capability then fails with the
+/// kernel's own error.
 pub fn require() -> Result<(), MissingRights> {
     let read = |file: &str| std::fs::read_to_string(file).ok();
     check(
@@ -236,6 +257,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::check::documents_exist;
     use super::*;
 
     const ROOT: &str = "Name:\tbash\nCapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\n\
@@ -243,9 +265,9 @@ mod tests {
     const USER: &str = "Name:\tbash\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n";
     const MACHINE: &str = "         0          0 4294967295\n";
 
-    /// Check that the effective set is read, not one of its neighbours.
+    /// Check that the effective set is read, and not another one.
     #[test]
-    fn effective_set() {
+    fn effective_set_is_read() {
         assert_eq!(
             Capabilities::parse(ROOT),
             Some(Capabilities(0x1ff_ffff_ffff))
@@ -255,9 +277,9 @@ mod tests {
         assert_eq!(Capabilities::parse("CapEff:\tmany\n"), None);
     }
 
-    /// Check that CAP_SYS_ADMIN counts for what the kernel takes it for, and for nothing else.
+    /// Check that CAP_SYS_ADMIN counts for the capabilities that it includes, and for no others.
     #[test]
-    fn sys_admin_implies() {
+    fn sys_admin_includes_others() {
         let admin = Capabilities(1 << 21);
         let implied = [
             Capability::Bpf,
@@ -273,7 +295,7 @@ mod tests {
         );
     }
 
-    /// Check that the error names what is missing and both commands that grant it.
+    /// Check that the error names the missing capabilities, both commands that grant them, and a document that exists.
     #[test]
     fn error_says_what_to_do() {
         let error = check(
@@ -297,18 +319,32 @@ mod tests {
             message.ends_with("+ep '/opt/my tools/heaptrace'"),
             "{message}"
         );
+        assert!(documents_exist(&message), "{message}");
     }
 
-    /// Check that the right to mount is asked for only where there is something to mount.
+    /// Check that the printed command grants CAP_SYS_ADMIN exactly if tracefs has to be mounted or perf is restricted.
     #[test]
-    fn tracefs_decides() {
-        assert!(!grantable(true).contains("sys_admin"));
-        assert!(grantable(false).contains(",cap_sys_admin,"));
+    fn sys_admin_is_granted_if_needed() {
+        assert!(!grantable(true, false).contains("sys_admin"));
+        for (has_tracefs, is_perf_restricted) in [(false, false), (true, true), (false, true)] {
+            let granted = grantable(has_tracefs, is_perf_restricted);
+            assert_eq!(granted.matches(",cap_sys_admin,").count(), 1, "{granted}");
+        }
     }
 
-    /// Check that root in a user namespace is told apart from root.
+    /// Check that perf counts as restricted only at levels that the unmodified kernel does not have.
     #[test]
-    fn user_namespace() {
+    fn perf_is_restricted_above_two() {
+        for level in ["-1\n", "0", "2\n", "", "many"] {
+            assert!(!is_perf_restricted(Some(level)), "{level:?}");
+        }
+        assert!(!is_perf_restricted(None));
+        assert!(is_perf_restricted(Some("3\n")) && is_perf_restricted(Some("4")));
+    }
+
+    /// Check that root in a user namespace is refused, and the machine's root is not.
+    #[test]
+    fn root_of_a_user_namespace_is_refused() {
         let exe = || PathBuf::from("heaptrace");
         assert_eq!(check(Some(ROOT), Some(MACHINE), true, exe()), Ok(()));
         assert_eq!(
@@ -318,9 +354,9 @@ mod tests {
         assert_eq!(check(None, None, true, exe()), Ok(()));
     }
 
-    /// Check that a path with a quote stays one word for a shell.
+    /// Check that a path with a quote or without characters is one word for a shell.
     #[test]
-    fn quoting() {
+    fn paths_are_quoted_as_one_word() {
         assert_eq!(quoted("/usr/bin/heaptrace"), "/usr/bin/heaptrace");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");

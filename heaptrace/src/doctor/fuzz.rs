@@ -1,8 +1,10 @@
-//! What has to hold of the capabilities that `/proc` tells of. For fuzzers only.
+//! Checks for fuzzers: properties of the parsed text of `/proc/PID/status`.
+//!
+//! Part of `doctor`.
 
 use super::capabilities::{Capabilities, Capability};
 
-/// Capabilities are what the line says.
+/// Checks that any text parses to capabilities or to none.
 pub(crate) fn status(data: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(data);
     let Some(capabilities) = Capabilities::parse(&text) else {

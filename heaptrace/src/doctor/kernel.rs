@@ -1,7 +1,7 @@
-//! Checks of what the kernel can do.
+//! Checks of the kernel's abilities.
 //!
-//! Stage: doctor. Each is a function of what the kernel says of itself, or tries a thing out and
-//! leaves nothing behind; what this process may do is `rights.rs`'s business.
+//! Part of `doctor`. Each check is a pure function of a text from the kernel, or tries something and leaves nothing
+//! behind. The rights of this process are checked in `rights.rs`.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use super::Check;
+use super::check::Check;
 use crate::kernel::version;
 
 pub(super) fn architecture(arch: &str) -> Check {
@@ -20,7 +20,7 @@ pub(super) fn architecture(arch: &str) -> Check {
     if arch == "x86_64" {
         Check::ok(NAME, arch)
     } else {
-        Check::not_ok(NAME, arch, "heaptrace knows x86_64 only, so far")
+        Check::not_ok(NAME, arch, "heaptrace supports x86_64 only")
     }
 }
 
@@ -32,20 +32,26 @@ pub(super) fn kernel(release: &str) -> Check {
         None => Check::warn(
             NAME,
             found,
-            format!("not understood; at least {}.{} is needed", least.0, least.1),
+            format!(
+                "unknown version; at least {}.{} is needed",
+                least.0, least.1
+            ),
         ),
         Some(version) if version < least => Check::not_ok(
             NAME,
             found,
             format!(
-                "needs Linux {}.{} (bpf_loop), better {}.{} or later: install a newer kernel",
+                "needs Linux {}.{} or later (bpf_loop), better {}.{} or later: install a newer kernel",
                 least.0, least.1, tested.0, tested.1
             ),
         ),
         Some(version) if version < tested => Check::warn(
             NAME,
             found,
-            format!("may work; tested from Linux {}.{} on", tested.0, tested.1),
+            format!(
+                "may work; heaptrace is tested on Linux {}.{} and later",
+                tested.0, tested.1
+            ),
         ),
         Some(_) => Check::ok(NAME, found),
     }
@@ -53,7 +59,7 @@ pub(super) fn kernel(release: &str) -> Check {
 
 pub(super) fn lockdown(text: Option<&str>) -> Check {
     const NAME: &str = "kernel lockdown";
-    // The chosen mode stands in brackets: `none [integrity] confidentiality`.
+    // The active mode is in brackets: `none [integrity] confidentiality`.
     let mode = text.and_then(|text| {
         let (_, rest) = text.split_once('[')?;
         rest.split_once(']').map(|(mode, _)| mode)
@@ -63,13 +69,13 @@ pub(super) fn lockdown(text: Option<&str>) -> Check {
         (_, Some("confidentiality")) => Check::not_ok(
             NAME,
             "confidentiality: BPF programs may not read memory",
-            "boot with lockdown=integrity or without lockdown (often tied to Secure Boot)",
+            "boot with lockdown=integrity or without lockdown (Secure Boot often enables it)",
         ),
         (_, Some(mode @ ("none" | "integrity"))) => Check::ok(NAME, mode),
         (Some(text), _) => Check::warn(
             NAME,
             format!("{:?}", text.trim()),
-            "not understood; confidentiality would stop heaptrace",
+            "unknown mode; heaptrace does not work with `confidentiality`",
         ),
     }
 }
@@ -82,12 +88,12 @@ pub(super) fn btf(there: bool) -> Check {
         Check::not_ok(
             NAME,
             "no /sys/kernel/btf/vmlinux",
-            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions build theirs; is /sys mounted?",
+            "check that /sys is mounted; otherwise use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions build theirs",
         )
     }
 }
 
-/// Whether BPF works at all, and has what the kernel program uses, by trying.
+/// Tries whether BPF works and has the features that the kernel program uses.
 pub(super) fn bpf() -> [Check; 4] {
     let map = |kind| is_map_supported(kind).map_err(|error| with_causes(&error));
     let helper = |helper| {
@@ -127,7 +133,7 @@ fn supported(name: &'static str, answer: Result<bool, String>, needs: &str) -> C
         Err(error) => Check::not_ok(
             name,
             error,
-            "see capabilities above; in a container, seccomp may forbid it, too (docker run --privileged)",
+            "see capabilities above; in a container, seccomp may forbid it as well (docker run --privileged)",
         ),
     }
 }
@@ -140,17 +146,17 @@ pub(super) fn uprobes(there: bool) -> Check {
         Check::not_ok(
             NAME,
             "no /sys/bus/event_source/devices/uprobe",
-            "use a kernel built with CONFIG_UPROBE_EVENTS=y; is /sys mounted?",
+            "check that /sys is mounted; otherwise use a kernel built with CONFIG_UPROBE_EVENTS=y",
         )
     }
 }
 
-/// Where `uprobe_events` can be reached.
+/// The place where `uprobe_events` can be reached.
 #[derive(Debug)]
 pub(super) enum Tracefs {
-    /// At this path, for everybody.
+    /// At this path, for every process.
     Mounted(&'static str),
-    /// In a mount of heaptrace's own, which nobody else sees.
+    /// In a mount of heaptrace's own, which no other process sees.
     Private,
     /// Nowhere.
     Unreachable(io::Error),
@@ -168,7 +174,7 @@ pub(super) fn find_uprobe_events() -> Tracefs {
     }
 }
 
-/// Opens a tracefs that is attached to no folder, and goes when it is closed.
+/// Mounts a tracefs without attaching it to a folder. The kernel removes it when it is closed.
 fn mount_privately() -> rustix::io::Result<()> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
@@ -190,7 +196,7 @@ pub(super) fn tracefs(found: &Tracefs) -> Check {
     const NAME: &str = "tracefs";
     match found {
         Tracefs::Mounted(folder) => Check::ok(NAME, *folder),
-        Tracefs::Private => Check::ok(NAME, "not mounted; heaptrace opens its own"),
+        Tracefs::Private => Check::ok(NAME, "not mounted; heaptrace mounts its own"),
         Tracefs::Unreachable(error) => Check::not_ok(
             NAME,
             format!("not reachable: {error}"),
@@ -201,10 +207,10 @@ pub(super) fn tracefs(found: &Tracefs) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
-    /// Check the versions around both thresholds, with the suffixes that distributions add.
+    /// Check that versions around both thresholds get the right verdict, with the suffixes that distributions add.
     #[test]
     fn kernel_versions() {
         for (release, verdict) in [
@@ -223,7 +229,7 @@ mod tests {
         assert!(kernel("5.4.0").advice.contains("5.17"));
     }
 
-    /// Check that the mode in brackets is read, not the last or first one.
+    /// Check that the mode in brackets is read, not the first or the last one.
     #[test]
     fn lockdown_modes() {
         assert_eq!(lockdown(None).verdict, Verdict::Ok);
@@ -243,9 +249,9 @@ mod tests {
         assert_eq!(lockdown(Some("[none")).verdict, Verdict::Warn);
     }
 
-    /// Check that what the kernel refuses to answer counts as not working, with its reason.
+    /// Check that a refused question to the kernel counts as not working, with the kernel's reason.
     #[test]
-    fn refused_questions() {
+    fn refused_questions_count_as_not_ok() {
         let refused = supported("bpf", Err("`bpf_map_create` failed: denied".into()), "x");
         assert_eq!(refused.verdict, Verdict::NotOk);
         assert!(refused.found.contains("denied"));

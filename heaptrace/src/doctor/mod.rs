@@ -1,14 +1,15 @@
-//! What this machine's kernel and these rights allow: the checks of `heaptrace doctor`.
+//! Stage doctor: checks whether this machine's kernel and the rights of this process allow tracing.
 //!
-//! Stage: doctor. Each check is a pure function of what the kernel says of itself; [`examine`] asks
-//! the kernel. Changes nothing that outlasts the process, and knows nothing of how checks are shown.
+//! Most checks are pure functions of texts that the kernel provides; [`examine`] reads these. Changes nothing that
+//! outlasts the process. Must not know how checks are displayed.
 
 pub mod capabilities;
+mod check;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
-mod hit;
 mod kernel;
-mod places;
+mod probe_cost;
+mod probe_locations;
 mod rights;
 
 use std::fs;
@@ -17,63 +18,12 @@ use thiserror::Error;
 
 use crate::kernel::tracefs;
 use capabilities::Capabilities;
+pub use check::{Check, Verdict};
 
-/// Where a kernel says how far it is locked down.
+/// File in which the kernel names its lockdown mode.
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// How a check went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// As it should be.
-    Ok,
-    /// Tracing works, with a limit.
-    Warn,
-    /// Tracing can't work.
-    NotOk,
-}
-
-/// One line of the doctor's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What was looked at.
-    pub name: &'static str,
-    /// How it went.
-    pub verdict: Verdict,
-    /// What was found.
-    pub found: String,
-    /// What to do; empty where there is nothing to do.
-    pub advice: String,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Ok, found, "")
-    }
-
-    fn warn(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Warn, found, advice)
-    }
-
-    fn not_ok(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(name, Verdict::NotOk, found, advice)
-    }
-
-    fn new(
-        name: &'static str,
-        verdict: Verdict,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            name,
-            verdict,
-            found: found.into(),
-            advice: advice.into(),
-        }
-    }
-}
-
-/// Tracing can't work on this machine, or from where heaptrace runs, whoever asks for it.
+/// Tracing can't work on this machine, or in this container, with any rights.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{found}: {advice}")]
 pub struct UnfitMachine {
@@ -81,8 +31,8 @@ pub struct UnfitMachine {
     advice: String,
 }
 
-/// Refuses what would only fail later, or find nothing, in words that say so: a kernel that is too old or locked down,
-/// and a container's process ids.
+/// Refuses early what would fail later or find nothing: a kernel that is too old or locked down, and the pid namespace
+/// of a container.
 pub fn require() -> Result<(), UnfitMachine> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let lockdown = fs::read_to_string(LOCKDOWN).ok();
@@ -109,13 +59,13 @@ fn check(
     Ok(())
 }
 
-/// The pid namespace of this process, as the kernel names it.
+/// The kernel's name of this process's pid namespace.
 fn pid_namespace() -> Option<String> {
     let link = fs::read_link("/proc/self/ns/pid").ok()?;
     link.into_os_string().into_string().ok()
 }
 
-/// Looks at this machine.
+/// Runs all checks on this machine.
 pub fn examine() -> Vec<Check> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let status = read("/proc/self/status").unwrap_or_default();
@@ -135,15 +85,12 @@ pub fn examine() -> Vec<Check> {
     checks.extend([
         kernel::uprobes(read("/sys/bus/event_source/devices/uprobe/type").is_some()),
         kernel::tracefs(&kernel::find_uprobe_events()),
-        rights::paranoid(
-            read("/proc/sys/kernel/perf_event_paranoid").as_deref(),
-            granted,
-        ),
+        rights::paranoid(read(capabilities::PERF_PARANOID).as_deref(), granted),
         rights::locked_memory(&limits),
         rights::open_files(&limits),
-        places::examine(),
+        probe_locations::examine(),
     ]);
-    checks.extend(hit::examine());
+    checks.extend(probe_cost::examine());
     checks
 }
 
@@ -151,8 +98,8 @@ pub fn examine() -> Vec<Check> {
 mod tests {
     use super::*;
 
-    /// Check that a kernel without what the program needs is refused by its name, with the one that
-    /// is needed, and that one which is not understood gets its chance.
+    /// Check that a kernel that is too old is refused with its version and the version that is needed, and that an
+    /// unknown version is accepted.
     #[test]
     fn old_kernels_are_refused() {
         let error = check("5.10.0-32-amd64\n", None, None)
@@ -172,8 +119,7 @@ mod tests {
         assert!(locked.contains("lockdown=integrity"), "{locked}");
     }
 
-    /// Check that a whole examination comes to an end on whatever machine this is, and that whoever
-    /// is told "not ok" is told what to do.
+    /// Check that an examination completes on any machine, and that exactly the checks with a problem have advice.
     #[test]
     fn every_problem_has_advice() {
         let checks = examine();

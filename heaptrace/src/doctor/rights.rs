@@ -1,11 +1,11 @@
-//! Checks of what this process may do: capabilities, namespaces and limits.
+//! Checks of the rights of this process: capabilities, namespaces and limits.
 //!
-//! Stage: doctor. Pure functions of what `/proc` says; what the kernel can do is `kernel.rs`'s business.
+//! Part of `doctor`. Pure functions of texts from `/proc`. The kernel's abilities are checked in `kernel.rs`.
 
-use super::Check;
-use crate::doctor::capabilities::{
-    self, Capabilities, Capability, NAMESPACE_ADVICE, is_initial_user_namespace,
+use super::capabilities::{
+    self, Capabilities, Capability, NAMESPACE_ADVICE, is_initial_user_namespace, is_perf_restricted,
 };
+use super::check::Check;
 
 fn names(capabilities: &[Capability]) -> String {
     let names: Vec<_> = capabilities.iter().map(|c| c.name()).collect();
@@ -28,7 +28,7 @@ pub(super) fn capabilities_required(granted: Capabilities, has_tracefs: bool) ->
 }
 
 pub(super) fn capabilities_useful(granted: Capabilities) -> Check {
-    const NAME: &str = "capabilities of use";
+    const NAME: &str = "useful capabilities";
     let missing = granted.lacking(&Capability::USEFUL);
     if missing.is_empty() {
         Check::ok(NAME, names(&Capability::USEFUL))
@@ -36,8 +36,8 @@ pub(super) fn capabilities_useful(granted: Capabilities) -> Check {
         Check::warn(
             NAME,
             format!("without {}", names(&missing)),
-            "without CAP_SYS_NICE a busy machine may lose events, without CAP_IPC_LOCK a second run may find no room for its \
-             rings; sudo gives both",
+            "without CAP_SYS_NICE events may be lost on a busy machine; without CAP_IPC_LOCK a second run may find no memory \
+             for its rings; sudo gives both",
         )
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn capabilities_useful(granted: Capabilities) -> Check {
 pub(super) fn user_namespace(uid_map: Option<&str>) -> Check {
     const NAME: &str = "user namespace";
     match uid_map {
-        None => Check::ok(NAME, "none in this kernel"),
+        None => Check::ok(NAME, "this kernel has none"),
         Some(map) if is_initial_user_namespace(map) => Check::ok(NAME, "the machine's own"),
         Some(_) => Check::not_ok(
             NAME,
@@ -60,11 +60,11 @@ pub(super) fn pid_namespace(link: Option<&str>) -> Check {
     // PROC_PID_INIT_INO, the same on every kernel.
     match link {
         Some("pid:[4026531836]") => Check::ok(NAME, "the machine's own"),
-        None => Check::warn(NAME, "unknown", "mount /proc: heaptrace reads it"),
+        None => Check::warn(NAME, "unknown", "mount /proc, because heaptrace reads it"),
         Some(_) => Check::not_ok(
             NAME,
-            "a container's: the kernel's process ids are not those seen here",
-            "run it outside the container, or in one that shares the host's (docker run --pid=host)",
+            "a container's: process ids here differ from the kernel's",
+            "run heaptrace outside the container, or in one that shares the host's pid namespace (docker run --pid=host)",
         ),
     }
 }
@@ -77,18 +77,31 @@ pub(super) fn paranoid(text: Option<&str>, granted: Capabilities) -> Check {
             "no perf events",
             "use a kernel built with CONFIG_PERF_EVENTS=y",
         ),
-        Some(level) if granted.allows(Capability::Perfmon) => {
-            Check::ok(NAME, format!("{level}, does not matter with CAP_PERFMON"))
-        }
-        Some(level) => Check::warn(
+        Some(level) if !granted.allows(Capability::Perfmon) => Check::warn(
             NAME,
             format!("{level}, without CAP_PERFMON"),
             "see capabilities above",
         ),
+        Some(level) if is_perf_restricted(Some(level)) && !granted.allows(Capability::SysAdmin) => {
+            Check::warn(
+                NAME,
+                format!(
+                    "{level}, without CAP_SYS_ADMIN, which kernels of Debian and Ubuntu need above 2"
+                ),
+                format!(
+                    "lower it:                 sudo sysctl kernel.perf_event_paranoid=2\n{}",
+                    capabilities::grant(&capabilities::executable())
+                ),
+            )
+        }
+        Some(level) => Check::ok(
+            NAME,
+            format!("{level}, does not matter with these capabilities"),
+        ),
     }
 }
 
-/// Soft and hard value of a limit in the text of `/proc/PID/limits`; `u64::MAX` is no limit.
+/// Soft and hard value of a limit in the text of `/proc/PID/limits`. `u64::MAX` means unlimited.
 fn limit(limits: &str, name: &str) -> Option<(u64, u64)> {
     let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = rest.split_whitespace().map(|word| match word {
@@ -115,16 +128,16 @@ pub(super) fn locked_memory(limits: &str) -> Check {
             crate::text::bytes(soft)
         }
     });
-    // Kernels that count map memory against it are older than the oldest that heaptrace supports.
+    // Kernels that count the memory of maps against this limit are older than the oldest supported one.
     Check::ok(NAME, format!("{found}, does not matter since Linux 5.11"))
 }
 
 pub(super) fn open_files(limits: &str) -> Check {
     const NAME: &str = "open files limit";
-    /// Probes on the libc of some dozen containers.
+    /// Enough for probes on the C libraries of some dozen containers.
     const ENOUGH: u64 = 1024;
     match limit(limits, "Max open files") {
-        None => Check::warn(NAME, "unknown", "mount /proc: heaptrace reads it"),
+        None => Check::warn(NAME, "unknown", "mount /proc, because heaptrace reads it"),
         Some((soft, hard)) => {
             let found = format!("{} (at most {})", limit_text(soft), limit_text(hard));
             if soft >= ENOUGH {
@@ -133,7 +146,7 @@ pub(super) fn open_files(limits: &str) -> Check {
                 Check::warn(
                     NAME,
                     found,
-                    "each probe takes a file: raise it for --all (ulimit -n 4096)",
+                    "each probe needs open files: raise the limit for --all (ulimit -n 4096)",
                 )
             }
         }
@@ -142,12 +155,12 @@ pub(super) fn open_files(limits: &str) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
-    /// Check the columns of `/proc/self/limits`, whose names have blanks in them.
+    /// Check that the columns of `/proc/self/limits` are read, although its names contain blanks.
     #[test]
-    fn limits() {
+    fn limits_are_read() {
         let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
                     Max open files            256                  524288               files     \n\
                     Max locked memory         8388608              unlimited            bytes     \n";
@@ -164,9 +177,9 @@ mod tests {
         assert!(locked_memory(text).found.starts_with("8.0 MiB"));
     }
 
-    /// Check that a container's namespaces are told from the machine's.
+    /// Check that a container's namespaces are distinguished from the machine's.
     #[test]
-    fn namespaces() {
+    fn namespaces_of_containers_are_refused() {
         assert_eq!(pid_namespace(Some("pid:[4026531836]")).verdict, Verdict::Ok);
         assert_eq!(
             pid_namespace(Some("pid:[4026532201]")).verdict,
@@ -182,9 +195,9 @@ mod tests {
         );
     }
 
-    /// Check that rights decide, and that the advice for missing ones is the command that grants them.
+    /// Check that capabilities decide the verdict, and that the advice for missing ones is the command that grants them.
     #[test]
-    fn rights() {
+    fn missing_rights_come_with_the_command() {
         let root = Capabilities::parse("CapEff:\t000001ffffffffff\n").unwrap();
         let nobody = Capabilities::default();
         assert_eq!(capabilities_required(root, true).verdict, Verdict::Ok);
@@ -198,5 +211,10 @@ mod tests {
         assert_eq!(paranoid(Some("3\n"), root).verdict, Verdict::Ok);
         assert_eq!(paranoid(Some("3\n"), nobody).verdict, Verdict::Warn);
         assert_eq!(paranoid(None, root).verdict, Verdict::NotOk);
+        let perfmon = Capabilities::parse("CapEff:\t0000004000000000\n").unwrap();
+        assert_eq!(paranoid(Some("2\n"), perfmon).verdict, Verdict::Ok);
+        let restricted = paranoid(Some("3\n"), perfmon);
+        assert_eq!(restricted.verdict, Verdict::Warn);
+        assert!(restricted.advice.contains("perf_event_paranoid=2"));
     }
 }

@@ -17,7 +17,7 @@ use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::open::{self, Expected, FileId, Identity, Opened};
-use crate::probes::allocators::is_of_c_library;
+use crate::proc::library_names::is_of_c_library;
 use crate::proc::maps;
 use crate::unwind;
 

@@ -1,8 +1,8 @@
-//! What a hit of a probe costs on this machine: measured, in some hundredths of a second.
+//! Measures the cost of a probe hit on this machine, within some hundredths of a second.
 //!
-//! Stage: probes. Two functions of our own are called in a loop, without probes and with some, as `malloc` and
-//! `free` have them: on both entries and on one return. What is measured is the trap; the programs that run
-//! in it come on top. Probes a thread of this process, and nobody else.
+//! Stage: probes. Two own functions are called in a loop, first without probes and then with the probes that `malloc`
+//! and `free` get: on both entries and on one return. This measures the trap alone, without the kernel programs that
+//! run in it. Probes one thread of this process only. Must not know allocators.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -10,21 +10,21 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::attach::attributes;
+use super::perf_events::open_for_thread;
 use crate::kernel::tracefs::Definitions;
 use crate::proc::maps;
-use crate::sys::{self, PerfTarget};
+use crate::sys;
 
-/// Pairs of calls in a round: some milliseconds of hits.
+/// Pairs of calls in a round: some milliseconds of probe hits.
 const CALLS: u32 = 2_000;
 
-/// Rounds, of which the quickest counts: whatever disturbs one only makes it slower.
+/// Rounds. The quickest counts, because a disturbance only makes a round slower.
 const ROUNDS: usize = 6;
 
-/// Hits in a pair of calls.
+/// Probe hits in a pair of calls.
 const HITS: u32 = 3;
 
-/// Begins with an instruction that the kernel emulates, as the places do that probes are put on.
+/// A function that begins with an instruction that the kernel emulates, like most probe locations.
 #[cfg(target_arch = "x86_64")]
 macro_rules! probed {
     ($name:ident) => {
@@ -46,8 +46,8 @@ macro_rules! probed {
 probed!(like_malloc);
 probed!(like_free);
 
-/// Time that a hit takes, and the events that it was measured by. To close them takes the kernel longer than all of
-/// this, and they have to be closed before their definitions go.
+/// Measures the time of a probe hit. Also returns the events that it was measured with: closing them takes the kernel
+/// longer than the measurement, and they have to be closed before their definitions are removed.
 pub fn hit(definitions: &mut Definitions) -> io::Result<(Duration, Vec<OwnedFd>)> {
     let unprobed = quickest();
     let mut open = Vec::new();
@@ -56,12 +56,11 @@ pub fn hit(definitions: &mut Definitions) -> io::Result<(Duration, Vec<OwnedFd>)
         (like_malloc, false),
         (like_free, false),
     ] {
-        let (file, offset) = place(function as usize as u64)?;
+        let (file, offset) = locate(function as usize as u64)?;
         let event = definitions.define(&file, offset, is_return)?;
         // SAFETY: a plain system call.
         let tid = unsafe { libc::gettid() };
-        let target = PerfTarget::Thread(tid as u32);
-        open.push(sys::perf_event_open(&mut attributes(event), target)?);
+        open.push(open_for_thread(event, tid as u32)?);
     }
     let probed = quickest();
     Ok((probed.saturating_sub(unprobed) / (CALLS * HITS), open))
@@ -81,13 +80,13 @@ fn round() -> Duration {
     sys::thread_time().saturating_sub(begin)
 }
 
-/// The file and the offset in it that an address of this process's code stands for.
-fn place(address: u64) -> io::Result<(File, u64)> {
+/// The file that an address of this process's code is mapped from, and the offset in it.
+fn locate(address: u64) -> io::Result<(File, u64)> {
     let own = std::process::id();
     let text = maps::read(own)?;
     let mapping = maps::parse(&text)
         .find(|mapping| (mapping.start..mapping.end).contains(&address))
-        .ok_or_else(|| io::Error::other("this program's own code is mapped from no file"))?;
+        .ok_or_else(|| io::Error::other("heaptrace's own code is not mapped from a file"))?;
     let offset = address - mapping.start + mapping.offset;
     let opened = maps::open_mapped(own, &mapping).map_err(io::Error::other)?;
     Ok((opened.file, offset))

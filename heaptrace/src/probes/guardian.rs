@@ -1,10 +1,7 @@
-//! A small process that cleans up after an agent that was killed.
+//! The guardian: a small process that cleans up after the agent, even if the agent is killed.
 //!
-//! Stage: probes. Programs, links and perf events go with their last descriptor, but definitions of
-//! uprobe events stay. The guardian holds the reading end of a pipe whose writing end only the
-//! agent has; when that closes, whatever the reason, it removes the agent's definitions. It also
-//! lends its process to perf events that must belong to one that allocates nothing. And it inherits the probes of a run
-//! that has many: the kernel takes them out one after the other, some hundredths of a second each.
+//! Stage: probes. The kernel removes programs, links and perf events with their last descriptor, but definitions of
+//! uprobe events stay, so the guardian removes them. Must not know what is probed.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -23,32 +20,39 @@ use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
 use crate::sys;
 
-/// How long the guardian waits for the kernel to let go of the agent's probes.
+/// How long the guardian waits for the kernel to release the agent's probes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long the agent waits for an answer.
 const ANSWER: Duration = Duration::from_millis(50);
 
-/// What a message is for: descriptors that are left, or a descriptor that is asked for.
+/// Message that hands descriptors over to the guardian.
 const LEFT: u8 = 0;
+
+/// Message that asks for a descriptor, which makes the kernel count the run time of programs.
 const COUNT: u8 = 1;
 
-/// Most descriptors of a message; the kernel takes 253.
+/// Most descriptors in a message; the kernel accepts 253.
 const MOST_SENT: usize = 250;
 
-/// The agent's end: while it is open, the guardian sleeps.
+/// The agent's side of the guardian.
+///
+/// The guardian holds the reading end of a pipe whose writing end only the agent has. When that closes, for whatever
+/// reason, the guardian removes the agent's definitions. The guardian also owns perf events that must belong to a
+/// process that allocates nothing. After a run with many probes it closes their links: the kernel removes probes one
+/// after the other, some hundredths of a second each.
 pub struct Guardian {
-    /// Its process id.
+    /// The guardian's process id.
     pub pid: u32,
     _alive: OwnedFd,
-    heir: OwnedFd,
+    socket: OwnedFd,
 }
 
-/// Whom probes can be left to, at the end of a run.
-pub struct Heir(OwnedFd);
+/// A connection for messages to the guardian.
+pub struct Connection(OwnedFd);
 
-impl Heir {
-    /// Leaves descriptors to the guardian, which closes them once the agent is gone. Returns those that it did not get.
+impl Connection {
+    /// Hands descriptors over to the guardian, which closes them. Returns those that the guardian did not get.
     pub fn leave(&self, mut all: Vec<OwnedFd>) -> Vec<OwnedFd> {
         while !all.is_empty() {
             let first = all.len().saturating_sub(MOST_SENT);
@@ -66,8 +70,8 @@ impl Heir {
         all
     }
 
-    /// Has the kernel count what programs take, as long as the descriptor is open. That takes a right which the agent
-    /// has given up.
+    /// Makes the kernel count the run time of programs while the returned descriptor is open. This needs a capability
+    /// that the agent has given up, so the guardian opens the descriptor.
     pub fn count_runs(&self) -> io::Result<OwnedFd> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         rustix::net::send(&self.0, &[COUNT], flags)?;
@@ -75,29 +79,30 @@ impl Heir {
         poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&wait))?;
         let (_, mut got) = receive(&self.0)?;
         got.pop()
-            .ok_or_else(|| io::Error::other("the guardian has no right to it"))
+            .ok_or_else(|| io::Error::other("the guardian lacks the capability (CAP_SYS_ADMIN) to count the run time of programs"))
     }
 }
 
 impl Guardian {
-    /// Starts the guardian; `counts`: whether the kernel is to count for it what programs take.
+    /// Starts the guardian. `counts`: whether it keeps the capability that [`Connection::count_runs`] needs.
     ///
-    /// Must be called while this process has only one thread: the guardian is a fork of it.
+    /// Must be called while this process has only one thread: the guardian is a fork of this process.
     pub fn start(tracefs: &Tracefs, counts: bool) -> io::Result<Self> {
         let (read, write) = sys::pipe()?;
         let (pid_read, pid_write) = sys::pipe()?;
         let kind = SocketType::SEQPACKET;
-        let (heir, left) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let (socket, agent_socket) =
+            socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         let agent = std::process::id();
         // SAFETY: this process has one thread; the child never returns from this function.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
-                drop((write, heir));
-                // SAFETY: a second fork makes the guardian a child of init, so that nobody has to
-                // wait for it.
+                drop((write, socket));
+                // SAFETY: as above. A second fork makes the guardian a child of init, so that no other process has
+                // to wait for it.
                 match unsafe { libc::fork() } {
-                    0 => guard(&read, &left, tracefs, agent, counts),
+                    0 => guard(&read, &agent_socket, tracefs, agent, counts),
                     guardian => {
                         let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
                     }
@@ -107,7 +112,7 @@ impl Guardian {
             }
             child => {
                 let mut status = 0;
-                // SAFETY: waits for the child just forked.
+                // SAFETY: waits for the child that was just forked.
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
             }
         }
@@ -118,23 +123,23 @@ impl Guardian {
             1.. => Ok(Self {
                 pid: u32::from_ne_bytes(pid),
                 _alive: write,
-                heir,
+                socket,
             }),
-            _ => Err(io::Error::other("no process could be forked")),
+            _ => Err(io::Error::other("can't fork a process")),
         }
     }
 }
 
 impl Guardian {
-    /// Whom probes can be left to.
-    pub fn heir(&self) -> io::Result<Heir> {
-        Ok(Heir(self.heir.try_clone()?))
+    /// A connection to the guardian.
+    pub fn connection(&self) -> io::Result<Connection> {
+        Ok(Connection(self.socket.try_clone()?))
     }
 }
 
-fn guard(alive: &OwnedFd, left: &OwnedFd, tracefs: &Tracefs, agent: u32, counts: bool) {
-    // SAFETY: plain system calls on this process alone. The signals that end a run, or ask
-    // something of it, are for the agent; the guardian must outlive it, also where a whole process group gets them.
+fn guard(alive: &OwnedFd, socket: &OwnedFd, tracefs: &Tracefs, agent: u32, counts: bool) {
+    // SAFETY: plain system calls on this process alone. The signals that end or control a run are for the agent. The
+    // guardian must outlive the agent, even if the whole process group gets the signal.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"heaptrace-guard".as_ptr());
@@ -149,19 +154,19 @@ fn guard(alive: &OwnedFd, left: &OwnedFd, tracefs: &Tracefs, agent: u32, counts:
         }
     }
     let [root, events] = tracefs.descriptors();
-    close_all_but([alive.as_raw_fd(), left.as_raw_fd(), root, events]);
-    // For what is left to it.
+    close_all_but([alive.as_raw_fd(), socket.as_raw_fd(), root, events]);
+    // Room for the descriptors that the agent hands over.
     sys::raise_open_files();
-    // With more rights than it needs it does its work all the same.
+    // On failure the guardian has more rights than it needs, and works all the same.
     let _ = give_up(counts);
-    serve(alive, left);
+    serve(alive, socket);
     let begin = Instant::now();
     while tracefs.remove_groups(|pid| pid == agent).is_err() && begin.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// What a message says, and the descriptors that came with it. Doesn't wait for one.
+/// Receives the kind of a message, and its descriptors. Does not wait for a message.
 fn receive(from: &OwnedFd) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -177,7 +182,7 @@ fn receive(from: &OwnedFd) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
     Ok(((got.bytes > 0).then_some(byte[0]), descriptors))
 }
 
-/// Serves the agent until it is gone, and closes what that has left.
+/// Answers the agent until it is gone, and closes the descriptors that it hands over.
 fn serve(alive: &OwnedFd, agent: &OwnedFd) {
     let mut is_alive = true;
     while is_alive {
@@ -185,7 +190,7 @@ fn serve(alive: &OwnedFd, agent: &OwnedFd) {
             PollFd::new(alive, PollFlags::IN),
             PollFd::new(agent, PollFlags::IN),
         ];
-        // An interrupted wait is begun anew.
+        // Repeats an interrupted wait.
         if poll(&mut fds, None).is_err() {
             continue;
         }
@@ -199,7 +204,7 @@ fn serve(alive: &OwnedFd, agent: &OwnedFd) {
     }
 }
 
-/// Answers with a descriptor, or with none where there is no right to it.
+/// Answers with a descriptor that counts run time, or with none if the guardian may not open it.
 fn answer(agent: &OwnedFd) {
     let counting = enable_stats(Stats::RunTime).ok();
     let sent: Vec<BorrowedFd<'_>> = counting.iter().map(|it| it.as_fd()).collect();
@@ -207,11 +212,11 @@ fn answer(agent: &OwnedFd) {
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&sent));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // An agent that is gone needs no answer.
+    // An error means that the agent is gone and needs no answer.
     let _ = sendmsg(agent, &[IoSlice::new(&[COUNT])], &mut control, flags);
 }
 
-/// Gives up what it does not need: it removes definitions, and may let the kernel count.
+/// Gives up all capabilities except those for removing definitions and, if asked for, for counting run time.
 fn give_up(counts: bool) -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
@@ -223,7 +228,7 @@ fn give_up(counts: bool) -> io::Result<()> {
     rights::keep(Kept::DAC_READ_SEARCH | counting)
 }
 
-/// Closes every other descriptor: an open pipe of the agent's would keep its reader waiting.
+/// Closes every other descriptor: an inherited pipe of the agent that stays open would keep its reader waiting.
 fn close_all_but(mut keep: [RawFd; 4]) {
     keep.sort_unstable();
     let mut first = 0;
@@ -236,7 +241,7 @@ fn close_all_but(mut keep: [RawFd; 4]) {
 
 fn close_range(first: libc::c_uint, end: libc::c_uint) {
     if first < end {
-        // SAFETY: this process uses none of these descriptors any more.
+        // SAFETY: this process no longer uses any of these descriptors.
         unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
     }
 }

@@ -1,6 +1,6 @@
-//! A command that is held before its first instruction until it is probed.
+//! Starts a command and holds it before its first instruction until it is probed.
 //!
-//! Stage: probes. Starts it; knows nothing of what is attached to it meanwhile.
+//! Stage: probes. Must not know what is attached to the command meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,19 +18,19 @@ use thiserror::Error;
 use crate::account::Account;
 use crate::sys;
 
-/// A command that can't be started. The exit status is the one that shells use.
+/// A command that can't be started.
 #[derive(Debug, Error)]
 pub enum LaunchError {
-    /// It is not there.
+    /// It does not exist.
     #[error("{0}: command not found")]
     NotFound(String),
-    /// It is there and can't be run.
+    /// It exists and can't be run.
     #[error("{0}: {1}")]
     NotExecutable(String, io::Error),
 }
 
 impl LaunchError {
-    /// What a shell would exit with.
+    /// The exit status that a shell would use.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -39,7 +39,7 @@ impl LaunchError {
     }
 }
 
-/// A process that waits for its `exec`.
+/// A forked process that waits before its `exec`.
 pub struct Held {
     /// Its process id.
     pub pid: u32,
@@ -49,7 +49,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Forks a process for the command, which runs as the user, if one is named.
+    /// Forks a process for the command. The command runs as `user`, if one is given.
     pub fn new(words: &[OsString], user: Option<&Account>) -> Result<Self> {
         let (program, arguments) = words.split_first().context("no command given")?;
         let (pid_read, pid_write) = sys::pipe()?;
@@ -62,11 +62,11 @@ impl Held {
             environment(&mut command, user);
         }
         let user = user.cloned();
-        // SAFETY: between fork and exec only getpid, close, read and write are called, and what changes the
-        // user. The process waits until the agent has attached, or has gone and closed its end.
+        // SAFETY: between fork and exec only getpid, close, read and write are called, and the system calls that change
+        // the user. The process waits until the agent has attached, or has ended and thereby closed its end of the pipe.
         unsafe {
             command.pre_exec(move || {
-                // This process has a copy of the agent's end; closed, so that its death shows.
+                // Closes this process's copy of the agent's end, so that the pipe closes if the agent ends.
                 libc::close(agents_end);
                 let pid = libc::getpid().to_ne_bytes();
                 if libc::write(pid_write.as_raw_fd(), pid.as_ptr().cast(), pid.len()) < 0 {
@@ -77,16 +77,16 @@ impl Held {
                     return Err(io::Error::from_raw_os_error(libc::ECANCELED));
                 }
                 sys::undo_survive_long_files();
-                // Only now: until here the process has the agent's memory.
+                // The user changes last, because until `exec` this process has a copy of the agent's memory.
                 user.as_ref().map_or(Ok(()), become_user)
             });
         }
-        // `spawn` returns only when the command runs, so it gets a thread to wait in.
+        // `spawn` returns only after the `exec`, so it waits in a thread of its own.
         let spawned = std::thread::spawn(move || command.spawn());
         let mut pid = [0; 4];
         File::from(pid_read)
             .read_exact(&mut pid)
-            .context("can't start a process for the command")?;
+            .context("can't fork a process for the command")?;
         Ok(Self {
             pid: u32::from_ne_bytes(pid),
             name: program.to_string_lossy().into_owned(),
@@ -99,7 +99,7 @@ impl Held {
     pub fn release(mut self) -> Result<Child> {
         self.go
             .write_all(&[1])
-            .context("the command's process is gone")?;
+            .context("the command's process ended before the command could start")?;
         let spawned = self
             .spawned
             .join()
@@ -114,7 +114,7 @@ impl Held {
     }
 }
 
-/// The file that a command's first word names, looked up as `execvp` does.
+/// Finds the file that a command's first word names, as `execvp` does.
 pub fn look_up(word: &OsStr) -> Option<PathBuf> {
     if Path::new(word).components().count() > 1 || word.as_encoded_bytes().contains(&b'/') {
         return Some(word.into());
@@ -124,10 +124,11 @@ pub fn look_up(word: &OsStr) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Refuses what the kernel would refuse when everything is attached.
+/// Refuses a change of user early that the kernel would refuse only after everything is attached.
 fn require_change_of_user() -> Result<()> {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    let own = rustix::thread::capabilities(None).context("can't ask for capabilities")?;
+    let own = rustix::thread::capabilities(None)
+        .context("can't read the capabilities of this process")?;
     ensure!(
         own.effective.contains(needed),
         "--as needs CAP_SETUID and CAP_SETGID: run heaptrace by sudo, or without --as"
@@ -135,7 +136,7 @@ fn require_change_of_user() -> Result<()> {
     Ok(())
 }
 
-/// What tells a program who it runs as. The rest is the agent's, as it is without.
+/// Sets the environment variables that name the user. All others stay those of the agent.
 fn environment(command: &mut Command, user: &Account) {
     command
         .env("HOME", &user.home)
@@ -154,21 +155,22 @@ fn environment(command: &mut Command, user: &Account) {
     }
 }
 
-/// Becomes a user, for good. Between fork and exec: it may call nothing but the system.
+/// Changes the user of this process for good. Runs between fork and exec, so it may only make system calls.
 ///
-/// The kernel takes perf events, and with them the probes, from a process whose `exec` changes its user. This changes it
-/// before, and all of its ids, so the `exec` changes none.
+/// The kernel removes perf events, and with them the probes, from a process whose `exec` changes its user. This function
+/// changes all user ids before, so the `exec` changes none.
 fn become_user(user: &Account) -> io::Result<()> {
     let checked = |result: libc::c_int| match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     };
-    // SAFETY: the list is as long as said; the other calls take no pointers.
+    // SAFETY: the list has the given length; the other calls take no pointers.
     unsafe {
         checked(libc::setgroups(user.groups.len(), user.groups.as_ptr()))?;
         checked(libc::setresgid(user.gid, user.gid, user.gid))?;
         checked(libc::setresuid(user.uid, user.uid, user.uid))?;
-        // What an agent that is not root hands on to all that it starts. A kernel without has none.
+        // An agent that is not root may pass ambient capabilities on to all processes that it starts. Kernels without
+        // ambient capabilities refuse the call, which does no harm.
         libc::prctl(
             libc::PR_CAP_AMBIENT,
             libc::PR_CAP_AMBIENT_CLEAR_ALL,

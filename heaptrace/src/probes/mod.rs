@@ -1,14 +1,19 @@
-//! Stage probes: what may be traced, the kernel program, and where it is attached.
+//! Stage probes: finds allocators, launches a command, and puts probes on functions.
+//!
+//! Must not know what the kernel program sends, nor what the doctor checks.
 
 pub mod allocators;
 pub mod attach;
 pub mod calibration;
-pub mod duty_cycle;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 pub mod guardian;
 pub mod image;
 pub mod launch;
+mod perf_events;
 pub mod placement;
 mod plan;
+mod probed_file;
 pub mod refusal;
+pub mod target_events;
+pub mod ties;

@@ -1,27 +1,27 @@
-//! The probes of a file, in the order in which they have to be attached.
+//! Lists the probes of a file in the order in which they have to be attached.
 //!
-//! Stage: probes. Plain values; attaches nothing.
+//! Stage: probes. Plain values; must not attach anything.
 
 use heaptrace_common::cookie;
 
 use super::allocators::{Allocator, OnReturn, RET_PROGRAM};
 use crate::config::Probes as ProbeKind;
 
-/// A probe that is to be attached.
+/// A probe that will be attached.
 pub(super) struct Planned {
-    /// Names of the function.
+    /// Names of the function, for messages.
     pub(super) function: String,
     /// Offset in the file.
     pub(super) offset: u64,
-    /// Whether it is on the return of what is called there.
+    /// Whether it is a return probe.
     pub(super) is_return: bool,
     /// Name of the kernel program.
     pub(super) program: &'static str,
-    /// What the program gets to know of the place.
+    /// The cookie, which describes the probe location to the program.
     pub(super) cookie: u64,
 }
 
-/// What is to be attached to an allocator's file.
+/// Lists the probes of an allocator's file.
 pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     let full = |program| match kind {
         ProbeKind::Full => program,
@@ -29,33 +29,33 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     };
     // Returns first: an entry whose return is not probed would leave its call pending.
     let mut planned: Vec<Planned> = allocator
-        .rets
+        .returns
         .iter()
         .map(|offset| Planned {
-            function: format!("the return at {offset:#x}"),
+            function: format!("the return instruction at {offset:#x}"),
             offset: *offset,
             is_return: false,
             program: full(RET_PROGRAM),
             cookie: 0,
         })
         .collect();
-    // Frees before allocations: where a run goes on meanwhile, a free too many is none, but a free that
-    // was missed is a leak.
+    // Frees before allocations: if events are recorded meanwhile, a free without its allocation does no harm,
+    // but a missed free looks like a leak.
     let mut entries = Vec::new();
-    for place in &allocator.places {
-        let placement = &place.placed;
+    for function in &allocator.functions {
+        let placement = &function.placed;
         let probe = |program, is_return| Planned {
-            function: place.names.join("/"),
-            offset: place.offset + placement.offset,
+            function: function.names.join("/"),
+            offset: function.offset + placement.offset,
             is_return,
             program,
             cookie: cookie::pack(
-                place.reach.0.saturating_add(placement.offset),
-                place.reach.1.saturating_sub(placement.offset),
+                function.reach.0.saturating_add(placement.offset),
+                function.reach.1.saturating_sub(placement.offset),
                 placement.registers,
             ),
         };
-        let hook = place.hook;
+        let hook = function.hook;
         if let Some(program) = hook.on_return.program() {
             let program = match kind {
                 ProbeKind::Full => program,

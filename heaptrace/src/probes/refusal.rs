@@ -1,6 +1,6 @@
-//! Why a file is not probed, though it has an allocator: what the kernel refuses, and what the limits do.
+//! Reasons why a file with an allocator is not probed: the kernel refuses a probe, or a limit is reached.
 //!
-//! Stage: probes. A refusal belongs to its file: it is named there, and the run goes on. Knows nothing of what is
+//! Stage: probes. A refusal concerns one file: the report names the file, and the run continues. Must not know what is
 //! attached.
 
 use std::collections::HashMap;
@@ -12,50 +12,50 @@ use thiserror::Error;
 
 use crate::proc::owner::Owner;
 
-/// Most probes on one file. The allocators of the tests have 150 at most.
+/// Most probes on one file. The largest allocator of the tests has 150.
 pub const MOST_OF_FILE: usize = 256;
 
-/// Most probes on the files of one user or container: a few programs with allocators of their own. Each probe takes the
-/// kernel some hundredths of a second to take out, one after the other.
+/// Most probes on the files of one user or container: enough for a few programs with allocators of their own. The kernel
+/// removes one probe after the other, and each takes some hundredths of a second.
 pub const MOST_OF_OWNER: usize = 1024;
 
-/// Most files of an owner that are named as not probed; more are only counted.
+/// Most unprobed files of an owner that are named. Further ones are only counted.
 const MOST_NAMED_OF_OWNER: usize = 64;
 
-/// The kernel's own `ENOTSUPP`, which is none of the numbers that libraries know.
+/// The kernel's internal `ENOTSUPP`, which C libraries don't define.
 const ENOTSUPP: i32 = 524;
 
-/// Longest instruction of the processor.
+/// Length of the processor's longest instruction.
 #[cfg(target_arch = "x86_64")]
 const LONGEST: usize = 15;
 
 /// Why a file is not probed.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// It has more to probe than any allocator.
-    #[error("it has {0} places to probe, more than the {MOST_OF_FILE} that a file may have")]
+    /// It has more probe locations than any real allocator.
+    #[error("it has {0} probe locations, more than the limit of {MOST_OF_FILE} for one file")]
     TooManyPlaces(usize),
-    /// Its owner has used up what it may have.
-    #[error("the {MOST_OF_OWNER} probes that {0} may have are used up")]
+    /// The limit of its owner is reached.
+    #[error("the limit of {MOST_OF_OWNER} probes for {0} is reached")]
     OwnerSpent(Owner),
-    /// There are no more descriptors.
+    /// The limit of open files is reached.
     #[error(
-        "the {0} files that heaptrace may have open are used up; raise the limit (`ulimit -Hn`, or LimitNOFILE= of its service)"
+        "heaptrace's limit of {0} open files is reached; raise it (`ulimit -Hn`, or LimitNOFILE= of its service)"
     )]
     NoDescriptors(u64),
-    /// Probes need a process to belong to, and it is gone.
+    /// The guardian, whose process the links belong to, is gone.
     #[error("heaptrace's guardian process is gone")]
     NoGuardian,
-    /// The kernel would not put a breakpoint there.
-    #[error("the kernel doesn't probe {0}, which begins with {1}")]
+    /// The kernel can't put a breakpoint on this instruction.
+    #[error("the kernel can't probe {0}, which begins with {1}")]
     Instruction(String, &'static str),
-    /// The kernel says no.
+    /// The kernel refused for another reason.
     #[error("the kernel refuses a probe on {0}: {1}")]
     Kernel(String, io::Error),
 }
 
 impl Refusal {
-    /// What an error of the kernel's says of a probe on a function.
+    /// The refusal for an error that the kernel returned for a probe on a function.
     pub(super) fn of_kernel(function: &str, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptors(crate::sys::most_open_files()),
@@ -67,7 +67,7 @@ impl Refusal {
     }
 }
 
-/// What each owner has used up: probes, and names of files that are not probed.
+/// Counts per owner: its probes, and its named unprobed files.
 #[derive(Debug, Default)]
 pub(super) struct Spent {
     by_owner: HashMap<Owner, usize>,
@@ -75,7 +75,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// Takes so many probes for a file of this owner.
+    /// Counts probes for a file of this owner, unless a limit would be exceeded.
     pub(super) fn take(&mut self, owner: &Owner, count: usize) -> Result<(), Refusal> {
         if count > MOST_OF_FILE {
             return Err(Refusal::TooManyPlaces(count));
@@ -88,14 +88,14 @@ impl Spent {
         Ok(())
     }
 
-    /// Whether one more file of this owner may be named.
+    /// Counts one more named file of this owner, and returns whether it may be named.
     pub(super) fn take_name(&mut self, owner: &Owner) -> bool {
         let named = self.named.entry(owner.clone()).or_default();
         *named += 1;
         *named <= MOST_NAMED_OF_OWNER
     }
 
-    /// Gives back what was not used.
+    /// Takes back probes that were not attached.
     pub(super) fn give_back(&mut self, owner: &Owner, count: usize) {
         if let Some(spent) = self.by_owner.get_mut(owner) {
             *spent = spent.saturating_sub(count);
@@ -103,18 +103,18 @@ impl Spent {
     }
 }
 
-/// What the kernel refuses at an offset of a file, as far as that can be told from the code. The kernel itself looks
-/// only when a process has the code mapped: one that maps it later would stay without probes, and nobody would know.
+/// Says why the kernel would refuse a probe at an offset of a file, as far as the code shows it. The kernel itself checks
+/// only when a process maps the code. A process that maps it later would silently stay without probes.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn unprobeable(file: &File, offset: u64) -> Option<&'static str> {
     let mut code = [0; LONGEST];
     match file.read_at(&mut code, offset) {
         Ok(count @ 1..) => refused(code.get(..count)?),
-        _ => Some("nothing: the file ends before it"),
+        _ => Some("no code: the file ends before it"),
     }
 }
 
-/// What the kernel refuses at an offset of a file.
+/// On other architectures, nothing is known to be refused.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn unprobeable(_: &File, _: u64) -> Option<&'static str> {
     None
@@ -122,15 +122,17 @@ pub(super) fn unprobeable(_: &File, _: u64) -> Option<&'static str> {
 
 #[cfg(target_arch = "x86_64")]
 fn refused(code: &[u8]) -> Option<&'static str> {
-    // Operand and address size, segments that are of use, repetition: what may stand before.
+    // Prefixes that are allowed: operand and address size, the segments FS and GS, repetition.
     let is_harmless = |byte: &u8| matches!(byte, 0x64..=0x67 | 0xf2 | 0xf3);
     let mut rest = code.iter().skip_while(|byte| is_harmless(byte));
     match rest.next()? {
-        0xcc => Some("a breakpoint of its own"),
+        0xcc => Some("a breakpoint instruction"),
         0xf0 => Some("a lock prefix"),
         0x26 | 0x2e | 0x36 | 0x3e => Some("a segment prefix"),
-        0xcd | 0xce | 0xcf | 0xf1 | 0xf4 | 0xfa | 0xfb => Some("an instruction of the system's"),
-        0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef => Some("input or output"),
+        0xcd | 0xce | 0xcf | 0xf1 | 0xf4 | 0xfa | 0xfb => {
+            Some("a privileged or interrupt instruction")
+        }
+        0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef => Some("an input or output instruction"),
         0x06
         | 0x07
         | 0x0e
@@ -147,7 +149,7 @@ fn refused(code: &[u8]) -> Option<&'static str> {
         | 0x82
         | 0x9a
         | 0xd4..=0xd6
-        | 0xea => Some("no instruction"),
+        | 0xea => Some("an invalid instruction"),
         _ => None,
     }
 }
@@ -156,10 +158,10 @@ fn refused(code: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Check that what the kernel refuses is told, behind prefixes too, and that ordinary beginnings are not.
+    /// Check that instructions that the kernel refuses are recognized, also behind prefixes, and that ordinary ones pass.
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn instructions() {
+    fn refused_instructions_are_recognized() {
         for code in [
             &[0xcc][..],
             &[0xf0, 0x0f, 0xb1, 0x0f],
@@ -183,9 +185,9 @@ mod tests {
         }
     }
 
-    /// Check that one owner's use is no other's, and that what was given back can be taken again.
+    /// Check that each owner has a limit of its own, and that probes that were given back can be taken again.
     #[test]
-    fn owners_have_their_own() {
+    fn owners_have_separate_limits() {
         let mut spent = Spent::default();
         let (one, other) = (Owner::User(1), Owner::User(2));
         assert!(matches!(

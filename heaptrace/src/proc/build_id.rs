@@ -1,6 +1,6 @@
-//! The build id of an ELF file, and the debug file that it leads to.
+//! The build id of an ELF file, and the path of its debug file.
 //!
-//! Part of `proc`. The file is a traced process's and may be anything: a reader looks.
+//! Part of `proc`. The file belongs to a traced process and may contain anything, so a reader parses it.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use object::{Object as _, ReadRef};
 
 use crate::reader::{Job, Reader};
 
-/// Longest build id that is believed; GNU's have 20 bytes.
+/// Longest build id that is accepted. GNU tools write 20 bytes.
 pub const MAX_BYTES: usize = 64;
 
-/// Where the debug file of a build is, below a folder of debug files.
+/// The path of a build's debug file, relative to a folder of debug files.
 pub fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(format!(".build-id/{first:02x}/{rest}.debug").into())
 }
 
-/// The GNU build id of a file; empty where it has none, is no ELF file, or can't be read.
+/// Asks a reader for the GNU build id of a file. Empty if the file has none, is no ELF file, or can't be read.
 pub fn build_id(reader: &mut Reader, name: &str, file: &File) -> Vec<u8> {
     let id: Vec<u8> = reader
         .ask(Job::Identify, &(), name, &[file])
@@ -27,7 +27,7 @@ pub fn build_id(reader: &mut Reader, name: &str, file: &File) -> Vec<u8> {
     if id.len() > MAX_BYTES { Vec::new() } else { id }
 }
 
-/// The reader's side of it.
+/// Reads the GNU build id in the reader process.
 pub fn read_build_id<'a, R: ReadRef<'a>>(data: R) -> Vec<u8> {
     object::File::parse(data)
         .ok()

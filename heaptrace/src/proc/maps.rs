@@ -1,6 +1,6 @@
-//! `/proc/PID/maps`.
+//! Reads and parses `/proc/PID/maps`, and opens mapped files.
 //!
-//! Part of `proc`. Parses text; knows nothing of what is mapped.
+//! Part of `proc`. Must not know the contents of mapped files.
 
 use std::fs;
 use std::io;
@@ -13,22 +13,22 @@ use crate::open::{self, Expected, NotOpened, Opened};
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Whether code can run there.
+    /// Whether it is executable.
     pub executable: bool,
-    /// Device of the file, as `major:minor`.
+    /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// Inode of the file, 0 where there is none.
+    /// Inode of the file; 0 if there is no file.
     pub inode: u64,
-    /// Path of the file, or a name in brackets, or nothing.
+    /// Path of the file, a name in brackets, or empty.
     pub path: String,
 }
 
-/// A thread of a process through which its memory can be seen: the first one, unless that has ended
-/// while others go on.
+/// A thread of a process whose `/proc` entry shows the mappings. This is the first thread, unless it has
+/// ended while others continue.
 pub fn living_thread(pid: u32) -> u32 {
     let has_memory = |tid: u32| read(tid).is_ok_and(|text| !text.is_empty());
     if has_memory(pid) {
@@ -43,12 +43,12 @@ pub fn living_thread(pid: u32) -> u32 {
 
 /// Reads the mappings of a process.
 pub fn read(pid: u32) -> io::Result<String> {
-    // A path is bytes; what is no UTF-8 in it is only for show.
+    // A path may not be UTF-8. It is only displayed, so a lossy conversion is enough.
     let bytes = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens the file behind a mapping: the very one, also where its path is gone or means another file in another root.
+/// Opens exactly the file behind a mapping, even if its path was removed or names another file in another root folder.
 pub fn open_mapped(pid: u32, mapping: &Mapping) -> Result<Opened, NotOpened> {
     let expected = Expected {
         device: mapping.device,
@@ -57,7 +57,7 @@ pub fn open_mapped(pid: u32, mapping: &Mapping) -> Result<Opened, NotOpened> {
     open::mapped(pid, mapping.start, mapping.end, Some(expected))
 }
 
-/// Parses mappings; lines that make no sense are left out.
+/// Parses mappings, and skips malformed lines.
 pub fn parse(text: &str) -> impl Iterator<Item = Mapping> {
     text.lines().filter_map(parse_line)
 }
@@ -92,9 +92,9 @@ fn parse_line(line: &str) -> Option<Mapping> {
 mod tests {
     use super::*;
 
-    /// Check that a path with blanks stays whole, and that a mapping without a file has none.
+    /// Check that a path with blanks is complete, and that a mapping without a file has an empty path.
     #[test]
-    fn parses_lines() {
+    fn lines_are_parsed() {
         let text = "7f00-7f10 r-xp 00002000 fe:1a 1234     /tmp/a b  c (deleted)\n\
                     nonsense\n\
                     8000-9000 rw-p 00000000 00:00 0 \n";

@@ -1,8 +1,9 @@
-//! Reading `/proc`: which processes run, what they have mapped, whose they are.
+//! Reads `/proc`: running processes, their mappings, their owners, and the files behind mappings.
 //!
-//! No stage: it is below all of them.
+//! No stage: all stages may use it, and it imports none.
 
 pub mod build_id;
+pub mod library_names;
 pub mod maps;
 pub mod owner;
 pub mod processes;

@@ -1,6 +1,6 @@
-//! Whose a process is, for limits that are kept per owner: a user, or a container.
+//! The owner of a process (a user or a container), for limits per owner.
 //!
-//! Part of `proc`. Says only what the kernel says, nothing that a process says of itself. Knows nothing of
+//! Part of `proc`. Uses only facts from the kernel, and nothing that a process claims about itself. Must not know
 //! what is limited.
 
 use std::fmt;
@@ -11,25 +11,25 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
-/// User namespaces inside each other, at most: the kernel's own limit.
+/// The kernel's limit of nested user namespaces.
 const MOST_NESTED: usize = 33;
 
-/// Folders of a control group's path that tell containers apart. What is further down, a container may have made itself.
+/// Leading folders of a control group's path that distinguish containers. A container may have made deeper ones itself.
 const FOLDERS: usize = 4;
 
-/// Whose a process is.
+/// The owner of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
-    /// A user other than root. What runs in a user namespace is its maker's.
+    /// A user other than root. Processes in a user namespace belong to the user that made the namespace.
     User(u32),
-    /// What root has started: a service or a container, by its control group.
+    /// The control group of a process that root has started: a service or a container.
     Group(String),
-    /// A process that was gone before this was asked.
+    /// Unknown, because the process had already ended.
     Gone,
 }
 
 impl Owner {
-    /// The owner of a process.
+    /// Finds the owner of a process.
     pub fn of(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         match user(&status) {
@@ -50,7 +50,7 @@ impl fmt::Display for Owner {
         match self {
             Self::User(id) => write!(f, "user {id}"),
             Self::Group(path) => write!(f, "control group {path}"),
-            Self::Gone => f.write_str("processes that are gone"),
+            Self::Gone => f.write_str("processes that have ended"),
         }
     }
 }
@@ -61,8 +61,8 @@ fn user(status: &str) -> Option<u32> {
     ids.split_whitespace().next()?.parse().ok()
 }
 
-/// Who has made the outermost user namespace that a process is in, where that is not the agent's own: inside of it, a
-/// process can have as many user ids as its maker was given.
+/// The user that made the outermost user namespace of a process, if that is not the agent's own namespace. Inside of it,
+/// a process can take any user id that was given to the maker.
 fn maker(pid: u32) -> Option<u32> {
     let own = fs::read_link("/proc/self/ns/user").ok()?;
     let link = format!("/proc/{pid}/ns/user");
@@ -76,7 +76,7 @@ fn maker(pid: u32) -> Option<u32> {
         if parent < 0 {
             break;
         }
-        // SAFETY: a descriptor that the kernel has just given to us alone.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let parent = unsafe { OwnedFd::from_raw_fd(parent) };
         if fs::read_link(format!("/proc/self/fd/{}", parent.as_raw_fd())).ok()? == own {
             break;
@@ -84,12 +84,12 @@ fn maker(pid: u32) -> Option<u32> {
         outermost = parent;
     }
     let mut maker: libc::uid_t = 0;
-    // SAFETY: the request writes one user id, for which there is room.
+    // SAFETY: the request writes one user id into the variable.
     let result = unsafe { libc::ioctl(outermost.as_raw_fd(), NS_GET_OWNER_UID, &raw mut maker) };
     (result == 0).then_some(maker)
 }
 
-/// The control group in the text of `/proc/PID/cgroup`, down to what tells containers apart.
+/// The control group in the text of `/proc/PID/cgroup`, shortened to the folders that distinguish containers.
 fn group(text: &str) -> String {
     let path = text
         .lines()
@@ -105,16 +105,16 @@ fn group(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that the real user counts, not the one that a setuid program has become.
+    /// Check that the real user counts, not the effective one of a setuid program.
     #[test]
-    fn real_user() {
+    fn the_real_user_counts() {
         assert_eq!(user("Name:\tx\nUid:\t1000\t0\t0\t0\n"), Some(1000));
         assert_eq!(user("Name:\tx\n"), None);
     }
 
-    /// Check that groups that a container makes below its own count as one, and that any version is read.
+    /// Check that groups inside of a container count as one, and that both versions of control groups are read.
     #[test]
-    fn groups_of_a_container() {
+    fn groups_inside_a_container_count_as_one() {
         let docker = "0::/system.slice/docker-12ab.scope\n";
         assert_eq!(group(docker), "/system.slice/docker-12ab.scope");
         let pod =
@@ -127,9 +127,9 @@ mod tests {
         assert_eq!(group(""), "/");
     }
 
-    /// Check that a process that isn't there has no owner, and that this one has.
+    /// Check that a process that doesn't exist has no owner, and that this one has.
     #[test]
-    fn of_processes() {
+    fn missing_processes_have_no_owner() {
         assert_eq!(Owner::of(u32::MAX), Owner::Gone);
         assert_ne!(Owner::of(std::process::id()), Owner::Gone);
     }

@@ -1,11 +1,11 @@
-//! Who runs on this machine, by `/proc`.
+//! Lists processes and threads by `/proc`.
 //!
-//! Part of `proc`. Knows numbers, not what is mapped or probed.
+//! Part of `proc`. Yields ids only; must not know what is mapped or probed.
 
 use std::fs::{self, DirEntry};
 use std::io;
 
-/// Every process but this one.
+/// Ids of all processes except this one.
 pub fn processes() -> io::Result<Vec<u32>> {
     let own = std::process::id();
     Ok(fs::read_dir("/proc")?
@@ -14,7 +14,7 @@ pub fn processes() -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// The threads of a process.
+/// Ids of the threads of a process.
 pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     let mut threads = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {

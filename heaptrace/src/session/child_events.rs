@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 
 use crate::events::sideband::{Change, SideEvent, Sideband};
-use crate::probes::attach::{Probes, Ties};
+use crate::probes::attach::Probes;
+use crate::probes::ties::Ties;
 use crate::sys;
 
 /// A process of the family. The first ones need no ties.

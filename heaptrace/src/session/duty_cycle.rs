@@ -14,8 +14,9 @@ use super::targets;
 use crate::config::RunConfig;
 use crate::join::Joiner;
 use crate::kernel::program::Program;
-use crate::probes::attach::{Probes, Reach};
-use crate::probes::guardian::{Guardian, Heir};
+use crate::probes::attach::Probes;
+use crate::probes::guardian::{Connection, Guardian};
+use crate::probes::target_events::Reach;
 use crate::sys;
 use crate::text;
 
@@ -66,7 +67,7 @@ impl DutyCycles {
         Ok(Some(Self {
             governor: Governor::new(f64::from(most) / 1e4, trap),
             ticks,
-            hit: Hit::new(trap, guardian.heir()?),
+            hit: Hit::new(trap, guardian.connection()?),
             is_one: targets::reach(config) != Reach::All,
             off: BTreeSet::new(),
             with_them: Vec::new(),
@@ -148,11 +149,11 @@ impl DutyCycles {
     /// Leaves the targets and what they started alone, or reaches them again.
     fn turn_all(&mut self, off: &BTreeSet<u32>, probes: &mut Probes, joiner: &mut Joiner) {
         if self.off.is_empty() {
-            probes.leave_targets_alone();
+            probes.pause_targets();
             self.with_them = joiner.followed();
         } else if off.is_empty() {
             for pid in joiner.followed() {
-                if let Err(error) = probes.reach_again(pid) {
+                if let Err(error) = probes.resume_target(pid) {
                     tracing::warn!("{error:#}");
                     joiner.lost_one("turns_failed");
                 }
@@ -188,7 +189,7 @@ impl DutyCycles {
 struct Hit {
     trap: Duration,
     /// Who has the right to let the kernel count.
-    guardian: Heir,
+    guardian: Connection,
     /// The programs' mean time, measured some times: the least of these counts, since a program that is
     /// preempted seems to take longer.
     programs: VecDeque<Duration>,
@@ -198,7 +199,7 @@ struct Hit {
 }
 
 impl Hit {
-    fn new(trap: Duration, guardian: Heir) -> Self {
+    fn new(trap: Duration, guardian: Connection) -> Self {
         Self {
             trap,
             guardian,

@@ -15,8 +15,9 @@ use crate::events::sideband::Mapped;
 use crate::join::Joiner;
 use crate::kernel::program::Program;
 use crate::open::{self, Expected, FileId, Identity};
-use crate::probes::allocators;
-use crate::probes::attach::{Probes, Reach};
+use crate::probes::attach::Probes;
+use crate::probes::target_events::Reach;
+use crate::proc::library_names::is_allocator;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
@@ -92,7 +93,7 @@ impl LateFiles {
         let Ok(file) = opened else {
             if !joiner.is_probed(&mapped.file) && !self.called.contains(&mapped.file) {
                 self.unopened += 1;
-                if allocators::is_allocator(&path) {
+                if is_allocator(&path) {
                     joiner.add_unprobed(format!(
                         "{path}: what mapped it was gone before it could be probed"
                     ));

@@ -3,7 +3,7 @@
 //! Part of the session.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,8 +13,9 @@ use crate::join::{self, Joiner};
 use crate::kernel::program::Program;
 use crate::open::FileId;
 use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
-use crate::probes::attach::{AttachError, Probes, Reach};
+use crate::probes::attach::Probes;
 use crate::probes::launch::{self, Held, LaunchError};
+use crate::probes::target_events::{AttachError, Reach};
 use crate::proc::maps::Mapping;
 use crate::proc::owner::Owner;
 use crate::proc::processes;
@@ -70,13 +71,15 @@ pub(super) fn reach(config: &RunConfig) -> Reach {
     }
 }
 
-/// Loads the unwind tables of what the targets run, so that their first stacks are whole.
+/// Loads the unwind tables of what the targets run, so that their first stacks are whole. Returns the files that a command
+/// may map.
 pub(super) fn load_tables(
     config: &RunConfig,
     held: Option<&Held>,
     reader: &mut Reader,
     tables: &Tables,
-) {
+) -> Vec<PathBuf> {
+    let mut of_command = Vec::new();
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().map(Path::new).and_then(Path::file_name);
@@ -84,7 +87,8 @@ pub(super) fn load_tables(
                 pid: held.pid,
                 name: Some(program.to_string_lossy().into_owned()),
             });
-            allocators::files_of_command(reader, words)
+            of_command = allocators::files_of_command(reader, words);
+            of_command
                 .iter()
                 .filter_map(|path| MappedFile::open(path, user.clone()))
                 .collect()
@@ -101,6 +105,7 @@ pub(super) fn load_tables(
             "some unwind tables take long; the first stacks through their files are broken off"
         );
     }
+    of_command
 }
 
 /// The processes that are probed from the beginning.
@@ -123,7 +128,7 @@ fn looks_for(config: &RunConfig) -> LookFor<'_> {
 /// Probes the allocators of the targets.
 pub(super) fn attach(
     config: &RunConfig,
-    held: Option<&Held>,
+    command: Option<(&Held, Vec<PathBuf>)>,
     reader: &mut Reader,
     drain: &mut Drain,
     program: &mut Program,
@@ -132,9 +137,9 @@ pub(super) fn attach(
 ) -> Result<()> {
     let wanted = looks_for(config);
     match &config.target {
-        Target::Command(words) => {
-            let held = held.context("the command was not started")?;
-            let found = allocators::of_command(reader, words, wanted);
+        Target::Command(_) => {
+            let (held, files) = command.context("the command was not started")?;
+            let found = allocators::of_command(reader, files, wanted);
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }

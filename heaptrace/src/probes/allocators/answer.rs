@@ -1,54 +1,54 @@
-//! What a reader is asked of a file's allocators, and what it says.
+//! The messages between the tracer and a reader about a file's allocators.
 //!
-//! Stage: probes. Plain values that go between two processes. An answer is checked before it becomes a finding: its
-//! reader may be in a stranger's hands, and must not be able to do more than to have his own files probed.
+//! Stage: probes. Plain values that two processes exchange. An answer is checked before it becomes a finding: a hostile file
+//! may have taken over the reader, which must then have no effect beyond the probes of its owner's own files.
 
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 use serde::{Deserialize, Serialize};
 
 use super::hooks;
-use super::model::{Hook, OnReturn, Place};
+use super::model::{Hook, OnReturn, ProbedFunction};
 use crate::probes::placement::Placed;
 
-/// Most places, and most return instructions, that are believed of one file.
-const MAX_PLACES: usize = 4096;
+/// Most functions, and most return instructions, that are accepted for one file.
+const MAX_FUNCTIONS: usize = 4096;
 
-/// Most names of one place, and most notes on one file.
+/// Most names of one function, and most notes on one file.
 const MAX_WORDS: usize = 4096;
 
-/// Longest name, kind or note that is believed.
+/// Longest name, kind or note that is accepted.
 const MAX_WORD: usize = 4096;
 
-/// Most parts of code that are believed of one file.
-const MAX_PARTS: usize = 2 * MAX_PLACES;
+/// Most parts of own code that are accepted for one file.
+const MAX_PARTS: usize = 2 * MAX_FUNCTIONS;
 
-/// What is asked.
+/// A question about a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// Path of the file, as its process sees it.
+    /// Path of the file in its process's file system.
     pub(super) path: String,
-    /// The prefix of the functions that the user names; the file is an allocator by their word.
+    /// The prefix of the functions, if the user names the file as an allocator.
     pub(super) named: Option<String>,
-    /// Whether functions that map memory are wanted, too.
+    /// Whether functions that map memory are wanted as well.
     pub(super) mappings: bool,
     /// The kernel's version.
     pub(super) kernel: (u32, u32),
 }
 
-/// What is said.
+/// The answer to a [`Question`].
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(super) enum Answer {
     /// It has allocators that can be probed.
     Probed(Probed),
-    /// It has one that can't, or something else that allocates; a reason.
+    /// It has an allocator, or other code that allocates, that can't be probed; with the reason.
     Unprobed(String),
-    /// It has none.
+    /// It has no allocator.
     Nothing,
-    /// It has no symbols; its debug file may have some.
+    /// It has no symbols of allocators; its debug file may have some.
     Stripped {
-        /// Which one would be that.
+        /// Names of the debug file.
         wanted: DebugFile,
-        /// What is to be said if there is none.
+        /// The answer if there is no debug file.
         otherwise: Box<Answer>,
     },
 }
@@ -57,38 +57,38 @@ pub(super) enum Answer {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(super) struct DebugFile {
     pub(super) build_id: Vec<u8>,
-    /// A name without a folder.
+    /// A file name without a folder.
     pub(super) link: Option<String>,
 }
 
 /// The allocators in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(super) struct Probed {
-    pub(super) places: Vec<ToldPlace>,
-    pub(super) rets: Vec<u64>,
+    pub(super) functions: Vec<FunctionMessage>,
+    pub(super) returns: Vec<u64>,
     pub(super) notes: Vec<String>,
     pub(super) own_code: Vec<(u64, u64)>,
 }
 
-/// A place to probe, as it is told.
+/// A [`ProbedFunction`] in a message.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-pub(super) struct ToldPlace {
+pub(super) struct FunctionMessage {
     pub(super) offset: u64,
     pub(super) size: Option<u64>,
     pub(super) reach: (u64, u64),
     pub(super) entry: String,
-    /// See [`OnReturn`].
+    /// Index in [`ON_RETURN`].
     pub(super) on_return: u8,
     pub(super) names: Vec<String>,
     pub(super) kind: String,
-    pub(super) behind: u64,
+    pub(super) probe_offset: u64,
     pub(super) registers: [u8; ARGUMENTS],
     pub(super) instruction: String,
     pub(super) is_stepped: bool,
     pub(super) reason: String,
 }
 
-/// What becomes of a return, by its number on the way.
+/// The values of [`OnReturn`] by their number in messages.
 const ON_RETURN: [OnReturn; 4] = [
     OnReturn::Ignored,
     OnReturn::Probed,
@@ -96,9 +96,9 @@ const ON_RETURN: [OnReturn; 4] = [
     OnReturn::Mapped,
 ];
 
-impl From<Place> for ToldPlace {
-    fn from(place: Place) -> Self {
-        let Place {
+impl From<ProbedFunction> for FunctionMessage {
+    fn from(function: ProbedFunction) -> Self {
+        let ProbedFunction {
             offset,
             size,
             placed,
@@ -106,7 +106,7 @@ impl From<Place> for ToldPlace {
             hook,
             names,
             kind,
-        } = place;
+        } = function;
         let on_return = ON_RETURN.iter().position(|it| *it == hook.on_return);
         Self {
             offset,
@@ -116,7 +116,7 @@ impl From<Place> for ToldPlace {
             on_return: on_return.unwrap_or(ON_RETURN.len()) as u8,
             names,
             kind,
-            behind: placed.offset,
+            probe_offset: placed.offset,
             registers: placed.registers.map(Register::encoding),
             instruction: placed.instruction,
             is_stepped: placed.is_stepped,
@@ -125,9 +125,9 @@ impl From<Place> for ToldPlace {
     }
 }
 
-impl ToldPlace {
-    /// The place, if it can be one in a file of this length.
-    fn checked(self, length: u64) -> Option<Place> {
+impl FunctionMessage {
+    /// The function, if all values are possible in a file of this length.
+    fn checked(self, length: u64) -> Option<ProbedFunction> {
         let on_return = *ON_RETURN.get(usize::from(self.on_return))?;
         let entry = hooks::entry(&self.entry)?;
         let mut registers = Register::PASSED;
@@ -136,15 +136,15 @@ impl ToldPlace {
         }
         let words = [&self.kind, &self.instruction, &self.reason];
         let is_short = |word: &String| word.len() <= MAX_WORD;
-        let fits = self.offset.checked_add(self.behind)? < length
+        let fits = self.offset.checked_add(self.probe_offset)? < length
             && words.into_iter().all(is_short)
             && self.names.len() <= MAX_WORDS
             && self.names.iter().all(is_short);
-        fits.then_some(Place {
+        fits.then_some(ProbedFunction {
             offset: self.offset,
             size: self.size,
             placed: Placed {
-                offset: self.behind,
+                offset: self.probe_offset,
                 registers,
                 instruction: self.instruction,
                 is_stepped: self.is_stepped,
@@ -159,33 +159,33 @@ impl ToldPlace {
 }
 
 impl Probed {
-    /// The places, if all of this can be true of a file of this length.
+    /// The checked values, if all of them are possible in a file of this length.
     pub(super) fn checked(self, length: u64) -> Option<Checked> {
-        let fits = self.places.len() <= MAX_PLACES
-            && self.rets.len() <= MAX_PLACES
-            && self.rets.iter().all(|offset| *offset < length)
+        let fits = self.functions.len() <= MAX_FUNCTIONS
+            && self.returns.len() <= MAX_FUNCTIONS
+            && self.returns.iter().all(|offset| *offset < length)
             && self.own_code.len() <= MAX_PARTS
             && self.notes.len() <= MAX_WORDS
             && self.notes.iter().all(|note| note.len() <= MAX_WORD);
-        let places: Option<Vec<Place>> = self
-            .places
+        let functions: Option<Vec<ProbedFunction>> = self
+            .functions
             .into_iter()
-            .map(|place| place.checked(length))
+            .map(|function| function.checked(length))
             .collect();
         fits.then_some(Checked {
-            places: places?,
-            rets: self.rets,
+            functions: functions?,
+            returns: self.returns,
             notes: self.notes,
             own_code: self.own_code,
         })
     }
 }
 
-/// What was said, and can be true.
+/// A checked [`Probed`].
 #[derive(Debug)]
 pub(super) struct Checked {
-    pub(super) places: Vec<Place>,
-    pub(super) rets: Vec<u64>,
+    pub(super) functions: Vec<ProbedFunction>,
+    pub(super) returns: Vec<u64>,
     pub(super) notes: Vec<String>,
     pub(super) own_code: Vec<(u64, u64)>,
 }
@@ -194,8 +194,8 @@ pub(super) struct Checked {
 mod tests {
     use super::*;
 
-    fn told() -> ToldPlace {
-        ToldPlace {
+    fn message() -> FunctionMessage {
+        FunctionMessage {
             offset: 16,
             size: Some(32),
             reach: (0, 64),
@@ -203,7 +203,7 @@ mod tests {
             on_return: 1,
             names: vec!["malloc".to_owned()],
             kind: "glibc".to_owned(),
-            behind: 4,
+            probe_offset: 4,
             registers: Register::PASSED.map(Register::encoding),
             instruction: "push rbp".to_owned(),
             is_stepped: false,
@@ -211,49 +211,49 @@ mod tests {
         }
     }
 
-    /// Check that a place comes through as it was, and that one outside of the file, or with a program or a register that
-    /// there is not, is none.
+    /// Check that a message gives the function that it was made of, and that messages with an offset outside of the file,
+    /// an unknown program or an unknown register are refused.
     #[test]
-    fn places_are_checked() {
-        let place = told().checked(100).unwrap();
-        assert_eq!(ToldPlace::from(place), told());
+    fn functions_are_checked() {
+        let function = message().checked(100).unwrap();
+        assert_eq!(FunctionMessage::from(function), message());
         let wrong = [
-            ToldPlace {
+            FunctionMessage {
                 offset: 96,
-                ..told()
+                ..message()
             },
-            ToldPlace {
-                behind: u64::MAX,
-                ..told()
+            FunctionMessage {
+                probe_offset: u64::MAX,
+                ..message()
             },
-            ToldPlace {
+            FunctionMessage {
                 entry: "exec_entry".to_owned(),
-                ..told()
+                ..message()
             },
-            ToldPlace {
+            FunctionMessage {
                 on_return: 4,
-                ..told()
+                ..message()
             },
-            ToldPlace {
+            FunctionMessage {
                 registers: [99; ARGUMENTS],
-                ..told()
+                ..message()
             },
-            ToldPlace {
+            FunctionMessage {
                 kind: "x".repeat(MAX_WORD + 1),
-                ..told()
+                ..message()
             },
         ];
         for wrong in wrong {
             let all = Probed {
-                places: vec![wrong],
+                functions: vec![wrong],
                 ..Probed::default()
             };
             assert!(all.checked(100).is_none());
         }
-        let rets = Probed {
-            rets: vec![100],
+        let returns = Probed {
+            returns: vec![100],
             ..Probed::default()
         };
-        assert!(rets.checked(100).is_none());
+        assert!(returns.checked(100).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Has a reader look into a file, and makes a finding of what it says.
+//! Asks a reader to inspect a file, and turns its answer into a finding.
 //!
-//! Stage: probes. Opens the debug files that it asks for, below the root folder of the process that has the file; the reader
-//! sees to it that they are of the same build. Knows nothing of what is in files.
+//! Stage: probes. Opens the debug files that the reader asks for, below the root folder of the process that has mapped the
+//! file. The reader checks that they are of the same build. Must not parse files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use crate::open::{Opened, Root};
 use crate::proc::build_id;
 use crate::reader::{Job, Reader, Unreadable};
 
-/// Where distributions put debug files.
+/// The folder where distributions put debug files.
 const FOLDER: &str = "usr/lib/debug";
 
-/// How hard to look.
+/// What is searched for, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'p> {
-    /// The root folder below which debug files are looked for; `None` to leave them alone.
+    /// The root folder below which debug files are searched. `None`: debug files are not searched.
     pub(super) root: Option<&'p Root>,
-    /// The prefix of the functions that the user names; the file is an allocator by their word.
+    /// The prefix of the functions, if the user names the file as an allocator.
     pub(super) named: Option<&'p str>,
-    /// Whether functions that map memory are wanted, too.
+    /// Whether functions that map memory are wanted as well.
     pub(super) mappings: bool,
 }
 
-/// What can be said of a file.
+/// Asks a reader about a file.
 pub(super) fn finding(
     reader: &mut Reader,
     opened: Opened,
@@ -72,8 +72,8 @@ pub(super) fn finding(
                     path,
                     file: opened.file,
                     id: opened.identity.file,
-                    places: checked.places,
-                    rets: checked.rets,
+                    functions: checked.functions,
+                    returns: checked.returns,
                     own_code: checked.own_code,
                     notes: checked.notes,
                 }),

@@ -1,8 +1,8 @@
-//! Where a function's code goes: which of its instructions return, and what it hands over to.
+//! Follows a function's code: finds its return instructions, and the functions that it calls and jumps to.
 //!
-//! Stage: probes. Follows every jump from a function's entry, through stubs of the linkage table and
-//! into the functions that it ends with, and steps over calls. The code may be anything: all is
-//! bounded. Knows nothing of allocators.
+//! Stage: probes. Runs in a reader. Follows every jump from a function's entry, through stubs of the linkage table and
+//! into tail calls, and steps over calls. The code may contain anything, so everything has a bound. Must not know
+//! allocators.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,10 +15,10 @@ use object::{
 };
 use thiserror::Error;
 
-/// Most relocations that are looked at.
+/// Most relocations that are read.
 const MAX_SLOTS: usize = 4 << 20;
 
-/// Most instructions of a function and all that it jumps to.
+/// Most instructions of a function, including all code that it jumps to.
 const MAX_INSTRUCTIONS: usize = 20_000;
 
 /// Most return instructions.
@@ -33,48 +33,48 @@ const MAX_SECTION: u64 = 256 << 20;
 /// Longest chain of functions that only jump to each other.
 const MAX_CHAIN: usize = 8;
 
-/// Why it can't be said where a function's code goes.
+/// Reason why a function's code can't be followed. Completes the sentence "… because …".
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum CodeError {
-    #[error("its end is not known")]
+    #[error("its end is unknown")]
     NoEnd,
     #[error("it can't be decoded")]
     Undecodable,
-    #[error("it jumps to where a register says")]
+    #[error("it jumps to an address in a register or in memory")]
     IndirectJump,
-    #[error("it ends in {0} of another file")]
+    #[error("it ends with a jump to {0} of another file")]
     Leaves(String),
     #[error("it is too long")]
     TooLong,
 }
 
-/// Where code goes on.
+/// Target of a jump or call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
-    /// In this file.
+    /// An address in this file.
     Here(u64),
-    /// In a function of another one.
+    /// A function of another file.
     Elsewhere(String),
 }
 
-/// What is decided at a call or a jump.
+/// Decision at a call or a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Go {
-    /// Follow it (a call: to what comes behind it).
-    On,
-    /// This way is of no interest any more.
+pub(super) enum Step {
+    /// Follow a jump, or continue behind a call.
+    Follow,
+    /// Ignore the code from here on.
     Stop,
 }
 
 /// The code of a file.
 pub(super) struct Code<'i, 'a, R: ReadRef<'a>> {
     image: &'i object::File<'a, R>,
-    /// What the slots of the linkage table point to.
+    /// Targets of the linkage table's slots.
     slots: HashMap<u64, Target>,
     frames: Option<Frames<'a>>,
 }
 
-/// Unwind information, which knows where functions end.
+/// Unwind information, which has the ends of functions.
 struct Frames<'a> {
     header: gimli::ParsedEhFrameHdr<gimli::EndianSlice<'a, LittleEndian>>,
     frames: EhFrame<gimli::EndianSlice<'a, LittleEndian>>,
@@ -90,7 +90,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         }
     }
 
-    /// Where a function goes that does nothing but jump somewhere.
+    /// The last target of a function that only jumps.
     pub(super) fn only_jumps_to(&self, entry: u64) -> Option<Target> {
         let mut at = entry;
         let mut last = None;
@@ -107,7 +107,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         last
     }
 
-    /// The places on the way of a function that does nothing but jump, its end included.
+    /// The target of a function whose first instruction is a jump.
     pub(super) fn jump_at(&self, address: u64) -> Option<Target> {
         let bytes = self.bytes(address, 16)?;
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
@@ -124,13 +124,13 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         }
     }
 
-    /// The return instructions that a function can end with. `decide` is asked at each jump out of
-    /// known code and at each call whether to go on.
+    /// The return instructions that a function can end with. `decide` is called at each jump out of
+    /// known code (with `false`) and at each call (with `true`).
     pub(super) fn returns(
         &self,
         entry: u64,
         size_of: impl Fn(u64) -> Option<u64>,
-        mut decide: impl FnMut(&Target, bool) -> Go,
+        mut decide: impl FnMut(&Target, bool) -> Step,
     ) -> Result<Vec<u64>, CodeError> {
         let mut returns = Vec::new();
         let mut extents: Vec<Range<u64>> = Vec::new();
@@ -145,7 +145,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
             let extent = match known {
                 Some(extent) => extent.clone(),
                 None => {
-                    // A stub of the linkage table, or the beginning of more code.
+                    // Either a stub of the linkage table, or the beginning of more code.
                     if start != entry
                         && let Some(target) = self.jump_at(start)
                     {
@@ -200,18 +200,18 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
                     }
                     FlowControl::Call => {
                         let target = self.resolve(instruction.near_branch_target());
-                        if decide(&target, true) == Go::Stop {
+                        if decide(&target, true) == Step::Stop {
                             break;
                         }
                     }
                     FlowControl::IndirectCall => {
                         if let Some(target) = self.slot(&instruction)
-                            && decide(&target, true) == Go::Stop
+                            && decide(&target, true) == Step::Stop
                         {
                             break;
                         }
                     }
-                    // Traps do not come back.
+                    // Execution does not continue after a trap.
                     FlowControl::Exception => break,
                     FlowControl::Interrupt | FlowControl::XbeginXabortXend => {}
                 }
@@ -225,7 +225,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         &self,
         target: u64,
         extents: &[Range<u64>],
-        decide: &mut impl FnMut(&Target, bool) -> Go,
+        decide: &mut impl FnMut(&Target, bool) -> Step,
         open: &mut Vec<u64>,
     ) -> Result<(), CodeError> {
         if extents.iter().any(|extent| extent.contains(&target)) {
@@ -235,7 +235,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         follow(&self.resolve(target), decide, open)
     }
 
-    /// What is at an address, or behind it where that is a stub.
+    /// The target at an address, or the target behind the address if that is a stub.
     fn resolve(&self, address: u64) -> Target {
         match self.jump_at(address) {
             Some(Target::Elsewhere(name)) => Target::Elsewhere(name),
@@ -269,7 +269,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         self.frames.as_ref()?.extent(address)
     }
 
-    /// Code at an address, as much as there is.
+    /// The code at an address, up to this size or the end of the segment.
     fn bytes(&self, address: u64, size: u64) -> Option<&'a [u8]> {
         self.image.segments().find_map(|segment| {
             let within = address.checked_sub(segment.address())?;
@@ -282,16 +282,16 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
 
 fn follow(
     target: &Target,
-    decide: &mut impl FnMut(&Target, bool) -> Go,
+    decide: &mut impl FnMut(&Target, bool) -> Step,
     open: &mut Vec<u64>,
 ) -> Result<(), CodeError> {
     match (decide(target, false), target) {
-        (Go::Stop, _) => Ok(()),
-        (Go::On, Target::Here(address)) => {
+        (Step::Stop, _) => Ok(()),
+        (Step::Follow, Target::Here(address)) => {
             open.push(*address);
             Ok(())
         }
-        (Go::On, Target::Elsewhere(name)) => Err(CodeError::Leaves(name.clone())),
+        (Step::Follow, Target::Elsewhere(name)) => Err(CodeError::Leaves(name.clone())),
     }
 }
 
@@ -306,7 +306,7 @@ impl<'a> Frames<'a> {
         };
         let (header_at, header) = section(".eh_frame_hdr")?;
         let (frames_at, frames) = section(".eh_frame")?;
-        // Every linker counts in four bytes; a longer count is multiplied unseen.
+        // Every linker writes a count of four bytes. gimli multiplies a longer count without an overflow check.
         if header.get(2) != Some(&gimli::DW_EH_PE_udata4.0) {
             return None;
         }
@@ -326,7 +326,7 @@ impl<'a> Frames<'a> {
     fn extent(&self, address: u64) -> Option<Range<u64>> {
         let table = self.header.table()?;
         let entry = table.lookup(address, &self.bases).ok()?;
-        // gimli takes the difference unseen: a table may say anything.
+        // gimli subtracts without a check, and the table may contain anything.
         let first = self.header.eh_frame_ptr().direct().ok()?;
         entry.direct().ok()?.checked_sub(first)?;
         let offset = table.pointer_to_offset(entry).ok()?;
@@ -342,7 +342,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// What the slots that the dynamic linker fills point to.
+/// Targets of the slots that the dynamic linker fills.
 fn slots<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> HashMap<u64, Target> {
     let mut slots = HashMap::new();
     let (Some(relocations), Some(symbols)) =

@@ -1,19 +1,20 @@
-//! Symbols that a file was stripped of: those of its debug file.
+//! Reads the symbols of a stripped file from its debug file.
 //!
-//! Stage: probes. Runs in a reader. A debug file counts only if it is of the same build; where one is, the tracer knows.
+//! Stage: probes. Runs in a reader. A debug file is used only if it has the same build id. Must not know where debug files
+//! are: the tracer finds and opens them.
 
 use std::fs::File;
 
 use object::{Object as _, ReadRef};
 
 use super::answer::DebugFile;
-use super::known;
+use super::recognize;
 use super::symbols::Symbols;
 
 /// Longest name of a debug file.
 const MAX_NAME: usize = 255;
 
-/// Adds the symbols of the first of several files that is of the same build as another one.
+/// Adds the symbols of the first candidate that has the same build id as the file.
 pub(super) fn add<'a, R: ReadRef<'a>>(
     symbols: &mut Symbols,
     image: &object::File<'a, R>,
@@ -28,13 +29,13 @@ pub(super) fn add<'a, R: ReadRef<'a>>(
             continue;
         };
         if debug.build_id().ok().flatten() == Some(build_id) {
-            symbols.add_debug_file(&debug, known::is_wanted);
+            symbols.add_debug_file(&debug, recognize::is_wanted);
             return;
         }
     }
 }
 
-/// The debug file that a file has elsewhere, if it has one.
+/// The names of a file's debug file, if the file has a build id.
 pub(super) fn wanted<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<DebugFile> {
     let build_id = image.build_id().ok().flatten()?;
     let link = image.gnu_debuglink().ok().flatten();

@@ -1,7 +1,7 @@
-//! Where allocators are looked for: in a process, in a command before it runs, in a file that was
-//! just mapped, and where the user says.
+//! Selects the files to inspect for allocators: those of a process, of a command before it runs, a file that was just
+//! mapped, and files that the user names.
 //!
-//! Stage: probes. Knows which files to look at, not what is in them.
+//! Stage: probes. Must not know the contents of files.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -18,36 +18,36 @@ use crate::probes::launch;
 use crate::proc::maps::{self, Mapping};
 use crate::reader::Reader;
 
-/// Most words of a command that are looked at for programs that it may start.
+/// Most words of a command that are checked for programs that it may start.
 const MAX_WORDS: usize = 16;
 
-/// What is looked for beside the allocators that are known.
+/// What is searched for in addition to known allocators.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookFor<'n> {
-    /// Files that the user says are allocators.
+    /// Files that the user names as allocators.
     pub named: &'n [NamedAllocator],
-    /// Whether functions that map memory are wanted, too.
+    /// Whether functions that map memory are wanted as well.
     pub mappings: bool,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What can be probed.
+    /// Allocators that can be probed.
     pub allocators: Vec<Allocator>,
-    /// What can't.
+    /// Allocators that can't be probed.
     pub unprobed: Vec<Unprobed>,
     seen: HashSet<FileId>,
 }
 
 impl Found {
-    fn look(&mut self, reader: &mut Reader, file: Opened, path: String, search: Search<'_>) {
+    fn inspect(&mut self, reader: &mut Reader, file: Opened, path: String, search: Search<'_>) {
         if self.seen.insert(file.identity.file) {
             self.add(finding(reader, file, path, search));
         }
     }
 
-    /// Names what could not be opened, where that is no news of a process that ends.
+    /// Reports a file that could not be opened, unless the cause is that its process ends.
     fn not_opened(&mut self, path: &str, error: &NotOpened) {
         if matches!(error, NotOpened::TooLong) {
             self.unprobed.push(Unprobed {
@@ -66,22 +66,22 @@ impl Found {
     }
 }
 
-/// How hard to look at a process.
+/// How thoroughly a process is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// For symbols in debug files, too.
+    /// Includes symbols of all debug files.
     Thorough,
-    /// For symbols in debug files of its program only.
+    /// Includes symbols of the debug file of its program only.
     Quick,
 }
 
-/// The allocators that a process has mapped.
+/// Finds the allocators that a process has mapped.
 pub fn of_process(
     reader: &mut Reader,
     pid: u32,
     wanted: LookFor<'_>,
     effort: Effort,
-    mut is_known: impl FnMut(&Mapping) -> bool,
+    mut is_done: impl FnMut(&Mapping) -> bool,
 ) -> std::io::Result<Found> {
     let thread = maps::living_thread(pid);
     let text = maps::read(thread)?;
@@ -93,7 +93,7 @@ pub fn of_process(
         .filter(|mapping| mapping.executable && mapping.inode != 0)
         .filter(|mapping| seen.insert((mapping.device, mapping.inode)));
     for mapping in mappings {
-        if is_known(&mapping) {
+        if is_done(&mapping) {
             continue;
         }
         let file = match maps::open_mapped(thread, &mapping) {
@@ -109,12 +109,12 @@ pub fn of_process(
             named: name_of(&file, wanted.named),
             mappings: wanted.mappings,
         };
-        found.look(reader, file, mapping.path, search);
+        found.inspect(reader, file, mapping.path, search);
     }
     Ok(found)
 }
 
-/// What is in a file, taken for an allocator by the names of its functions, whatever it is.
+/// Inspects any file as if the user had named it as an allocator without a prefix.
 pub fn of_file(reader: &mut Reader, path: &Path) -> Result<Found, NotOpened> {
     let mut found = Found::default();
     let root = Root::own()?;
@@ -123,7 +123,7 @@ pub fn of_file(reader: &mut Reader, path: &Path) -> Result<Found, NotOpened> {
         named: Some(""),
         mappings: false,
     };
-    found.look(
+    found.inspect(
         reader,
         open::named(path)?,
         path.display().to_string(),
@@ -132,7 +132,7 @@ pub fn of_file(reader: &mut Reader, path: &Path) -> Result<Found, NotOpened> {
     Ok(found)
 }
 
-/// What is in a file that a process has just mapped.
+/// Inspects a file that a process has just mapped.
 pub fn of_mapped(
     reader: &mut Reader,
     pid: u32,
@@ -153,14 +153,14 @@ pub fn of_mapped(
         named: name_of(&file, wanted.named),
         mappings: wanted.mappings,
     };
-    found.look(reader, file, path, search);
+    found.inspect(reader, file, path, search);
     found
 }
 
-/// The files with code that a command may map once it runs: there is none to look at before.
+/// The files with code that a command may map when it runs, found before it runs.
 ///
-/// The program, its libraries, what `LD_PRELOAD` names, and the same of programs that are named among
-/// its words, as `env` has them.
+/// These are the program, its libraries and those of `LD_PRELOAD`, and the same for programs among the
+/// words of the command, as in `env PROGRAM`.
 pub fn files_of_command(reader: &mut Reader, words: &[OsString]) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for (index, word) in words.iter().take(MAX_WORDS).enumerate() {
@@ -184,10 +184,10 @@ pub fn files_of_command(reader: &mut Reader, words: &[OsString]) -> Vec<PathBuf>
         .collect()
 }
 
-/// The allocators that a command may map once it runs, and the system's C library, for whatever it
-/// starts.
-pub fn of_command(reader: &mut Reader, words: &[OsString], wanted: LookFor<'_>) -> Found {
-    let mut paths = files_of_command(reader, words);
+/// Finds the allocators in the files of a command (see [`files_of_command`]), and in the system's C library for
+/// programs that the command starts.
+pub fn of_command(reader: &mut Reader, files: Vec<PathBuf>, wanted: LookFor<'_>) -> Found {
+    let mut paths = files;
     paths.extend(wanted.named.iter().map(|named| named.path.clone()));
     paths.extend(
         image::library_folders()
@@ -212,12 +212,12 @@ pub fn of_command(reader: &mut Reader, words: &[OsString], wanted: LookFor<'_>) 
             named: name_of(&file, wanted.named),
             mappings: wanted.mappings,
         };
-        found.look(reader, file, path.display().to_string(), search);
+        found.inspect(reader, file, path.display().to_string(), search);
     }
     found
 }
 
-/// The prefix by which the user names a file an allocator.
+/// The prefix of a file's functions, if the user names the file as an allocator.
 fn name_of<'n>(file: &Opened, named: &'n [NamedAllocator]) -> Option<&'n str> {
     let is_it = |named: &&NamedAllocator| {
         let other = open::named(&named.path);
@@ -226,7 +226,7 @@ fn name_of<'n>(file: &Opened, named: &'n [NamedAllocator]) -> Option<&'n str> {
     named.iter().find(is_it).map(|named| named.prefix.as_str())
 }
 
-/// The files that a list of libraries to preload names.
+/// The files that a value of `LD_PRELOAD` may name.
 fn preloaded(list: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for name in list.split([':', ' ']).filter(|name| !name.is_empty()) {

@@ -1,6 +1,6 @@
-//! What has to hold of what is said of any file's allocators.
+//! Checks for fuzzers: properties of the answer about any file's allocators.
 //!
-//! Stage: probes. For fuzzers only.
+//! Stage: probes.
 
 use std::fs::File;
 
@@ -8,7 +8,7 @@ use super::answer::{Answer, Question};
 use super::inspect;
 use crate::reader::{decode, encode};
 
-/// What is said of any file is believed: it passes the checks of whoever asked.
+/// Checks that the reader's answer about any file passes the tracer's checks.
 pub(crate) fn answer(file: File, length: u64) -> u64 {
     let question = Question {
         path: "input".to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn answer(file: File, length: u64) -> u64 {
     seen(answer, length)
 }
 
-/// What is said of a file is refused, or bounded.
+/// Checks that any bytes are refused as an answer, or give a bounded one.
 pub(crate) fn said(answer: &[u8]) -> u64 {
     match decode::<Answer>(answer) {
         None => 0,
@@ -33,10 +33,10 @@ pub(crate) fn said(answer: &[u8]) -> u64 {
 fn seen(answer: Option<Answer>, length: u64) -> u64 {
     match answer {
         Some(Answer::Probed(probed)) => {
-            let (places, rets) = (probed.places.len() as u64, probed.rets.len() as u64);
-            // A symbol may name a place behind the end of a file.
-            let believed = u64::from(probed.checked(length).is_some());
-            2 + believed + 4 * places + 512 * rets
+            let (functions, returns) = (probed.functions.len() as u64, probed.returns.len() as u64);
+            // A symbol may name an address behind the end of a file.
+            let is_accepted = u64::from(probed.checked(length).is_some());
+            2 + is_accepted + 4 * functions + 512 * returns
         }
         Some(Answer::Unprobed(_)) => 1,
         Some(Answer::Stripped { .. }) => 3,

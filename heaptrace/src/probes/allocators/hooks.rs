@@ -1,10 +1,10 @@
-//! The functions of allocators, with the kernel programs that know their arguments.
+//! The table of allocator functions, with the kernel programs that read their arguments.
 //!
-//! Stage: probes. A table; knows nothing of files.
+//! Stage: probes. Must not know files.
 
 use super::model::{Hook, OnReturn};
 
-/// Functions that take and give the same: their names, and what goes to them.
+/// Groups of functions with the same arguments and result: their names, and the programs on them.
 pub(super) type Family = &'static [(&'static [&'static str], Hook)];
 
 /// All families.
@@ -21,7 +21,7 @@ const ALL: [Family; 10] = [
     RUST,
 ];
 
-/// The kernel program of a name, if one goes to some function here.
+/// The static name of an entry program, if a function in these tables has it.
 pub(super) fn entry(name: &str) -> Option<&'static str> {
     let hooks = ALL.into_iter().flatten().map(|(_, hook)| hook.entry);
     hooks.into_iter().find(|entry| *entry == name)
@@ -51,9 +51,9 @@ const HEAP_FREES: Hook = Hook {
     on_return: OnReturn::Ignored,
 };
 
-/// The malloc family. Some may carry a prefix.
+/// The malloc family. The names may have a prefix.
 ///
-/// `reallocarray` is not here: some call `realloc`, and it counts there.
+/// `reallocarray` is not in it, because some allocators implement it by a call of `realloc`, which is counted.
 pub(super) const MALLOC: Family = &[
     (&["malloc", "valloc", "pvalloc"], allocates("malloc_entry")),
     (&["calloc"], allocates("calloc_entry")),
@@ -73,20 +73,20 @@ const fn maps(entry: &'static str) -> Hook {
     }
 }
 
-/// What a program maps memory by.
+/// Functions with which programs map memory.
 pub(super) const MAPPINGS: Family = &[
     (&["mmap", "mmap64"], maps("mmap_entry")),
     (&["munmap"], maps("munmap_entry")),
     (&["mremap"], maps("mremap_entry")),
 ];
 
-/// `reallocarray` where it is no mere call of `realloc`.
+/// `reallocarray` and its like, for allocators that don't implement them by a call of `realloc`.
 pub(super) const REALLOCARRAY: Family = &[
     (&["reallocarray"], allocates("reallocarray_entry")),
     (&["reallocf"], allocates("reallocf_entry")),
 ];
 
-/// What jemalloc has beside them, under the same prefix.
+/// Further functions of jemalloc, with the same prefix as its `malloc`.
 pub(super) const JEMALLOC: Family = &[
     (&["mallocx"], allocates("malloc_entry")),
     (&["rallocx"], allocates("realloc_entry")),
@@ -94,7 +94,7 @@ pub(super) const JEMALLOC: Family = &[
     (&["dallocx", "sdallocx"], FREES),
 ];
 
-/// C++'s operators, where an allocator has its own.
+/// C++'s operators, for allocators that have their own.
 pub(super) const OPERATORS: Family = &[
     (
         &[
@@ -133,7 +133,7 @@ pub(super) const OPERATORS: Family = &[
     ),
 ];
 
-/// tcmalloc's own names, in both of its lines.
+/// tcmalloc's own names, both of gperftools and of Google's newer tcmalloc.
 pub(super) const TCMALLOC: Family = &[
     (
         &[
@@ -246,7 +246,7 @@ pub(super) const TCMALLOC: Family = &[
     ),
 ];
 
-/// mimalloc's own names; version 3 has heaps of threads beside its heaps.
+/// mimalloc's own names. Version 3 has heaps of threads in addition to its heaps.
 pub(super) const MIMALLOC: Family = &[
     (
         &[
@@ -391,7 +391,7 @@ pub(super) const MIMALLOC: Family = &[
     (&["mi_new_reallocn"], throws("new_reallocn_entry")),
 ];
 
-/// snmalloc's own names: its prefixed shim, and what Rust's crate calls.
+/// snmalloc's own names: its functions with a prefix, and those that its Rust crate calls.
 pub(super) const SNMALLOC: Family = &[
     (&["sn_malloc"], allocates("malloc_entry")),
     (&["sn_calloc"], allocates("calloc_entry")),
@@ -451,7 +451,7 @@ pub(super) const RPMALLOC: Family = &[
     (&["rpmalloc_heap_free"], HEAP_FREES),
 ];
 
-/// What Rust's standard library calls, by the ends of its names: newer compilers mangle them.
+/// Functions that Rust's standard library calls. These are suffixes, because newer compilers mangle the names.
 pub(super) const RUST: Family = &[
     (
         &["__rust_alloc", "__rust_alloc_zeroed"],

@@ -1,27 +1,26 @@
-//! One file: which allocators are in it, and where to probe them.
+//! Inspects one file: finds the allocators in it, and the locations of their probes.
 //!
-//! Stage: probes. The file is a traced process's and may be anything: this runs in a reader. Knows nothing of processes.
+//! Stage: probes. The file belongs to a traced process and may contain anything, so this runs in a reader. Must not know
+//! processes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 
-use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadRef};
+use object::{Object as _, ObjectSegment as _, ReadRef};
 
 use super::answer::{Answer, Probed, Question};
-use super::code::{Code, CodeError, Go, Target};
+use super::code::{Code, CodeError, Step, Target};
 use super::debug;
-use super::known::{self, Recognised, Wanted};
-use super::model::{Hook, OnReturn, Place};
-use super::names::{is_allocator, is_c_library};
+use super::markers::linked_allocator;
+use super::model::{Hook, OnReturn, ProbedFunction};
+use super::recognize::{self, Recognized, Wanted};
 use super::symbols::Symbols;
 use crate::probes::image;
 use crate::probes::placement::{Needs, Placer};
+use crate::proc::library_names::{is_allocator, is_c_library};
 use crate::reader::{decode, encode};
 
-/// Most bytes of constants that are searched for what tells an allocator without symbols.
-const MAX_CONSTANTS: u64 = 64 << 20;
-
-/// What functions of other files are that never come back.
+/// Functions of other files that never return.
 const NEVER_RETURN: [&str; 8] = [
     "abort",
     "__cxa_throw",
@@ -33,7 +32,7 @@ const NEVER_RETURN: [&str; 8] = [
     "_ZSt9terminatev",
 ];
 
-/// Answers a question about a file; the debug files that were found for it, if any, stand behind it.
+/// The reader's answer to a question about the first file. The other files are its possible debug files.
 pub(crate) fn answer(question: &[u8], files: &[File]) -> Vec<u8> {
     let answered = || {
         let question: Question = decode(question)?;
@@ -52,16 +51,16 @@ fn inspect(question: &Question, file: &File, debug: &[File]) -> Answer {
     };
     let is_program =
         image::interpreter(&cache).is_some() || image.kind() == object::ObjectKind::Executable;
-    let mut symbols = Symbols::read(&image, known::is_wanted);
+    let mut symbols = Symbols::read(&image, recognize::is_wanted);
     let named = question.named.as_deref();
     let placer = Placer::new(file, question.kernel);
     let examined = |symbols: &Symbols| examine(&image, &placer, symbols, is_program, question);
-    if !known::recognise(&symbols, named).is_empty() {
+    if !recognize::recognize(&symbols, named).is_empty() {
         return examined(&symbols);
     }
-    symbols.add_packed(&image, known::is_wanted);
+    symbols.add_packed(&image, recognize::is_wanted);
     debug::add(&mut symbols, &image, debug);
-    let is_found = !known::recognise(&symbols, named).is_empty();
+    let is_found = !recognize::recognize(&symbols, named).is_empty();
     match debug::wanted(&image) {
         Some(wanted) if debug.is_empty() && !is_found => Answer::Stripped {
             wanted,
@@ -78,31 +77,32 @@ fn examine<'a, R: ReadRef<'a>>(
     is_program: bool,
     question: &Question,
 ) -> Answer {
-    let mut found = known::recognise(symbols, question.named.as_deref());
+    let mut found = recognize::recognize(symbols, question.named.as_deref());
     let is_go = is_go(image);
     if found.is_empty() {
-        found.extend(known::unnamed(symbols, telltale(image)));
+        found.extend(recognize::unnamed(symbols, linked_allocator(image)));
     }
     if found.is_empty() && !is_go {
-        found.push(known::rust(symbols));
+        found.push(recognize::rust(symbols));
     }
     if question.mappings {
-        found.extend(known::mappings(symbols));
+        found.extend(recognize::mappings(symbols));
     }
     let layout = Layout::new(image, placer, &question.path, is_program, is_go);
-    let (places, rets, mut notes) = layout.place(symbols, &found);
+    let (functions, returns, mut notes) = layout.lay_out(symbols, &found);
     if is_go {
-        let note = "Go's own heap is not traced: its runtime's stacks move, and must not be probed";
-        if places.is_empty() {
+        let note =
+            "Go's own heap is not traced: the stacks of Go's runtime move, and must not be probed";
+        if functions.is_empty() {
             return Answer::Unprobed(note.to_owned());
         }
         notes.push(note.to_owned());
     }
-    if !places.is_empty() {
+    if !functions.is_empty() {
         return Answer::Probed(Probed {
-            own_code: layout.own_code(symbols, &places),
-            places: places.into_iter().map(Into::into).collect(),
-            rets,
+            own_code: layout.own_code(symbols, &functions),
+            functions: functions.into_iter().map(Into::into).collect(),
+            returns,
             notes,
         });
     }
@@ -110,9 +110,9 @@ fn examine<'a, R: ReadRef<'a>>(
         return Answer::Unprobed(note);
     }
     if question.named.is_some() {
-        return Answer::Unprobed("it has no allocator functions of that name".to_owned());
+        return Answer::Unprobed("it has no allocator functions with this prefix".to_owned());
     }
-    match telltale(image).filter(|_| is_program) {
+    match linked_allocator(image).filter(|_| is_program) {
         Some(kind) => Answer::Unprobed(format!(
             "{kind} is linked into it, but there are no symbols to find its functions by"
         )),
@@ -120,19 +120,19 @@ fn examine<'a, R: ReadRef<'a>>(
     }
 }
 
-/// DutyCycle names into places.
+/// Turns recognized names into functions with probe locations.
 struct Layout<'i, 'a, R: ReadRef<'a>> {
     image: &'i object::File<'a, R>,
     placer: &'i Placer<'i>,
     code: Code<'i, 'a, R>,
-    /// Whether the file is an allocator and nothing else, so that calls from it are its own.
+    /// Whether the file is only an allocator, so that calls from it are the allocator's own.
     is_dedicated: bool,
     is_c_library: bool,
-    /// Whether Go's tools made it.
+    /// Whether Go's tools built the file.
     is_go: bool,
 }
 
-/// A function that is to be hooked.
+/// A function that will be probed.
 struct Function {
     hook: Hook,
     names: Vec<String>,
@@ -159,16 +159,17 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
         }
     }
 
-    fn place(
+    /// The probed functions, the offsets of return instructions to probe, and notes on what is not probed.
+    fn lay_out(
         &self,
         symbols: &Symbols,
-        found: &[Recognised],
-    ) -> (Vec<Place>, Vec<u64>, Vec<String>) {
+        found: &[Recognized],
+    ) -> (Vec<ProbedFunction>, Vec<u64>, Vec<String>) {
         let mut notes = Vec::new();
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
-        // Allocators whose frees can't be seen: all that they allocate would look like a leak.
+        // Allocators whose frees can't be seen: all of their blocks would look like leaks.
         let mut without_frees = HashSet::new();
-        for Recognised { kind, wanted } in found {
+        for Recognized { kind, wanted } in found {
             for Wanted {
                 name,
                 hook,
@@ -178,16 +179,16 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 let Some(symbol) = symbols.get(name) else {
                     continue;
                 };
-                // C has no dots in its names; in Go, every name has one behind its package.
+                // Names in C have no dots; every name in Go has one after its package.
                 if self.is_go && name.contains('.') {
                     notes.push(format!(
-                        "{name} is a function of Go's, whose stack may move, and not probed"
+                        "{name} is not probed: it is a Go function, whose stack may move"
                     ));
                     continue;
                 }
                 if symbol.is_indirect {
                     notes.push(format!(
-                        "{name} is chosen when the program starts (IFUNC), and not probed"
+                        "{name} is not probed: the program selects its code when it starts (IFUNC)"
                     ));
                     if hook.on_return == OnReturn::Ignored {
                         without_frees.insert(*kind);
@@ -208,11 +209,11 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
         }
         functions.retain(|_, function| !without_frees.contains(function.kind));
         self.merge_aliases(&mut functions);
-        let rets = self.find_returns(&mut functions, &mut notes);
-        (self.places(functions), rets, notes)
+        let returns = self.find_returns(&mut functions, &mut notes);
+        (self.locate_probes(functions), returns, notes)
     }
 
-    /// A function that only jumps to another one of the same kind is another name for it.
+    /// Treats a function that only jumps to another one with the same hook as another name of that one.
     fn merge_aliases(&self, functions: &mut BTreeMap<u64, Function>) {
         let addresses: Vec<u64> = functions.keys().copied().collect();
         for address in addresses {
@@ -235,37 +236,37 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
         }
     }
 
-    /// Finds the return instructions of functions that may throw, and leaves out functions that only
-    /// call others which are probed.
+    /// Finds the return instructions of functions that may throw. Removes functions that only call other
+    /// probed functions.
     fn find_returns(
         &self,
         functions: &mut BTreeMap<u64, Function>,
         notes: &mut Vec<String>,
     ) -> Vec<u64> {
-        let mut rets = HashSet::new();
+        let mut returns_to_probe = HashSet::new();
         let hooks: HashMap<u64, Hook> = functions.iter().map(|(at, it)| (*at, it.hook)).collect();
         let sizes: HashMap<u64, u64> = functions.iter().map(|(at, it)| (*at, it.size)).collect();
         let size_of = |address| sizes.get(&address).copied().filter(|size| *size > 0);
         let never_returns = |target: &Target| matches!(target, Target::Elsewhere(name) if NEVER_RETURN.contains(&name.as_str()));
         let is_hooked = |target: &Target| match target {
             Target::Here(address) => hooks.contains_key(address),
-            Target::Elsewhere(name) => known::is_hooked_elsewhere(name),
+            Target::Elsewhere(name) => recognize::is_hooked_elsewhere(name),
         };
         let mut callers = Vec::new();
         for (address, function) in &*functions {
-            // What rounds its size up has to tell what it was asked for.
+            // Functions that round their size up must be probed themselves, because the requested size is known only there.
             let rounds = |name: &String| name.ends_with("valloc");
             if function.hook.on_return == OnReturn::Ignored || function.names.iter().any(rounds) {
                 continue;
             }
-            // Does it come back anywhere without having handed over to another one?
+            // Can it return anywhere without having called another probed function?
             let own = self.code.returns(*address, size_of, |target, is_call| {
                 let is_other =
                     *target != Target::Here(*address) && (!is_call || function.may_call_others);
                 if never_returns(target) || is_other && is_hooked(target) {
-                    Go::Stop
+                    Step::Stop
                 } else {
-                    Go::On
+                    Step::Follow
                 }
             });
             if own.is_ok_and(|returns| returns.is_empty()) {
@@ -285,17 +286,17 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                         Target::Here(at) => hooks
                             .get(at)
                             .is_some_and(|hook| hook.on_return != OnReturn::Instructions),
-                        Target::Elsewhere(name) => known::is_hooked_elsewhere(name),
+                        Target::Elsewhere(name) => recognize::is_hooked_elsewhere(name),
                     };
                 if never_returns(target) || ends_elsewhere {
-                    Go::Stop
+                    Step::Stop
                 } else {
-                    Go::On
+                    Step::Follow
                 }
             });
             match returns {
                 Ok(returns) => {
-                    rets.extend(returns);
+                    returns_to_probe.extend(returns);
                     true
                 }
                 Err(error) => {
@@ -304,15 +305,15 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 }
             }
         });
-        let mut rets: Vec<u64> = rets
+        let mut offsets: Vec<u64> = returns_to_probe
             .into_iter()
             .filter_map(|address| Some(self.locate(address)?.0))
             .collect();
-        rets.sort_unstable();
-        rets
+        offsets.sort_unstable();
+        offsets
     }
 
-    fn places(&self, functions: BTreeMap<u64, Function>) -> Vec<Place> {
+    fn locate_probes(&self, functions: BTreeMap<u64, Function>) -> Vec<ProbedFunction> {
         let mut spans: HashMap<&'static str, (u64, u64)> = HashMap::new();
         for (address, function) in &functions {
             let end = address.saturating_add(function.size);
@@ -337,7 +338,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 let needs = Needs::of(function.hook.entry);
                 let others = offsets.iter().copied();
                 let placed = self.placer.place(offset, size, segment.1, others, needs);
-                Some(Place {
+                Some(ProbedFunction {
                     offset,
                     size,
                     placed: placed.into(),
@@ -350,25 +351,25 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             .collect()
     }
 
-    /// Where the code is that maps memory and is not the program's.
-    fn own_code(&self, symbols: &Symbols, places: &[Place]) -> Vec<(u64, u64)> {
-        // A C library is known as such by whoever sees it call.
+    /// The parts of the file whose mappings of memory are not the program's.
+    fn own_code(&self, symbols: &Symbols, functions: &[ProbedFunction]) -> Vec<(u64, u64)> {
+        // Stage join recognizes calls from a C library by the name of the file.
         if self.is_dedicated && !self.is_c_library {
             return vec![(0, u64::MAX)];
         }
-        let threads = symbols.get(known::STARTS_THREADS).and_then(|symbol| {
+        let threads = symbols.get(recognize::STARTS_THREADS).and_then(|symbol| {
             let (offset, _) = self.locate(symbol.address)?;
             Some((offset, offset.checked_add(symbol.size)?))
         });
-        places
+        functions
             .iter()
-            .filter(|place| place.hook.on_return != OnReturn::Mapped)
-            .filter_map(|place| Some((place.offset, place.offset.checked_add(place.size?)?)))
+            .filter(|it| it.hook.on_return != OnReturn::Mapped)
+            .filter_map(|it| Some((it.offset, it.offset.checked_add(it.size?)?)))
             .chain(threads)
             .collect()
     }
 
-    /// Offset in the file of an address, and how far its segment reaches before and behind it.
+    /// The offset of an address in the file, and how many bytes of its segment are before and behind it.
     fn locate(&self, address: u64) -> Option<(u64, (u64, u64))> {
         self.image.segments().find_map(|segment| {
             let within = address.checked_sub(segment.address())?;
@@ -381,32 +382,13 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
 
 fn unfollowed(function: &Function, error: &CodeError) -> String {
     format!(
-        "{} is not probed: it may throw, and where it returns can't be told, because {error}",
+        "{} is not probed: it may throw, and its return instructions can't be found, because {error}",
         function.names.join("/")
     )
 }
 
-/// Whether Go's tools made it.
+/// Whether Go's tools built the file.
 fn is_go<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> bool {
     image.section_by_name(".note.go.buildid").is_some()
         || image.section_by_name(".go.buildinfo").is_some()
-}
-
-/// The allocator that a program has in it, by words that it would say.
-fn telltale<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<&'static str> {
-    const WORDS: [(&str, &[u8]); 4] = [
-        ("jemalloc", b"<jemalloc>"),
-        ("mimalloc", b"mimalloc: "),
-        ("tcmalloc", b"tcmalloc: large alloc"),
-        ("glibc", b"malloc(): corrupted top size"),
-    ];
-    let section = image.section_by_name(".rodata")?;
-    if section.size() > MAX_CONSTANTS {
-        return None;
-    }
-    let data = section.data().ok()?;
-    let has = |word: &[u8]| data.windows(word.len()).any(|at| at == word);
-    WORDS
-        .into_iter()
-        .find_map(|(kind, word)| has(word).then_some(kind))
 }

@@ -1,8 +1,8 @@
-//! Allocators: which functions of which files are to be probed.
+//! Discovery: finds the allocator functions that have to be probed, and the files that they are in.
 //!
-//! Stage: probes. Finds the allocators that are known among the files that a process has mapped, or
-//! that a command is going to map. ELF files of traced processes may be anything: what reads them
-//! runs in a reader, and `ask.rs` stands between. Knows nothing of attaching.
+//! Stage: probes. Searches the files that a process has mapped, or that a command will map, for known allocators. ELF
+//! files of traced processes may contain anything. So a reader process parses them (`inspect.rs` and the files
+//! that it uses), and `ask.rs` sends it questions. Must not know how probes are attached.
 
 mod answer;
 mod ask;
@@ -13,9 +13,9 @@ mod find;
 pub(crate) mod fuzz;
 mod hooks;
 mod inspect;
-mod known;
+mod markers;
 mod model;
-mod names;
+mod recognize;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,5 @@ pub use find::{
     Effort, Found, LookFor, files_of_command, of_command, of_file, of_mapped, of_process,
 };
 pub(crate) use inspect::answer;
-pub use known::MAPPINGS_KIND;
-pub use model::{Allocator, Hook, OnReturn, Place, RET_PROGRAM, Unprobed};
-pub use names::{is_allocator, is_of_c_library};
+pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
+pub use recognize::MAPPINGS_KIND;

@@ -1,6 +1,6 @@
-//! What discovery yields: allocators, and where in which file to probe them.
+//! The result of discovery: allocators, and the locations of their probes.
 //!
-//! Stage: probes. Plain values; knows neither how they are found nor how they are probed.
+//! Stage: probes. Plain values; must not know how allocators are found or probed.
 
 use std::fmt;
 use std::fs::File;
@@ -8,31 +8,31 @@ use std::fs::File;
 use crate::open::FileId;
 use crate::probes::placement::Placed;
 
-/// How it is learned that a function has returned.
+/// How the return of a function is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnReturn {
-    /// Nothing of its return is of interest.
+    /// Not at all.
     Ignored,
     /// By a return probe.
     Probed,
-    /// By probes on its return instructions: it may throw, and an exception can't pass the trampoline
+    /// By probes on its return instructions. The function may throw, and an exception can't pass the trampoline
     /// of a return probe.
     Instructions,
-    /// By a return probe, with a program of its own: it maps memory, or unmaps it.
+    /// By a return probe with a program for functions that map or unmap memory.
     Mapped,
 }
 
-/// The kernel programs that go to a function.
+/// The kernel programs on a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hook {
-    /// Program at its entry.
+    /// Name of the program at its entry.
     pub entry: &'static str,
-    /// What is done about its return.
+    /// How its return is observed.
     pub on_return: OnReturn,
 }
 
 impl OnReturn {
-    /// The program of its return probe, if it has one.
+    /// Name of the program of its return probe, if it has one.
     pub fn program(self) -> Option<&'static str> {
         match self {
             Self::Probed => Some("alloc_return"),
@@ -42,23 +42,23 @@ impl OnReturn {
     }
 }
 
-/// Program at a return instruction.
+/// Name of the program at a return instruction.
 pub const RET_PROGRAM: &str = "alloc_at_ret";
 
-/// A place to probe: one address, under all the names that it has.
+/// A function to probe: one address with all of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbedFunction {
     /// Offset in the file.
     pub offset: u64,
-    /// Size of the function, if its symbol tells.
+    /// Size of the function, if its symbol has one.
     pub size: Option<u64>,
-    /// Where in the function its probe goes.
+    /// Location of the probe in the function.
     pub placed: Placed,
-    /// How far the allocator's code reaches before and behind it.
+    /// How many bytes of the allocator's code are before and behind the entry.
     pub reach: (u64, u64),
-    /// The programs.
+    /// The programs on it.
     pub hook: Hook,
-    /// Names of the functions there.
+    /// Its names.
     pub names: Vec<String>,
     /// Kind of the allocator that it belongs to.
     pub kind: String,
@@ -67,30 +67,30 @@ pub struct Place {
 /// The allocators in a file.
 #[derive(Debug)]
 pub struct Allocator {
-    /// Path for reports, as the process sees it.
+    /// Path in the process's file system, for reports.
     pub path: String,
-    /// The file, held open: probes go to this very file, whatever becomes of its path.
+    /// The file, held open: probes are defined in exactly this file, even if its path changes.
     pub file: File,
     /// Its identity.
     pub id: FileId,
-    /// Where to probe it.
-    pub places: Vec<Place>,
+    /// Its functions.
+    pub functions: Vec<ProbedFunction>,
     /// Offsets of return instructions to probe.
-    pub rets: Vec<u64>,
-    /// Where in the file the code is that maps memory for the allocator's blocks, or for threads' stacks:
-    /// first and last offset of each part.
+    pub returns: Vec<u64>,
+    /// Code that maps memory for the allocator's blocks or for threads' stacks: start and end offset of
+    /// each part in the file.
     pub own_code: Vec<(u64, u64)>,
-    /// What is not probed, and why: a sentence each.
+    /// Functions that are not probed, each with the reason in a sentence.
     pub notes: Vec<String>,
 }
 
 impl Allocator {
-    /// The kinds of the allocators, in the order in which they were recognised.
+    /// The kinds of the allocators, in the order in which they were recognized.
     pub fn kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<&str> = Vec::new();
-        for place in &self.places {
-            if !kinds.contains(&place.kind.as_str()) {
-                kinds.push(&place.kind);
+        for function in &self.functions {
+            if !kinds.contains(&function.kind.as_str()) {
+                kinds.push(&function.kind);
             }
         }
         kinds
@@ -98,31 +98,31 @@ impl Allocator {
 
     /// Names of the functions of an allocator that are probed.
     pub fn hook_names(&self, kind: &str) -> Vec<String> {
-        self.places
+        self.functions
             .iter()
-            .filter(|place| place.kind == kind)
-            .flat_map(|place| place.names.iter().cloned())
+            .filter(|function| function.kind == kind)
+            .flat_map(|function| function.names.iter().cloned())
             .collect()
     }
 }
 
-/// What can be said of a file.
+/// The result for one file.
 #[derive(Debug)]
 pub(super) enum Finding {
     /// It has allocators that can be probed.
     Allocator(Allocator),
-    /// It has one that can't, or something else that allocates; a reason.
+    /// It has an allocator, or other code that allocates, that can't be probed.
     Unprobed(Unprobed),
-    /// It has none.
+    /// It has no allocator.
     Nothing,
 }
 
-/// Something that allocates and can't be probed.
+/// A file with an allocator that can't be probed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Unprobed {
     /// The file.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

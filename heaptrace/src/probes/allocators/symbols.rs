@@ -1,8 +1,8 @@
-//! Symbols that may matter, from wherever a file has them.
+//! Reads the needed symbols of a file: from its own tables, from its debug file, and from a compressed table in the file
+//! (mini debuginfo).
 //!
-//! Stage: probes. Its own tables, a separate debug file and a table that is packed into the file
-//! (mini debuginfo). All of it may be anything: what is read and kept has bounds. Knows nothing of
-//! what the names mean.
+//! Stage: probes. Runs in a reader. All of these may contain anything, so everything that is read or stored has a bound. Must
+//! not know what the names mean.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
@@ -10,30 +10,32 @@ use std::io::Read as _;
 use object::elf::{STT_FUNC, STT_GNU_IFUNC};
 use object::{Object as _, ObjectSection as _, ReadRef, SymbolFlags};
 
-/// Most symbols of a table that are looked at.
+/// Most symbols of a table that are read.
 const MAX_SYMBOLS: usize = 8 << 20;
 
-/// Most symbols that are kept.
+/// Most symbols that are stored.
 const MAX_KEPT: usize = 1 << 16;
 
-/// Longest name that is kept.
+/// Longest name that is stored.
 const MAX_NAME: usize = 256;
 
-/// Most bytes of a packed table, before and after unpacking.
+/// Most bytes of a compressed table.
 const MAX_PACKED: u64 = 64 << 20;
+
+/// Most bytes of that table after decompression.
 const MAX_UNPACKED: u64 = 256 << 20;
 
-/// Most memory that its unpacking may take.
+/// Most memory that decompression may use, in KiB.
 const MAX_UNPACKING_KIB: u32 = 128 << 10;
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// Its address in the file's own numbering.
+    /// Its virtual address in the file.
     pub(super) address: u64,
-    /// Its size, 0 where that is not told.
+    /// Its size; 0 if unknown.
     pub(super) size: u64,
-    /// Whether it is a function that returns which function to call.
+    /// Whether it selects the function to call when the program starts (IFUNC).
     pub(super) is_indirect: bool,
 }
 
@@ -45,13 +47,13 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// The symbols of a file's own tables whose names are wanted.
+    /// Reads the symbols with wanted names from a file's own tables.
     pub(super) fn read<'a, R: ReadRef<'a>>(
         image: &object::File<'a, R>,
         is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Self {
         let mut symbols = Self::default();
-        // What the dynamic linker knows comes first: it is what others call.
+        // Dynamic symbols come first: they are the functions that other files call.
         symbols.add(image.dynamic_symbols(), &is_wanted);
         symbols.exported = symbols.by_name.keys().cloned().collect();
         symbols.add(image.symbols(), &is_wanted);
@@ -70,7 +72,7 @@ impl Symbols {
             if name.len() > MAX_NAME || self.by_name.len() >= MAX_KEPT || symbol.is_undefined() {
                 continue;
             }
-            // A version may be part of the name.
+            // The name may include a version.
             let name = name.split(|byte| *byte == b'@').next().unwrap_or(name);
             if !is_wanted(name) {
                 continue;
@@ -93,7 +95,7 @@ impl Symbols {
         }
     }
 
-    /// Adds those of the file that has this one's debug information.
+    /// Adds the symbols of the file's debug file.
     pub(super) fn add_debug_file<'a, R: ReadRef<'a>>(
         &mut self,
         debug: &object::File<'a, R>,
@@ -102,7 +104,7 @@ impl Symbols {
         self.add(debug.symbols(), is_wanted);
     }
 
-    /// Adds those of the table that is packed into the file, if there is one.
+    /// Adds the symbols of the compressed table in the file, if it has one.
     pub(super) fn add_packed<'a, R: ReadRef<'a>>(
         &mut self,
         image: &object::File<'a, R>,
@@ -116,17 +118,17 @@ impl Symbols {
         }
     }
 
-    /// A symbol by its name.
+    /// The symbol with a name.
     pub(super) fn get(&self, name: &str) -> Option<Symbol> {
         self.by_name.get(name).copied()
     }
 
-    /// Whether there is a symbol of this name.
+    /// Whether there is a symbol with this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Whether other files can call a function of this name.
+    /// Whether the file exports a function with this name.
     pub(super) fn exports(&self, name: &str) -> bool {
         self.exported.contains(name)
     }
@@ -137,7 +139,7 @@ impl Symbols {
     }
 }
 
-/// The content of `.gnu_debugdata`: an ELF file with nothing but symbols.
+/// Decompresses `.gnu_debugdata`, an ELF file that has only symbols.
 fn unpacked<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<Vec<u8>> {
     let section = image.section_by_name(".gnu_debugdata")?;
     if section.size() > MAX_PACKED {

@@ -1,4 +1,4 @@
-//! Discovery, on this machine's own files.
+//! Tests of discovery on this machine's own files.
 
 use std::path::Path;
 
@@ -26,53 +26,55 @@ fn own() -> Found {
     .unwrap()
 }
 
-fn look(path: &str) -> Finding {
+fn inspect(path: &str) -> Finding {
     let opened = open::named(Path::new(path)).unwrap();
     finding(&mut reader_of_tests(), opened, path.to_owned(), QUICK)
 }
 
-/// Check that this machine's own glibc is recognised, with every function of the family, and with
-/// functions that share an address at one place.
+/// Check that this machine's own glibc is recognized with every function of the family, and that functions with the same
+/// address share one entry.
 #[test]
-fn reads_the_running_glibc() {
+fn the_running_glibc_is_recognized() {
     let found = own();
     let libc = found.allocators.iter().find(|it| it.path.contains("/libc"));
     let libc = libc.expect("no C library in this process");
     assert_eq!(libc.kinds(), ["glibc"]);
     let names = libc.hook_names("glibc");
     for name in MALLOC.iter().flat_map(|(names, _)| *names) {
-        // Newer ones of the family.
+        // These are missing in older versions.
         if !name.starts_with("free_") {
             assert!(names.iter().any(|it| it == name), "{name}: {names:?}");
         }
     }
-    let mut offsets: Vec<_> = libc.places.iter().map(|place| place.offset).collect();
+    let mut offsets: Vec<_> = libc
+        .functions
+        .iter()
+        .map(|function| function.offset)
+        .collect();
     offsets.dedup();
-    assert_eq!(offsets.len(), libc.places.len());
+    assert_eq!(offsets.len(), libc.functions.len());
 }
 
-/// Check that the C library a command will map is found before it runs.
+/// Check that the C library of a command is found before the command runs.
 #[test]
-fn finds_the_glibc_of_a_command() {
+fn the_glibc_of_a_command_is_found() {
     let libc = own()
         .allocators
         .into_iter()
         .find(|it| it.path.contains("/libc"));
-    let found = of_command(
-        &mut reader_of_tests(),
-        &["/bin/sh".into()],
-        LookFor::default(),
-    );
+    let mut reader = reader_of_tests();
+    let files = files_of_command(&mut reader, &["/bin/sh".into()]);
+    let found = of_command(&mut reader, files, LookFor::default());
     let id = libc.unwrap().id;
     assert!(found.allocators.iter().any(|it| it.id == id));
 }
 
-/// Check that what has no allocator, and what is no ELF file, yields nothing.
+/// Check that files without an allocator, and files that are not ELF, yield nothing.
 #[test]
 fn other_files_have_none() {
-    assert!(matches!(look("/etc/passwd"), Finding::Nothing));
+    assert!(matches!(inspect("/etc/passwd"), Finding::Nothing));
     let libm = "/lib/x86_64-linux-gnu/libm.so.6";
     if Path::new(libm).exists() {
-        assert!(matches!(look(libm), Finding::Nothing));
+        assert!(matches!(inspect(libm), Finding::Nothing));
     }
 }

@@ -1,6 +1,6 @@
-//! The dynamic loader's list of libraries, `/etc/ld.so.cache`.
+//! Finds libraries in the dynamic loader's cache, `/etc/ld.so.cache`.
 //!
-//! Stage: probes. The system's administrator makes it; it is read with bounds all the same.
+//! Stage: probes. The file belongs to root, but it is parsed with bounds checks all the same.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -9,29 +9,31 @@ use std::path::{Path, PathBuf};
 
 use crate::open;
 
-/// Longest list; a large system's has 300 kB.
+/// Largest cache file; a large system has 300 kB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// How the list begins, since glibc 2.2.
+/// First bytes of the format that glibc uses since 2.2.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 
-/// Bytes before the entries, and of an entry.
+/// Bytes before the entries.
 const HEAD: usize = 48;
+
+/// Bytes of an entry.
 const ENTRY: usize = 24;
 
-/// What an entry's flags are for a 64-bit library of this architecture.
+/// Flags of an entry for a 64-bit library of this architecture.
 const X86_64_LIBRARY: u32 = 0x0303;
 
-/// The list, as it is.
+/// The content of the cache file.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     bytes: Vec<u8>,
-    /// Where the newer part begins; older lists have one for another loader before it.
+    /// Offset of the newer format; older files have a part for another loader before it.
     start: usize,
 }
 
 impl Cache {
-    /// Reads it; empty where there is none.
+    /// Reads the file. Empty if there is none.
     pub(super) fn read(path: &Path) -> Self {
         let mut bytes = Vec::new();
         let read = open::named(path).ok().and_then(|opened| {
@@ -52,14 +54,14 @@ impl Cache {
         }
     }
 
-    /// Where a library is.
+    /// Finds the path of a library.
     pub(super) fn find(&self, name: &Path) -> Option<PathBuf> {
         let list = self.bytes.get(self.start..)?;
         let count = number(list, MAGIC.len())? as usize;
         let entries = list.get(HEAD..)?.chunks_exact(ENTRY).take(count);
         for entry in entries {
             let (flags, key, value) = (number(entry, 0)?, number(entry, 4)?, number(entry, 8)?);
-            // One for processors with more instructions has something in its last eight bytes.
+            // Entries for processors with more instructions have other last eight bytes.
             let is_plain = entry.get(16..) == Some(&[0; 8]);
             if flags == X86_64_LIBRARY
                 && is_plain
@@ -98,7 +100,7 @@ mod tests {
         bytes
     }
 
-    /// Check that a library is found by its name, also behind an older list, and not one of another kind.
+    /// Check that a library is found by its name, also behind an older list, and that other kinds of libraries are not.
     #[test]
     fn libraries_are_found() {
         let right = list(X86_64_LIBRARY, "libx.so.1", "/opt/libx.so.1");
@@ -112,9 +114,9 @@ mod tests {
         }
     }
 
-    /// Check that this machine's own list has its C library.
+    /// Check that this machine's own cache has its C library.
     #[test]
-    fn this_machine() {
+    fn this_machines_c_library_is_found() {
         let cache = Cache::read(Path::new("/etc/ld.so.cache"));
         assert!(cache.find(Path::new("libc.so.6")).unwrap().is_file());
     }

@@ -1,7 +1,7 @@
-//! What runs when a program is started: its file, its dynamic loader, and its libraries.
+//! Finds the files that a program maps when it starts: its own file, its dynamic loader, and its libraries.
 //!
-//! Stage: probes. Nothing is started to find that out: a reader tells what a file asks for, and what the dynamic loader would
-//! take for that is looked up here, in the folders where it looks. Knows nothing of what the files are for.
+//! Stage: probes. Nothing is started for this. A reader parses what a file needs, and this folder searches for it where the
+//! dynamic loader would. Must not know what the files are used for.
 
 mod cache;
 mod needs;
@@ -15,24 +15,24 @@ use crate::reader::{Job, Reader};
 pub(crate) use needs::answer;
 pub use needs::{Needs, interpreter, needs};
 
-/// Most files that a program is believed to need.
+/// Most files of a program; further ones are ignored.
 const MAX_FILES: usize = 512;
 
-/// Most interpreters of scripts, each a script again.
+/// Longest chain of scripts that are interpreters of each other.
 const MAX_SCRIPTS: usize = 4;
 
-/// What the system tells the dynamic loader.
+/// The dynamic loader's cache of libraries.
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// A file that is needed, and in which folders it has what it needs looked for.
+/// A needed file, with the folders that are searched for its own libraries.
 struct Wanted {
     path: PathBuf,
-    /// Folders of those who asked for it, for its own libraries, too (`RPATH`).
+    /// `RPATH` folders of the files that need it, which are searched for its own libraries as well.
     inherited: Vec<PathBuf>,
 }
 
-/// The files with code that a program maps when it starts: itself or, for a script, its interpreter, the dynamic loader, and
-/// all libraries.
+/// The files with code that a program maps when it starts: its own file (for a script, the interpreter's), the dynamic
+/// loader, and all libraries.
 pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
     let Some((program, first)) = image_of(reader, program) else {
         return Vec::new();
@@ -51,7 +51,7 @@ pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
         let origin = wanted.path.canonicalize().unwrap_or(wanted.path);
         let origin = origin.parent().unwrap_or(Path::new("/"));
         let mut inherited = wanted.inherited;
-        // The newer kind is for a file's own libraries alone, and hides the older.
+        // `RUNPATH`, the newer kind, is for a file's own libraries alone and disables `RPATH`.
         if needs.run_path.is_empty() {
             inherited.extend(folders(&needs.old_path, origin));
         }
@@ -72,13 +72,13 @@ pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
         }
     }
     files.extend(first.loader.as_deref().map(needs::path));
-    // The C library names the loader as one of its own.
+    // The C library lists the loader among its libraries.
     let mut seen = HashSet::new();
     files.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     files
 }
 
-/// The program that runs when a file is started, and what it needs.
+/// The program that runs when a file is started, with what it needs. For a script, this is the interpreter.
 fn image_of(reader: &mut Reader, program: &Path) -> Option<(PathBuf, Needs)> {
     let mut path = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -97,7 +97,7 @@ fn ask(reader: &mut Reader, path: &Path) -> Option<Needs> {
     reader.ask(Job::Needs, &(), &name, &[&opened.file]).ok()
 }
 
-/// Where the dynamic loader finds a library, in its order.
+/// Finds a library as the dynamic loader does, in the same order of folders.
 fn find(
     name: &Path,
     inherited: &[PathBuf],
@@ -120,7 +120,7 @@ fn find(
         .or_else(|| in_folders(&library_folders()))
 }
 
-/// The folders of a list in a file, with what the dynamic loader puts in the places of its words.
+/// The folders of a list in a file, with the dynamic loader's variables replaced.
 fn folders(list: &[u8], origin: &Path) -> Vec<PathBuf> {
     let library = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
     let mut folders = Vec::new();
@@ -141,7 +141,7 @@ fn folders(list: &[u8], origin: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Where the dynamic loader looks for libraries: what its user names, and the system's own.
+/// The folders where the dynamic loader searches for libraries: those of `LD_LIBRARY_PATH`, and the system's own.
 pub fn library_folders() -> Vec<PathBuf> {
     let arch = std::env::consts::ARCH;
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -164,18 +164,18 @@ pub fn library_folders() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Check that words in lists of folders mean what the dynamic loader means by them.
+    /// Check that the dynamic loader's variables in lists of folders are replaced.
     #[test]
-    fn words_of_lists() {
+    fn variables_of_lists_are_replaced() {
         let found = folders(b"$ORIGIN/../lib::${ORIGIN}/x:/opt/$LIB", Path::new("/a/b"));
         let library = format!("/opt/lib/{}-linux-gnu", std::env::consts::ARCH);
         let expected: [PathBuf; 3] = ["/a/b/../lib".into(), "/a/b/x".into(), library.into()];
         assert_eq!(found, expected);
     }
 
-    /// Check that the libraries of a real program are those that the dynamic loader itself would load.
+    /// Check that the libraries of real programs are those that the dynamic loader itself would load.
     #[test]
-    fn libraries_are_the_loaders() {
+    fn libraries_match_those_of_the_loader() {
         let mut reader = crate::jobs::reader_of_tests();
         for program in ["/bin/sh", "/usr/bin/env", "/usr/bin/python3"] {
             let listed = std::process::Command::new("ldd").arg(program).output();

@@ -1,6 +1,6 @@
-//! What a file asks for when it is started: an interpreter, or a loader and libraries.
+//! Parses what a file needs when it is started: an interpreter, or a dynamic loader and libraries.
 //!
-//! Stage: probes. The file may be anything: this runs in a reader. Knows nothing of where libraries are.
+//! Stage: probes. The file may contain anything, so this runs in a reader. Must not know where libraries are.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,32 +17,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::reader::encode;
 
-/// Most libraries of one file, and longest name or list.
+/// Most libraries of one file.
 const MAX_LIBRARIES: usize = 512;
+
+/// Longest name or list of folders.
 const MAX_TEXT: u64 = 4096;
 
-/// Most entries of the section that names them.
+/// Most entries of the dynamic section.
 const MAX_ENTRIES: usize = 4096;
 
-/// Bytes of a script's first line.
+/// Longest first line of a script.
 const MAX_LINE: u64 = 256;
 
-/// What a file asks for.
+/// What a file needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
-    /// The interpreter, where it is a script.
+    /// The interpreter, if the file is a script.
     pub script: Option<Vec<u8>>,
     /// The dynamic loader.
     pub loader: Option<Vec<u8>>,
     /// Names or paths of libraries.
     pub libraries: Vec<Vec<u8>>,
-    /// Folders for these, and for those that they ask for in turn.
+    /// Folders for its libraries, and for the libraries that these need (`RPATH`).
     pub old_path: Vec<u8>,
-    /// Folders for these alone.
+    /// Folders for its own libraries only (`RUNPATH`).
     pub run_path: Vec<u8>,
 }
 
-/// Answers the question what a file needs.
+/// The reader's answer: what the first of these files needs.
 pub(crate) fn answer(files: &[File]) -> Vec<u8> {
     let needs = files
         .first()
@@ -50,12 +52,12 @@ pub(crate) fn answer(files: &[File]) -> Vec<u8> {
     encode(&needs.unwrap_or_default())
 }
 
-/// What a file asks for; nothing where it is no program of this machine.
+/// What a file needs. Empty if it is no program of this machine.
 pub fn needs<'a, R: ReadRef<'a>>(data: R) -> Needs {
     script(data).or_else(|| of_elf(data)).unwrap_or_default()
 }
 
-/// The dynamic loader that an ELF file asks for.
+/// The dynamic loader that an ELF file names.
 pub fn interpreter<'a, R: ReadRef<'a>>(data: R) -> Option<PathBuf> {
     of_elf(data)?.loader.as_deref().map(path)
 }
@@ -132,9 +134,9 @@ fn of_elf<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
 mod tests {
     use super::*;
 
-    /// Check that a script's interpreter is found, with blanks before it and without.
+    /// Check that a script's interpreter is found, with and without blanks before it.
     #[test]
-    fn scripts() {
+    fn interpreters_of_scripts_are_found() {
         for line in ["#!/bin/sh -e\nrm", "#! /bin/sh\n", "#!/bin/sh"] {
             let found = needs(line.as_bytes()).script;
             assert_eq!(found.as_deref(), Some(b"/bin/sh".as_slice()), "{line}");

@@ -82,7 +82,7 @@ fn the_running_c_library() {
     let found = found.unwrap().allocators;
     for allocator in &found {
         let mut code = vec![0; 4096];
-        for place in &allocator.places {
+        for place in &allocator.functions {
             let placement = &place.placed;
             std::os::unix::fs::FileExt::read_exact_at(&allocator.file, &mut code, place.offset)
                 .unwrap();

@@ -1,22 +1,22 @@
-//! What a library is for, by its name.
+//! Recognizes C libraries and allocators by the path of a mapping.
 //!
-//! Stage: probes. Knows no file: some are gone before anybody looks into them.
+//! Part of `proc`. Must not open files, because some are removed before they could be opened.
 
-/// Whether a library is a C library itself.
-pub(super) fn is_c_library(path: &str) -> bool {
+/// Whether a file is a C library itself.
+pub fn is_c_library(path: &str) -> bool {
     let name = name_of(path);
     ["libc.so", "libc.musl", "libc-2.", "ld-musl"]
         .iter()
         .any(|start| name.starts_with(start))
 }
 
-/// Whether a library is a C library or comes with one: their own calls map arenas and stacks.
+/// Whether a file is a C library or a part of one. Their own calls map arenas and stacks.
 pub fn is_of_c_library(path: &str) -> bool {
     let name = name_of(path);
     is_c_library(path) || name.starts_with("libpthread") || name.starts_with("ld-linux")
 }
 
-/// Whether a library is an allocator, or one of the kind that allocates for itself.
+/// Whether a file is a library of an allocator, or a C library, which has one.
 pub fn is_allocator(path: &str) -> bool {
     let name = name_of(path);
     is_c_library(path) || name.contains("malloc") && name.contains(".so")
@@ -30,9 +30,9 @@ fn name_of(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Check that C libraries are known by the names that distributions, old ones too, give them.
+    /// Check that C libraries and allocators are recognized by the names that old and new distributions give them.
     #[test]
-    fn libraries_are_told_by_name() {
+    fn libraries_are_recognized_by_name() {
         for path in [
             "/lib/x86_64-linux-gnu/libc.so.6",
             "/lib/x86_64-linux-gnu/libc-2.31.so",

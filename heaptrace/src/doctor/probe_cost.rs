@@ -1,14 +1,14 @@
-//! What a hit of a probe costs.
+//! Check of the cost of a probe hit.
 //!
-//! Stage: probes.
+//! Part of `doctor`. Measures it as a run does at its start.
 
-use super::Check;
+use super::check::Check;
 use crate::kernel::tracefs::{Definitions, Tracefs};
 use crate::probes::calibration;
 
 const NAME: &str = "probe hits";
 
-/// Measures it; nothing where the rights for it are missing, of which other checks tell.
+/// Measures the cost. Returns `None` if the rights for it are missing, which other checks report.
 pub(super) fn examine() -> Option<Check> {
     let mut definitions = Definitions::new(Tracefs::open().ok()?);
     let (hit, open) = calibration::hit(&mut definitions).ok()?;
@@ -16,7 +16,7 @@ pub(super) fn examine() -> Option<Check> {
     Some(Check::ok(
         NAME,
         format!(
-            "{} ns each, by the trap alone; --max-overhead goes by it",
+            "{} ns each for the trap alone; --max-overhead is computed from it",
             hit.as_nanos()
         ),
     ))

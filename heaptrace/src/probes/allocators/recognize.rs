@@ -1,6 +1,6 @@
-//! The allocators that are known: how each is recognised, and which functions it has.
+//! Recognizes the known allocators by the names of their functions.
 //!
-//! Stage: probes. Judges by names alone; knows nothing of where they stand.
+//! Stage: probes. Uses symbol names only; must not know addresses.
 
 use super::hooks::{
     Family, JEMALLOC, MALLOC, MAPPINGS, MIMALLOC, OPERATORS, REALLOCARRAY, RPMALLOC, RUST,
@@ -9,30 +9,30 @@ use super::hooks::{
 use super::model::{Hook, OnReturn};
 use super::symbols::Symbols;
 
-/// Most prefixes of a file that are believed.
+/// Most prefixes that are accepted in one file.
 const MAX_PREFIXES: usize = 8;
 
-/// A function that is to be hooked.
+/// A function that should be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Its name.
     pub(super) name: String,
-    /// The programs.
+    /// The programs on it.
     pub(super) hook: Hook,
-    /// Whether it may be a mere caller of others, and is left alone then.
+    /// Whether it may only call other probed functions. It is not probed then.
     pub(super) may_call_others: bool,
 }
 
-/// An allocator that was recognised.
+/// A recognized allocator.
 #[derive(Debug)]
-pub(super) struct Recognised {
-    /// What it is.
+pub(super) struct Recognized {
+    /// Its name.
     pub(super) kind: &'static str,
-    /// Its functions, those that the file has.
+    /// Its functions that the file has.
     pub(super) wanted: Vec<Wanted>,
 }
 
-/// Ends of the names by which allocators can be recognised, with whatever prefix.
+/// Suffixes of names by which allocators are recognized, with any prefix.
 const ENDS: [&str; 12] = [
     "malloc",
     "calloc",
@@ -48,7 +48,7 @@ const ENDS: [&str; 12] = [
     "reallocf",
 ];
 
-/// Beginnings of such names.
+/// Prefixes of such names.
 const BEGINNINGS: [&str; 12] = [
     "_Znwm",
     "_Znam",
@@ -67,7 +67,7 @@ const BEGINNINGS: [&str; 12] = [
 /// The function that maps stacks for threads.
 pub(super) const STARTS_THREADS: &str = "pthread_create";
 
-/// Whole names that tell what a file is, or that are asked for by themselves.
+/// Complete names that identify a file, or that are looked up themselves.
 const MARKS: [&str; 8] = [
     STARTS_THREADS,
     "gnu_get_libc_version",
@@ -79,7 +79,7 @@ const MARKS: [&str; 8] = [
     "mremap",
 ];
 
-/// Whether a symbol of this name may matter.
+/// Whether a symbol with this name may be needed.
 pub(super) fn is_wanted(name: &[u8]) -> bool {
     MARKS.iter().any(|mark| mark.as_bytes() == name)
         || ENDS.iter().any(|end| name.ends_with(end.as_bytes()))
@@ -91,10 +91,10 @@ pub(super) fn is_wanted(name: &[u8]) -> bool {
         || name.ends_with(b"__rust_realloc")
 }
 
-/// The allocators whose functions are among these symbols, those that know most first.
-pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognised> {
+/// The allocators whose functions are among these symbols, the most specific first.
+pub(super) fn recognize(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognized> {
     let mut found = Vec::new();
-    let add = |found: &mut Vec<Recognised>, kind, prefix: &str, families: &[Family]| {
+    let add = |found: &mut Vec<Recognized>, kind, prefix: &str, families: &[Family]| {
         let mut wanted = Vec::new();
         for (names, hook) in families.iter().copied().flatten() {
             for name in *names {
@@ -109,7 +109,7 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             }
         }
         if !wanted.is_empty() {
-            found.push(Recognised { kind, wanted });
+            found.push(Recognized { kind, wanted });
         }
     };
     let is_mimalloc = ["mi_malloc", "mi_malloc_aligned", "mi_heap_malloc"]
@@ -163,7 +163,7 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
             &[SNMALLOC, MALLOC, OPERATORS, REALLOCARRAY],
         );
     }
-    // A linker leaves out what nobody calls.
+    // A linker omits functions that are never called.
     let is_rpmalloc = ["rpmalloc", "rpaligned_alloc", "rpcalloc"]
         .iter()
         .any(|name| symbols.has(name));
@@ -187,11 +187,11 @@ pub(super) fn recognise(symbols: &Symbols, prefix: Option<&str>) -> Vec<Recognis
     found
 }
 
-/// Kind under which functions that map memory are named.
+/// Name of the kind of functions that map memory.
 pub const MAPPINGS_KIND: &str = "mmap";
 
-/// The functions by which programs map memory: a C library's, and those of files that take their place.
-pub(super) fn mappings(symbols: &Symbols) -> Option<Recognised> {
+/// The functions with which programs map memory: those of a C library, and those of files that replace them.
+pub(super) fn mappings(symbols: &Symbols) -> Option<Recognized> {
     let is_there =
         |name| symbols.has("__libc_start_main") && symbols.has(name) || symbols.exports(name);
     if !is_there("mmap") || !is_there("munmap") {
@@ -207,28 +207,28 @@ pub(super) fn mappings(symbols: &Symbols) -> Option<Recognised> {
             may_call_others: false,
         })
         .collect();
-    Some(Recognised {
+    Some(Recognized {
         kind: MAPPINGS_KIND,
         wanted,
     })
 }
 
-/// An allocator of another kind, which the whole process uses: it has `malloc` and `free` for others.
-pub(super) fn unnamed(symbols: &Symbols, kind: Option<&'static str>) -> Option<Recognised> {
+/// An unknown allocator that the whole process uses, because it exports `malloc` and `free`.
+pub(super) fn unnamed(symbols: &Symbols, kind: Option<&'static str>) -> Option<Recognized> {
     if !symbols.exports("malloc") || !symbols.exports("free") {
         return None;
     }
     let mut found = Vec::new();
     add_named(symbols, "", &mut found);
     let recognised = found.pop()?;
-    Some(Recognised {
+    Some(Recognized {
         kind: kind.unwrap_or("unknown"),
         ..recognised
     })
 }
 
-/// What the user says is an allocator.
-fn add_named(symbols: &Symbols, prefix: &str, found: &mut Vec<Recognised>) {
+/// Adds the functions of a file that the user names as an allocator.
+fn add_named(symbols: &Symbols, prefix: &str, found: &mut Vec<Recognized>) {
     let mut wanted = Vec::new();
     for (names, hook) in [MALLOC, REALLOCARRAY, JEMALLOC].iter().copied().flatten() {
         for name in *names {
@@ -254,20 +254,20 @@ fn add_named(symbols: &Symbols, prefix: &str, found: &mut Vec<Recognised>) {
         }
     }
     if !wanted.is_empty() {
-        found.push(Recognised {
+        found.push(Recognized {
             kind: "named by the user",
             wanted,
         });
     }
 }
 
-/// The functions that Rust's standard library calls, for where nothing is known below them.
-pub(super) fn rust(symbols: &Symbols) -> Recognised {
+/// The functions that Rust's standard library calls, for programs whose own allocator is not known.
+pub(super) fn rust(symbols: &Symbols) -> Recognized {
     let mut wanted = Vec::new();
     for (ends, hook) in RUST {
         for end in *ends {
             let is_it = |name: &&str| {
-                // The newer form: `_RNv`, the crate, and the name with its length before it.
+                // Newer mangling: `_RNv`, the crate, and the name with its length before it.
                 *name == *end || name.starts_with("_R") && name.ends_with(&format!("_{end}"))
             };
             for name in symbols.names().filter(is_it) {
@@ -279,7 +279,7 @@ pub(super) fn rust(symbols: &Symbols) -> Recognised {
             }
         }
     }
-    // Where all that allocates was inlined, the rest would only cost: it ends in another allocator.
+    // If all allocating functions were inlined, the others would only add cost: they call another allocator.
     if !wanted
         .iter()
         .any(|it| it.hook.on_return != OnReturn::Ignored)
@@ -287,13 +287,13 @@ pub(super) fn rust(symbols: &Symbols) -> Recognised {
         wanted.clear();
     }
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
-    Recognised {
+    Recognized {
         kind: "rust",
         wanted,
     }
 }
 
-/// Whether a function of another file may be one that allocates, going by its name.
+/// Whether a function of another file may allocate, judged by its name.
 pub(super) fn is_hooked_elsewhere(name: &str) -> bool {
     [MALLOC, MIMALLOC, TCMALLOC, OPERATORS]
         .iter()
@@ -302,8 +302,8 @@ pub(super) fn is_hooked_elsewhere(name: &str) -> bool {
         .any(|(names, _)| names.contains(&name))
 }
 
-/// Beginnings of jemalloc's names. `mallctl` tells one with any beginning; but a linker that leaves out
-/// what nobody calls may leave that out, too.
+/// Prefixes of jemalloc's names. `mallctl` identifies any prefix. A linker may omit it if it is never called, so the usual
+/// prefixes are accepted without it.
 fn jemalloc_prefixes(symbols: &Symbols) -> Vec<String> {
     const USUAL: [&str; 4] = ["", "je_", "_rjem_", "jemalloc_"];
     const OWN: [&str; 5] = ["mallctl", "mallocx", "rallocx", "xallocx", "sdallocx"];
@@ -311,7 +311,7 @@ fn jemalloc_prefixes(symbols: &Symbols) -> Vec<String> {
         .names()
         .filter_map(|name| OWN.iter().find_map(|own| name.strip_suffix(own)))
         .filter(|prefix| USUAL.contains(prefix) || symbols.has(&format!("{prefix}mallctl")))
-        // tcmalloc has some of them, too.
+        // tcmalloc has some of these names as well.
         .filter(|prefix| *prefix != "tc_" && !prefix.starts_with("TCMalloc"))
         .filter(|prefix| {
             ["malloc", "calloc", "mallocx"]
