@@ -8,9 +8,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::choices::{by, color, filter, format, metric, probes};
+use super::invocation::{self, Action, Color, Format, Invocation};
+use super::rotation::Rotation;
 use super::run_args::Run;
 use super::values;
-use super::{Action, Color, Format, Invocation, Rotation};
 use crate::config::{NamedAllocator, Probes};
 use crate::output::{Filter, Label, Metric};
 
@@ -324,7 +325,7 @@ impl Cli {
     }
 }
 
-impl From<Input> for super::Input {
+impl From<Input> for invocation::Input {
     fn from(input: Input) -> Self {
         Self {
             file: input.file,
@@ -336,8 +337,8 @@ impl From<Input> for super::Input {
 }
 
 impl Ranking {
-    fn of(&self, by: Option<Label>) -> super::Ranking {
-        super::Ranking {
+    fn of(&self, by: Option<Label>) -> invocation::Ranking {
+        invocation::Ranking {
             by,
             metric: self.metric,
             top: self.top.map(|top| top as usize),

@@ -1,8 +1,8 @@
-//! What has to hold of the capabilities that `/proc` tells of. For fuzzers only.
+//! A check for fuzzers: the capabilities in `/proc/PID/status`.
 
 use super::capabilities::{Capabilities, Capability};
 
-/// Capabilities are what the line says.
+/// Checks that any status is parsed.
 pub(crate) fn status(data: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(data);
     let Some(capabilities) = Capabilities::parse(&text) else {

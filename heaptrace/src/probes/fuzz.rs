@@ -1,6 +1,6 @@
-//! What has to hold of any text of `/proc`, and of any file that is looked at for allocators.
+//! Checks for fuzzers: any text of `/proc/PID/maps`, and any file that is searched for allocators.
 //!
-//! Stage: probes. For fuzzers only.
+//! Stage: probes.
 
 use super::image::{self, Needs as Needed};
 use super::placement::{Needs, Placer};
@@ -8,7 +8,7 @@ use crate::proc::maps;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
-/// Mappings are made of what is in the text.
+/// Checks that mappings consist of parts of the text.
 pub(crate) fn maps(data: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(data);
     let (mut count, mut paths) = (0, 0);
@@ -21,14 +21,14 @@ pub(crate) fn maps(data: &[u8]) -> u64 {
     count as u64 * 8 + u64::from(paths.checked_ilog2().unwrap_or(0))
 }
 
-/// What is said of any file is believed: it passes the checks of whoever asked.
+/// Checks that the answer for any file passes the checks of the tracer.
 pub(crate) fn allocators(data: &[u8]) -> u64 {
     sys::file_in_memory("input", data).map_or(0, |file| {
         super::allocators::fuzz::answer(file, data.len() as u64)
     })
 }
 
-/// What a program needs is bounded.
+/// Checks that the needs of any program are bounded.
 pub(crate) fn needs(data: &[u8]) -> u64 {
     let needs = image::needs(data);
     assert!(needs.libraries.len() <= 512);
@@ -49,7 +49,7 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
     bits | (needs.libraries.len() as u64) << 4
 }
 
-/// What a reader says of a file's build id, needs and allocators.
+/// Decodes a reader's answer about a file's build id, needs or allocators; returns 0 if it is refused.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
@@ -61,7 +61,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     }
 }
 
-/// A place is the entry, or an instruction behind it that lies in the function.
+/// Checks that a probe location is the entry, or a later instruction of the function.
 pub(crate) fn placement(data: &[u8]) -> u64 {
     const PROGRAMS: [&str; 7] = [
         "malloc_entry",
