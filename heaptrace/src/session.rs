@@ -1,6 +1,6 @@
 //! A run, from attaching to its last update: the only place that connects the stages.
 //!
-//! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
+//! The session. Must not know the command line, nor what an [`Observer`] does with the updates.
 
 mod attach;
 mod child_events;

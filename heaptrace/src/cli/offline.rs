@@ -51,8 +51,8 @@ impl Opened {
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         if let Err(error) = confine(to) {
-            // The kernel lacks a feature, or a container forbids it. Reading goes on: this only guards against a fault in our
-            // own reader.
+            // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only guards against a
+            // fault in our own reader.
             tracing::info!("can't give up all rights: {error}");
         }
         let recording = self.file.read(self.options)?;

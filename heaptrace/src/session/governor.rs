@@ -131,8 +131,9 @@ mod tests {
     struct Busy {
         pid: u32,
         hits_per_second: f64,
-        /// Seconds of work that it has done, as without tracing, and processor time that it has used.
+        /// Work that it has done, in the seconds that it would take untraced.
         work: f64,
+        /// Processor time that it has used, in seconds.
         time: f64,
     }
 

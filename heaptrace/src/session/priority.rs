@@ -1,6 +1,6 @@
 //! The scheduling priority of the thread that reads the streams.
 //!
-//! Part of the session. Must not know what the thread reads.
+//! Part of the session. Must not know the streams.
 
 use crate::sys::{self, Precedence};
 

@@ -35,7 +35,7 @@ pub(super) struct Scanned {
     pub(super) found: Found,
 }
 
-/// A thread that scans files. It ends when this is dropped, after the file that it scans just then.
+/// A thread that scans files. When this is dropped, the thread ends after its current file.
 pub(super) struct Scanner {
     queue: Arc<Queue>,
     results: Receiver<Scanned>,

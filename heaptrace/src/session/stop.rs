@@ -1,6 +1,6 @@
 //! Waits for the end of a run: a signal, the duration, or the end of the last target.
 //!
-//! Part of the session. Must not know how a run is ended.
+//! Part of the session. Must not know what happens at the end.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};

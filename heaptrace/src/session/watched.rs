@@ -47,9 +47,9 @@ pub(super) enum Look {
 
 /// A process that has probe hits.
 ///
-/// A process that is over the limit for two seconds on end gets a duty cycle: it is probed for a while and paused for a
-/// while. The ratio keeps its overhead to the limit, by what was measured while it was probed. A process that is below
-/// the limit by a margin, for two seconds, is probed all the time again.
+/// A process that stays over the limit for two seconds gets a duty cycle: it is probed for a while and paused for a while.
+/// The ratio keeps its overhead to the limit, according to the last measurements while it was probed. A process that stays
+/// below the limit by a margin, for two seconds, is probed all the time again.
 #[derive(Debug)]
 pub(super) struct Watched {
     phase: Phase,
@@ -193,7 +193,7 @@ impl Watched {
         cycle.mul_f64(part).max(LEAST_ON)
     }
 
-    /// Pauses the process for as long as keeps it to the limit, after it was probed for a time of `on`.
+    /// Pauses the process after it was probed for a time of `on`. The length of the pause keeps it to the limit.
     fn pause(&mut self, now: Duration, on: Duration, limit: f64) {
         let times = (self.share / limit - 1.0).max(0.0);
         let off = on.mul_f64(times).clamp(LEAST_ON, MOST_OFF);
