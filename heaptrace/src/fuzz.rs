@@ -1,8 +1,9 @@
-//! The boundaries at which heaptrace reads bytes that others made, each with a check for fuzzers (feature `fuzz`).
+//! The boundaries at which heaptrace reads bytes that others made, each with a check for fuzzers (feature
+//! `fuzz`).
 //!
-//! No stage of the flow: it sees all stages, and only fuzzers use it. The check of a boundary takes any bytes, and panics
-//! if the code behind the boundary has a bug. cargo-fuzz runs the checks from `fuzz/`, a mutator of our own from `tests/`.
-//! Must not know where inputs come from.
+//! No stage of the flow: it sees all stages, and only fuzzers use it. The check of a boundary takes any
+//! bytes, and panics if the code behind the boundary has a bug. cargo-fuzz runs the checks from `fuzz/`, a
+//! mutator of our own from `tests/`. Must not know where inputs come from.
 
 use crate::reader::Job;
 use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwind};
@@ -14,8 +15,8 @@ pub struct Boundary {
     pub name: &'static str,
     /// The bytes that the boundary reads.
     pub what: &'static str,
-    /// Checks an input. Returns 0 if the input was refused at once; otherwise a number that shows roughly which code the
-    /// input reached. An input with a new number is worth keeping and changing further.
+    /// Checks an input. Returns 0 if the input was refused at once; otherwise a number that shows roughly
+    /// which code the input reached. An input with a new number is worth keeping and changing further.
     pub check: fn(&[u8]) -> u64,
     /// Most bytes of memory that an input may use, in addition to `per_byte`.
     pub fixed_bytes: usize,
@@ -177,8 +178,8 @@ pub static BOUNDARIES: &[Boundary] = &[
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
 
-/// Checks that any question about any file gets an answer that the tracer can decode. The input: a byte for the job, a byte
-/// for the length of the question, the question, and the file.
+/// Checks that any question about any file gets an answer that the tracer can decode. The input: a byte for
+/// the job, a byte for the length of the question, the question, and the file.
 fn questions(data: &[u8]) -> u64 {
     let [job, length, rest @ ..] = data else {
         return 0;

@@ -95,7 +95,8 @@ async fn trace(
     session.end(outcome, observer)
 }
 
-/// A run under way. The fields are dropped in this order: the probes, which are part of `run`, go before the reader.
+/// A run under way. The fields are dropped in this order: the probes, which are part of `run`, go before the
+/// reader.
 struct Session<'a> {
     config: &'a RunConfig,
     info: RunInfo,
@@ -226,15 +227,15 @@ impl<'a> Session<'a> {
 
     /// Sends an update to the observer; the inner result is the observer's.
     fn update(&mut self, observer: &mut dyn Observer) -> Result<Result<()>> {
-        let at_ns = self.elapsed_ns();
-        let update = self.run.update(&mut self.reader, at_ns)?;
+        let update = self.run.update(&mut self.reader, self.begin)?;
         self.run.drain.restore_priority();
         let observed = observer.update(update, self.run.joiner.files());
         self.run.drain.raise_priority();
         Ok(observed)
     }
 
-    /// Ends the run in order: closes the gate, removes the probes, joins what is left, and sends the last update.
+    /// Ends the run in order: closes the gate, removes the probes, joins what is left, and sends the last
+    /// update.
     fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
         // From here on nothing more is recorded, whatever is still attached.
         self.run.program.set_gate(false)?;

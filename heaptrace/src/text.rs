@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 /// Makes a string from a traced process safe to print.
 ///
-/// A process chooses its own name. With control characters it could control the terminal, and with marks that reorder
-/// text it could show another name. Both are written as escapes.
+/// A process chooses its own name. With control characters it could control the terminal, and with marks that
+/// reorder text it could show another name. Both are written as escapes.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);

@@ -1,6 +1,7 @@
 //! The grammar of the command line: subcommands and options, as clap defines them.
 //!
-//! Part of the command line. Turns clap's types into an [`Invocation`], which is plain and validated. Only `cli` knows clap.
+//! Part of the command line. Turns clap's types into an [`Invocation`], which is plain and validated. Only
+//! `cli` knows clap.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,8 +62,8 @@ Examples:
   heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
   heaptrace report --format json | jq .totals     for programs
 
-Exits with 1 if the file is damaged; the readable part is shown nevertheless. A file that only ends early, because its
-writer was killed, is no error.";
+Exits with 1 if the file is damaged; the readable part is shown nevertheless. It is no error if the
+file only ends early, because its writer was killed.";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:
@@ -85,7 +86,8 @@ Examples:
   sudo heaptrace doctor                           check this machine
   sudo heaptrace doctor --pid 1234                check also the allocators of a process
 
-Exits with 0 if tracing can work, with 1 otherwise. Run it with the same rights as a trace (sudo heaptrace doctor).";
+Exits with 0 if tracing can work, with 1 otherwise. Run it with the same rights as a trace
+(sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -171,8 +173,8 @@ struct Record {
     output: PathBuf,
     /// Begin a new file after this size or time, e.g. 64MiB or 1h [default: one file].
     ///
-    /// Older files are kept as FILE.1, FILE.2 and so on. KEEP is the number of files that are kept, with FILE itself, e.g.
-    /// 1h,24 [default: 5]. Use it for runs without end.
+    /// Older files are kept as FILE.1, FILE.2 and so on. KEEP is the number of files that are kept, with FILE
+    /// itself, e.g. 1h,24 [default: 5]. Use it for runs without end.
     #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
     rotate: Option<Rotation>,
     /// The work of the probes: `full` records, `empty` does nothing (for benchmarks)
@@ -191,9 +193,9 @@ struct Report {
     ranking: Ranking,
     /// Group the numbers by this key [default: each stack of each process].
     ///
-    /// KEY is stack, function, line, module, kind, thread, process, pid, cgroup, container or unit. Functions, lines and
-    /// modules show their own allocations, and in another column also those of the functions that they call. process groups
-    /// all processes with one name; pid shows each process.
+    /// KEY is stack, function, line, module, kind, thread, process, pid, cgroup, container or unit.
+    /// Functions, lines and modules show their own allocations, and in another column also those of the
+    /// functions that they call. process groups all processes with one name; pid shows each process.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
     /// List the snapshots in the file, instead of a report
@@ -251,14 +253,15 @@ struct Input {
     at: Option<Duration>,
     /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
     ///
-    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit. GLOB must match the whole
-    /// name: * matches any characters, ? matches one. Upper and lower case differ. May be given several times: then all
-    /// must match.
+    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit. GLOB must match
+    /// the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
+    /// several times: then all must match.
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
     /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
     ///
-    /// If a file needs more, reading ends there. The limit guards against files that were made to use up the memory.
+    /// If a file needs more, reading ends there. The limit guards against files that were made to use up the
+    /// memory.
     #[arg(long, value_name = "SIZE", value_parser = values::memory)]
     max_memory: Option<u64>,
 }

@@ -14,7 +14,8 @@ pub fn failure_code(error: &anyhow::Error) -> ExitCode {
         .map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }
 
-/// The exit code for a command's status, as a shell gives it: 128 plus the signal's number for a killed command.
+/// The exit code for a command's status, as a shell gives it: 128 plus the signal's number for a killed
+/// command.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(shell_code(status))
 }

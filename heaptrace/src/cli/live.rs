@@ -1,7 +1,7 @@
 //! Live mode: shows the updates of a run in a table, and a report at its end.
 //!
-//! Part of the command line. Must not know how the table looks (the view stage does), nor how a run is made (the session
-//! does).
+//! Part of the command line. Must not know how the table looks (the view stage does), nor how a run is made
+//! (the session does).
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -101,8 +101,8 @@ impl Observer for Live {
     }
 }
 
-/// Looks up the names of the functions that allocate most, for a short time only, as events wait meanwhile. The other
-/// names come with the next updates.
+/// Looks up the names of the functions that allocate most, for a short time only, as events wait meanwhile.
+/// The other names come with the next updates.
 fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, metric: Metric) {
     const MOST: usize = 1 << 16;
     const BATCH: usize = 256;

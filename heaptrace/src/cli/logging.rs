@@ -1,7 +1,7 @@
 //! Log lines: printed on standard error, at the level that `-v` sets.
 //!
-//! Part of the command line. The stages log through `tracing`, the kernel program and some libraries through `log`; both
-//! are printed here.
+//! Part of the command line. The stages log through `tracing`, the kernel program and some libraries through
+//! `log`; both are printed here.
 
 use std::io;
 
@@ -16,8 +16,8 @@ pub(super) fn start(verbosity: u8, color: Color) {
         1 => Level::INFO,
         _ => Level::DEBUG,
     };
-    // Also takes lines from `log`. Fails if a program that uses this library has set up its own logging before; then that
-    // one is used.
+    // Also takes lines from `log`. Fails if a program that uses this library has set up its own logging
+    // before; then that one is used.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)

@@ -1,7 +1,7 @@
 //! Messages on standard error besides errors: warnings, notes and summaries.
 //!
-//! Part of the command line. Every line is escaped. Printing never fails: if standard error is closed, the message is
-//! dropped.
+//! Part of the command line. Every line is escaped. Printing never fails: if standard error is closed, the
+//! message is dropped.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};

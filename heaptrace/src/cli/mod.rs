@@ -42,8 +42,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
     logging::start(invocation.verbosity, invocation.color);
     let color = invocation.color;
     if !invocation.action.traces() && !rustix::process::geteuid().is_root() {
-        // A binary with file capabilities, which a group may run, has rights of its own. They are for tracing, and must not
-        // give access to data files.
+        // A binary with file capabilities, which a group may run, has rights of its own. They are for
+        // tracing, and must not give access to data files.
         rights::keep(Kept::empty()).context("can't give up rights that only tracing needs")?;
     }
     match invocation.action {

@@ -1,8 +1,9 @@
 //! A process that looks up names for a command that has given up its rights.
 //!
-//! Part of the command line. If the recorder was killed, the data file has no names, and they must be looked up in files
-//! that it lists. The process that reads the data file can open no files. So a second process is started before. It
-//! receives addresses and file names, and answers with names. Both messages are data files, whose reader has limits.
+//! Part of the command line. If the recorder was killed, the data file has no names, and they must be looked
+//! up in files that it lists. The process that reads the data file can open no files. So a second process is
+//! started before. It receives addresses and file names, and answers with names. Both messages are data
+//! files, whose reader has limits.
 
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -1,8 +1,8 @@
 //! Reads a data file without rights: opens the files that it needs, gives up all rights, and only then reads.
 //!
-//! Part of the command line. A data file may come from anywhere, and is often read as root. An attacker who exploits a
-//! fault in its reader gets a process that can open no file, start no program and reach no other process. It has only the
-//! file that it reads, and its output.
+//! Part of the command line. A data file may come from anywhere, and is often read as root. An attacker who
+//! exploits a fault in its reader gets a process that can open no file, start no program and reach no other
+//! process. It has only the file that it reads, and its output.
 
 use std::io;
 
@@ -16,7 +16,8 @@ use crate::sandbox::landlock::{self, Access, Allowed};
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{Kept, rights};
 
-/// System calls that an output file needs at its end, beyond those of every program: it gets its name, or is removed.
+/// System calls that an output file needs at its end, beyond those of every program: it gets its name, or is
+/// removed.
 const OWN: [i64; 4] = [
     libc::SYS_newfstatat,
     libc::SYS_renameat2,
@@ -51,8 +52,8 @@ impl Opened {
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         if let Err(error) = confine(to) {
-            // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only guards against a
-            // fault in our own reader.
+            // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only
+            // guards against a fault in our own reader.
             tracing::info!("can't give up all rights: {error}");
         }
         let recording = self.file.read(self.options)?;

@@ -1,6 +1,7 @@
 //! Parses the arguments of the command line to an [`Invocation`].
 //!
-//! Part of the command line. Never exits the process: help, the version and mistakes are returned as a [`Stop`].
+//! Part of the command line. Never exits the process: help, the version and mistakes are returned as a
+//! [`Stop`].
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -31,7 +32,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// Prints it on standard output or standard error; the exit code is 0 for help and version, 2 for a mistake.
+    /// Prints it on standard output or standard error; the exit code is 0 for help and version, 2 for a
+    /// mistake.
     pub fn print(&self) -> ExitCode {
         match self {
             Self::Bare => {

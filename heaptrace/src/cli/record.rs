@@ -1,7 +1,7 @@
 //! `heaptrace record`: writes the updates of a run to a data file.
 //!
-//! Part of the command line. Must not know how a file is written (the profile stage does), nor how a run is made (the
-//! session does).
+//! Part of the command line. Must not know how a file is written (the profile stage does), nor how a run is
+//! made (the session does).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -105,8 +105,8 @@ impl Observer for Recorder {
     }
 }
 
-/// The message when the run begins: that attaching is over, and when the run ends. None for a command, whose own output is
-/// not disturbed.
+/// The message when the run begins: that attaching is over, and when the run ends. None for a command, whose
+/// own output is not disturbed.
 fn greeting(config: &RunConfig) -> Option<String> {
     let end = match (&config.target, config.duration) {
         (Target::Command(_), _) => return None,
@@ -184,7 +184,8 @@ mod tests {
         }
     }
 
-    /// Check that after each update the file contains the same profile as the recorder, while the run continues.
+    /// Check that after each update the file contains the same profile as the recorder, while the run
+    /// continues.
     #[test]
     fn the_file_has_every_update() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Writes data files one after the other, and keeps the last ones.
 //!
-//! Part of the command line. Every file can be read by itself: it begins with everything that was known when the file
-//! before it ended, and ends with the names of all addresses.
+//! Part of the command line. Every file can be read by itself: it begins with everything that was known when
+//! the file before it ended, and ends with the names of all addresses.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -171,7 +171,8 @@ mod tests {
         super::numbered(path.as_os_str(), number).into()
     }
 
-    /// Does what a recording does with an update. Waits for the previous file, so that files are complete when checked.
+    /// Does what a recording does with an update. Waits for the previous file, so that files are complete
+    /// when checked.
     fn step(
         rotator: &mut Rotator,
         path: &Path,
@@ -187,8 +188,8 @@ mod tests {
             .unwrap();
     }
 
-    /// Check that each file contains everything of the files before it, that the right number of files is kept, and that
-    /// all previous files have an orderly end and names.
+    /// Check that each file contains everything of the files before it, that the right number of files is
+    /// kept, and that all previous files have an orderly end and names.
     #[test]
     fn each_file_is_complete() {
         let dir = tempfile::tempdir().unwrap();
@@ -218,8 +219,8 @@ mod tests {
         assert!(!numbered(&path, 3).exists());
     }
 
-    /// Check that a size counts only the bytes after a file's beginning. Otherwise each update would begin a new file one
-    /// day.
+    /// Check that a size counts only the bytes after a file's beginning. Otherwise each update would begin a
+    /// new file one day.
     #[test]
     fn sizes_count_new_bytes_only() {
         let dir = tempfile::tempdir().unwrap();
@@ -245,8 +246,8 @@ mod tests {
         );
     }
 
-    /// Check that the files of an earlier run are renamed, that a file that is no data file is not, and that a gap in the
-    /// numbers costs no file.
+    /// Check that the files of an earlier run are renamed, that a file that is no data file is not, and that
+    /// a gap in the numbers costs no file.
     #[test]
     fn existing_files_are_kept() {
         let dir = tempfile::tempdir().unwrap();

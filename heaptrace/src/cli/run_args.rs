@@ -23,7 +23,8 @@ pub(super) struct Run {
     pid: Vec<u32>,
     /// Trace every process of the machine.
     ///
-    /// The run ends on Ctrl-C or after --duration. The options below select some of the processes.
+    /// The run ends on Ctrl-C or after --duration. Use a process filter (below) to trace only some of the
+    /// processes.
     #[arg(long, help_heading = "Target")]
     all: bool,
     /// Start this command, and trace it from its first allocation until it ends
@@ -32,8 +33,8 @@ pub(super) struct Run {
     command: Vec<OsString>,
     /// Run the command as this user, by name or number [default: the user that runs heaptrace].
     ///
-    /// The command gets the groups, rights and environment of that user. Use it under sudo, where the command would run as
-    /// root otherwise.
+    /// The command gets the groups, rights and environment of that user. Use it under sudo, where the command
+    /// would run as root otherwise.
     #[arg(long = "as", value_name = "USER", help_heading = "Target", requires = "command",
           conflicts_with_all = ["pid", "all"], value_parser = values::account)]
     run_as: Option<Account>,
@@ -41,13 +42,13 @@ pub(super) struct Run {
     filter: ProcessFilter,
     /// End the run after this time, e.g. 500ms, 30s, 5m or 1h30m [default: no limit].
     ///
-    /// Without it, the run ends when all targets have ended, or on Ctrl-C.
+    /// The run also ends when all targets have ended, or on Ctrl-C.
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     duration: Option<Duration>,
     /// Time between two updates of the table or the data file.
     ///
-    /// With `record`, each update is a snapshot that `heaptrace report --at` can show. A longer interval makes the file
-    /// smaller.
+    /// With `record`, each update is a snapshot that `heaptrace report --at` can show. A longer interval
+    /// makes the file smaller.
     #[arg(long, value_name = "TIME", help_heading = "Run options", default_value = "1s",
           value_parser = values::duration)]
     interval: Duration,
@@ -56,14 +57,14 @@ pub(super) struct Run {
     no_children: bool,
     /// Trace the allocator in this file, too.
     ///
-    /// Use it if heaptrace does not find the allocator by itself. PREFIX is the part of the function names before
-    /// `malloc`, `free` and so on: my_ for my_malloc. May be given several times.
+    /// Use it if heaptrace does not find the allocator by itself. PREFIX is the part of the function names
+    /// before `malloc`, `free` and so on: my_ for my_malloc. May be given several times.
     #[arg(long, value_name = "PATH[:PREFIX]", help_heading = "Run options", value_parser = values::allocator)]
     allocator: Vec<NamedAllocator>,
     /// Record the names of threads.
     ///
-    /// Needed for --by thread and --filter thread=GLOB. The profile gets larger: each stack is kept once for each thread
-    /// name.
+    /// Needed for --by thread and --filter thread=GLOB. The profile gets larger, because the allocations of
+    /// each thread name are counted separately.
     #[arg(long, help_heading = "Run options")]
     threads: bool,
     /// Record also the anonymous memory that programs map themselves (mmap, munmap, mremap).
@@ -78,7 +79,8 @@ pub(super) struct Run {
     exact: bool,
     /// Record a sample: on average one for each SIZE of allocated bytes [default: 512KiB for --pid and --all].
     ///
-    /// Reports then show estimates, with their standard errors. A smaller SIZE gives more exact numbers at a higher cost.
+    /// Reports then show estimates, with their standard errors. A smaller SIZE gives more exact numbers at a
+    /// higher cost.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::mean)]
     sample: Option<u64>,
     /// Limit the samples per second of all processes together [default: 10000 for --all, else no limit].
@@ -117,21 +119,22 @@ pub(super) struct Run {
     #[arg(long, value_name = "N", help_heading = "Run options",
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     max_live: Option<u32>,
-    /// Size of the buffer of events between the kernel and heaptrace [default: 16MiB for each CPU, at most a sixteenth
-    /// of --max-memory].
+    /// Size of the buffer of events between the kernel and heaptrace [default: 16MiB for each CPU, at most a
+    /// sixteenth of --max-memory].
     ///
     /// It is rounded up to a power of two. Raise it if a report shows lost events of a full ring.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::ring_size)]
     ring_size: Option<u32>,
     /// Most memory of the kernel for unwind tables.
     ///
-    /// It is allocated as needed, 2 MiB at a time. When it is full, the tables that were not used for longest are evicted.
+    /// It is allocated as needed, 2 MiB at a time. When it is full, the tables that were not used for longest
+    /// are evicted.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "256MiB",
           value_parser = values::table_memory)]
     max_table_memory: u64,
     /// Keep unwind tables in this folder between runs [default: /var/cache/heaptrace for root].
     ///
-    /// Kept tables make the start of later runs faster. Another user's default is below $XDG_CACHE_HOME.
+    /// Later runs need not make the kept tables again. The default for other users is below $XDG_CACHE_HOME.
     #[arg(
         long,
         value_name = "FOLDER",
@@ -144,7 +147,8 @@ pub(super) struct Run {
     no_table_cache: bool,
 }
 
-/// The process filter of `--all`. It works in the kernel: processes that are not selected are not recorded, and pay little.
+/// The process filter of `--all`. It works in the kernel: processes that are not selected are not recorded,
+/// and pay little.
 #[derive(Debug, Args)]
 struct ProcessFilter {
     /// Trace only processes with this name, e.g. nginx or 'php-fpm*'.

@@ -1,6 +1,7 @@
 //! Parses the values of options: times, sizes, users, patterns.
 //!
-//! Part of the command line. Pure functions, whose errors are for users. Must not know clap, nor what a value is used for.
+//! Part of the command line. Pure functions, whose errors are for users. Must not know clap, nor what a value
+//! is used for.
 
 use std::time::Duration;
 
@@ -270,7 +271,8 @@ mod tests {
         }
     }
 
-    /// Check that a prefix follows the last colon, that a path may contain colons, and that a missing file is an error.
+    /// Check that a prefix follows the last colon, that a path may contain colons, and that a missing file is
+    /// an error.
     #[test]
     fn allocators_are_read() {
         let read = |text: &str| {

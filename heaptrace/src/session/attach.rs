@@ -127,8 +127,8 @@ fn require_probes(whose: &str, run: &Run) -> Result<()> {
     bail!("nothing of {whose} can be traced: {}", reasons.join("; "))
 }
 
-/// Probes the found allocators that are not probed yet, and reports them to join; returns their files. A file that
-/// can't be probed is named in reports. An error means that this machine can't probe at all.
+/// Probes the found allocators that are not probed yet, and reports them to join; returns their files. A file
+/// that can't be probed is named in reports. An error means that this machine can't probe at all.
 pub(super) fn add_found(
     found: Found,
     owner: &Owner,

@@ -1,9 +1,11 @@
-//! Gives new children of the targets events of their own ([`Ties`]), on kernels that swap events of parent and child.
+//! Gives new children of the targets events of their own ([`Ties`]), on kernels that swap events of parent
+//! and child.
 //!
-//! Part of the session. Up to Linux 6.11, the kernel may swap the events of a process and its child when it schedules one
-//! after the other. Then the probes of one go when the other ends. A child is safe from the moment it has ties, which is a
-//! race: if a relative ends before, the child may miss calls until it is tied. So a thread with precedence over all others
-//! waits for births only, and children that may have lost the race are counted.
+//! Part of the session. Up to Linux 6.11, the kernel may swap the events of a process and its child when it
+//! schedules one after the other. Then the probes of one go when the other ends. A child is safe from the
+//! moment it has ties, which is a race: if a relative ends before, the child may miss calls until it is tied.
+//! So a thread with precedence over all others waits for births only, and children that may have lost the
+//! race are counted.
 
 use std::collections::HashMap;
 use std::ops::Range;

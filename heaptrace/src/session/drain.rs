@@ -1,7 +1,8 @@
 //! Reads the two streams of events, the ring and the sideband, and hands them to the joiner in order.
 //!
-//! Part of the session. A batch of the ring is read first, then all of the sideband, and only then is either joined. So
-//! every mapping is known before the stacks that go through it. Must not know what else a run does with its state.
+//! Part of the session. A batch of the ring is read first, then all of the sideband, and only then is either
+//! joined. So every mapping is known before the stacks that go through it. Must not know what else a run does
+//! with its state.
 
 use std::time::Duration;
 
@@ -89,8 +90,8 @@ impl Drain {
         std::mem::take(&mut self.births)
     }
 
-    /// Discards the sideband's records until now. The first targets are about to be followed: their earlier mappings
-    /// are read elsewhere, and no other process is of interest yet.
+    /// Discards the sideband's records until now. The first targets are about to be followed: their earlier
+    /// mappings are read elsewhere, and no other process is of interest yet.
     pub(super) fn forget_earlier(&mut self) {
         let sideband = self.sideband.get_mut();
         sideband.drain();
@@ -111,7 +112,8 @@ impl Drain {
         Ok(())
     }
 
-    /// Joins the available events, a batch at a time; returns when the ring was found empty, or after a few batches.
+    /// Joins the available events, a batch at a time; returns when the ring was found empty, or after a few
+    /// batches.
     pub(super) fn pass(&mut self, joiner: &mut Joiner) {
         const BATCHES: usize = 8;
         for _ in 0..BATCHES {
@@ -243,8 +245,8 @@ impl Drain {
     }
 }
 
-/// Loads the unwind table of a file that a process has mapped. The table gets the key by which the kernel program
-/// requested it. Without a request, it gets the most probable key of the file.
+/// Loads the unwind table of a file that a process has mapped. The table gets the key by which the kernel
+/// program requested it. Without a request, it gets the most probable key of the file.
 fn load_table(tables: &Tables, pid: u32, start: u64, end: u64, requested: Option<FileKey>) {
     if requested == Some(FileKey::VDSO) {
         unwind::vdso().map_or_else(|| tables.forget(FileKey::VDSO), |file| tables.answer(file));

@@ -1,7 +1,7 @@
 //! Duty cycles: pauses processes whose tracing costs too much, and resumes them.
 //!
-//! Part of the session. Connects the governor, which decides, with the probes, the kernel program and join. Must not
-//! know how the decision is made.
+//! Part of the session. Connects the governor, which decides, with the probes, the kernel program and join.
+//! Must not know how the decision is made.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub(super) struct DutyCycles {
     is_one: bool,
     /// The processes that the governor has paused.
     paused: BTreeSet<u32>,
-    /// Processes that are paused along with them: all of a family, or those that could not get events of their own.
+    /// Processes that are paused along with them: all of a family, or those that could not get events of
+    /// their own.
     paused_along: Vec<u32>,
     over: Vec<OverLimit>,
     /// The limit, in hundredths of a percent.

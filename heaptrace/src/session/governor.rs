@@ -1,8 +1,8 @@
 //! Decides which processes are paused because tracing costs them too much.
 //!
-//! Part of the session. The cost of a process is the number of its probe hits times the cost of one hit. The share of
-//! that cost in the processor time of the same process must stay below a limit (see [`Watched`] for the rules). Pure:
-//! must not know the kernel program, how a process is paused, or what time it is.
+//! Part of the session. The cost of a process is the number of its probe hits times the cost of one hit. The
+//! share of that cost in the processor time of the same process must stay below a limit (see [`Watched`] for
+//! the rules). Pure: must not know the kernel program, how a process is paused, or what time it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -19,7 +19,8 @@ const CYCLE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_
 /// A time to pause or resume a process that is not worth adapting to.
 const SHORT_SWITCH: Duration = Duration::from_millis(40);
 
-/// The part of the time that may go into switching. A process that forks meanwhile may have to wait for the kernel.
+/// The part of the time that may go into switching. A process that forks meanwhile may have to wait for the
+/// kernel.
 const SWITCHING: f64 = 0.05;
 
 /// A process that gets a duty cycle from now on.
@@ -54,8 +55,8 @@ impl Governor {
 
     /// Takes in how long it took to pause or to resume processes.
     pub(super) fn switched(&mut self, took: Duration) {
-        // The longer times count: most switches take no time, but those that wait make others wait. A single very long
-        // time counts only in part at first, or the next time of being probed would be as long.
+        // The longer times count: most switches take no time, but those that wait make others wait. A single
+        // very long time counts only in part at first, or the next time of being probed would be as long.
         let most = self.switching.max(SHORT_SWITCH).mul_f64(1.5);
         self.switching = took.max(self.switching.mul_f64(0.8)).min(most);
     }
@@ -77,8 +78,9 @@ impl Governor {
         self.hit = hit.as_secs_f64();
     }
 
-    /// Takes in the probe hits since the last call. `time_of` gives the processor time that a process has used so far;
-    /// `None` for a process that is gone. Returns the processes that get a duty cycle from now on.
+    /// Takes in the probe hits since the last call. `time_of` gives the processor time that a process has
+    /// used so far; `None` for a process that is gone. Returns the processes that get a duty cycle from now
+    /// on.
     pub(super) fn tick(
         &mut self,
         now: Duration,
@@ -162,8 +164,8 @@ mod tests {
         }
     }
 
-    /// Runs processes for so many seconds. Returns which went over the limit and when, and for how many ticks each was
-    /// paused.
+    /// Runs processes for so many seconds. Returns which went over the limit and when, and for how many ticks
+    /// each was paused.
     fn run(
         governor: &mut Governor,
         from: f64,
@@ -192,7 +194,8 @@ mod tests {
         (overs, pauses)
     }
 
-    /// Check that processes with any rate of hits are kept to any limit, and that processes below it are not paused.
+    /// Check that processes with any rate of hits are kept to any limit, and that processes below it are not
+    /// paused.
     #[test]
     fn overhead_is_kept_to_the_limit() {
         for limit in [0.01, 0.05, 0.2, 0.5] {
@@ -217,7 +220,8 @@ mod tests {
                 assert!(overs.is_empty(), "a duty cycle begins once");
                 let paid = 1.0 - busy[0].work / 600.0;
                 assert!(paid < limit * 1.15 + 0.002, "{limit} {rate}: {paid}");
-                // It is not paused longer than needed, except where the shortest time of being probed demands it.
+                // It is not paused longer than needed, except where the shortest time of being probed demands
+                // it.
                 assert!(paid > limit * 0.5, "{limit} {rate}: {paid}");
             }
         }
@@ -280,8 +284,8 @@ mod tests {
         }
     }
 
-    /// Check that a process that calms down is probed all the time again and stays so just below the limit, and that a
-    /// process at the limit does not change back and forth.
+    /// Check that a process that calms down is probed all the time again and stays so just below the limit,
+    /// and that a process at the limit does not change back and forth.
     #[test]
     fn changes_have_hysteresis() {
         let mut governor = Governor::new(0.05, HIT);

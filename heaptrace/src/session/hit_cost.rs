@@ -1,7 +1,7 @@
 //! The cost of a probe hit: its trap, and the kernel program that runs in the trap.
 //!
-//! Part of the session. The trap is measured once, at the start; the program's mean time is measured now and then.
-//! Must not know what the cost is used for.
+//! Part of the session. The trap is measured once, at the start; the program's mean time is measured now and
+//! then. Must not know what the cost is used for.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::kernel::program::Program;
 use crate::probes::guardian::Heir;
 
-/// The program's time is measured for one tick in so many. Not always: to measure it, the kernel reads its clock twice
-/// at each run of a program.
+/// The program's time is measured for one tick in so many. Not always: to measure it, the kernel reads its
+/// clock twice at each run of a program.
 const MEASURE_EVERY: u64 = 20;
 
 /// Fewest program runs that make a measurement.
@@ -22,8 +22,8 @@ pub(super) struct HitCost {
     trap: Duration,
     /// Has the right to make the kernel count program runs.
     guardian: Heir,
-    /// The last few mean times of the program. The least of them counts: a program that is preempted seems to take
-    /// longer.
+    /// The last few mean times of the program. The least of them counts: a program that is preempted seems to
+    /// take longer.
     programs: VecDeque<Duration>,
     ticks: u64,
     /// While the kernel counts runs: the count and the time (ns) before.

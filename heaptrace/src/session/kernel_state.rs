@@ -1,7 +1,7 @@
 //! The part of a run's state that is not in the streams: the kernel program's counters, and marks in its maps.
 //!
-//! Part of the session. A mark stands for an event that found no room in the ring. Sweeping joins the marked entries of the
-//! kernel's maps, and removes them. Must not know the probes.
+//! Part of the session. A mark stands for an event that found no room in the ring. Sweeping joins the marked
+//! entries of the kernel's maps, and removes them. Must not know the probes.
 
 use anyhow::Result;
 use heaptrace_common::counters::Counter;
@@ -72,9 +72,9 @@ fn sweep_blocks(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> Re
         .map(|(key, _)| key)
         .collect();
     for key in marked {
-        // A new block at the same address may have replaced the marked one meanwhile. Then the new block is removed here,
-        // and its free will be missed, so it is joined as freed now: one live block less, which is counted, but never a
-        // leak of a freed block.
+        // A new block at the same address may have replaced the marked one meanwhile. Then the new block is
+        // removed here, and its free will be missed, so it is joined as freed now: one live block less, which
+        // is counted, but never a leak of a freed block.
         if let Some(block) = program.take_block(&key)? {
             if block.freed_at == 0 {
                 drain.empty(joiner);

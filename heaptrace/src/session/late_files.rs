@@ -1,8 +1,8 @@
 //! Files that processes map while a run is under way: programs that a child executes, and libraries (`dlopen`).
 //!
-//! Part of the session. A late file is scanned for allocators, and probed. Calls between the mapping of a file and its
-//! probing are not seen; each such file is counted. A file that can't be probed, and a process that can't be reached,
-//! is reported, and the run continues. Must not know how files are scanned or probed.
+//! Part of the session. A late file is scanned for allocators, and probed. Calls between the mapping of a
+//! file and its probing are not seen; each such file is counted. A file that can't be probed, and a process
+//! that can't be reached, is reported, and the run continues. Must not know how files are scanned or probed.
 
 use anyhow::Result;
 
@@ -55,15 +55,16 @@ impl LateFiles {
         })
     }
 
-    /// Sends the files that were mapped since the last call to the scanner, and reaches children that the last late
-    /// probes may have missed.
+    /// Sends the files that were mapped since the last call to the scanner, and reaches children that the
+    /// last late probes may have missed.
     pub(super) fn look(&mut self, run: &mut Run) {
         self.reach_children(run);
         let mut looked = 0;
         while let Some((owner, pid, mapped)) = run.drain.take_mapped() {
             self.scan(owner, pid, mapped, &mut run.joiner);
             looked += 1;
-            // A process can map files faster than they are opened here. The events of others must not be lost meanwhile.
+            // A process can map files faster than they are opened here. The events of others must not be lost
+            // meanwhile.
             if looked % BETWEEN_PASSES == 0 {
                 run.pass();
             }

@@ -13,7 +13,8 @@ use crate::profile::RunInfo;
 pub trait Observer {
     /// The run has begun: every call is recorded from here on.
     fn started(&mut self, info: &RunInfo) -> Result<()>;
-    /// Receives the changes since the last call; also called once at the end. Names can be looked up in the files.
+    /// Receives the changes since the last call; also called once at the end. Names can be looked up in the
+    /// files.
     fn update(&mut self, update: Update, files: &OpenFiles) -> Result<()>;
 }
 

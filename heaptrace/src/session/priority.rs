@@ -25,15 +25,16 @@ impl Priority {
         self.precedence.take();
     }
 
-    /// Restores the ordinary priority, for work on the events: looking up names and writing files are no more urgent
-    /// than the work of other processes.
+    /// Restores the ordinary priority, for work on the events: looking up names and writing files are no more
+    /// urgent than the work of other processes.
     pub(super) fn restore(&mut self) {
         self.set_first(false);
         self.precedence.give_back();
     }
 
-    /// Runs this thread before all others, or no longer. Needed while events come faster than the thread gets to read
-    /// them: among a thousand threads that allocate, its share of a processor is too small, even with raised priority.
+    /// Runs this thread before all others, or no longer. Needed while events come faster than the thread gets
+    /// to read them: among a thousand threads that allocate, its share of a processor is too small, even with
+    /// raised priority.
     pub(super) fn set_first(&mut self, is_first: bool) {
         if is_first != self.is_first {
             sys::go_first(is_first);

@@ -1,8 +1,9 @@
 //! Decides on sampling rates: lower while samples come faster than the limit, higher again afterwards.
 //!
-//! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its rate, and the
-//! rest of its share goes to the others. So only the processes that allocate most are sampled less. Each sample carries
-//! its own rate, so changes of the rate can't bias estimates. Must not know the kernel program, nor how samples are joined.
+//! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its
+//! rate, and the rest of its share goes to the others. So only the processes that allocate most are sampled
+//! less. Each sample carries its own rate, so changes of the rate can't bias estimates. Must not know the
+//! kernel program, nor how samples are joined.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -113,8 +114,8 @@ impl Control {
     }
 }
 
-/// The largest share that each claim may have, so that all together stay within the limit. Smaller claims leave the rest
-/// of their share to the others.
+/// The largest share that each claim may have, so that all together stay within the limit. Smaller claims
+/// leave the rest of their share to the others.
 fn share(limit: f64, claims: &mut [f64]) -> f64 {
     claims.sort_by(f64::total_cmp);
     let mut left = limit;
@@ -128,8 +129,8 @@ fn share(limit: f64, claims: &mut [f64]) -> f64 {
     f64::INFINITY
 }
 
-/// The next power of two: up at once if there are too many samples, down one at a time if there are too few, and not for
-/// a small difference.
+/// The next power of two: up at once if there are too many samples, down one at a time if there are too few,
+/// and not for a small difference.
 fn step(now: u32, demand: f64, share: f64) -> u32 {
     let at = |shift: u32| demand / f64::from(1 << shift);
     let mut enough = 0;
@@ -149,7 +150,8 @@ fn step(now: u32, demand: f64, share: f64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Runs processes that would get so many samples per tick at the run's own rate; returns their samples at the end.
+    /// Runs processes that would get so many samples per tick at the run's own rate; returns their samples at
+    /// the end.
     fn run(control: &mut Control, demands: &[u64], ticks: u32) -> Vec<u64> {
         let mut came = Vec::new();
         for tick in 0..ticks {
@@ -181,8 +183,8 @@ mod tests {
         own.map_or(control.shift, |(shift, _)| *shift)
     }
 
-    /// Check that a noisy process is sampled less, that quiet processes are not, and that the rate returns when the noisy
-    /// process is quiet again.
+    /// Check that a noisy process is sampled less, that quiet processes are not, and that the rate returns
+    /// when the noisy process is quiet again.
     #[test]
     fn a_noisy_process_does_not_blind_the_others() {
         let mut control = Control::new(1_000);

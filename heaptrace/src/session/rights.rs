@@ -9,7 +9,8 @@ use rustix::process::geteuid;
 use crate::sandbox::{Kept, rights};
 
 /// The rights of a run: for probes and programs (BPF, PERFMON), for the files that processes have mapped
-/// (CHECKPOINT_RESTORE, SYS_PTRACE, DAC_READ_SEARCH), to read the ring in time (SYS_NICE), and for perf rings (IPC_LOCK).
+/// (CHECKPOINT_RESTORE, SYS_PTRACE, DAC_READ_SEARCH), to read the ring in time (SYS_NICE), and for perf rings
+/// (IPC_LOCK).
 const RUNNING: [Kept; 7] = [
     Kept::BPF,
     Kept::PERFMON,
@@ -20,16 +21,16 @@ const RUNNING: [Kept; 7] = [
     Kept::IPC_LOCK,
 ];
 
-/// Further rights of root's runs: for output in other users' folders (DAC_OVERRIDE), for signals to a command that runs as
-/// another user (KILL), and for readers that run as the user `nobody` (SETUID, SETGID).
+/// Further rights of root's runs: for output in other users' folders (DAC_OVERRIDE), for signals to a command
+/// that runs as another user (KILL), and for readers that run as the user `nobody` (SETUID, SETGID).
 const OF_ROOT: [Kept; 4] = [Kept::DAC_OVERRIDE, Kept::KILL, Kept::SETUID, Kept::SETGID];
 
-/// Further rights of runs under sudo: for output that must belong to the caller (CHOWN), also if it replaces a file of the
-/// caller in a sticky folder (FOWNER).
+/// Further rights of runs under sudo: for output that must belong to the caller (CHOWN), also if it replaces
+/// a file of the caller in a sticky folder (FOWNER).
 const OF_SUDO: [Kept; 2] = [Kept::CHOWN, Kept::FOWNER];
 
-/// The right to open perf events on a distribution's kernel that restricts them further than the upstream kernel: PERFMON is
-/// not enough there.
+/// The right to open perf events on a distribution's kernel that restricts them further than the upstream
+/// kernel: PERFMON is not enough there.
 const OF_PERF: Kept = Kept::SYS_ADMIN;
 
 /// Whether this kernel is such a kernel, and restricts perf events.
@@ -43,7 +44,8 @@ fn is_perf_restricted() -> bool {
     level.is_some_and(|level| level > MOST)
 }
 
-/// Gives up all other rights, for this thread and all that it starts. The command must have been started before.
+/// Gives up all other rights, for this thread and all that it starts. The command must have been started
+/// before.
 pub(super) fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;

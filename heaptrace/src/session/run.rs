@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -71,9 +71,9 @@ impl Run {
         drain.during(joiner, || work(program, probes))
     }
 
-    /// Everything that changed since the last call, with the kernel's counters. Also removes entries of ended processes
-    /// from the kernel's maps.
-    pub(super) fn update(&mut self, reader: &mut Reader, elapsed_ns: u64) -> Result<Update> {
+    /// Everything that changed since the last call, with the kernel's counters. Also removes entries of ended
+    /// processes from the kernel's maps.
+    pub(super) fn update(&mut self, reader: &mut Reader, begin: Instant) -> Result<Update> {
         let Self {
             drain,
             joiner,
@@ -85,10 +85,11 @@ impl Run {
         swept.read_kernel(program, drain, joiner)?;
         program.forget_blocks(joiner.take_orphans())?;
         program.forget_stacks(joiner.take_orphan_stacks())?;
-        update(drain, joiner, reader, elapsed_ns)
+        update(drain, joiner, reader, begin.elapsed().as_nanos() as u64)
     }
 
-    /// Ends recording, and removes the probes on another thread: each takes the kernel a while. The gate must be closed.
+    /// Ends recording, and removes the probes on another thread: each takes the kernel a while. The gate must
+    /// be closed.
     pub(super) fn close_probes(self) -> (EndedRun, Closing) {
         let probes = self.probes;
         let closing = std::thread::spawn(move || probes.close());

@@ -1,7 +1,7 @@
 //! Scans files for allocators while a run is under way.
 //!
-//! Part of the session. The scanner has a thread of its own: a large program takes a while to scan, and the ring would
-//! fill meanwhile. Must not know which files are probed, nor how.
+//! Part of the session. The scanner has a thread of its own: a large program takes a while to scan, and the
+//! ring would fill meanwhile. Must not know which files are probed, nor how.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

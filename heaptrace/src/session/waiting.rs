@@ -1,7 +1,8 @@
 //! Items that wait to be processed, shared fairly between owners: each owner has a queue of its own.
 //!
-//! Part of the session. All queues together have limited room. When they are full, the newest item of the longest queue
-//! is dropped, and counted. So an owner that maps thousands of files delays its own files only. Must not know what waits.
+//! Part of the session. All queues together have limited room. When they are full, the newest item of the
+//! longest queue is dropped, and counted. So an owner that maps thousands of files delays its own files only.
+//! Must not know what waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -114,7 +115,8 @@ mod tests {
         assert_eq!(waiting.count(), 0);
     }
 
-    /// Check that the new item is dropped and counted if the queues are full and no owner has more items than another.
+    /// Check that the new item is dropped and counted if the queues are full and no owner has more items than
+    /// another.
     #[test]
     fn a_full_queue_of_equals_drops_the_new_item() {
         let mut waiting = Waiting::new(3);

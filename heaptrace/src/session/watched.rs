@@ -1,7 +1,7 @@
 //! The overhead of one process, and the state of its duty cycle.
 //!
-//! Part of the session, used by the governor. Pure: must not know the kernel program, how a process is paused, or what
-//! time it is.
+//! Part of the session, used by the governor. Pure: must not know the kernel program, how a process is
+//! paused, or what time it is.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a process must be over the limit before it gets a duty cycle, and below before it loses it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The shortest time that a process is probed for, and paused for: below it, switching costs more than it saves.
+/// The shortest time that a process is probed for, and paused for: below it, switching costs more than it
+/// saves.
 const LEAST_ON: Duration = Duration::from_millis(100);
 
 /// The longest time that a process is paused for.
@@ -47,9 +48,9 @@ pub(super) enum Look {
 
 /// A process that has probe hits.
 ///
-/// A process that stays over the limit for two seconds gets a duty cycle: it is probed for a while and paused for a while.
-/// The ratio keeps its overhead to the limit, according to the last measurements while it was probed. A process that stays
-/// below the limit by a margin, for two seconds, is probed all the time again.
+/// A process that stays over the limit for two seconds gets a duty cycle: it is probed for a while and paused
+/// for a while. The ratio keeps its overhead to the limit, according to the last measurements while it was
+/// probed. A process that stays below the limit by a margin, for two seconds, is probed all the time again.
 #[derive(Debug)]
 pub(super) struct Watched {
     phase: Phase,
@@ -108,7 +109,8 @@ impl Watched {
         !matches!(self.phase, Phase::Always { .. })
     }
 
-    /// Looks at the probe hits, if a measurement or a pause is over by now. `time` is the processor time so far.
+    /// Looks at the probe hits, if a measurement or a pause is over by now. `time` is the processor time so
+    /// far.
     pub(super) fn look(&mut self, now: Duration, time: Duration, terms: Terms) -> Look {
         let passed = now.saturating_sub(self.since);
         match self.phase {
@@ -193,7 +195,8 @@ impl Watched {
         cycle.mul_f64(part).max(LEAST_ON)
     }
 
-    /// Pauses the process after it was probed for a time of `on`. The length of the pause keeps it to the limit.
+    /// Pauses the process after it was probed for a time of `on`. The length of the pause keeps it to the
+    /// limit.
     fn pause(&mut self, now: Duration, on: Duration, limit: f64) {
         let times = (self.share / limit - 1.0).max(0.0);
         let off = on.mul_f64(times).clamp(LEAST_ON, MOST_OFF);

@@ -49,8 +49,8 @@ pub(crate) fn table(data: &[u8]) -> u64 {
     1 + size(table.rows.len()) * 64 + size(table.rules.len()) * 8 + u64::from(table.damaged.min(7))
 }
 
-/// Checks that a cached table that is accepted is sound. The checksum and the fingerprint of the input are corrected first,
-/// as an attacker would do.
+/// Checks that a cached table that is accepted is sound. The checksum and the fingerprint of the input are
+/// corrected first, as an attacker would do.
 pub(crate) fn kept(data: &[u8]) -> u64 {
     assert!(cache_format::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
     let mut bytes = data.to_vec();
@@ -87,7 +87,8 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
 }
 
-/// Decodes a reader's answer about a table, and checks that an accepted table is sound; returns 0 if it is refused.
+/// Decodes a reader's answer about a table, and checks that an accepted table is sound; returns 0 if it is
+/// refused.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
         let told: Option<Result<[u8; 32], String>> = decode(answer);
