@@ -1,8 +1,9 @@
-//! Every boundary at which bytes come in that somebody else made, with what has to hold there.
+//! The boundaries at which heaptrace reads bytes that others made, each with a check for fuzzers (feature
+//! `fuzz`).
 //!
-//! No stage of the flow: it sees all, and only fuzzers see it (feature `fuzz`). One function for each boundary takes
-//! any bytes and panics where the code behind the boundary has a bug. `fuzz/` hands them to cargo-fuzz, `tests/` to
-//! a mutator of its own. It must not know where inputs come from.
+//! No stage of the flow: it sees all stages, and only fuzzers use it. The check of a boundary takes any
+//! bytes, and panics if the code behind the boundary has a bug. cargo-fuzz runs the checks from `fuzz/`, a
+//! mutator of our own from `tests/`. Must not know where inputs come from.
 
 use crate::reader::Job;
 use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwind};
@@ -10,28 +11,28 @@ use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwin
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary {
-    /// Its name: of cargo-fuzz's target, and of the folder of its corpus.
+    /// The name of the cargo-fuzz target and of the corpus folder.
     pub name: &'static str,
-    /// Which code reads what.
+    /// The bytes that the boundary reads.
     pub what: &'static str,
-    /// Takes an input. What it gives is 0 where the input was refused at once, and tells roughly how much of the
-    /// code behind saw it where not: an input with a new number is worth to be kept and changed further.
+    /// Checks an input. Returns 0 if the input was refused at once; otherwise a number that shows roughly
+    /// which code the input reached. An input with a new number is worth keeping and changing further.
     pub check: fn(&[u8]) -> u64,
-    /// Most bytes of memory that an input may take beyond `per_byte` for each of its own.
+    /// Most bytes of memory that an input may use, in addition to `per_byte`.
     pub fixed_bytes: usize,
-    /// Most bytes of memory for each byte of an input.
+    /// Most bytes of memory for each byte of the input.
     pub per_byte: usize,
-    /// Longest input that is worth while.
+    /// Longest input that is useful.
     pub longest: usize,
 }
 
 impl Boundary {
-    /// The one with a name.
+    /// Finds a boundary by its name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BOUNDARIES.iter().find(|boundary| boundary.name == name)
     }
 
-    /// Most memory that an input of so many bytes may take.
+    /// Most memory that an input of a length may use.
     pub fn most_bytes(&self, length: usize) -> usize {
         self.fixed_bytes + self.per_byte * length
     }
@@ -51,10 +52,10 @@ const fn boundary(name: &'static str, what: &'static str, check: fn(&[u8]) -> u6
     }
 }
 
-/// All of them.
+/// All boundaries.
 pub static BOUNDARIES: &[Boundary] = &[
     Boundary {
-        // A chunk may hold 16 MiB, and is decompressed before anything is known of it.
+        // A chunk may hold 16 MiB, and is decompressed before its content is checked.
         fixed_bytes: 96 * MIB,
         longest: 16 * KIB,
         ..boundary(
@@ -69,7 +70,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 8 * KIB,
         ..boundary(
             "data_messages",
-            "the messages of a data file whose chunks are whole, folded",
+            "the messages of a data file with valid chunks, folded to a profile",
             profile::fuzz::messages,
         )
     },
@@ -79,7 +80,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 8 * KIB,
         ..boundary(
             "reports",
-            "what a data file says, written in each format",
+            "the content of a data file, written in each format",
             output::fuzz::reports,
         )
     },
@@ -129,7 +130,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 16 * KIB,
         ..boundary(
             "kept_table",
-            "an unwind table that was kept on disk",
+            "an unwind table from the cache on disk",
             unwind::fuzz::kept,
         )
     },
@@ -177,8 +178,8 @@ pub static BOUNDARIES: &[Boundary] = &[
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
 
-/// Any question about any file has an answer that the tracer can decode: a byte for the job, one for the length of the
-/// question, the question, and the file.
+/// Checks that any question about any file gets an answer that the tracer can decode. The input: a byte for
+/// the job, a byte for the length of the question, the question, and the file.
 fn questions(data: &[u8]) -> u64 {
     let [job, length, rest @ ..] = data else {
         return 0;
@@ -189,7 +190,7 @@ fn questions(data: &[u8]) -> u64 {
         return 0;
     };
     let answer = jobs::answers()(job, question, vec![file]);
-    // A question that is none has no answer, which is refused.
+    // An invalid question gets an empty answer, which is refused.
     if answer.is_empty() {
         return 0;
     }
@@ -198,7 +199,7 @@ fn questions(data: &[u8]) -> u64 {
     (job as u64) << 32 | seen
 }
 
-/// Any answer is either refused or passes the checks of whoever asked.
+/// Checks that any answer is either refused or valid for the stage that asked.
 fn answers(data: &[u8]) -> u64 {
     let Some((job, answer)) = data.split_first() else {
         return 0;
@@ -210,7 +211,7 @@ fn answers(data: &[u8]) -> u64 {
     }
 }
 
-/// What the tracer makes of an answer; 0 where it is none.
+/// Decodes an answer as the tracer does; returns 0 if the answer is refused.
 fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
@@ -223,7 +224,7 @@ fn said(job: Job, answer: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that names are each a boundary's own, and that no boundary fails on nothing.
+    /// Check that all names are distinct, and that each boundary accepts empty input.
     #[test]
     fn names_are_distinct() {
         for boundary in BOUNDARIES {

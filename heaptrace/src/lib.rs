@@ -1,6 +1,6 @@
 //! Zero-instrumentation heap tracing for Linux.
 //!
-//! One folder per stage of the flow, each importing only earlier ones (`tests/` checks it):
+//! Each stage of the flow has a folder, and imports only earlier stages (`tests/` checks that):
 //! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
 
 pub mod account;

@@ -1,4 +1,4 @@
-//! The `heaptrace` binary: parse, run, exit code.
+//! The `heaptrace` binary: parses the command line, runs the action, and sets the exit code.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -21,13 +21,13 @@ fn main() -> ExitCode {
     };
     match cli::run(invocation) {
         Ok(code) => code,
-        // Whoever read our output has seen enough: no news for anybody.
+        // The reader of our output has closed the pipe: that is no error.
         Err(error) if closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Not `eprintln!`, which panics where standard error is closed.
             let mut stderr = io::stderr().lock();
             // A message may have several lines, and may name a file whose name is hostile.
-            for (index, line) in told(&error).lines().enumerate() {
+            for (index, line) in describe(&error).lines().enumerate() {
                 let head = if index == 0 { "heaptrace: " } else { "" };
                 let _ = writeln!(stderr, "{head}{}", text::escape(line));
             }
@@ -36,11 +36,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the run ended because nobody reads what it writes.
+/// Whether the error is a closed pipe: the reader of the output has ended.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = match cause.downcast_ref() {
-            // Stands for the system's error, and so hides it from the chain.
+            // Is transparent for the system's error, and so hides it from the chain.
             Some(OutputError::Io(io)) => Some(io),
             _ => cause.downcast_ref(),
         };
@@ -48,8 +48,8 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// An error and its causes; those that an outer one has told already are left out.
-fn told(error: &anyhow::Error) -> String {
+/// An error and its causes, without causes that an outer error contains already.
+fn describe(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if message.is_empty() {

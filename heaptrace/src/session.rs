@@ -1,32 +1,41 @@
-//! A run, from attaching to its last update: the only place that wires the stages.
+//! A run, from attaching to its last update: the only place that connects the stages.
 //!
-//! Knows nothing of the command line, nor of what an [`Observer`] does with the updates.
+//! The session. Must not know the command line, nor what an [`Observer`] does with the updates.
 
+mod attach;
 mod child_events;
 mod drain;
 mod duty_cycle;
 mod governor;
+mod hit_cost;
+mod kernel_state;
 mod late_files;
+mod mapped_files;
+mod observer;
+mod priority;
 mod rate;
 mod rights;
 mod room;
+mod run;
+mod sampling_rates;
 mod scanner;
+mod seen_files;
 mod stop;
 mod targets;
 mod waiting;
+mod watched;
 
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
-use heaptrace_common::sampling;
+use anyhow::{Context as _, Error, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
 use crate::doctor;
 use crate::doctor::capabilities;
-use crate::join::{Joiner, OpenFiles, RateChange, Room, Update};
+use crate::join::{Joiner, Room};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -40,53 +49,28 @@ use child_events::{ChildEvents, Listener};
 use drain::Drain;
 use duty_cycle::DutyCycles;
 use late_files::LateFiles;
+use run::Run;
+use sampling_rates::SamplingRates;
 use stop::{Stop, Stopper};
 
-/// How often the streams are read where neither wakes us: the last calls before a pause wait for this.
+pub use observer::{Finished, Observer};
+
+/// How often the streams are read if neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Probes that the kernel takes out within a second, at least.
-const TAKEN_OUT: usize = 10;
-
-/// Whoever wants to know what a run finds. An error ends the run, in order.
-pub trait Observer {
-    /// The run has begun: from here on every call is recorded.
-    fn started(&mut self, info: &RunInfo) -> Result<()>;
-    /// What changed since the last call; also called once at the end. The files are those that
-    /// names can be looked up in.
-    fn update(&mut self, update: Update, files: &OpenFiles) -> Result<()>;
-}
-
-/// How a run ended.
-#[derive(Debug)]
-pub struct Finished {
-    /// How it was made.
-    pub info: RunInfo,
-    /// How long it took.
-    pub duration_ns: u64,
-    /// Exit status of a launched command that has ended.
-    pub exit: Option<ExitStatus>,
-    /// Whether a signal ended it.
-    pub interrupted: bool,
-    /// The files in which names can be looked up.
-    pub files: OpenFiles,
-    /// What the user should know, one sentence each.
-    pub notes: Vec<String>,
-}
-
-/// Traces as asked, until the targets end, the time is over or a signal comes.
+/// Traces as configured, until the targets end, the time is over or a signal comes.
 pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> {
     doctor::require()?;
     capabilities::require()?;
     targets::check(&config.target)?;
     room::check(config)?;
-    let chosen = ProcessFilter::new(&config.selection)?;
+    let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
-    // Forks, so it comes before anything that starts a thread.
+    // Forks, so it must come before anything that starts a thread.
     let guardian = Guardian::start(&tracefs, config.max_overhead.is_some())
         .context("can't start the guardian process")?;
     let held = targets::launch(config)?;
-    // The command has what its user gave it; from here on everything is for the run.
+    // The command keeps the limits that its user gave it; from here on all limits are for the run.
     sys::raise_open_files();
     rights::give_up().context("can't give up rights that a run does not need")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -94,25 +78,201 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
         .build()
         .context("can't start the event loop")?;
     runtime
-        .block_on(trace(config, observer, &chosen, tracefs, &guardian, held))
+        .block_on(trace(config, observer, &filter, tracefs, &guardian, held))
         .map_err(room::advise)
 }
 
 async fn trace(
     config: &RunConfig,
     observer: &mut dyn Observer,
-    chosen: &ProcessFilter,
+    filter: &ProcessFilter,
     tracefs: Tracefs,
     guardian: &Guardian,
     held: Option<Held>,
 ) -> Result<Finished> {
-    // Before anything is attached: Ctrl-C must never leave a target half probed.
-    let mut stopper = Stopper::new(config.duration)?;
-    let mut asked = signal(SignalKind::user_defined1()).context("can't listen for signals")?;
-    let mut program = Program::load(config, chosen, guardian.pid)?;
-    if config.verbose {
-        drain::log(&mut program)?;
+    let mut session = Session::set_up(config, observer, filter, tracefs, guardian, held)?;
+    let outcome = session.read_until_stop(observer).await?;
+    session.end(outcome, observer)
+}
+
+/// A run under way. The fields are dropped in this order: the probes, which are part of `run`, go before the
+/// reader.
+struct Session<'a> {
+    config: &'a RunConfig,
+    info: RunInfo,
+    begin: Instant,
+    /// The launched command.
+    child: Option<Child>,
+    child_events: Option<ChildEvents>,
+    late_files: LateFiles,
+    duty_cycles: Option<DutyCycles>,
+    run: Run,
+    reader: Reader,
+    /// SIGUSR1 requests an update.
+    update_requests: Signal,
+    stopper: Stopper,
+}
+
+/// Why a run ends, and the error of the observer if that is the reason.
+struct Outcome {
+    stop: Stop,
+    failure: Option<Error>,
+}
+
+impl<'a> Session<'a> {
+    /// Loads the kernel program, probes the targets, and begins to record.
+    fn set_up(
+        config: &'a RunConfig,
+        observer: &mut dyn Observer,
+        filter: &ProcessFilter,
+        tracefs: Tracefs,
+        guardian: &Guardian,
+        held: Option<Held>,
+    ) -> Result<Self> {
+        // Before anything is attached: Ctrl-C must never leave a target half probed.
+        let mut stopper = Stopper::new(config.duration)?;
+        let update_requests =
+            signal(SignalKind::user_defined1()).context("can't listen for signals")?;
+        let mut program = Program::load(config, filter, guardian.pid)?;
+        if config.verbose {
+            drain::log(&mut program)?;
+        }
+        let budget = Budget::default();
+        let mut reader = Reader::new(&budget, Limits::default());
+        let drain = Drain::new(&mut program, config, &budget)?;
+        let reach = targets::reach(config);
+        let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
+            .context("can't reach the guardian process")?;
+        let duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
+        let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
+        let listener = Listener::new(&probes)?;
+        let mut run = Run::new(drain, program, probes, new_joiner(config));
+        let command = held.as_ref().map(|held| (held, files));
+        attach::attach(config, command, &mut reader, &mut run)?;
+        let first = targets::pids(&config.target, held.as_ref());
+        let late_files = LateFiles::new(config, first.clone(), &budget)?;
+        let child_events = listener
+            .map(|it| it.follow(&run.probes, &first))
+            .transpose()?
+            .flatten();
+        tracing::info!("{} descriptors of probes are open", run.probes.count());
+
+        let info = run_info(config)?;
+        run.drain.raise_priority();
+        run.program.set_gate(true)?;
+        let begin = Instant::now();
+        observer.started(&info)?;
+        let child: Option<Child> = held.map(Held::release).transpose()?;
+        stopper.watch(&config.target, child.as_ref())?;
+        Ok(Self {
+            config,
+            info,
+            begin,
+            child,
+            child_events,
+            late_files,
+            duty_cycles,
+            run,
+            reader,
+            update_requests,
+            stopper,
+        })
     }
+
+    /// Reads the streams, and updates the observer, until the run must end.
+    async fn read_until_stop(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+        let first = tokio::time::Instant::now() + self.config.interval;
+        let mut updates = tokio::time::interval_at(first, self.config.interval);
+        updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut rates = SamplingRates::new(self.config, self.begin);
+        loop {
+            tokio::select! {
+                stop = self.stopper.wait() => return Ok(Outcome { stop, failure: None }),
+                () = update_due(&mut updates, &mut self.update_requests) => {
+                    if let Err(error) = self.update(observer)? {
+                        return Ok(Outcome { stop: Stop::Failed, failure: Some(error) });
+                    }
+                }
+                () = rates_due(&mut rates) => {
+                    let at_ns = self.elapsed_ns();
+                    if let Some(rates) = &mut rates {
+                        rates.tick(at_ns, &mut self.run)?;
+                    }
+                }
+                () = duty_cycles_due(&mut self.duty_cycles) => {
+                    let at_ns = self.elapsed_ns();
+                    if let Some(duty_cycles) = &mut self.duty_cycles {
+                        duty_cycles.tick(at_ns, &mut self.run)?;
+                    }
+                }
+                scanned = self.late_files.scanned() => {
+                    self.late_files.probe(scanned, &mut self.run)?;
+                }
+                _ = ticks.tick() => self.read_streams(),
+                ready = self.run.drain.ready() => {
+                    ready?;
+                    self.read_streams();
+                    // Lets the other branches run, also if events never pause.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    fn read_streams(&mut self) {
+        self.run.pass();
+        self.late_files.look(&mut self.run);
+    }
+
+    /// Sends an update to the observer; the inner result is the observer's.
+    fn update(&mut self, observer: &mut dyn Observer) -> Result<Result<()>> {
+        let update = self.run.update(&mut self.reader, self.begin)?;
+        self.run.drain.restore_priority();
+        let observed = observer.update(update, self.run.joiner.files());
+        self.run.drain.raise_priority();
+        Ok(observed)
+    }
+
+    /// Ends the run in order: closes the gate, removes the probes, joins what is left, and sends the last
+    /// update.
+    fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
+        // From here on nothing more is recorded, whatever is still attached.
+        self.run.program.set_gate(false)?;
+        let mut notes = Vec::new();
+        if let Some(tied) = self.child_events.take().map(ChildEvents::end) {
+            self.run.probes.adopt(tied.open);
+            self.run.joiner.set_noted("children_probed_late", tied.late);
+            self.run.joiner.set_lost("births", tied.missed);
+        }
+        let duration_ns = self.elapsed_ns();
+        let (mut ended, closing) = self.run.close_probes();
+        let Outcome { stop, failure } = outcome;
+        let exit = stop::reap(self.child.as_mut(), stop, &mut notes);
+        let update = ended.last_update(&mut self.reader, duration_ns)?;
+        notes.extend(closing.wait());
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        observer.update(update, ended.files())?;
+        stop::restore_interrupt();
+        Ok(Finished {
+            info: self.info,
+            duration_ns,
+            exit,
+            interrupted: stop == Stop::Signal,
+            files: ended.into_files(),
+            notes,
+        })
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+}
+
+fn new_joiner(config: &RunConfig) -> Joiner {
     let mut joiner = Joiner::new(
         targets::follows_all(&config.target),
         Room::within(config.max_memory),
@@ -123,171 +283,27 @@ async fn trace(
     if config.mappings {
         joiner.tell_mappings();
     }
-    let budget = Budget::default();
-    let mut reader = Reader::new(&budget, Limits::default());
-    let mut drain = Drain::new(&mut program, config, &budget)?;
-    let reach = targets::reach(config);
-    let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
-        .context("can't reach the guardian process")?;
-    let mut duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
-    let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
-    let listener = Listener::new(&probes)?;
-    targets::attach(
-        config,
-        held.as_ref().map(|held| (held, files)),
-        &mut reader,
-        &mut drain,
-        &mut program,
-        &mut probes,
-        &mut joiner,
-    )?;
-    let first = targets::pids(&config.target, held.as_ref());
-    let mut late_files = LateFiles::new(config, first.clone(), &budget)?;
-    let child_events = listener
-        .map(|it| it.follow(&probes, &first))
-        .transpose()?
-        .flatten();
-    tracing::info!("{} descriptors of probes are open", probes.count());
-
-    let info = run_info(config)?;
-    drain.hurry();
-    program.set_gate(true)?;
-    let begin = Instant::now();
-    observer.started(&info)?;
-    let mut child: Option<Child> = held.map(Held::release).transpose()?;
-    stopper.watch(&config.target, child.as_ref())?;
-
-    let first = tokio::time::Instant::now() + config.interval;
-    let mut updates = tokio::time::interval_at(first, config.interval);
-    updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut rates = tokio::time::interval(rate::TICK);
-    rates.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut control = config.sampling.max_per_second.map(rate::Control::new);
-    let mut looked = begin;
-    let mut failure = None;
-    let stop = loop {
-        tokio::select! {
-            stop = stopper.wait() => break stop,
-            () = due(&mut updates, &mut asked) => {
-                drain.pass(&mut joiner);
-                drain.refresh(&mut program, &mut joiner)?;
-                let update = drain.update(&mut joiner, &mut reader, elapsed(begin))?;
-                drain.give_way();
-                let told = observer.update(update, joiner.files());
-                drain.hurry();
-                if let Err(error) = told {
-                    failure = Some(error);
-                    break Stop::Failed;
-                }
-            }
-            _ = rates.tick(), if control.is_some() => {
-                let sampled = joiner.take_sampled();
-                let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
-                for change in control.iter_mut().flat_map(|it| it.tick(since, &sampled)) {
-                    set_rate(config, change, elapsed(begin), &mut program, &mut joiner)?;
-                }
-            }
-            () = next(&mut duty_cycles) => {
-                if let Some(duty_cycles) = &mut duty_cycles {
-                    duty_cycles.look(elapsed(begin), &mut drain, &mut program, &mut probes, &mut joiner)?;
-                }
-            }
-            found = late_files.found() => {
-                late_files.probe(found, &mut drain, &mut program, &mut probes, &mut joiner)?;
-            }
-            _ = ticks.tick() => {
-                drain.pass(&mut joiner);
-                late_files.look(&mut drain, &mut probes, &mut joiner);
-            }
-            ready = drain.ready() => {
-                ready?;
-                drain.pass(&mut joiner);
-                late_files.look(&mut drain, &mut probes, &mut joiner);
-                // What only waits for its turn gets it, also where events never pause.
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-
-    // From here on nothing more is recorded, whatever is still attached.
-    program.set_gate(false)?;
-    let mut notes = Vec::new();
-    if let Some(tied) = child_events.map(ChildEvents::end) {
-        probes.adopt(tied.open);
-        joiner.set_noted("children_probed_late", tied.late);
-        joiner.set_lost("births", tied.missed);
-    }
-    let closing = std::thread::spawn(move || probes.close());
-    let duration_ns = elapsed(begin);
-    let exit = stop::reap(child.as_mut(), stop, &mut notes);
-    drain.finish(&mut program, &mut joiner)?;
-    let update = drain.update(&mut joiner, &mut reader, duration_ns)?;
-    drain.give_way();
-    match closing.join() {
-        Ok(0) => {}
-        Ok(left) => notes.push(format!(
-            "the kernel takes out {left} probes, which no process meets any more; that takes it up to {} s",
-            left.div_ceil(TAKEN_OUT)
-        )),
-        Err(_) => {
-            notes.push("closing the probes failed; they go when heaptrace exits".to_owned());
-        }
-    }
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    observer.update(update, joiner.files())?;
-    stop::restore_interrupt();
-    Ok(Finished {
-        info,
-        duration_ns,
-        exit,
-        interrupted: stop == Stop::Signal,
-        files: joiner.into_files(),
-        notes,
-    })
+    joiner
 }
 
-/// Changes the sampling rate of a process, or of all that have none of their own.
-fn set_rate(
-    config: &RunConfig,
-    change: rate::Change,
-    at_ns: u64,
-    program: &mut Program,
-    joiner: &mut Joiner,
-) -> Result<()> {
-    match change.whose {
-        // Where there are too many to have a rate each, this one keeps that of all.
-        Some((_, pid)) => {
-            if let Err(error) = program.set_shift_of(pid, change.shift) {
-                tracing::debug!("process {pid} has no rate of its own: {error:#}");
-                joiner.note_one("rates_refused");
-                return Ok(());
-            }
-        }
-        None => program.set_shift(change.shift.unwrap_or(0))?,
-    }
-    let shift = change.shift.unwrap_or(change.all);
-    joiner.rate_changed(RateChange {
-        at_ns,
-        process: change.whose.map(|(process, _)| process),
-        mean_bytes: sampling::shifted(config.sampling.mean, shift),
-    });
-    Ok(())
-}
-
-/// Waits until an update is due, or until somebody asks for one by SIGUSR1.
-async fn due(updates: &mut Interval, asked: &mut Signal) {
+/// Waits until an update is due, or requested by SIGUSR1.
+async fn update_due(updates: &mut Interval, requests: &mut Signal) {
     tokio::select! {
         _ = updates.tick() => {}
-        _ = asked.recv() => {}
+        _ = requests.recv() => {}
     }
 }
 
-/// Waits until it is time to look at what tracing costs, if anybody does.
-async fn next(duty_cycles: &mut Option<DutyCycles>) {
+/// Waits for the next tick of the sampling rates; for ever if the run has no rate control.
+async fn rates_due(rates: &mut Option<SamplingRates>) {
+    match rates {
+        Some(rates) => rates.due().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the next tick of the duty cycles; for ever if the run has no overhead limit.
+async fn duty_cycles_due(duty_cycles: &mut Option<DutyCycles>) {
     match duty_cycles {
         Some(duty_cycles) => duty_cycles.due().await,
         None => std::future::pending().await,
@@ -299,7 +315,7 @@ fn run_info(config: &RunConfig) -> Result<RunInfo> {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .context("/proc/sys/kernel/osrelease")?;
+        .context("can't read /proc/sys/kernel/osrelease")?;
     Ok(RunInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: match config.sampling.mean {
@@ -314,8 +330,4 @@ fn run_info(config: &RunConfig) -> Result<RunInfo> {
         target: config.target.describe(),
         kernel: kernel.trim().to_owned(),
     })
-}
-
-fn elapsed(begin: Instant) -> u64 {
-    begin.elapsed().as_nanos() as u64
 }

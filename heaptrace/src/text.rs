@@ -1,14 +1,14 @@
-//! Numbers and foreign strings, made readable for people.
+//! Formats numbers, and escapes strings of traced processes, for people.
 //!
-//! No stage of the flow: any stage may use it, and it knows none of them.
+//! No stage of the flow: any stage may use it. Must not know any stage.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Makes a string from a traced process safe to print.
 ///
-/// Control characters would let a process that chose its own name drive the reader's terminal, and
-/// the marks that reorder text would let it show one name for another; both are written as escapes.
+/// A process chooses its own name. With control characters it could control the terminal, and with marks that
+/// reorder text it could show another name. Both are written as escapes.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -32,7 +32,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a character of a foreign string must not be printed as it is.
+/// Whether a character of a process's string must be escaped.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -40,7 +40,7 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}')
 }
 
-/// A number of bytes as a person reads it: `17 B`, `1.5 KiB`, `23.0 MiB`.
+/// A number of bytes with a unit: `17 B`, `1.5 KiB`, `23.0 MiB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
@@ -49,7 +49,7 @@ pub fn bytes(n: u64) -> String {
     let mut value = n as f64 / 1024.0;
     let mut unit = UNITS[0];
     for next in &UNITS[1..] {
-        // What rounds to 1024.0 is one of the next unit.
+        // A value that rounds to 1024.0 is shown as 1.0 of the next unit.
         if value < 1023.95 {
             break;
         }
@@ -59,7 +59,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A number with its thousands set apart: `1,234,567`.
+/// A number with separated thousands: `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -72,7 +72,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// An estimate's standard error as it stands behind it; nothing behind an exact number.
+/// The standard error to print after an estimate; empty for an exact number.
 pub fn plus_minus(error: u64, format: impl Fn(u64) -> String) -> String {
     match error {
         0 => String::new(),
@@ -80,7 +80,7 @@ pub fn plus_minus(error: u64, format: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// The sizes that are counted together: none, or those from a power of two up to the next.
+/// The name of a size class: zero bytes, or the sizes from a power of two to below the next.
 pub fn size_class(class: usize) -> String {
     match class {
         0 => bytes(0),
@@ -89,7 +89,7 @@ pub fn size_class(class: usize) -> String {
     }
 }
 
-/// A time as a person reads it: `0.25 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
+/// A time with units: `0.25 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn duration(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     if seconds < 9.995 {
@@ -106,7 +106,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// The share that `part` is of `whole`: `12.3 %`; `-` where there is no whole.
+/// The share of `part` in `whole`: `12.3 %`; `-` if `whole` is zero.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         "-".to_owned()
@@ -121,24 +121,24 @@ mod tests {
 
     /// Check that escape sequences, line ends and reordering marks can't reach a terminal.
     #[test]
-    fn hostile_strings() {
+    fn hostile_strings_are_escaped() {
         assert_eq!(escape("a\x1b[2Jb\nc\td\re"), "a\\x1b[2Jb\\nc\\td\\re");
         assert_eq!(escape("x\u{9b}31m"), "x\\u{9b}31m");
         assert_eq!(escape("evil\u{202e}gpj"), "evil\\u{202e}gpj");
         assert_eq!(escape("\x7f\0"), "\\x7f\\x00");
     }
 
-    /// Check that an ordinary name, in any alphabet, is left alone and not copied.
+    /// Check that an ordinary name, in any alphabet, is neither changed nor copied.
     #[test]
-    fn ordinary_strings() {
+    fn ordinary_strings_are_unchanged() {
         for text in ["operator new(unsigned long)", "Größe::größer<日本>"] {
             assert!(matches!(escape(text), Cow::Borrowed(t) if t == text));
         }
     }
 
-    /// Check the units, above all where rounding would show 1024 of one.
+    /// Check that each size has the right unit, also where rounding would give 1024 of a unit.
     #[test]
-    fn byte_units() {
+    fn bytes_have_units() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1024), "1.0 KiB");
@@ -148,9 +148,9 @@ mod tests {
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
     }
 
-    /// Check the separators at every length where one appears.
+    /// Check that thousands are separated at every length where a separator appears.
     #[test]
-    fn thousands() {
+    fn thousands_are_separated() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1000), "1,000");
@@ -158,9 +158,9 @@ mod tests {
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
     }
 
-    /// Check times around the points where the unit changes.
+    /// Check that times have the right units, around the points where the unit changes.
     #[test]
-    fn durations() {
+    fn durations_have_units() {
         assert_eq!(duration(0), "0.00 s");
         assert_eq!(duration(250_000_000), "0.25 s");
         assert_eq!(duration(12_500_000_000), "12.5 s");
@@ -170,9 +170,9 @@ mod tests {
         assert_eq!(duration(u64::MAX), "5124095 h 34 min");
     }
 
-    /// Check that a share of nothing is no number.
+    /// Check that a share of zero is no number.
     #[test]
-    fn shares() {
+    fn shares_are_percentages() {
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(0, 0), "-");
     }

@@ -93,7 +93,7 @@ fn who_pays_too_much_is_probed_in_turns() -> Result<()> {
     );
     let (said, report) = (recording.ended.stderr, recording.report);
     assert!(
-        said.contains(&format!("ht-pay-hot[{pid}] is probed in turns")),
+        said.contains(&format!("ht-pay-hot[{pid}] is traced on a duty cycle")),
         "{said}"
     );
     is_in_turns(report.process(pid)?, report.duration_ns)?;
@@ -164,7 +164,7 @@ fn nothing_is_left_of_turns() -> Result<()> {
         let mut waited = 0;
         while !tracer
             .stderr()
-            .contains(&format!("[{pid}] is probed in turns"))
+            .contains(&format!("[{pid}] is traced on a duty cycle"))
         {
             anyhow::ensure!(waited < 300, "never probed in turns: {}", tracer.stderr());
             waited += 1;

@@ -254,7 +254,7 @@ fn probes_have_limits() -> Result<()> {
     println!("detaching took {took:?}");
     ensure!(took < PATIENCE, "detaching took {took:?}");
     ensure!(
-        recording.ended.stderr.contains("takes out"),
+        recording.ended.stderr.contains("to remove the last"),
         "{}",
         recording.ended.stderr
     );

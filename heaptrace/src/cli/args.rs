@@ -1,7 +1,7 @@
-//! The grammar of the command line, in clap's terms.
+//! The grammar of the command line: subcommands and options, as clap defines them.
 //!
-//! Part of the command line, no stage of the flow: clap is known here and nowhere else. What leaves
-//! this file is an [`Invocation`], plain and validated.
+//! Part of the command line. Turns clap's types into an [`Invocation`], which is plain and validated. Only
+//! `cli` knows clap.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::choices::{by, color, filter, format, metric, probes};
+use super::invocation::{self, Action, Color, Format, Invocation};
+use super::rotation::Rotation;
 use super::run_args::Run;
 use super::values;
-use super::{Action, Color, Format, Invocation, Rotation};
 use crate::config::{NamedAllocator, Probes};
 use crate::output::{Filter, Label, Metric};
 
@@ -22,70 +23,71 @@ const EXAMPLES: &str = "\
 Examples:
   sudo heaptrace --pid 1234                       watch a running process
   sudo heaptrace --all                            watch the whole machine
-  sudo heaptrace --all --by process               which programs have how much
-  sudo heaptrace --all --comm 'php-fpm*'          watch every process of that name
+  sudo heaptrace --all --by process               memory of each program
+  sudo heaptrace --all --comm 'php-fpm*'          watch every process with that name
   sudo heaptrace -- ./server --port 80            start a command, watch it from the start
-  sudo heaptrace record -- ./server --port 80     record it, then look at the record:
+  sudo heaptrace record -- ./server --port 80     record it to heaptrace.data, then show the data:
   heaptrace report                                  as text (--format json for programs)
   heaptrace flamegraph                              as an SVG
-  heaptrace pprof                                   for `go tool pprof` and its like
-  sudo heaptrace doctor                           what to do where it does not work
+  heaptrace pprof                                   for `go tool pprof` and similar tools
+  sudo heaptrace doctor                           check whether this machine can be traced
 
-`heaptrace <SUBCOMMAND> --help` tells more of each.";
+`heaptrace <SUBCOMMAND> --help` explains a subcommand.";
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
   sudo heaptrace record -- ls -l                  a command, from its first allocation to its end
   sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
   sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
-  sudo heaptrace record -o /tmp/ls.data -- ls     to a file of your choice
+  sudo heaptrace record -o /tmp/ls.data -- ls     to another file
   sudo heaptrace record --as www-data -- ./server
                                                   as another user, with that user's rights
   sudo heaptrace record --all --interval 10s --rotate 1h,24
-                                                  for as long as it runs: a snapshot every 10 seconds,
-                                                  a file every hour, those of the last day
+                                                  until Ctrl-C: a snapshot every 10 seconds, a file
+                                                  every hour, and the files of the last day are kept
 
-SIGUSR1 writes a snapshot now; a file can be read while it is written.
+On SIGUSR1, heaptrace writes a snapshot at once. The file can be read while it is written.
 
-The exit status of a command is passed on. Then: heaptrace report, flamegraph or pprof.";
+heaptrace exits with the exit status of the command. Next: heaptrace report, flamegraph or pprof.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
-  heaptrace report                                what was not freed, largest first
-  heaptrace report --metric total-allocations     who allocates most often
-  heaptrace report --metric peak-bytes --top 5    what memory was needed for at the peak
-  heaptrace report --by process                   which programs have how much
+  heaptrace report                                memory that was not freed, largest first
+  heaptrace report --metric total-allocations     code that allocates most often
+  heaptrace report --metric peak-bytes --top 5    memory that was live at the peak
+  heaptrace report --by process                   memory of each program
   heaptrace report --by function --filter process=nginx
-  heaptrace report --filter 'module=libssl*'      what goes through a library
-  heaptrace report --snapshots                    when there was how much
-  heaptrace report --at 2h heaptrace.data.3       as it was then, in an older file
+  heaptrace report --filter 'module=libssl*'      allocations through a library
+  heaptrace report --snapshots                    live memory over time
+  heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
   heaptrace report --format json | jq .totals     for programs
 
-Exits with 1 where the file is damaged: what could be read of it is shown all the same. One that is only cut short, as
-its writer was killed, is no error.";
+Exits with 1 if the file is damaged; the readable part is shown nevertheless. It is no error if the
+file only ends early, because its writer was killed.";
 
 const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:
-  heaptrace flamegraph                            heaptrace.data to heaptrace.svg
-  heaptrace flamegraph --metric total-bytes       everything that was allocated, freed or not
+  heaptrace flamegraph                            draw heaptrace.data to heaptrace.svg
+  heaptrace flamegraph --metric total-bytes       all allocated memory, freed or not
   heaptrace flamegraph --by cgroup                control groups at the root
-  heaptrace flamegraph --filter 'container=4d2f*' of one container
+  heaptrace flamegraph --filter 'container=4d2f*' one container only
   heaptrace flamegraph old.data -o old.svg        another file";
 
 const PPROF_EXAMPLES: &str = "\
 Examples:
-  heaptrace pprof                                 heaptrace.data to heaptrace.pb.gz
-  go tool pprof -http=: heaptrace.pb.gz           look at it
-  heaptrace pprof --filter unit=nginx.service     of one service
+  heaptrace pprof                                 convert heaptrace.data to heaptrace.pb.gz
+  go tool pprof -http=: heaptrace.pb.gz           show it in a browser
+  heaptrace pprof --filter unit=nginx.service     one service only
   go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  sudo heaptrace doctor                           whether tracing can work on this machine
-  sudo heaptrace doctor --pid 1234                and what of a process can be traced
+  sudo heaptrace doctor                           check this machine
+  sudo heaptrace doctor --pid 1234                check also the allocators of a process
 
-Exits with 0 where tracing can work, with 1 otherwise. Run it as you would run a trace (sudo heaptrace doctor).";
+Exits with 0 if tracing can work, with 1 otherwise. Run it with the same rights as a trace
+(sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -110,13 +112,13 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Sub {
-    /// Trace, and write what is found to a data file.
+    /// Trace, and record allocations to a data file.
     #[command(
         override_usage = "heaptrace record [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...",
         after_help = RECORD_EXAMPLES
     )]
     Record(Box<Record>),
-    /// Show what a data file holds, as text or JSON.
+    /// Show a data file as text or JSON.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
     /// Draw a data file as a flame graph (SVG).
@@ -125,13 +127,13 @@ enum Sub {
     /// Convert a data file to a pprof profile (gzipped profile.proto).
     #[command(after_help = PPROF_EXAMPLES)]
     Pprof(Pprof),
-    /// Say what this kernel and these rights allow, and what to do about what they don't.
+    /// Check whether this kernel and your rights allow tracing, and say how to fix what is missing.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(Doctor),
-    /// Say where in a file's functions probes go, as a table for programs.
+    /// List the probe locations in the functions of files, as a table for programs.
     #[command(hide = true)]
     Placements {
-        /// Files of allocators.
+        /// Files of allocators
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
@@ -139,10 +141,10 @@ enum Sub {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Tell more on standard error; twice for details [default: warnings only]
+    /// Print more messages on standard error; twice for details [default: warnings only]
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Whether to use colors; auto is on a terminal only, and not where NO_COLOR is set
+    /// When to use colors; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_parser = color())]
     color: Color,
 }
@@ -153,8 +155,9 @@ struct Live {
     run: Run,
     #[command(flatten)]
     ranking: Ranking,
-    /// Put together what has a name in common. KEY is function, line, module, kind, thread, process, pid, cgroup,
-    /// container or unit [default: each stack of each process]
+    /// Group the rows by this key [default: a row for each stack of each process].
+    ///
+    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[1..]))]
     by: Option<Label>,
 }
@@ -163,14 +166,18 @@ struct Live {
 struct Record {
     #[command(flatten)]
     run: Run,
-    /// The data file to write
+    /// The data file to write.
+    ///
+    /// An existing data file is replaced.
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.data")]
     output: PathBuf,
-    /// Begin a new file after so much, or so long, and keep the last ones as FILE.1, FILE.2, …: e.g.
-    /// 64MiB, 1h, or 1h,24 to keep 24 of them, with FILE itself [default: one file; keep 5]
+    /// Begin a new file after this size or time, e.g. 64MiB or 1h [default: one file].
+    ///
+    /// Older files are kept as FILE.1, FILE.2 and so on. KEEP is the number of files that are kept, with FILE
+    /// itself, e.g. 1h,24 [default: 5]. Use it for runs without end.
     #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
     rotate: Option<Rotation>,
-    /// What the probes do: `full` records, `empty` does nothing (for benchmarks)
+    /// The work of the probes: `full` records, `empty` does nothing (for benchmarks)
     #[arg(long, hide = true, default_value = "full", value_parser = probes())]
     probes: Probes,
 }
@@ -179,18 +186,19 @@ struct Record {
 struct Report {
     #[command(flatten)]
     input: Input,
-    /// What to write: text for people, json for programs
+    /// Output format: text for people, json for programs
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = format())]
     format: Format,
     #[command(flatten)]
     ranking: Ranking,
-    /// Put together what has a name in common. KEY is stack, function, line, module, kind, thread, process,
-    /// pid, cgroup, container or unit. Functions, lines and modules show what they allocate
-    /// themselves, and beside it what is allocated anywhere below them; process is all processes of
-    /// one name, pid each of them [default: each stack of each process]
+    /// Group the numbers by this key [default: each stack of each process].
+    ///
+    /// KEY is stack, function, line, module, kind, thread, process, pid, cgroup, container or unit.
+    /// Functions, lines and modules show their own allocations, and in another column also those of the
+    /// functions that they call. process groups all processes with one name; pid shows each process.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
-    /// List the snapshots that are in the file, instead
+    /// List the snapshots in the file, instead of a report
     #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top"])]
     snapshots: bool,
 }
@@ -199,14 +207,15 @@ struct Report {
 struct Flamegraph {
     #[command(flatten)]
     input: Input,
-    /// What stands at the root of the graph: kind, thread, process, pid, cgroup, container or unit
-    /// [default: each process, where there are several]
+    /// Group by this key at the root of the graph [default: each process, if there are several].
+    ///
+    /// KEY is kind, thread, process, pid, cgroup, container or unit.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
     by: Option<Label>,
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
-    /// What the width of a frame stands for
+    /// The number that the width of a frame shows
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
 }
@@ -222,11 +231,12 @@ struct Pprof {
 
 #[derive(Debug, Args)]
 struct Doctor {
-    /// Say which allocators this running process has, and what of them can be traced; may be given
-    /// several times
+    /// Check also which allocators of this process can be traced.
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: Vec<u32>,
-    /// A file that is an allocator, as for a trace
+    /// Check also the allocator in this file, as the same option of a trace does
     #[arg(long, value_name = "PATH[:PREFIX]", value_parser = values::allocator)]
     allocator: Vec<NamedAllocator>,
 }
@@ -236,34 +246,38 @@ struct Input {
     /// The data file to read
     #[arg(value_name = "FILE", default_value = "heaptrace.data")]
     file: PathBuf,
-    /// Look at the run as it was so long after its beginning, by the last snapshot until then
-    /// [default: at its end]
+    /// Show the run as it was at this time after its beginning, e.g. 90s or 2h [default: at its end].
+    ///
+    /// The last snapshot before that time is used. `heaptrace report --snapshots` lists the snapshots.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     at: Option<Duration>,
-    /// Look only at what has a name, e.g. function=main, process=nginx, module=libssl*; may be given
-    /// several times, and then all must fit. KEY is function, line, module, kind, thread, process, pid,
-    /// cgroup, container or unit; GLOB is all of the name, * stands for any characters, ? for one; upper and
-    /// lower case differ
+    /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
+    ///
+    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit. GLOB must match
+    /// the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
+    /// several times: then all must match.
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
-    /// Most memory for what the file holds; at a file that needs more, reading ends there [default: 256MiB, and
-    /// 256 bytes for each byte of the file]
+    /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
+    ///
+    /// If a file needs more, reading ends there. The limit guards against files that were made to use up the
+    /// memory.
     #[arg(long, value_name = "SIZE", value_parser = values::memory)]
     max_memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 struct Ranking {
-    /// What to rank by
+    /// The number to rank by
     #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
     metric: Metric,
-    /// How many stacks, or groups, to show [default: 10; all in json]
+    /// Number of stacks or groups to show [default: 10; all of them in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
 }
 
 impl Cli {
-    /// What the words mean; `None` where there is nothing to do.
+    /// The invocation that the arguments stand for; `None` if no target is named.
     pub(super) fn into_invocation(self) -> Option<Invocation> {
         let verbose = self.common.verbose > 0;
         let action = match self.subcommand {
@@ -308,13 +322,13 @@ impl Cli {
         })
     }
 
-    /// Whether the words begin a recording.
+    /// Whether the subcommand is `record`.
     pub(super) fn is_record(&self) -> bool {
         matches!(self.subcommand, Some(Sub::Record(_)))
     }
 }
 
-impl From<Input> for super::Input {
+impl From<Input> for invocation::Input {
     fn from(input: Input) -> Self {
         Self {
             file: input.file,
@@ -326,8 +340,8 @@ impl From<Input> for super::Input {
 }
 
 impl Ranking {
-    fn of(&self, by: Option<Label>) -> super::Ranking {
-        super::Ranking {
+    fn of(&self, by: Option<Label>) -> invocation::Ranking {
+        invocation::Ranking {
             by,
             metric: self.metric,
             top: self.top.map(|top| top as usize),

@@ -1,14 +1,14 @@
-//! Values of options that are one of a few names, in clap's terms.
+//! Parsers for option values that are one of a few names, as clap defines them.
 //!
-//! Part of the command line, no stage of the flow: the part of the grammar that stands behind an option.
+//! Part of the command line. Must not know the options.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-use super::{Color, Format};
+use super::invocation::{Color, Format};
 use crate::config::Probes;
 use crate::output::{Filter, Label, Metric};
 
-/// A parser of one of a few names, which clap lists in help and errors.
+/// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
     choices: Vec<(&'static str, T)>,
 ) -> impl clap::builder::TypedValueParser<Value = T> {
@@ -18,7 +18,7 @@ fn one_of<T: Clone + Send + Sync + 'static>(
             .iter()
             .find(|(name, _)| *name == given)
             .map(|(_, value)| value.clone())
-            // Can't be: the names were checked against the same list.
+            // Can't fail: clap has checked the name against the same list.
             .ok_or_else(|| format!("{given}: no such choice"))
     })
 }
@@ -30,15 +30,15 @@ pub(super) fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
 pub(super) fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> + use<> {
     let names: Vec<_> = labels.iter().map(|label| label.name()).collect();
     let wanted = labels.to_vec();
-    // Names that are known from elsewhere deserve more than a list of others.
+    // Users of other tracers may try `type`, so its error says more than a list of names.
     clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
         let found = Label::from_name(&given).filter(|label| wanted.contains(label));
         found.ok_or_else(|| match given.as_str() {
             "type" => format!(
-                "heaptrace records no types of allocations; there are {}",
+                "heaptrace records no types of allocations; use one of {}",
                 names.join(", ")
             ),
-            _ => format!("there are {}", names.join(", ")),
+            _ => format!("use one of {}", names.join(", ")),
         })
     })
 }

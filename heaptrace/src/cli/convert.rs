@@ -1,17 +1,17 @@
-//! `heaptrace flamegraph` and `heaptrace pprof`: a data file, turned into a file for another program.
+//! `heaptrace flamegraph` and `heaptrace pprof`: convert a data file to a file for another program.
 //!
-//! Part of the command line, no stage of the flow. How each looks is the output stage's business.
+//! Part of the command line. Must not know the formats: the output stage does.
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use super::destination::Output;
-use super::input;
-use super::{Input, Ranking, message};
+use super::invocation::{Input, Ranking};
+use super::{input, message};
 use crate::output::{Format, Grouping, Label, Metric};
 
-/// Draws a data file.
+/// Draws a data file as a flame graph.
 pub(super) fn flamegraph(
     input: &Input,
     output: &Path,
@@ -28,9 +28,9 @@ pub(super) fn flamegraph(
     convert(input, output, ranking.grouping(), &format, next)
 }
 
-/// Converts a data file to a profile.
+/// Converts a data file to a pprof profile.
 pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
-    let next = "look at it with: go tool pprof -http=: FILE";
+    let next = "show it with: go tool pprof -http=: FILE";
     convert(input, output, None, &Format::Pprof, next)
 }
 
@@ -41,14 +41,14 @@ fn convert(
     format: &Format,
     next: &str,
 ) -> anyhow::Result<ExitCode> {
-    // Asked now: once it reads, this process may ask a terminal nothing.
-    let is_told = io::stderr().is_terminal();
+    // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
+    let is_terminal = io::stderr().is_terminal();
     let to = Output::open(output)?;
     let mut loaded = input::load(input, Some(&to))?;
     loaded.grouping = grouping;
     loaded.warn();
     to.write(|out| format.write(&loaded.findings(), out))?;
-    if is_told {
+    if is_terminal {
         message::wrote(output, next);
     }
     Ok(loaded.exit_code())

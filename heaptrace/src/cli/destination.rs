@@ -1,6 +1,6 @@
-//! Where the offline commands write: a file that appears whole or not at all, or a stream.
+//! The output of the offline commands: a file, which appears complete or not at all, or standard output.
 //!
-//! Part of the command line, no stage of the flow. Knows nothing of what is written.
+//! Part of the command line. Must not know what is written.
 
 use std::io::{self, BufWriter, Write};
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::create::{Destination, Pending};
 use crate::output::OutputError;
 
-/// Where an output goes, opened before anything is read.
+/// An output, opened before anything is read.
 pub(super) struct Output {
     path: PathBuf,
     /// `None` for standard output.
@@ -17,7 +17,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Opens what a path leads to; `-` is standard output. A file has its name only once it is whole.
+    /// Opens the output at a path; `-` is standard output. A file gets its name only when it is complete.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let to = if path.as_os_str() == "-" {
             None
@@ -31,24 +31,24 @@ impl Output {
         })
     }
 
-    /// The folder in which a file gets its name; `None` for a stream.
+    /// The folder in which the file gets its name; `None` for a stream.
     pub(super) fn folder(&self) -> Option<BorrowedFd<'_>> {
         self.to.as_ref().and_then(Pending::folder)
     }
 
-    /// Hands a writer to `write`, and what it wrote to its destination.
+    /// Lets `write` write the output.
     ///
-    /// A file that was there stays as it was until the new one is whole.
+    /// An existing file stays unchanged until the new file is complete.
     pub(super) fn write(
         self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
     ) -> anyhow::Result<()> {
         let Some(pending) = self.to else {
-            let written = filled(io::stdout().lock(), write);
+            let written = write_buffered(io::stdout().lock(), write);
             return written.map_err(|error| named(error, "standard output"));
         };
         let name = self.path.display().to_string();
-        filled(pending.file()?, write).map_err(|error| named(error, &name))?;
+        write_buffered(pending.file()?, write).map_err(|error| named(error, &name))?;
         pending
             .commit()
             .map_err(|error| refused(&self.path, error))?;
@@ -56,7 +56,7 @@ impl Output {
     }
 }
 
-/// Adds where the output went to an error that has to do with it.
+/// Adds the name of the output to an error of writing it.
 fn named(error: OutputError, name: &str) -> anyhow::Error {
     match error {
         OutputError::Io(io) => anyhow::Error::from(io).context(format!("can't write {name}")),
@@ -64,21 +64,21 @@ fn named(error: OutputError, name: &str) -> anyhow::Error {
     }
 }
 
-/// An error of the place, and what to do about it.
+/// An error of the destination, with what the user can do.
 fn refused(path: &Path, error: io::Error) -> anyhow::Error {
     anyhow::anyhow!(
-        "can't write {}: {error}; name another file with -o, or - for standard output",
+        "can't write {}: {error}; choose another file with -o, or - for standard output",
         path.display()
     )
 }
 
-fn filled(
+fn write_buffered(
     to: impl Write,
     write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
 ) -> Result<(), OutputError> {
     let mut out = BufWriter::new(to);
     write(&mut out)?;
-    // Dropping it would hide that the disk is full.
+    // An implicit flush at drop would hide that the disk is full.
     Ok(out.flush()?)
 }
 
@@ -105,9 +105,9 @@ mod tests {
         names
     }
 
-    /// Check that a file is written whole, replaces what was there, and leaves nothing beside it.
+    /// Check that a file is written completely, replaces an existing file, and leaves no temporary file.
     #[test]
-    fn whole_files() {
+    fn files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.svg");
         for text in ["a longer first one", "second"] {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(entries(dir.path()), ["out.svg"]);
     }
 
-    /// Check that a failure leaves the older file as it was, and nothing beside it.
+    /// Check that a failure leaves the existing file unchanged, and leaves no temporary file.
     #[test]
     fn failures_keep_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ mod tests {
             Err(OutputError::Nothing { what: "ideas" })
         })
         .unwrap_err();
-        // Not "can't write": that is not what went wrong.
+        // Not "can't write", which is not the cause.
         assert!(
             format!("{error:#}").starts_with("nothing to draw"),
             "{error:#}"
@@ -137,9 +137,9 @@ mod tests {
         assert_eq!(entries(dir.path()), ["out.svg"]);
     }
 
-    /// Check that a full disk is an error, and a folder that does not exist is named.
+    /// Check that a full disk is an error, and that a missing folder is named.
     #[test]
-    fn errors_are_reported() {
+    fn errors_name_the_file() {
         let error = write_to(Path::new("/dev/full"), |out| Ok(out.write_all(b"x")?)).unwrap_err();
         assert!(
             format!("{error:#}").contains("/dev/full: No space left"),

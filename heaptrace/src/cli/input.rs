@@ -1,26 +1,27 @@
-//! A data file, read and with names, as every offline command wants it.
+//! Reads a data file for an offline command: its profile, its names and its warnings.
 //!
-//! Part of the command line, no stage of the flow.
+//! Part of the command line. Must not know what the command shows.
 
 use std::process::ExitCode;
 
 use super::destination::Output;
-use super::{Input, message, offline};
+use super::invocation::Input;
+use super::{message, offline};
 use crate::output::{self, Filter, Grouping, ReportInput};
 use crate::profile::{Profile, Symbols};
 
-/// What a data file holds.
+/// The content of a data file.
 pub(super) struct Loaded {
     pub(super) profile: Profile,
     symbols: Symbols,
     warnings: Vec<String>,
     is_damaged: bool,
     filters: Vec<Filter>,
-    /// What sites are put together by.
+    /// How sites are grouped.
     pub(super) grouping: Option<Grouping>,
 }
 
-/// The exit code of a command that showed what could be read.
+/// The exit code of a command that showed the readable part of a file.
 pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
     if is_damaged {
         ExitCode::FAILURE
@@ -29,16 +30,16 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
     }
 }
 
-/// Reads a data file, and leaves of it what is asked for.
+/// Reads a data file, and applies the filters.
 ///
-/// A recorder that was killed had no time to look up names: then this machine's files give them.
+/// If the recorder was killed, the file has no names; then they are looked up in the files of this machine.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let (recording, symbols) = offline::open(input)?.read(to)?.named();
     let mut warnings = recording.warnings;
     let profile = output::select(recording.profile, &symbols, &input.filters);
     if profile.sites.is_empty() && !input.filters.is_empty() {
         let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
-        warnings.push(format!("nothing fits {}", filters.join(" and ")));
+        warnings.push(format!("nothing matches {}", filters.join(" and ")));
     }
     Ok(Loaded {
         profile,
@@ -51,7 +52,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
 }
 
 impl Loaded {
-    /// What the outputs read.
+    /// The input of the outputs.
     pub(super) fn findings(&self) -> ReportInput<'_> {
         ReportInput {
             profile: &self.profile,
@@ -62,12 +63,12 @@ impl Loaded {
         }
     }
 
-    /// The exit code of a command that showed all of it: a program must not take a damaged file for a whole one.
+    /// The exit code of a command that showed all of it. It tells scripts whether the file was damaged.
     pub(super) fn exit_code(&self) -> ExitCode {
         exit_code(self.is_damaged)
     }
 
-    /// Says on standard error what limits the worth of an output.
+    /// Prints the warnings on standard error.
     pub(super) fn warn(&self) {
         for warning in &self.warnings {
             message::warn(warning);

@@ -1,15 +1,16 @@
-//! Live mode: a run whose updates are shown as they come, and a report at its end.
+//! Live mode: shows the updates of a run in a table, and a report at its end.
 //!
-//! Part of the command line, no stage of the flow. How the table looks is the view stage's business,
-//! how a run is made the session's.
+//! Part of the command line. Must not know how the table looks (the view stage does), nor how a run is made
+//! (the session does).
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::report::{self, Ranking};
-use super::{Color, exit_code, message, naming};
+use super::exit::exit_code;
+use super::invocation::{Color, Ranking};
+use super::{message, naming, report};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
 use crate::output::{self, Grouping, Metric, ReportInput};
@@ -20,7 +21,7 @@ use crate::symbolize::Symbolizer;
 use crate::view::{FUNCTIONS, Layout, Rows, Table, Terminal, ranked};
 
 pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow::Result<ExitCode> {
-    // What a command writes, and what -v says, must not be painted over.
+    // The table must not hide the output of a command, or the messages of -v.
     let shared = matches!(config.target, Target::Command(_)) || config.verbose;
     let layout = if shared { Layout::Panel } else { Layout::Full };
     let mut live = Live {
@@ -47,7 +48,7 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// Shows every update as it comes.
+/// Shows every update.
 struct Live {
     terminal: Terminal,
     symbolizer: Symbolizer,
@@ -85,7 +86,7 @@ impl Observer for Live {
         }
         let symbols = self.symbolizer.symbols();
         let grouping = Grouping {
-            // There is a column for one number of each kind.
+            // The table has a single column for each kind of number.
             cumulative: false,
             top: Some(most),
             ..grouping
@@ -100,8 +101,8 @@ impl Observer for Live {
     }
 }
 
-/// Looks up the functions that allocate most, for as long as nobody waits: events come meanwhile. What finds no time has
-/// its names by the next update, or the one after that.
+/// Looks up the names of the functions that allocate most, for a short time only, as events wait meanwhile.
+/// The other names come with the next updates.
 fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, metric: Metric) {
     const MOST: usize = 1 << 16;
     const BATCH: usize = 256;
@@ -116,7 +117,7 @@ fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, me
     }
 }
 
-/// The innermost so many locations of sites.
+/// The innermost locations of sites, at most so many of each.
 fn locations(profile: &Profile, sites: &[SiteId], most: usize) -> Vec<LocationId> {
     sites
         .iter()

@@ -1,23 +1,23 @@
-//! Where log lines go: standard error, at the level that `-v` asks for.
+//! Log lines: printed on standard error, at the level that `-v` sets.
 //!
-//! Part of the command line, no stage of the flow. The stages say things through `tracing`, the kernel
-//! program and some libraries through `log`; both end here.
+//! Part of the command line. The stages log through `tracing`, the kernel program and some libraries through
+//! `log`; both are printed here.
 
 use std::io;
 
 use tracing::Level;
 
-use super::Color;
+use super::invocation::Color;
 
-/// Begins to show log lines.
+/// Starts to print log lines.
 pub(super) fn start(verbosity: u8, color: Color) {
     let level = match verbosity {
         0 => Level::WARN,
         1 => Level::INFO,
         _ => Level::DEBUG,
     };
-    // Also takes what comes through `log`. Fails where somebody else who uses this library has set up
-    // logging before: then theirs is the one to use.
+    // Also takes lines from `log`. Fails if a program that uses this library has set up its own logging
+    // before; then that one is used.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)

@@ -1,7 +1,7 @@
-//! What heaptrace says on standard error besides errors: warnings, notes and closing words.
+//! Messages on standard error besides errors: warnings, notes and summaries.
 //!
-//! Part of the command line, no stage of the flow. Every line is escaped, and none can fail: where
-//! standard error is closed, nobody wants to hear it.
+//! Part of the command line. Every line is escaped. Printing never fails: if standard error is closed, the
+//! message is dropped.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::config::{RunConfig, Target};
 use crate::text;
 
-/// Says something.
+/// Prints a message.
 pub(super) fn say(message: impl Display) {
     let mut stderr = io::stderr().lock();
     for line in message.to_string().lines() {
@@ -18,12 +18,12 @@ pub(super) fn say(message: impl Display) {
     }
 }
 
-/// Says that a command runs as root, to whom it may be news: `sudo` was meant for heaptrace.
+/// Notes that a command runs as root under `sudo`, where the user may have meant `sudo` for heaptrace only.
 pub(super) fn note_user(config: &RunConfig) {
     let caller = std::env::var("SUDO_USER").unwrap_or_default();
     if runs_as_root(config, &caller) && rustix::process::geteuid().is_root() {
         note(format_args!(
-            "the command runs as root; --as {caller} runs it as you"
+            "the command runs as root; use --as {caller} to run it as you"
         ));
     }
 }
@@ -33,17 +33,17 @@ fn runs_as_root(config: &RunConfig, caller: &str) -> bool {
     is_command && config.run_as.is_none() && !["", "root"].contains(&caller)
 }
 
-/// Says something that limits what the output is worth.
+/// Prints a warning: something makes the output less complete or exact.
 pub(super) fn warn(message: impl Display) {
     say(format_args!("heaptrace: warning: {message}"));
 }
 
-/// Says something that is good to know.
+/// Prints a note.
 pub(super) fn note(message: impl Display) {
     say(format_args!("heaptrace: note: {message}"));
 }
 
-/// Says where an output went and what it is good for: for a terminal, as a script knows.
+/// Prints where an output was written, and what to do with it. Meant for terminals only: a script knows.
 pub(super) fn wrote(path: &Path, next: impl Display) {
     if path.as_os_str() != "-" {
         say(format_args!("heaptrace: wrote {}; {next}", path.display()));

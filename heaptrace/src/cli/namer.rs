@@ -1,8 +1,9 @@
 //! A process that looks up names for a command that has given up its rights.
 //!
-//! Part of the command line, no stage of the flow. A recorder that was killed left no names, so files have to be opened
-//! that the data file names. Who reads the data file can't open any. So a second process is started before the file
-//! is read. It gets addresses and files' names, and answers with names: both as a data file, whose reader has limits.
+//! Part of the command line. If the recorder was killed, the data file has no names, and they must be looked
+//! up in files that it lists. The process that reads the data file can open no files. So a second process is
+//! started before. It receives addresses and file names, and answers with names. Both messages are data
+//! files, whose reader has limits.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -17,17 +18,17 @@ use crate::profile::{DataFileWriter, Profile, ReadOptions, Symbols, read_from};
 use crate::symbolize::OnDisk;
 use crate::sys;
 
-/// What errors call the two streams.
+/// The name of the two streams in errors.
 const STREAM: &str = "the process that looks up names";
 
-/// The other process, which waits for its question.
+/// The second process, which waits for its question.
 pub(super) struct Namer {
     question: File,
     answer: File,
 }
 
 impl Namer {
-    /// Starts it. Must be called while this process has one thread only: the other one is a fork of it.
+    /// Starts the process. Must be called while this process has a single thread, because it forks.
     pub(super) fn start() -> io::Result<Self> {
         let (asked, question) = sys::pipe()?;
         let (answer, answered) = sys::pipe()?;
@@ -38,7 +39,7 @@ impl Namer {
             0 => {
                 drop((question, answer));
                 serve(parent, asked, answered);
-                // SAFETY: ends this child without running what the parent wants to be run at its end.
+                // SAFETY: ends this child without the exit handlers of the parent.
                 unsafe { libc::_exit(0) }
             }
             _ => Ok(Self {
@@ -48,7 +49,7 @@ impl Namer {
         }
     }
 
-    /// Names for all addresses of a profile.
+    /// Looks up names for all addresses of a profile.
     pub(super) fn names(self, profile: &Profile, options: ReadOptions) -> anyhow::Result<Symbols> {
         let Self { question, answer } = self;
         let mut writer = DataFileWriter::to(question, PathBuf::from(STREAM), &profile.info)?;
@@ -76,13 +77,13 @@ fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd) {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"heaptrace-names".as_ptr());
-        // It ended before it could be heard of.
+        // The parent ended before the death signal was set.
         if libc::getppid() as u32 != parent {
             return;
         }
     }
     let reader = BufReader::new(File::from(asked));
-    // One who had no question has gone; what is wrong with one that came is for who asked to find out.
+    // Without a question, the parent has ended. With a wrong question, the parent reports that no answer came.
     let Ok(recording) = read_from(reader, STREAM, ReadOptions::default()) else {
         return;
     };

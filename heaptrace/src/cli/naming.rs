@@ -1,7 +1,6 @@
-//! Names for every address of a profile, with a word on how far that is.
+//! Looks up names for all addresses of a profile, and shows the progress.
 //!
-//! Part of the command line, no stage of the flow. How a name is found is the symbolize stage's
-//! business.
+//! Part of the command line. Must not know how a name is found: the symbolize stage does.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -14,12 +13,12 @@ use crate::reader::Budget;
 use crate::symbolize::{ModuleFiles, Symbolizer};
 use crate::text;
 
-/// What is over sooner needs no progress line.
+/// A shorter lookup shows no progress line.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Addresses between two looks at the clock.
+/// Addresses between two updates of the progress line.
 const BATCH: usize = 2048;
 
-/// Looks up every location.
+/// Looks up the names of all locations.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     let budget = Budget::default();
     let mut symbolizer = Symbolizer::new(&budget);
@@ -31,12 +30,12 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     );
     let unread = budget.unread();
     for (file, reason) in &unread.files {
-        message::warn(format!("no names of {file}: {reason}"));
+        message::warn(format!("no names from {file}: {reason}"));
     }
     symbolizer.into_symbols()
 }
 
-/// Looks up every location that has no names yet, and says nothing.
+/// Looks up the names of all locations that have none yet, without progress or warnings.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     let mut symbolizer = Symbolizer::knowing(known, &Budget::default());
     look_up(&mut symbolizer, profile, files, Progress::silent());
@@ -49,7 +48,7 @@ fn look_up(
     files: &dyn ModuleFiles,
     mut progress: Progress,
 ) {
-    // One file after the other, so that none has to be opened twice.
+    // File by file, so that no file is opened twice.
     let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
     for (index, location) in (0_u32..).zip(&profile.locations) {
         modules
@@ -63,7 +62,7 @@ fn look_up(
     }
 }
 
-/// A line on a terminal's standard error that counts up; nothing elsewhere.
+/// A progress line on standard error, if that is a terminal.
 struct Progress {
     begun: Instant,
     done: usize,
@@ -83,7 +82,7 @@ impl Progress {
         }
     }
 
-    /// Where somebody else has the terminal.
+    /// For a lookup in the background, while the terminal shows something else.
     fn silent() -> Self {
         Self {
             terminal: false,

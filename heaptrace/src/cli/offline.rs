@@ -1,22 +1,23 @@
-//! How a command reads a data file: it opens what it needs, gives up all else, and only then reads.
+//! Reads a data file without rights: opens the files that it needs, gives up all rights, and only then reads.
 //!
-//! Part of the command line, no stage of the flow. A data file comes from anywhere, and is read by whoever got it,
-//! often as root. Whoever finds a fault in its reader finds a process that can open no file, start nothing and reach
-//! nobody: it has what it reads, and what it writes.
+//! Part of the command line. A data file may come from anywhere, and is often read as root. An attacker who
+//! exploits a fault in its reader gets a process that can open no file, start no program and reach no other
+//! process. It has only the file that it reads, and its output.
 
 use std::io;
 
 use anyhow::Context as _;
 
-use super::Input;
 use super::destination::Output;
+use super::invocation::Input;
 use super::namer::Namer;
 use crate::profile::{self, DataFile, ReadOptions, Recording, Symbols};
 use crate::sandbox::landlock::{self, Access, Allowed};
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{Kept, rights};
 
-/// What the end of a file that was written takes, beside what every program needs: its name, or its removal.
+/// System calls that an output file needs at its end, beyond those of every program: it gets its name, or is
+/// removed.
 const OWN: [i64; 4] = [
     libc::SYS_newfstatat,
     libc::SYS_renameat2,
@@ -24,7 +25,7 @@ const OWN: [i64; 4] = [
     libc::SYS_ftruncate,
 ];
 
-/// A data file that is open, and who looks up names that are not in it.
+/// An open data file, and the process that looks up names that are not in it.
 pub(super) struct Opened {
     file: DataFile,
     namer: io::Result<Namer>,
@@ -48,10 +49,11 @@ pub(super) fn open(input: &Input) -> anyhow::Result<Opened> {
 }
 
 impl Opened {
-    /// Gives up all rights but those to write to this output, and reads the file.
+    /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         if let Err(error) = confine(to) {
-            // A kernel without it, or a container that forbids it: what it guards from is a fault of ours.
+            // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only
+            // guards against a fault in our own reader.
             tracing::info!("can't give up all rights: {error}");
         }
         let recording = self.file.read(self.options)?;
@@ -63,7 +65,7 @@ impl Opened {
     }
 }
 
-/// What was read, and who knows names that are not in it.
+/// The content of a data file, and the process that looks up names that are not in it.
 pub(super) struct Read {
     pub(super) recording: Recording,
     namer: io::Result<Namer>,
@@ -71,7 +73,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// The recording, with the names that are in it or that this machine's files give.
+    /// The recording, with its own names or those from the files of this machine.
     pub(super) fn named(self) -> (Recording, Symbols) {
         let Self {
             mut recording,
@@ -82,9 +84,9 @@ impl Read {
             return (recording, symbols);
         }
         let names = namer
-            .context("no process can be started")
+            .context("can't start a process")
             .and_then(|it| it.names(&recording.profile, options));
-        // What was recorded is worth something without them, too.
+        // The recording is useful also without names.
         let symbols = names.unwrap_or_else(|error| {
             recording
                 .warnings
@@ -95,11 +97,11 @@ impl Read {
     }
 }
 
-/// Gives up what is not needed any more. Each part is tried, also where another one can't be had.
+/// Gives up all rights that are not needed any more. Each step is tried, also if another step fails.
 fn confine(to: Option<&Output>) -> io::Result<()> {
-    // First, as no other user may.
+    // First: another user could not do this.
     let bound = rights::bound(Kept::empty());
-    // Whom the folder belongs to may give a file its name there, which root without capabilities may not.
+    // The owner of the folder may name a file there; root without capabilities may not.
     match to.and_then(Output::folder).map(rustix::fs::fstat) {
         Some(Ok(folder)) => rights::become_user(folder.st_uid, folder.st_gid),
         Some(Err(_)) => {}
@@ -117,7 +119,7 @@ fn confine(to: Option<&Output>) -> io::Result<()> {
         .into_iter()
         .chain(OWN)
         .map(|call| (call, Verdict::Allow));
-    // A standard library that is told that this one is not there takes the older ones.
+    // The standard library uses older calls if this one seems to be missing.
     let missing = (libc::SYS_statx, Verdict::Fail(libc::ENOSYS));
     let calls = seccomp::restrict(allowed.chain([missing]));
     bound.and(without).and(capabilities).and(dumps)?;

@@ -1,8 +1,8 @@
-//! How much tracing may cost, as a word of the command line.
+//! The value of `--max-overhead`: a percentage, or `off`.
 //!
-//! Part of the command line, no stage of the flow.
+//! Part of the command line. Must not know what the limit is used for.
 
-/// Reads a percentage: ten-thousandths, 0 for `off`.
+/// Parses a percentage to ten-thousandths; `off` is 0.
 pub(super) fn parse(text: &str) -> Result<u32, String> {
     const HINT: &str = "write it as 5, 2.5 or off";
     if text == "off" {
@@ -11,7 +11,7 @@ pub(super) fn parse(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     let percent: f64 = number
         .parse()
-        .map_err(|_| format!("`{text}` is no percentage; {HINT}"))?;
+        .map_err(|_| format!("`{text}` is not a percentage; {HINT}"))?;
     match (percent * 100.0).round() {
         0.0 if percent == 0.0 => Ok(0),
         share @ 10.0..=9_000.0 => Ok(share as u32),
@@ -23,9 +23,9 @@ pub(super) fn parse(text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    /// Check every way to write a percentage, and what is none.
+    /// Check that every way to write a percentage is read, and that other values are refused.
     #[test]
-    fn percentages() {
+    fn percentages_are_read() {
         for (text, share) in [
             ("5", 500),
             ("2.5", 250),

@@ -1,7 +1,7 @@
-//! From the words of the command line to what is to be done.
+//! Parses the arguments of the command line to an [`Invocation`].
 //!
-//! Part of the command line, no stage of the flow. Never exits the process: what ends here is
-//! returned as a [`Stop`].
+//! Part of the command line. Never exits the process: help, the version and mistakes are returned as a
+//! [`Stop`].
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -10,33 +10,34 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
-use super::Invocation;
 use super::args::Cli;
+use super::invocation::Invocation;
 
 const SHORT_HELP: &str = "\
-heaptrace shows where a program's heap memory comes from. Say what to trace:
+heaptrace shows which code allocates a program's heap memory. Choose what to trace:
 
   sudo heaptrace --pid PID                    watch a running process
   sudo heaptrace record -- COMMAND [ARGS]     record a command, then: heaptrace report
 
-`heaptrace --help` tells the rest.
+`heaptrace --help` lists all options.
 ";
 
-/// A command line that leads to no action: help was asked for, or it is wrong.
+/// A command line without an action: it asks for help or the version, or is wrong.
 #[derive(Debug)]
 pub enum Stop {
-    /// Nothing was said.
+    /// No arguments at all.
     Bare,
-    /// Help, the version, or what is wrong.
+    /// Help, the version, or an error message.
     Clap(Box<clap::Error>),
 }
 
 impl Stop {
-    /// Prints it where it belongs; the exit code is 0 for what was asked for, 2 for a mistake.
+    /// Prints it on standard output or standard error; the exit code is 0 for help and version, 2 for a
+    /// mistake.
     pub fn print(&self) -> ExitCode {
         match self {
             Self::Bare => {
-                // Nowhere to say that standard error is closed.
+                // If standard error is closed, there is nowhere to report that.
                 let _ = io::stderr().write_all(SHORT_HELP.as_bytes());
                 ExitCode::from(2)
             }
@@ -48,7 +49,7 @@ impl Stop {
     }
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, Stop> {
     let words: Vec<OsString> = words.into_iter().collect();
     let bare = words.len() <= 1;
@@ -66,14 +67,14 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, St
         Stop::Clap(Box::new(Cli::command().error(
             ErrorKind::MissingRequiredArgument,
             format!(
-                "no target: say what to trace with --pid PID, --all, or -- COMMAND [ARGS], \
+                "no target: choose what to trace with --pid PID, --all, or -- COMMAND [ARGS], \
                  e.g. `{example} -- ls -l`"
             ),
         )))
     })
 }
 
-/// Adds what clap can't know: that a stray word is most likely a command without its `--`.
+/// Adds a hint that clap can't give: a stray word is most likely a command without its `--`.
 fn hinted(mut error: clap::Error) -> clap::Error {
     let word = match error.kind() {
         ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
@@ -83,13 +84,13 @@ fn hinted(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = word else {
         return error;
     };
-    // An option, or a word that clap has a better idea for.
+    // An option, or a word for which clap has a better suggestion.
     if word.starts_with('-') || error.get(ContextKind::SuggestedSubcommand).is_some() {
         return error;
     }
-    // Where an option came first, clap no longer looks for subcommands.
+    // After an option, clap no longer accepts subcommands.
     let hint = if Cli::command().find_subcommand(word).is_some() {
-        format!("options go behind the subcommand: `heaptrace {word} [OPTIONS]`")
+        format!("options come after the subcommand: `heaptrace {word} [OPTIONS]`")
     } else {
         format!("to trace a command, put `--` before it: `-- {word}`")
     };
@@ -106,8 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cli::Ranking;
-    use crate::cli::{Action, Color, Format, Input};
+    use crate::cli::{Action, Color, Format, Input, Ranking};
     use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
     use crate::output::{Label, Metric};
     use crate::unwind;
@@ -133,15 +133,15 @@ mod tests {
         }
     }
 
-    /// Check the grammar against clap's own rules.
+    /// Check that the grammar follows clap's own rules.
     #[test]
     fn grammar_is_consistent() {
         Cli::command().debug_assert();
     }
 
-    /// Check that the defaults which help texts name are those of the configuration.
+    /// Check that the defaults in help texts are the defaults of the configuration.
     #[test]
-    fn defaults() {
+    fn defaults_are_those_of_the_configuration() {
         assert_eq!(
             run("heaptrace --all"),
             RunConfig {
@@ -174,14 +174,14 @@ mod tests {
         );
     }
 
-    /// Check that the three kinds of target reach live mode and `record` alike.
+    /// Check that live mode and `record` accept all three kinds of target.
     #[test]
-    fn targets() {
+    fn targets_are_read() {
         for mode in ["heaptrace", "heaptrace record"] {
             let pids = run(&format!("{mode} --pid 34 --pid 12 --pid 34"));
             assert_eq!(pids.target, Target::Pids(vec![12, 34]));
             assert_eq!(run(&format!("{mode} --all")).target, Target::All);
-            // What follows `--` is the command's, also where it looks like ours.
+            // All words after `--` belong to the command, also those that look like our options.
             let command = run(&format!("{mode} --no-children -- record --pid 1 -- -v"));
             assert_eq!(
                 command.target,
@@ -195,9 +195,9 @@ mod tests {
         }
     }
 
-    /// Check that what narrows `--all` arrives, each option any number of times, and that it goes with no other target.
+    /// Check that each filter of `--all` is read any number of times, and is refused with other targets.
     #[test]
-    fn choices() {
+    fn process_filters_need_all() {
         let config = run(
             "heaptrace --all --comm a* --comm b --exclude ab --cgroup /x.slice \
                           --user root --user 65534",
@@ -222,9 +222,9 @@ mod tests {
         }
     }
 
-    /// Check that options arrive in the configuration.
+    /// Check that run options are read to the configuration.
     #[test]
-    fn run_options() {
+    fn run_options_are_read() {
         let config = run(
             "heaptrace record --exact --threads --mmap --duration 1h30m --interval 500ms --max-stack-depth 16 \
                           --max-live 1000 --ring-size 512K --max-memory 64MiB --max-table-memory 8M \
@@ -247,9 +247,9 @@ mod tests {
         assert!(!run("heaptrace --all").mappings);
     }
 
-    /// Check the commands that read a data file, and the names of the files they use by default.
+    /// Check that the offline commands are read, with their default files.
     #[test]
-    fn offline_commands() {
+    fn offline_commands_are_read() {
         let action = |line: &str| parsed(line).unwrap().action;
         let file = |name: &str| Input {
             file: PathBuf::from(name),
@@ -305,9 +305,9 @@ mod tests {
         assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
     }
 
-    /// Check what groups and filters every offline command takes, and what is said of others.
+    /// Check which groups and filters each command accepts, and that others are refused with a reason.
     #[test]
-    fn groups_and_filters() {
+    fn groups_and_filters_are_read() {
         for label in Label::ALL {
             let line = format!("heaptrace report --by {}", label.name());
             let Action::Report { ranking, .. } = parsed(&line).unwrap().action else {
@@ -332,7 +332,7 @@ mod tests {
         }
         for (options, reason) in [
             ("--by type", "records no type"),
-            ("--by colour", "there are stack, function"),
+            ("--by colour", "use one of stack, function"),
             ("--filter main", "function=main"),
             ("--filter type=x", "no key"),
             ("--filter stack=x", "no key"),
@@ -343,9 +343,9 @@ mod tests {
         }
     }
 
-    /// Check that a time reaches every offline command, and that a list of times takes none.
+    /// Check that every offline command accepts a time, and that the list of snapshots refuses one.
     #[test]
-    fn snapshots() {
+    fn times_of_snapshots_are_read() {
         for command in ["report", "flamegraph", "pprof"] {
             let (Action::Report { input, .. }
             | Action::Flamegraph { input, .. }
@@ -362,16 +362,16 @@ mod tests {
         complaint("heaptrace report --snapshots --at 3s");
     }
 
-    /// Check that `-v` and `--color` are taken behind a subcommand.
+    /// Check that `-v` and `--color` are accepted after a subcommand.
     #[test]
-    fn common_options() {
+    fn common_options_follow_a_subcommand() {
         let invocation = parsed("heaptrace report -vv --color never").unwrap();
         assert_eq!((invocation.verbosity, invocation.color), (2, Color::Never));
     }
 
-    /// Check that two targets are refused, and that the message names both.
+    /// Check that two kinds of target are refused, and that the message names both.
     #[test]
-    fn conflicting_targets() {
+    fn conflicting_targets_are_refused() {
         let both = complaint("heaptrace record --all --pid 3");
         assert!(both.contains("--all") && both.contains("--pid"), "{both}");
         let both = complaint("heaptrace --pid 3 -- ls");
@@ -380,27 +380,27 @@ mod tests {
         assert!(both.contains("COMMAND") && both.contains("--all"), "{both}");
     }
 
-    /// Check that a missing target is explained, and no word at all gives the short help.
+    /// Check that a missing target gives an explanation, and that no argument at all gives the short help.
     #[test]
-    fn no_target() {
+    fn a_missing_target_is_explained() {
         assert!(complaint("heaptrace record").contains("heaptrace record -- ls -l"));
         assert!(complaint("heaptrace --duration 3s").contains("no target"));
         assert!(complaint("heaptrace record --").contains("no target"));
         assert!(matches!(parsed("heaptrace"), Err(Stop::Bare)));
     }
 
-    /// Check that a command without its `--` gets the hint, and a mistyped subcommand the right one.
+    /// Check that a command without its `--` gets the hint, and that a mistyped subcommand gets the right name.
     #[test]
-    fn stray_words() {
+    fn stray_words_get_a_hint() {
         assert!(complaint("heaptrace record ls -l").contains("`-- ls`"));
         assert!(complaint("heaptrace sort").contains("`-- sort`"));
         assert!(complaint("heaptrace flamegrap").contains("flamegraph"));
-        assert!(complaint("heaptrace -v record --all").contains("behind the subcommand"));
+        assert!(complaint("heaptrace -v record --all").contains("after the subcommand"));
     }
 
-    /// Check that values out of bounds are refused, each with the option's name.
+    /// Check that values out of bounds are refused, with the name of the option.
     #[test]
-    fn bad_values() {
+    fn bad_values_are_refused() {
         for (line, option) in [
             ("heaptrace --pid 0", "--pid"),
             ("heaptrace --pid -4", "--pid"),
@@ -427,7 +427,7 @@ mod tests {
         }
     }
 
-    /// Check that help and version are no mistakes.
+    /// Check that help and version exit with 0.
     #[test]
     fn help_is_success() {
         for line in [
@@ -442,9 +442,9 @@ mod tests {
         }
     }
 
-    /// Check that what is there for benchmarks alone is not offered.
+    /// Check that options for benchmarks are not listed.
     #[test]
-    fn only_what_users_need_is_offered() {
+    fn options_for_benchmarks_are_hidden() {
         let help = Cli::command().render_long_help().to_string();
         assert!(!help.contains("--probes"));
     }

@@ -1,7 +1,7 @@
-//! `heaptrace placements`, hidden: where in a file's functions probes go.
+//! `heaptrace placements`, a hidden command: lists the probe locations in the functions of files.
 //!
-//! Part of the command line, no stage of the flow. For benchmarks and tests: a line for each function,
-//! fields between tabs. Takes functions by their names, whatever allocator the file is, or none.
+//! Part of the command line, for benchmarks and tests. Prints a line for each function, with tabs between
+//! fields. Selects functions by their names alone, whatever the file is.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

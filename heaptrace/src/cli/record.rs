@@ -1,15 +1,17 @@
-//! `heaptrace record`: a run whose updates go to a data file.
+//! `heaptrace record`: writes the updates of a run to a data file.
 //!
-//! Part of the command line, no stage of the flow. How a file is written is the profile stage's
-//! business, how a run is made the session's.
+//! Part of the command line. Must not know how a file is written (the profile stage does), nor how a run is
+//! made (the session does).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::rotation::{Rotation, Rotator};
-use super::{exit_code, message, naming};
+use super::exit::exit_code;
+use super::rotation::Rotation;
+use super::rotator::Rotator;
+use super::{message, naming};
 use crate::config::{RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
@@ -22,7 +24,7 @@ pub(super) fn run(
     output: PathBuf,
     rotation: Option<Rotation>,
 ) -> anyhow::Result<ExitCode> {
-    // First of all: nothing is started or probed for a file that can't be written.
+    // First: if the file can't be written, nothing must be started or probed.
     let destination = DataFileWriter::destination(&output)?;
     let mut recorder = Recorder {
         path: output,
@@ -43,7 +45,7 @@ pub(super) fn run(
         mut writer,
         profile,
     } = recording.context("the run ended before it began; nothing was recorded")?;
-    // Now, while the files are at hand: tomorrow they may have been replaced.
+    // Now, while the files are open: they may be replaced at any time.
     writer.symbols(&naming::all(&profile, &finished.files))?;
     writer.finish(finished.duration_ns)?;
     if let Some(mut rotator) = rotator {
@@ -56,11 +58,11 @@ pub(super) fn run(
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// Writes every update as it comes, and keeps what they add up to.
+/// Writes every update to the data file, and keeps the profile that the updates add up to.
 struct Recorder {
     path: PathBuf,
     destination: Destination,
-    /// What to say when the run begins.
+    /// The message when the run begins.
     greeting: Option<String>,
     rotator: Option<Rotator>,
     recording: Option<Recording>,
@@ -95,14 +97,16 @@ impl Observer for Recorder {
         writer.update(&update)?;
         profile.fold(update)?;
         match &mut self.rotator {
-            Some(rotator) => rotator.turn(&self.destination, &self.path, writer, profile, files),
+            Some(rotator) => {
+                rotator.rotate_if_due(&self.destination, &self.path, writer, profile, files)
+            }
             None => Ok(()),
         }
     }
 }
 
-/// Attaching takes a while, and what is not a command goes on until somebody ends it: both are good
-/// to know. A command's own output is left alone.
+/// The message when the run begins: that attaching is over, and when the run ends. None for a command, whose
+/// own output is not disturbed.
 fn greeting(config: &RunConfig) -> Option<String> {
     let end = match (&config.target, config.duration) {
         (Target::Command(_), _) => return None,
@@ -115,7 +119,7 @@ fn greeting(config: &RunConfig) -> Option<String> {
     ))
 }
 
-/// The closing words: what was recorded, how far to believe it, and what to do with it.
+/// The summary at the end: what was recorded, what was lost, and the next commands.
 fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
     let totals = &profile.totals;
     let shown = path.display();
@@ -142,7 +146,10 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             .map(|(reason, &count)| format!("  lost {} ({reason})", text::count(count))),
     );
     if totals.allocations == 0 {
-        lines.push("  no allocation was seen: did the target allocate while it was traced?".into());
+        lines.push(
+            "  no allocation was seen; the target may not have allocated while it was traced"
+                .into(),
+        );
     }
     let argument = if path == Path::new("heaptrace.data") {
         String::new()
@@ -177,9 +184,10 @@ mod tests {
         }
     }
 
-    /// Check that what is in the file after each update is what was folded, though the run goes on.
+    /// Check that after each update the file contains the same profile as the recorder, while the run
+    /// continues.
     #[test]
-    fn file_keeps_pace() {
+    fn the_file_has_every_update() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.data");
         let mut recorder = Recorder {
@@ -198,7 +206,7 @@ mod tests {
 
     /// Check that a full disk ends the run with an error that names the file and the reason.
     #[test]
-    fn full_disk() {
+    fn a_full_disk_is_an_error() {
         let mut recorder = Recorder {
             path: "/dev/full".into(),
             destination: Destination::open(Path::new("/dev/full")).unwrap(),
@@ -214,9 +222,9 @@ mod tests {
         );
     }
 
-    /// Check that the closing words name the file where it is not the default one, and losses.
+    /// Check that the summary names losses, and the file if it is not the default file.
     #[test]
-    fn closing_words() {
+    fn the_summary_names_file_and_losses() {
         let mut profile = Profile::new(RunInfo::exact("ls"));
         profile.fold(update()).unwrap();
         let text = summary(&profile, 2_000_000_000, Path::new("heaptrace.data"));

@@ -1,37 +1,15 @@
-//! `heaptrace report`: what a data file holds, on standard output.
+//! `heaptrace report`: shows a data file on standard output.
 //!
-//! Part of the command line, no stage of the flow. How it reads is the output stage's business.
+//! Part of the command line. Must not know how a report looks: the output stage does.
 
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use super::{Color, Format, Input, input, message, offline};
-use crate::output::{self, Grouping, Label, Metric, ReportInput, ReportOptions};
+use super::invocation::{Color, Format, Input, Ranking};
+use super::{input, message, offline};
+use crate::output::{self, Metric, ReportInput, ReportOptions};
 use crate::profile::Profile;
 use crate::view;
-
-/// What to put together and first, and how much of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranking {
-    /// What puts sites together, if anything does.
-    pub by: Option<Label>,
-    /// What comes first.
-    pub metric: Metric,
-    /// How many to show, where the user said so.
-    pub top: Option<usize>,
-}
-
-impl Ranking {
-    /// The groups that are wanted, if any are.
-    pub(super) fn grouping(&self) -> Option<Grouping> {
-        self.by.map(|by| Grouping {
-            by,
-            metric: self.metric,
-            cumulative: true,
-            top: self.top,
-        })
-    }
-}
 
 pub(super) fn run(
     input: &Input,
@@ -39,14 +17,14 @@ pub(super) fn run(
     ranking: Ranking,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Asked now: once it reads, this process may ask a terminal nothing.
+    // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
     let is_terminal = io::stdout().is_terminal();
     let as_text = text(ranking, color);
     let mut loaded = input::load(input, None)?;
     loaded.grouping = ranking.grouping();
     match format {
         Format::Text => {
-            // They head the report: a reader at a terminal need not see them twice.
+            // The report begins with the warnings, so on a terminal they would be shown twice.
             if !is_terminal {
                 loaded.warn();
             }
@@ -54,7 +32,7 @@ pub(super) fn run(
         }
         Format::Json => {
             loaded.warn();
-            // With groups, it is they that are meant.
+            // With groups, --top limits the groups.
             if ranking.by.is_none()
                 && let Some(top) = ranking.top
             {
@@ -78,7 +56,7 @@ pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCod
     Ok(input::exit_code(recording.is_damaged))
 }
 
-/// The report for people, as wide and as colorful as standard output can show it.
+/// The format of the report for people, with the width and colors of standard output.
 pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
     let stdout = io::stdout();
     let defaults = ReportOptions::default();
@@ -90,15 +68,15 @@ pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
     })
 }
 
-/// Writes findings to standard output.
+/// Writes a report to standard output.
 pub(super) fn print(findings: &ReportInput<'_>, format: &output::Format) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     format.write(findings, &mut out)?;
-    // Dropping it would hide that the disk behind a redirection is full.
+    // An implicit flush at drop would hide that the disk behind a redirection is full.
     Ok(out.flush()?)
 }
 
-/// Leaves only the sites with most of a metric; totals stay those of the run.
+/// Keeps only the sites with most of a metric; the totals stay those of the run.
 fn keep(profile: &mut Profile, metric: Metric, top: usize) {
     let kept = view::ranked(profile, metric, top)
         .into_iter()

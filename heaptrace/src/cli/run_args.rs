@@ -1,6 +1,6 @@
-//! The grammar of what a run takes: whom it traces, and how.
+//! The options of a run: which processes it traces, and how.
 //!
-//! Part of the command line, no stage of the flow: live mode and `record` have it in common.
+//! Part of the command line. Live mode and `record` share them. Must not know how a run is made.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,88 +15,126 @@ use crate::unwind;
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Trace this running process; may be given several times
+    /// Trace this running process.
+    ///
+    /// May be given several times, to trace several processes. The run ends when all of them have ended.
     #[arg(long, value_name = "PID", help_heading = "Target", conflicts_with = "all",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: Vec<u32>,
-    /// Trace every process of the machine
+    /// Trace every process of the machine.
+    ///
+    /// The run ends on Ctrl-C or after --duration. Use a process filter (below) to trace only some of the
+    /// processes.
     #[arg(long, help_heading = "Target")]
     all: bool,
-    /// Start this command and trace it from its first allocation
+    /// Start this command, and trace it from its first allocation until it ends
     #[arg(last = true, value_name = "COMMAND", help_heading = "Target",
           conflicts_with_all = ["pid", "all"])]
     command: Vec<OsString>,
-    /// Run the command as this user, with the user's groups, rights and environment [default: as whoever runs
-    /// heaptrace, which under sudo is root]
+    /// Run the command as this user, by name or number [default: the user that runs heaptrace].
+    ///
+    /// The command gets the groups, rights and environment of that user. Use it under sudo, where the command
+    /// would run as root otherwise.
     #[arg(long = "as", value_name = "USER", help_heading = "Target", requires = "command",
           conflicts_with_all = ["pid", "all"], value_parser = values::account)]
     run_as: Option<Account>,
     #[command(flatten)]
-    selection: Chosen,
-    /// End after this time, e.g. 30s, 5m, 1h30m, 500ms [default: when the target ends, or on Ctrl-C]
+    filter: ProcessFilter,
+    /// End the run after this time, e.g. 500ms, 30s, 5m or 1h30m [default: no limit].
+    ///
+    /// The run also ends when all targets have ended, or on Ctrl-C.
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     duration: Option<Duration>,
-    /// Time between two updates of the table or the data file
+    /// Time between two updates of the table or the data file.
+    ///
+    /// With `record`, each update is a snapshot that `heaptrace report --at` can show. A longer interval
+    /// makes the file smaller.
     #[arg(long, value_name = "TIME", help_heading = "Run options", default_value = "1s",
           value_parser = values::duration)]
     interval: Duration,
-    /// Leave the children of the target alone [default: they are traced, too]
+    /// Don't trace the children of the target [default: they are traced]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
-    /// A file that is an allocator, with what comes before `malloc` in the names of its functions; may be
-    /// given several times [default: those that heaptrace knows]
+    /// Trace the allocator in this file, too.
+    ///
+    /// Use it if heaptrace does not find the allocator by itself. PREFIX is the part of the function names
+    /// before `malloc`, `free` and so on: my_ for my_malloc. May be given several times.
     #[arg(long, value_name = "PATH[:PREFIX]", help_heading = "Run options", value_parser = values::allocator)]
     allocator: Vec<NamedAllocator>,
-    /// Keep threads of different names apart: for --by thread and --filter thread=GLOB
+    /// Record the names of threads.
+    ///
+    /// Needed for --by thread and --filter thread=GLOB. The profile gets larger, because the allocations of
+    /// each thread name are counted separately.
     #[arg(long, help_heading = "Run options")]
     threads: bool,
-    /// Record anonymous memory that programs map themselves, too (mmap, munmap, mremap), all of it also in a sample
+    /// Record also the anonymous memory that programs map themselves (mmap, munmap, mremap).
+    ///
+    /// Every mapping is recorded, also if allocations are sampled.
     #[arg(long, help_heading = "Run options")]
     mmap: bool,
-    /// Record every allocation [default: for a command]
+    /// Record every allocation [default for a command].
+    ///
+    /// Exact numbers, at a higher cost. --pid and --all take a sample unless this is given.
     #[arg(long, help_heading = "Run options", conflicts_with = "sample")]
     exact: bool,
-    /// Record a sample: on average one allocation in so many bytes [default: 512KiB for --pid and --all]
+    /// Record a sample: on average one for each SIZE of allocated bytes [default: 512KiB for --pid and --all].
+    ///
+    /// Reports then show estimates, with their standard errors. A smaller SIZE gives more exact numbers at a
+    /// higher cost.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::mean)]
     sample: Option<u64>,
-    /// Sample less of whoever allocates most where there are more samples than this [default: 10000 for --all]
+    /// Limit the samples per second of all processes together [default: 10000 for --all, else no limit].
+    ///
+    /// If there are more samples, the processes that allocate most are sampled less.
     #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_samples_per_second: Option<u32>,
-    /// Probe a process in turns, a while on and a while off, where more of its processor time than this goes into
-    /// probes; off for never [default: 5 for --all]
+    /// Limit the share of each process's processor time that goes into probes, in percent, or off [default: 5 for
+    /// --all, else off].
+    ///
+    /// A process over the limit is traced on a duty cycle: it is traced for a while and paused for a while. Its
+    /// allocations while it is paused are not seen. The report names such processes.
     #[arg(long, value_name = "PERCENT", help_heading = "Run options", value_parser = overhead::parse)]
     max_overhead: Option<u32>,
-    /// Leave out allocations below this size
+    /// Don't record allocations smaller than this, e.g. 64 or 4KiB [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
           hide_default_value = true, value_parser = values::size)]
     min_size: u64,
-    /// Leave out allocations above this size
+    /// Don't record allocations larger than this [default: no limit]
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::size)]
     max_size: Option<u64>,
-    /// Most frames of a stack
+    /// Most frames of a stack.
+    ///
+    /// Deeper stacks are cut, and reports count them as truncated.
     #[arg(long, value_name = "N", help_heading = "Run options", default_value_t = RunConfig::MAX_STACK_DEPTH,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(RunConfig::MAX_STACK_DEPTH)))]
     max_stack_depth: u32,
-    /// Most memory for the kernel's maps and what goes with them, unwind tables apart; what finds no place is
-    /// counted as lost
+    /// Most memory for the kernel's maps and the tables that belong to them, without unwind tables.
+    ///
+    /// Events without room are counted as lost in every report. Raise it if a report shows losses.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "1GiB",
           value_parser = values::memory)]
     max_memory: u64,
-    /// Most blocks that can be live at a time [default: what half of that memory holds]
+    /// Most blocks that can be live at the same time [default: as many as half of --max-memory holds]
     #[arg(long, value_name = "N", help_heading = "Run options",
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     max_live: Option<u32>,
-    /// Memory between the kernel and heaptrace, rounded up to a power of two [default: 16MiB for each
-    /// CPU, up to a sixteenth of that memory]
+    /// Size of the buffer of events between the kernel and heaptrace [default: 16MiB for each CPU, at most a
+    /// sixteenth of --max-memory].
+    ///
+    /// It is rounded up to a power of two. Raise it if a report shows lost events of a full ring.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::ring_size)]
     ring_size: Option<u32>,
-    /// Memory of the kernel for unwind tables, taken by 2 MiB as they are needed; when it is full, those that
-    /// were not used for longest go
+    /// Most memory of the kernel for unwind tables.
+    ///
+    /// It is allocated as needed, 2 MiB at a time. When it is full, the tables that were not used for longest
+    /// are evicted.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "256MiB",
           value_parser = values::table_memory)]
     max_table_memory: u64,
-    /// Keep unwind tables here between runs [default: /var/cache/heaptrace for root]
+    /// Keep unwind tables in this folder between runs [default: /var/cache/heaptrace for root].
+    ///
+    /// Later runs need not make the kept tables again. The default for other users is below $XDG_CACHE_HOME.
     #[arg(
         long,
         value_name = "FOLDER",
@@ -104,31 +142,33 @@ pub(super) struct Run {
         conflicts_with = "no_table_cache"
     )]
     table_cache: Option<PathBuf>,
-    /// Keep no unwind tables between runs
+    /// Don't keep unwind tables between runs
     #[arg(long, help_heading = "Run options")]
     no_table_cache: bool,
 }
 
-/// What narrows `--all`, in the kernel: what is not wanted is not recorded, and costs little.
+/// The process filter of `--all`. It works in the kernel: processes that are not selected are not recorded,
+/// and pay little.
 #[derive(Debug, Args)]
-struct Chosen {
-    /// Only processes with such a name, e.g. nginx or 'php-fpm*' (as `ps -o comm` shows it); may be
-    /// given several times, as may the others
-    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
+struct ProcessFilter {
+    /// Trace only processes with this name, e.g. nginx or 'php-fpm*'.
+    ///
+    /// The name is the one that `ps -o comm` shows. May be given several times, as all options of this group.
+    #[arg(long, value_name = "GLOB", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     comm: Vec<String>,
-    /// No processes with such a name
-    #[arg(long, value_name = "GLOB", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
+    /// Don't trace processes with this name
+    #[arg(long, value_name = "GLOB", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     exclude: Vec<String>,
-    /// Only processes in this control group or below, e.g. /system.slice/nginx.service
-    #[arg(long, value_name = "PATH", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"])]
+    /// Trace only processes in this control group or below it, e.g. /system.slice/nginx.service
+    #[arg(long, value_name = "PATH", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"])]
     cgroup: Vec<PathBuf>,
-    /// Only this user's processes, by name or number
-    #[arg(long, value_name = "NAME", help_heading = "Which of all processes", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
+    /// Trace only processes of this user, by name or number
+    #[arg(long, value_name = "NAME", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
     user: Vec<u32>,
 }
 
 impl Run {
-    /// The run; `None` where no target is named.
+    /// The configuration of the run; `None` if no target is named.
     pub(super) fn into_config(self, probes: Probes, verbose: bool) -> Option<RunConfig> {
         let target = if self.all {
             Target::All
@@ -167,10 +207,10 @@ impl Run {
             target,
             run_as: self.run_as,
             selection: Selection {
-                names: self.selection.comm,
-                excluded: self.selection.exclude,
-                cgroups: self.selection.cgroup,
-                users: self.selection.user,
+                names: self.filter.comm,
+                excluded: self.filter.exclude,
+                cgroups: self.filter.cgroup,
+                users: self.filter.user,
             },
             sampling,
             children: !self.no_children,

@@ -1,7 +1,7 @@
-//! Values of options: text to numbers.
+//! Parses the values of options: times, sizes, users, patterns.
 //!
-//! Part of the command line, no stage of the flow. Pure functions whose errors are for people; knows
-//! neither clap nor what the values are for.
+//! Part of the command line. Pure functions, whose errors are for users. Must not know clap, nor what a value
+//! is used for.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use heaptrace_common::names::{NamePatterns, PatternError};
 use crate::account::Account;
 use crate::config::{NamedAllocator, RunConfig};
 
-/// Reads a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
+/// Parses a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const HINT: &str = "write it as 30s, 5m, 1h30m or 500ms";
     let mut rest = text.trim();
@@ -18,20 +18,20 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("no time given; {HINT}"));
     }
     let mut total = Duration::ZERO;
-    // Units run from the largest to the smallest, each at most once: `30s1h` is a slip of the hand.
+    // Units must go from the largest to the smallest, each at most once: `30s1h` is most likely a mistake.
     let mut below = f64::INFINITY;
     while !rest.is_empty() {
-        let (number, unit, behind) = number_and_unit(rest);
+        let (number, unit, after) = number_and_unit(rest);
         let seconds = match unit {
             "d" => 86_400.0,
             "h" => 3_600.0,
             "m" | "min" => 60.0,
             "s" => 1.0,
             "ms" => 1e-3,
-            // Only where nothing stood before it: the 30 of `1h30` may be meant as anything.
+            // Only without a number before it: the 30 of `1h30` is ambiguous.
             "" if total.is_zero() => 1.0,
             "" => return Err(format!("`{number}` has no unit; {HINT}")),
-            other => return Err(format!("`{other}` is no unit of time; {HINT}")),
+            other => return Err(format!("`{other}` is not a unit of time; {HINT}")),
         };
         if seconds >= below {
             return Err(format!("units are out of order; {HINT}"));
@@ -44,15 +44,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
             .ok()
             .and_then(|part| total.checked_add(part))
             .ok_or_else(|| "that time is too long".to_owned())?;
-        rest = behind;
+        rest = after;
     }
     if total.is_zero() {
-        return Err("it must be more than zero".to_owned());
+        return Err("the time must be more than zero".to_owned());
     }
     Ok(total)
 }
 
-/// Reads a file, and behind a colon what the names of its functions begin with.
+/// Parses a file, and after a colon the prefix of its function names.
 pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     const MOST: usize = 64;
     let is_name = |text: &str| {
@@ -61,7 +61,7 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
                 .chars()
                 .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
     };
-    // A colon in the path itself is one that a folder or a dot stands behind.
+    // A colon before a `/` or a `.` belongs to the path itself.
     let (path, prefix) = match text.rsplit_once(':') {
         Some((path, prefix)) if is_name(prefix) => (path, prefix),
         _ => (text, ""),
@@ -75,83 +75,85 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     })
 }
 
-/// Reads the size of the ring, and rounds it up to the power of two that the kernel asks for.
+/// Parses the size of the ring, and rounds it up to a power of two, as the kernel requires.
 pub(super) fn ring_size(text: &str) -> Result<u32, String> {
     let bytes = size(text)?;
     let smallest = u64::from(RunConfig::MIN_RING_SIZE);
     let largest = u64::from(RunConfig::MAX_RING_SIZE);
     if !(smallest..=largest).contains(&bytes) {
-        return Err("it must be between 4KiB and 1GiB".to_owned());
+        return Err("the size must be between 4KiB and 1GiB".to_owned());
     }
     u32::try_from(bytes.next_power_of_two()).map_err(|_| "that size is too large".to_owned())
 }
 
-/// Reads the memory for unwind tables.
+/// Parses the memory limit of unwind tables.
 pub(super) fn table_memory(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if !(RunConfig::MIN_TABLE_MEMORY..=RunConfig::MAX_TABLE_MEMORY).contains(&bytes) {
-        return Err("it must be between 4KiB and 8GiB".to_owned());
+        return Err("the size must be between 4KiB and 8GiB".to_owned());
     }
     Ok(bytes)
 }
 
-/// Reads the memory that a run may take.
+/// Parses the memory limit of a run or a data file.
 pub(super) fn memory(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if bytes < RunConfig::MIN_MEMORY {
         return Err(format!(
-            "it must be {}MiB at least",
+            "the size must be at least {}MiB",
             RunConfig::MIN_MEMORY >> 20
         ));
     }
     Ok(bytes)
 }
 
-/// Reads the mean bytes between samples.
+/// Parses the mean bytes between two samples.
 pub(super) fn mean(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if !(1..=RunConfig::MAX_MEAN).contains(&bytes) {
-        return Err("it must be between 1 and 1024GiB".to_owned());
+        return Err("the size must be between 1 and 1024GiB".to_owned());
     }
     Ok(bytes)
 }
 
-/// Reads a pattern of process names.
+/// Parses a pattern of process names.
 pub(super) fn glob(text: &str) -> Result<String, String> {
     let mut alone = NamePatterns::NONE;
     let problem = match alone.add(text.as_bytes()) {
         Ok(()) => return Ok(text.to_owned()),
         Err(PatternError::TooLong) => {
-            "the kernel keeps 15 bytes of a name; end it with * before that"
+            "the kernel keeps only 15 bytes of a process name; end a shorter pattern with *"
         }
-        Err(PatternError::TooMany) => "it is too long",
-        Err(PatternError::Unfinished) => "a [ needs its ], and \\ something behind it",
+        Err(PatternError::TooMany) => "the pattern is too long",
+        Err(PatternError::Unfinished) => "a [ needs its ], and a \\ needs a character after it",
     };
     Err(problem.to_owned())
 }
 
-/// Reads a user: a name that this machine knows, or a number.
+/// Parses a user: a name that this machine knows, or a number.
 pub(super) fn user(text: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    crate::sys::user_id(text).ok_or_else(|| "there is no user of that name".to_owned())
+    crate::sys::user_id(text).ok_or_else(|| "there is no user with that name".to_owned())
 }
 
-/// Reads a user whose programs can be run: a name or number that this machine knows.
+/// Parses a user that can run programs: a name or number that this machine knows.
 pub(super) fn account(text: &str) -> Result<Account, String> {
-    Account::find(text).ok_or_else(|| "there is no user of that name or number".to_owned())
+    Account::find(text).ok_or_else(|| "there is no user with that name or number".to_owned())
 }
 
-/// Reads a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
+/// Parses a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     const HINT: &str = "write it as 512K, 64MiB or 1GiB";
-    let (number, unit, behind) = number_and_unit(text.trim());
+    let (number, unit, after) = number_and_unit(text.trim());
     if number.is_empty() {
         return Err(format!("`{text}` does not begin with a number; {HINT}"));
     }
-    if !behind.is_empty() {
-        return Err(format!("`{behind}` is left over; {HINT}"));
+    if !after.is_empty() {
+        return Err(format!(
+            "`{after}` after the size is not understood; {HINT}"
+        ));
     }
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -161,7 +163,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "kb" => 1_000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
-        _ => return Err(format!("`{unit}` is no unit of size; {HINT}")),
+        _ => return Err(format!("`{unit}` is not a unit of size; {HINT}")),
     };
     let count: u64 = number
         .parse()
@@ -171,7 +173,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "that size is too large".to_owned())
 }
 
-/// Splits off a number and the unit behind it.
+/// Splits a text to its first number, the unit of that number, and the rest.
 fn number_and_unit(text: &str) -> (&str, &str, &str) {
     let is_digit = |c: char| c.is_ascii_digit() || c == '.';
     let number_end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
@@ -185,9 +187,9 @@ fn number_and_unit(text: &str) -> (&str, &str, &str) {
 mod tests {
     use super::*;
 
-    /// Check every way to write a time.
+    /// Check that every way to write a time is read.
     #[test]
-    fn durations() {
+    fn times_are_read() {
         let ms = Duration::from_millis;
         assert_eq!(duration("30s"), Ok(ms(30_000)));
         assert_eq!(duration("5m"), Ok(ms(300_000)));
@@ -198,14 +200,14 @@ mod tests {
         assert_eq!(duration("1s500ms"), Ok(ms(1_500)));
     }
 
-    /// Check that what can be misread is refused with a reason, and that nothing overflows.
+    /// Check that ambiguous times are refused with a reason, and that none overflows.
     #[test]
-    fn bad_durations() {
+    fn bad_times_are_refused() {
         for (text, reason) in [
             ("", "no time"),
-            ("abc", "no unit of time"),
+            ("abc", "not a unit of time"),
             ("s", "not a number"),
-            ("-5s", "no unit of time"),
+            ("-5s", "not a unit of time"),
             ("1h30", "no unit"),
             ("30s1h", "out of order"),
             ("1h1h", "out of order"),
@@ -213,7 +215,7 @@ mod tests {
             ("0", "more than zero"),
             ("0ms", "more than zero"),
             ("99999999999999999999d", "too long"),
-            ("5 parsecs", "no unit of time"),
+            ("5 parsecs", "not a unit of time"),
         ] {
             let error = duration(text).unwrap_err();
             assert!(error.contains(reason), "{text:?}: {error}");
@@ -222,15 +224,15 @@ mod tests {
 
     /// Check that users are found by name and number.
     #[test]
-    fn users() {
+    fn users_are_read() {
         assert_eq!(user("root"), Ok(0));
         assert_eq!(user("1234"), Ok(1234));
         assert!(user("no such user").unwrap_err().contains("no user"));
     }
 
-    /// Check sizes, and that a ring becomes a power of two that is not smaller.
+    /// Check that sizes are read, and that the size of a ring is rounded up to a power of two.
     #[test]
-    fn ring_sizes() {
+    fn ring_sizes_are_rounded_up() {
         assert_eq!(ring_size("64MiB"), Ok(64 << 20));
         assert_eq!(ring_size("512K"), Ok(512 << 10));
         assert_eq!(ring_size("4096"), Ok(4096));
@@ -241,7 +243,7 @@ mod tests {
 
     /// Check that the memory for tables has its own bounds, and is not rounded.
     #[test]
-    fn table_memories() {
+    fn table_memory_has_bounds() {
         assert_eq!(table_memory("256MiB"), Ok(RunConfig::DEFAULT_TABLE_MEMORY));
         assert_eq!(table_memory("5000"), Ok(5000));
         for text in ["4095", "9GiB", "0"] {
@@ -250,17 +252,17 @@ mod tests {
         }
     }
 
-    /// Check that sizes out of bounds, overflows and foreign units are refused.
+    /// Check that sizes out of bounds, overflows and unknown units are refused.
     #[test]
-    fn bad_ring_sizes() {
+    fn bad_ring_sizes_are_refused() {
         for (text, reason) in [
             ("", "does not begin"),
             ("MiB", "does not begin"),
             ("1024", "between"),
             ("2GiB", "between"),
-            ("64MiB3", "left over"),
+            ("64MiB3", "not understood"),
             ("1.5M", "not a whole number"),
-            ("64 potatoes", "no unit of size"),
+            ("64 potatoes", "not a unit of size"),
             ("99999999999999999999", "not a whole number"),
             ("18446744073709551615G", "too large"),
         ] {
@@ -269,10 +271,10 @@ mod tests {
         }
     }
 
-    /// Check that a prefix is what stands behind the last colon, that a path may have colons of its
-    /// own, and that no file is an error.
+    /// Check that a prefix follows the last colon, that a path may contain colons, and that a missing file is
+    /// an error.
     #[test]
-    fn allocators() {
+    fn allocators_are_read() {
         let read = |text: &str| {
             let named = allocator(text).unwrap();
             (named.path.display().to_string(), named.prefix)

@@ -1,6 +1,6 @@
-//! What has to hold of any path of a control group, and of any profile that is written.
+//! Checks for fuzzers: any path of a control group, and the reports of any profile.
 //!
-//! Stage: output. For fuzzers only.
+//! Stage: output.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::cgroup::Place;
 use super::{Format, Metric, ReportInput, ReportOptions};
 use crate::profile::{self, Symbols};
 
-/// Names are parts of the path, and can be shortened.
+/// Checks that names are parts of the path, and can be shortened.
 pub(crate) fn cgroup(data: &[u8]) -> u64 {
     let path = String::from_utf8_lossy(data);
     let place = Place::of(&path);
@@ -30,7 +30,7 @@ pub(crate) fn cgroup(data: &[u8]) -> u64 {
     seen
 }
 
-/// Counts, and looks for what a terminal would obey.
+/// A writer that counts bytes and looks for escape sequences.
 #[derive(Default)]
 struct Text {
     bytes: u64,
@@ -49,7 +49,7 @@ impl Write for Text {
     }
 }
 
-/// Every format can be written of whatever was read, and none has an escape sequence in it.
+/// Checks that every format can be written for any profile, without escape sequences.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
     let Ok(recording) =
@@ -80,7 +80,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
             seen = seen * 32 + u64::from(out.bytes.ilog2());
         }
     }
-    // A gzipped message, in which any byte may be.
+    // A gzipped message, which may contain any byte.
     let _ = Format::Pprof.write(&findings, &mut Text::default());
     seen
 }

@@ -1,13 +1,13 @@
-//! What has to hold of any data file.
+//! Checks for fuzzers: any data file.
 //!
-//! Stage: profile. For fuzzers only.
+//! Stage: profile.
 
 use super::{Profile, ReadOptions, Recording, read_from};
 
-/// Bytes of the head of a message in an input: its kind, and its length.
+/// Bytes of a message's head in an input: its kind and its length.
 const HEAD: usize = 3;
 
-/// What is read can be indexed, and read again gives the same.
+/// Checks that the indices of any profile are valid, and that folding it again gives the same profile.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
     match read_from(data, "input", ReadOptions::default()) {
         Ok(recording) => sound(&recording),
@@ -18,24 +18,24 @@ pub(crate) fn data_file(data: &[u8]) -> u64 {
     }
 }
 
-/// The same with chunks that are whole, so that what is in them counts.
+/// Checks the same for files with valid chunks, so that inputs vary their content.
 pub(crate) fn messages(data: &[u8]) -> u64 {
     data_file(&framed(data))
 }
 
-/// A data file with these messages: a byte for the kind, two for the length, and the content, one after the other.
+/// Makes a data file of these messages. Each is a byte for the kind, two for the length, and the content.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
     let mut rest = data;
-    while let Some((head, behind)) = rest.split_at_checked(HEAD) {
-        let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(behind.len());
-        let (payload, behind) = behind.split_at(length);
-        rest = behind;
+    while let Some((head, after)) = rest.split_at_checked(HEAD) {
+        let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(after.len());
+        let (payload, after) = after.split_at(length);
+        rest = after;
         let Ok(compressed) = zstd::bulk::compress(payload, 1) else {
             break;
         };
         let begin = file.len();
-        // One more than there are.
+        // One kind more than exists.
         file.extend(u32::from(head[0] % 6).to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
@@ -68,7 +68,7 @@ fn sound(recording: &Recording) -> u64 {
             is_in(thread.0, profile.threads.len());
         }
     }
-    // What was folded leads there again, in one step.
+    // The profile as one update gives the same profile.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);

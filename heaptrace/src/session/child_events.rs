@@ -1,9 +1,11 @@
-//! New children of the targets, tied to their own probes on kernels that would mix them up.
+//! Gives new children of the targets events of their own ([`Ties`]), on kernels that swap events of parent
+//! and child.
 //!
-//! Part of the session. Up to Linux 6.11, the events of a process and of its child may be swapped when one is
-//! scheduled after the other; the probes of one then go with the end of the other. A child is safe from the moment it
-//! has [`Ties`], which is a race: a child loses it if a relative ends meanwhile, and may then miss calls until it is tied.
-//! So a thread that goes before all others waits for nothing but births, and children who may have lost are counted.
+//! Part of the session. Up to Linux 6.11, the kernel may swap the events of a process and its child when it
+//! schedules one after the other. Then the probes of one go when the other ends. A child is safe from the
+//! moment it has ties, which is a race: if a relative ends before, the child may miss calls until it is tied.
+//! So a thread with precedence over all others waits for births only, and children that may have lost the
+//! race are counted.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +19,7 @@ use crate::probes::attach::Probes;
 use crate::probes::ties::Ties;
 use crate::sys;
 
-/// A process of the family. The first ones need no ties.
+/// A process of the family: a target, which needs no ties, or a descendant.
 #[derive(Default)]
 struct Member {
     ties: Vec<OwnedFd>,
@@ -27,31 +29,31 @@ struct Member {
     is_late: bool,
 }
 
-/// Listens for births; from before the first target is probed, so that no child is missed.
+/// Listens for births. Must start before the first target is probed, so that no child is missed.
 pub(super) struct Listener {
     births: Sideband,
 }
 
 /// Follows the births in a family.
 pub(super) struct ChildEvents {
-    /// Closed to end the thread.
+    /// Its end of the pipe; closed to end the thread.
     alive: OwnedFd,
     thread: JoinHandle<Tied>,
 }
 
-/// What is there at the end.
+/// The result at the end.
 #[derive(Default)]
 pub(super) struct Tied {
     /// Open ties.
     pub(super) open: Vec<OwnedFd>,
     /// Children that may have missed calls before they were tied.
     pub(super) late: u64,
-    /// Children that could not be tied, and births and ends that were not heard of.
+    /// Children that could not be tied, and births and ends whose records were lost.
     pub(super) missed: u64,
 }
 
 impl Listener {
-    /// Listens, where the probes need that.
+    /// Starts to listen; `None` if the probes don't need ties.
     pub(super) fn new(probes: &Probes) -> Result<Option<Self>> {
         if probes.ties().is_none() {
             return Ok(None);
@@ -60,7 +62,7 @@ impl Listener {
         Ok(Some(Self { births }))
     }
 
-    /// Begins to tie what the targets fork.
+    /// Starts to tie the children of the targets.
     pub(super) fn follow(self, probes: &Probes, targets: &[u32]) -> Result<Option<ChildEvents>> {
         let Some(ties) = probes.ties() else {
             return Ok(None);
@@ -71,7 +73,7 @@ impl Listener {
             .map(|pid| (*pid, Member::default()))
             .collect();
         let thread = std::thread::Builder::new()
-            .name("heaptrace-kin".to_owned())
+            .name("heaptrace-ties".to_owned())
             .spawn(move || follow(self.births, &ties, family, &ended))
             .context("can't start a thread")?;
         Ok(Some(ChildEvents { alive, thread }))
@@ -96,14 +98,14 @@ fn follow(
     let (mut late, mut missed) = (0, 0);
     loop {
         let descriptors = births.descriptors().chain([ended.as_fd()]);
-        // What is held back is told by the next call, without anything new to wake us for it.
+        // Records that the sideband holds back come with the next call; no new record wakes us for them.
         let ready = sys::are_readable(descriptors, !births.is_holding());
         let is_over = !matches!(ready.as_deref(), Ok([.., false]));
         for SideEvent { time, pid, change } in births.drain() {
             match change {
                 Change::Forked { parent } if family.contains_key(&parent) => {
                     let ties = ties.tie(pid).unwrap_or_else(|error| {
-                        // One that has ended already needs no probes.
+                        // A child that has ended already needs no probes.
                         missed += u64::from(error.raw_os_error() != Some(libc::ESRCH));
                         Vec::new()
                     });

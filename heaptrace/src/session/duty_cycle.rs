@@ -1,238 +1,196 @@
-//! Leaves processes alone where tracing costs them too much, and says so.
+//! Duty cycles: pauses processes whose tracing costs too much, and resumes them.
 //!
-//! Part of the session: brings together who decides that, the probes, the kernel program and what is joined.
+//! Part of the session. Connects the governor, which decides, with the probes, the kernel program and join.
+//! Must not know how the decision is made.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::drain::Drain;
-use super::governor::{Governor, Over, TICK};
+use super::governor::{Governor, OverLimit, TICK};
+use super::hit_cost::HitCost;
+use super::run::Run;
 use super::targets;
 use crate::config::RunConfig;
-use crate::join::Joiner;
-use crate::kernel::program::Program;
 use crate::probes::attach::Probes;
-use crate::probes::guardian::{Connection, Guardian};
 use crate::probes::target_events::Reach;
+use crate::probes::guardian::Guardian;
 use crate::sys;
 use crate::text;
 
-/// Processes that are named on standard error at most.
+/// Most processes that are named on standard error.
 const MOST_NAMED: usize = 10;
 
-/// How long a call may take that was under way when its entry was closed, before what is known of it goes.
+/// Time for calls to return that were under way when their entry probe was closed. Then their state is removed.
 const GRACE: Duration = Duration::from_millis(2);
 
-/// In how many ticks the programs' own time is measured once: the kernel's clock is read twice for it each
-/// time that one runs.
-const MEASURED: u64 = 20;
-
-/// Runs that are enough to tell.
-const ENOUGH_RUNS: u64 = 500;
-
-/// See the head of this file.
+/// Pauses and resumes processes to keep the overhead below the limit.
 pub(super) struct DutyCycles {
     governor: Governor,
     ticks: tokio::time::Interval,
-    hit: Hit,
-    /// Whether the targets and what they start are left alone as one.
+    hit_cost: HitCost,
+    /// Whether the targets and their children are paused as one.
     is_one: bool,
-    /// Who is left alone.
-    off: BTreeSet<u32>,
-    /// Who is left alone with them: all that belong together, or those for whom there were no events of their own.
-    with_them: Vec<u32>,
-    over: Vec<Over>,
-    most: u32,
+    /// The processes that the governor has paused.
+    paused: BTreeSet<u32>,
+    /// Processes that are paused along with them: all of a family, or those that could not get events of
+    /// their own.
+    paused_along: Vec<u32>,
+    over: Vec<OverLimit>,
+    /// The limit, in hundredths of a percent.
+    limit: u32,
 }
 
 impl DutyCycles {
-    /// Measures what a hit costs; nothing where the user does not want to know.
+    /// Measures the cost of a probe hit; `None` if the run has no overhead limit.
     pub(super) fn new(
         config: &RunConfig,
         probes: &mut Probes,
         guardian: &Guardian,
     ) -> Result<Option<Self>> {
-        let Some(most) = config.max_overhead else {
+        let Some(limit) = config.max_overhead else {
             return Ok(None);
         };
-        let trap = probes
-            .measure_hit()
-            .context("can't measure what a probe costs; --max-overhead off does without")?;
-        tracing::info!("a hit of a probe takes {} ns here", trap.as_nanos());
+        let trap = probes.measure_hit().context(
+            "can't measure the cost of a probe hit; --max-overhead off traces without a limit",
+        )?;
+        tracing::info!("a probe hit takes {} ns on this machine", trap.as_nanos());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Some(Self {
-            governor: Governor::new(f64::from(most) / 1e4, trap),
+            governor: Governor::new(f64::from(limit) / 1e4, trap),
             ticks,
-            hit: Hit::new(trap, guardian.connection()?),
+            hit_cost: HitCost::new(trap, guardian.connection()?),
             is_one: targets::reach(config) != Reach::All,
-            off: BTreeSet::new(),
-            with_them: Vec::new(),
+            paused: BTreeSet::new(),
+            paused_along: Vec::new(),
             over: Vec::new(),
-            most,
+            limit,
         }))
     }
 
-    /// Waits until it is time to look again.
+    /// Waits until the next tick.
     pub(super) async fn due(&mut self) {
         self.ticks.tick().await;
     }
 
-    /// Looks, and does what is to be done.
-    pub(super) fn look(
-        &mut self,
-        at_ns: u64,
-        drain: &mut Drain,
-        program: &mut Program,
-        probes: &mut Probes,
-        joiner: &mut Joiner,
-    ) -> Result<()> {
-        if self.hit.tick(program) {
-            self.governor.set_hit(self.hit.time());
+    /// Looks at the probe hits since the last tick, and pauses and resumes processes.
+    pub(super) fn tick(&mut self, at_ns: u64, run: &mut Run) -> Result<()> {
+        if self.hit_cost.tick(&run.program) {
+            self.governor.set_hit(self.hit_cost.time());
         }
-        joiner.set_overhead(self.hit.time().as_nanos() as u64, self.most);
-        let hits = program.take_hits()?;
+        let hit_ns = self.hit_cost.time().as_nanos() as u64;
+        run.joiner.set_overhead(hit_ns, self.limit);
+        let hits = run.program.take_hits()?;
         let now = Duration::from_nanos(at_ns);
         for over in self.governor.tick(now, &hits, sys::process_time) {
-            self.say(over);
+            self.add_over(over);
         }
-        let off = self.governor.off();
-        if off == self.off {
+        let paused = self.governor.paused();
+        if paused == self.paused {
             return Ok(());
         }
         let begun = Instant::now();
+        if !self.switch_probes(&paused, run)? {
+            return Ok(());
+        }
+        let took = begun.elapsed();
+        tracing::debug!("paused: {paused:?}, switched in {took:?}");
+        self.governor.switched(took);
+        let before = std::mem::replace(&mut self.paused, paused);
+        self.pause_new(&before, at_ns, run)?;
+        self.resume_old(&before, at_ns, run);
+        Ok(())
+    }
+
+    /// Makes the probes reach all processes but these; returns whether that worked.
+    fn switch_probes(&mut self, paused: &BTreeSet<u32>, run: &mut Run) -> Result<bool> {
         if self.is_one {
-            self.turn_all(&off, probes, joiner);
-        } else {
-            // The kernel may be busy with the probes of others for long, and meanwhile the ring fills.
-            match drain.during(joiner, || probes.pause(&off))? {
-                Ok(unlucky) => self.with_them.extend(unlucky),
-                // No descriptor, or no memory in some group: what is left to do is tried again with the next look.
-                Err(error) => {
-                    tracing::info!("can't leave processes alone, or reach them again: {error}");
-                    joiner.lost_one("turns_failed");
-                    return Ok(());
+            self.switch_family(paused, run);
+            return Ok(true);
+        }
+        // The kernel may take long if it is busy with other probes, and the ring fills meanwhile.
+        match run.during(|_, probes| probes.pause(paused))? {
+            Ok(along) => {
+                self.paused_along.extend(along);
+                Ok(true)
+            }
+            // No descriptors, or no memory in some control group. The next tick tries again.
+            Err(error) => {
+                tracing::info!("can't pause or resume processes: {error}");
+                run.joiner.lost_one("turns_failed");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Pauses the targets and their children, or resumes them.
+    fn switch_family(&mut self, paused: &BTreeSet<u32>, run: &mut Run) {
+        if self.paused.is_empty() {
+            run.probes.pause_targets();
+            self.paused_along = run.joiner.followed();
+        } else if paused.is_empty() {
+            for pid in run.joiner.followed() {
+                if let Err(error) = run.probes.resume_target(pid) {
+                    tracing::warn!("{error:#}");
+                    run.joiner.lost_one("turns_failed");
                 }
             }
         }
-        let took = begun.elapsed();
-        tracing::debug!("left alone: {off:?}, turned in {took:?}");
-        self.governor.turned(took);
-        let before = std::mem::replace(&mut self.off, off);
-        let mut new: BTreeSet<u32> = self.off.difference(&before).copied().collect();
-        new.extend(&self.with_them);
-        if !new.is_empty() && !self.off.is_empty() {
-            std::thread::sleep(GRACE);
-            program.forget_calls(|pid| new.contains(&pid))?;
-            drain.pass(joiner);
-            let time = sys::monotonic_now();
-            for pid in new {
-                let share = self.over.iter().find(|over| over.pid == pid);
-                let share = share.map_or(0.0, |over| over.share);
-                joiner.pause(pid, (share * 1e4) as u32, at_ns, time);
-            }
+    }
+
+    /// Reports newly paused processes to join, and removes their pending calls.
+    fn pause_new(&self, before: &BTreeSet<u32>, at_ns: u64, run: &mut Run) -> Result<()> {
+        let mut new: BTreeSet<u32> = self.paused.difference(before).copied().collect();
+        new.extend(&self.paused_along);
+        if new.is_empty() || self.paused.is_empty() {
+            return Ok(());
         }
-        for pid in before.difference(&self.off) {
-            joiner.resume(*pid, at_ns);
-        }
-        if self.off.is_empty() {
-            for pid in self.with_them.drain(..) {
-                joiner.resume(pid, at_ns);
-            }
+        std::thread::sleep(GRACE);
+        run.program.forget_calls(|pid| new.contains(&pid))?;
+        run.pass();
+        let time = sys::monotonic_now();
+        for pid in new {
+            let share = self.over.iter().find(|over| over.pid == pid);
+            let share = share.map_or(0.0, |over| over.share);
+            run.joiner.pause(pid, (share * 1e4) as u32, at_ns, time);
         }
         Ok(())
     }
 
-    /// Leaves the targets and what they started alone, or reaches them again.
-    fn turn_all(&mut self, off: &BTreeSet<u32>, probes: &mut Probes, joiner: &mut Joiner) {
-        if self.off.is_empty() {
-            probes.pause_targets();
-            self.with_them = joiner.followed();
-        } else if off.is_empty() {
-            for pid in joiner.followed() {
-                if let Err(error) = probes.resume_target(pid) {
-                    tracing::warn!("{error:#}");
-                    joiner.lost_one("turns_failed");
-                }
+    /// Reports resumed processes to join.
+    fn resume_old(&mut self, before: &BTreeSet<u32>, at_ns: u64, run: &mut Run) {
+        for pid in before.difference(&self.paused) {
+            run.joiner.resume(*pid, at_ns);
+        }
+        if self.paused.is_empty() {
+            for pid in self.paused_along.drain(..) {
+                run.joiner.resume(pid, at_ns);
             }
         }
     }
 
-    /// Remembers who is probed in turns, and why, and says so.
-    fn say(&mut self, over: Over) {
+    /// Remembers a process that got a duty cycle, and names it on standard error.
+    fn add_over(&mut self, over: OverLimit) {
         self.over.retain(|it| it.pid != over.pid);
         self.over.push(over);
-        let limit = f64::from(self.most) / 100.0;
+        let limit = f64::from(self.limit) / 100.0;
         match self.over.len().cmp(&MOST_NAMED) {
             std::cmp::Ordering::Less => {
                 let comm = std::fs::read_to_string(format!("/proc/{}/comm", over.pid));
                 tracing::warn!(
-                    "{}[{}] is probed in turns from now on: {:.0} % of its processor time went into probes, \
-                     more than {limit} % (--max-overhead)",
+                    "{}[{}] is traced on a duty cycle from now on, a part of the time only: {:.0} % of its processor \
+                     time went into probes, more than {limit} % (--max-overhead)",
                     text::escape(comm.unwrap_or_default().trim_end()),
                     over.pid,
                     over.share * 100.0,
                 );
             }
             std::cmp::Ordering::Equal => {
-                tracing::warn!("more processes are probed in turns; the report names them");
+                tracing::warn!("more processes are traced on a duty cycle; the report names them");
             }
             std::cmp::Ordering::Greater => {}
         }
-    }
-}
-
-/// What a hit takes: its trap, and the program that runs in it.
-struct Hit {
-    trap: Duration,
-    /// Who has the right to let the kernel count.
-    guardian: Connection,
-    /// The programs' mean time, measured some times: the least of these counts, since a program that is
-    /// preempted seems to take longer.
-    programs: VecDeque<Duration>,
-    ticks: u64,
-    /// While the kernel counts: what had been counted before.
-    counting: Option<(OwnedFd, (u64, u64))>,
-}
-
-impl Hit {
-    fn new(trap: Duration, guardian: Connection) -> Self {
-        Self {
-            trap,
-            guardian,
-            programs: VecDeque::new(),
-            ticks: 0,
-            counting: None,
-        }
-    }
-
-    fn time(&self) -> Duration {
-        self.trap + self.programs.iter().min().copied().unwrap_or_default()
-    }
-
-    /// Measures, every now and then. Whether something was learned.
-    fn tick(&mut self, program: &Program) -> bool {
-        const KEPT: usize = 5;
-        let counted = self.counting.take().map(|(_, before)| {
-            let (count, ns) = program.runs();
-            (count.saturating_sub(before.0), ns.saturating_sub(before.1))
-        });
-        self.ticks += 1;
-        if self.ticks % MEASURED == 1 {
-            // Without the right to ask for it, or with an old kernel, the trap has to do.
-            let counting = self.guardian.count_runs().ok();
-            self.counting = counting.map(|it| (it, program.runs()));
-        }
-        let Some((count, ns)) = counted.filter(|(count, _)| *count >= ENOUGH_RUNS) else {
-            return false;
-        };
-        self.programs.push_back(Duration::from_nanos(ns / count));
-        if self.programs.len() > KEPT {
-            self.programs.pop_front();
-        }
-        true
     }
 }

@@ -1,120 +1,71 @@
-//! How much tracing costs each process, and whom to leave alone for a while because it is too much.
+//! Decides which processes are paused because tracing costs them too much.
 //!
-//! Part of the session. What a process pays is the number of its hits times what one takes; its share of the
-//! processor time that the process uses in the same time is what must not be more than the limit. Where it is, for
-//! two seconds on end, the process is probed in turns: a while on and a while off, in the ratio that keeps to
-//! the limit by what was measured while it was on. When it has been below the limit for a while, by a margin,
-//! it is probed all the time again. Pure: knows neither the kernel program, nor how anybody is left alone,
-//! nor what time it is.
+//! Part of the session. The cost of a process is the number of its probe hits times the cost of one hit. The
+//! share of that cost in the processor time of the same process must stay below a limit (see [`Watched`] for
+//! the rules). Pure: must not know the kernel program, how a process is paused, or what time it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Time between two looks at the hits.
+use super::watched::{Look, Terms, Watched};
+
+/// Time between two looks at the probe hits.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// Over how long a share is measured, where nothing needs to be quicker.
-const LOOK: Duration = Duration::from_millis(500);
-
-/// How long a process may be over the limit before it is probed in turns, and below before it no longer is.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The shortest time that a process is probed for: below it, turning takes more than it gives.
-const LEAST_ON: Duration = Duration::from_millis(100);
-
-/// The shortest time from one turn to the next of its kind, and the longest of what is necessary.
+/// The shortest cycle of a duty cycle, and the longest that slow switching makes necessary.
 const CYCLE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
-/// A turn that is of no account.
-const SHORT_TURN: Duration = Duration::from_millis(40);
+/// A time to pause or resume a process that is not worth adapting to.
+const SHORT_SWITCH: Duration = Duration::from_millis(40);
 
-/// The part of the time that may go into turning: meanwhile, whoever forks may have to wait for the kernel.
-const TURNING: f64 = 0.05;
+/// The part of the time that may go into switching. A process that forks meanwhile may have to wait for the
+/// kernel.
+const SWITCHING: f64 = 0.05;
 
-/// The longest time that a process is left alone for.
-const MOST_OFF: Duration = Duration::from_secs(120);
-
-/// Hits that take less than this share of one processor slow nobody down, whatever share of little it is.
-const WORTH_IT: f64 = 0.01;
-
-/// What of the limit is enough for a process to be probed all the time again.
-const MARGIN: f64 = 0.8;
-
-/// A process that is about to be probed in turns.
+/// A process that gets a duty cycle from now on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Over {
+pub(super) struct OverLimit {
     pub(super) pid: u32,
     /// The share of its processor time that went into probes.
     pub(super) share: f64,
 }
 
-/// See the head of this file.
+/// Watches the overhead of all processes.
 #[derive(Debug)]
 pub(super) struct Governor {
     /// The share of a process's time that may go into probes.
     limit: f64,
-    /// Seconds that a hit takes.
+    /// Seconds that a probe hit takes.
     hit: f64,
-    /// Time that it takes to leave somebody alone, or to reach him again.
-    turning: Duration,
+    /// Time that it takes to pause or to resume a process.
+    switching: Duration,
     watched: BTreeMap<u32, Watched>,
 }
 
-/// What everybody is judged by.
-#[derive(Clone, Copy, Debug)]
-struct Terms {
-    limit: f64,
-    hit: f64,
-    /// Time from one turn to the next of its kind.
-    cycle: Duration,
-}
-
-#[derive(Debug)]
-struct Watched {
-    turn: Turn,
-    /// Since when `hits` are counted, and the processor time of the process then.
-    since: Duration,
-    time: Duration,
-    hits: u64,
-    /// Share of its time that went into probes, while it was probed.
-    share: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Turn {
-    /// Probed all the time; how long it has been over the limit.
-    Always(Duration),
-    /// On, until then; how long it has been below the limit.
-    On(Duration, Duration),
-    /// Off, until then.
-    Off(Duration),
-}
-
 impl Governor {
-    /// Nobody watched yet.
     pub(super) fn new(limit: f64, hit: Duration) -> Self {
         Self {
             limit,
             hit: hit.as_secs_f64(),
-            turning: Duration::ZERO,
+            switching: Duration::ZERO,
             watched: BTreeMap::new(),
         }
     }
 
-    /// Takes in how long it took to leave somebody alone, or to reach him again.
-    pub(super) fn turned(&mut self, took: Duration) {
-        // The longer ones count: most turns take nothing, but those that wait make others wait. One that took very long
-        // is not believed at once, or the next time of being probed would be as long.
-        let most = self.turning.max(SHORT_TURN).mul_f64(1.5);
-        self.turning = took.max(self.turning.mul_f64(0.8)).min(most);
+    /// Takes in how long it took to pause or to resume processes.
+    pub(super) fn switched(&mut self, took: Duration) {
+        // The longer times count: most switches take no time, but those that wait make others wait. A single
+        // very long time counts only in part at first, or the next time of being probed would be as long.
+        let most = self.switching.max(SHORT_SWITCH).mul_f64(1.5);
+        self.switching = took.max(self.switching.mul_f64(0.8)).min(most);
     }
 
     fn terms(&self) -> Terms {
-        let in_turns = |it: &&Watched| !matches!(it.turn, Turn::Always(_));
-        let many = self.watched.values().filter(in_turns).count().max(1);
-        // One turn off and one on.
-        let cycle = self.turning.mul_f64(2.0 * many as f64 / TURNING);
+        let switching = self.watched.values().filter(|it| it.has_duty_cycle());
+        let many = switching.count().max(1);
+        // Each cycle switches twice: off and on.
+        let cycle = self.switching.mul_f64(2.0 * many as f64 / SWITCHING);
         Terms {
             limit: self.limit,
             hit: self.hit,
@@ -122,23 +73,24 @@ impl Governor {
         }
     }
 
-    /// Takes in what a hit takes, as is known by now.
+    /// Takes in the newest measured cost of a probe hit.
     pub(super) fn set_hit(&mut self, hit: Duration) {
         self.hit = hit.as_secs_f64();
     }
 
-    /// Takes in the hits since the last call, and how much processor time a process has used so far; `None` for one
-    /// that is gone. Returns those who are probed in turns from now on.
+    /// Takes in the probe hits since the last call. `time_of` gives the processor time that a process has
+    /// used so far; `None` for a process that is gone. Returns the processes that get a duty cycle from now
+    /// on.
     pub(super) fn tick(
         &mut self,
         now: Duration,
         hits: &HashMap<u32, u64>,
         time_of: impl Fn(u32) -> Option<Duration>,
-    ) -> Vec<Over> {
+    ) -> Vec<OverLimit> {
         for (pid, hits) in hits {
             match self.watched.get_mut(pid) {
-                Some(watched) => watched.hits += hits,
-                // These hits came in a time of which nothing is known.
+                Some(watched) => watched.add_hits(*hits),
+                // The processor time that belongs to these hits is not known, so they don't count.
                 None => {
                     let Some(time) = time_of(*pid) else { continue };
                     self.watched.insert(*pid, Watched::new(now, time));
@@ -148,126 +100,27 @@ impl Governor {
         let terms = self.terms();
         let mut over = Vec::new();
         self.watched.retain(|pid, watched| {
-            // Less time than before is another process's that has got the number.
-            let Some(time) = time_of(*pid).filter(|time| *time >= watched.time) else {
+            // If the time is less than before, another process has got the pid.
+            let Some(time) = time_of(*pid).filter(|time| *time >= watched.time()) else {
                 return false;
             };
-            let (is_kept, is_over) = watched.look(now, time, terms);
-            if is_over {
-                over.push(Over {
+            let look = watched.look(now, time, terms);
+            if look == Look::OverLimit {
+                over.push(OverLimit {
                     pid: *pid,
-                    share: watched.share,
+                    share: watched.share(),
                 });
             }
-            is_kept
+            look != Look::Idle
         });
         over
     }
 
-    /// Who is to be left alone now.
-    pub(super) fn off(&self) -> BTreeSet<u32> {
-        let is_off = |it: &Watched| matches!(it.turn, Turn::Off(_));
-        let off = self.watched.iter().filter(|(_, it)| is_off(it));
-        off.map(|(pid, _)| *pid).collect()
+    /// The processes that are paused now.
+    pub(super) fn paused(&self) -> BTreeSet<u32> {
+        let paused = self.watched.iter().filter(|(_, it)| it.is_paused());
+        paused.map(|(pid, _)| *pid).collect()
     }
-}
-
-impl Watched {
-    fn new(now: Duration, time: Duration) -> Self {
-        Self {
-            turn: Turn::Always(Duration::ZERO),
-            since: now,
-            time,
-            hits: 0,
-            share: 0.0,
-        }
-    }
-
-    /// Looks at what came, where it is time to. Whether to go on watching, and whether turns begin.
-    fn look(&mut self, now: Duration, time: Duration, terms: Terms) -> (bool, bool) {
-        let limit = terms.limit;
-        let passed = now.saturating_sub(self.since);
-        match self.turn {
-            Turn::Off(until) => {
-                if now >= until {
-                    self.begin(now, time);
-                    self.turn = Turn::On(now + self.on(terms), Duration::ZERO);
-                }
-                return (true, false);
-            }
-            Turn::On(until, _) if now < until => return (true, false),
-            Turn::Always(_) if passed < LOOK => return (true, false),
-            _ => {}
-        }
-        let hits = self.hits;
-        let paid = hits as f64 * terms.hit;
-        let used = time.saturating_sub(self.time).as_secs_f64();
-        // What is measured is never exact; no process pays more than it uses.
-        let share = if used > 0.0 {
-            (paid / used).min(1.0)
-        } else {
-            0.0
-        };
-        let is_worth_it = paid >= WORTH_IT * passed.as_secs_f64();
-        self.begin(now, time);
-        match self.turn {
-            Turn::Always(over) if share > limit && is_worth_it => {
-                self.share = if over.is_zero() {
-                    share
-                } else {
-                    mean(self.share, share)
-                };
-                let over = over + passed;
-                self.turn = Turn::Always(over);
-                if over >= PATIENCE {
-                    self.turn = Turn::Off(now + self.off(self.on(terms), limit));
-                    return (true, true);
-                }
-            }
-            Turn::Always(_) => {
-                self.turn = Turn::Always(Duration::ZERO);
-                return (hits > 0, false);
-            }
-            Turn::On(_, below) => {
-                if share <= limit * MARGIN || !is_worth_it {
-                    let below = below + passed;
-                    self.turn = if below >= PATIENCE {
-                        Turn::Always(Duration::ZERO)
-                    } else {
-                        Turn::On(now + LOOK, below)
-                    };
-                } else {
-                    self.share = mean(self.share, share);
-                    self.turn = Turn::Off(now + self.off(passed, limit));
-                }
-            }
-            Turn::Off(_) => {}
-        }
-        (true, false)
-    }
-
-    fn begin(&mut self, now: Duration, time: Duration) {
-        self.since = now;
-        self.time = time;
-        self.hits = 0;
-    }
-
-    /// How long to probe it before it is left alone again.
-    fn on(&self, Terms { limit, cycle, .. }: Terms) -> Duration {
-        let part = (limit / self.share.max(limit)).min(1.0);
-        cycle.mul_f64(part).max(LEAST_ON)
-    }
-
-    /// How long to leave it alone, that was probed for so long.
-    fn off(&self, on: Duration, limit: f64) -> Duration {
-        let times = (self.share / limit - 1.0).max(0.0);
-        on.mul_f64(times).clamp(LEAST_ON, MOST_OFF)
-    }
-}
-
-/// A mean that follows the newer of two.
-fn mean(before: f64, now: f64) -> f64 {
-    (before + now) / 2.0
 }
 
 #[cfg(test)]
@@ -276,12 +129,13 @@ mod tests {
 
     const HIT: Duration = Duration::from_nanos(500);
 
-    /// A process that calls so often in a second of its own time, always on a processor.
+    /// A process that is always on a processor, with so many probe hits in a second of its own time.
     struct Busy {
         pid: u32,
         hits_per_second: f64,
-        /// Untraced seconds of work that it has done, and processor time that it has used.
+        /// Work that it has done, in the seconds that it would take untraced.
         work: f64,
+        /// Processor time that it has used, in seconds.
         time: f64,
     }
 
@@ -295,14 +149,14 @@ mod tests {
             }
         }
 
-        /// Runs for a tick, probed or not; how many hits there were.
-        fn run(&mut self, is_off: bool) -> u64 {
+        /// Runs for a tick, probed or paused; returns the number of probe hits.
+        fn run(&mut self, is_paused: bool) -> u64 {
             let tick = TICK.as_secs_f64();
             let slower = 1.0 + self.hits_per_second * HIT.as_secs_f64();
-            let work = if is_off { tick } else { tick / slower };
+            let work = if is_paused { tick } else { tick / slower };
             self.work += work;
             self.time += tick;
-            if is_off {
+            if is_paused {
                 0
             } else {
                 (work * self.hits_per_second) as u64
@@ -310,23 +164,24 @@ mod tests {
         }
     }
 
-    /// Runs processes for so many seconds. Who went over, when, and for how many ticks each was off.
+    /// Runs processes for so many seconds. Returns which went over the limit and when, and for how many ticks
+    /// each was paused.
     fn run(
         governor: &mut Governor,
         from: f64,
         seconds: f64,
         busy: &mut [Busy],
-    ) -> (Vec<(f64, Over)>, HashMap<u32, u32>) {
-        let (mut overs, mut offs) = (Vec::new(), HashMap::new());
+    ) -> (Vec<(f64, OverLimit)>, HashMap<u32, u32>) {
+        let (mut overs, mut pauses) = (Vec::new(), HashMap::new());
         let mut now = from;
         while now < from + seconds {
             now += TICK.as_secs_f64();
-            let off = governor.off();
+            let paused = governor.paused();
             let mut hits = HashMap::new();
             for it in busy.iter_mut() {
-                let is_off = off.contains(&it.pid);
-                *offs.entry(it.pid).or_default() += u32::from(is_off);
-                let count = it.run(is_off);
+                let is_paused = paused.contains(&it.pid);
+                *pauses.entry(it.pid).or_default() += u32::from(is_paused);
+                let count = it.run(is_paused);
                 if count > 0 {
                     hits.insert(it.pid, count);
                 }
@@ -336,21 +191,22 @@ mod tests {
             let over = governor.tick(Duration::from_secs_f64(now), &hits, time_of);
             overs.extend(over.into_iter().map(|over| (now, over)));
         }
-        (overs, offs)
+        (overs, pauses)
     }
 
-    /// Check that processes of any rate are kept to any limit, and that those below it are left as they are.
+    /// Check that processes with any rate of hits are kept to any limit, and that processes below it are not
+    /// paused.
     #[test]
-    fn keeps_to_the_limit() {
+    fn overhead_is_kept_to_the_limit() {
         for limit in [0.01, 0.05, 0.2, 0.5] {
             for rate in [1e4, 1e5, 4e5, 1e6, 1e7, 1e8] {
                 let mut governor = Governor::new(limit, HIT);
                 let mut busy = [Busy::new(7, rate)];
                 let before = rate * HIT.as_secs_f64();
                 let share = before / (1.0 + before);
-                let (overs, offs) = run(&mut governor, 0.0, 3.0, &mut busy);
+                let (overs, pauses) = run(&mut governor, 0.0, 3.0, &mut busy);
                 if share <= limit {
-                    assert!(overs.is_empty() && offs[&7] == 0, "{limit} {rate}");
+                    assert!(overs.is_empty() && pauses[&7] == 0, "{limit} {rate}");
                     continue;
                 }
                 let [(at, over)] = overs[..] else {
@@ -358,42 +214,43 @@ mod tests {
                 };
                 assert!((2.0..3.0).contains(&at), "{at}");
                 assert!((over.share - share).abs() < 0.01, "{over:?} {share}");
-                // Now over many cycles.
+                // Then over many cycles.
                 busy[0].work = 0.0;
                 let (overs, _) = run(&mut governor, 3.0, 600.0, &mut busy);
-                assert!(overs.is_empty(), "turns begin once");
+                assert!(overs.is_empty(), "a duty cycle begins once");
                 let paid = 1.0 - busy[0].work / 600.0;
                 assert!(paid < limit * 1.15 + 0.002, "{limit} {rate}: {paid}");
-                // It is not left alone more than is needed, unless it can't be probed for less time.
+                // It is not paused longer than needed, except where the shortest time of being probed demands
+                // it.
                 assert!(paid > limit * 0.5, "{limit} {rate}: {paid}");
             }
         }
     }
 
-    /// Check that where turning takes long, it is done less often, and the limit is kept all the same.
+    /// Check that slow switching is done less often, and that the limit is kept nevertheless.
     #[test]
-    fn turning_takes_little_of_the_time() {
+    fn switching_takes_little_of_the_time() {
         for many in [1, 3] {
             let mut governor = Governor::new(0.05, HIT);
             let mut busy: Vec<Busy> = (0..many).map(|pid| Busy::new(pid, 1e7)).collect();
             let took = Duration::from_millis(400);
             let mut now = 3.0;
             run(&mut governor, 0.0, now, &mut busy);
-            // Soon, too, though it is learned only then how long a turn takes.
+            // Also at the beginning, although the time that a switch takes is learned only then.
             for (seconds, most) in [(20.0, 0.2), (600.0, 0.06)] {
                 busy.iter_mut().for_each(|it| it.work = 0.0);
-                let (mut duty_cycles, end) = (0, now + seconds);
+                let (mut switches, end) = (0, now + seconds);
                 while now < end {
-                    let before = governor.off();
+                    let before = governor.paused();
                     run(&mut governor, now, 0.05, &mut busy);
                     now += TICK.as_secs_f64();
-                    if governor.off() != before {
-                        duty_cycles += 1;
-                        governor.turned(took);
+                    if governor.paused() != before {
+                        switches += 1;
+                        governor.switched(took);
                     }
                 }
-                let turned = f64::from(duty_cycles) * took.as_secs_f64() / seconds;
-                assert!(turned > 0.01 && turned < most, "{many}: {turned}");
+                let switched = f64::from(switches) * took.as_secs_f64() / seconds;
+                assert!(switched > 0.01 && switched < most, "{many}: {switched}");
                 for it in &busy {
                     let paid = 1.0 - it.work / seconds;
                     assert!(paid > 0.02 && paid < 0.1, "{many}: {paid}");
@@ -402,19 +259,22 @@ mod tests {
         }
     }
 
-    /// Check that only those who are over the limit are left alone.
+    /// Check that only processes over the limit are paused.
     #[test]
-    fn leaves_the_others_as_they_are() {
+    fn processes_below_the_limit_are_not_paused() {
         let mut governor = Governor::new(0.05, HIT);
         let mut busy = [Busy::new(1, 1e7), Busy::new(2, 5e4), Busy::new(3, 0.0)];
-        let (overs, offs) = run(&mut governor, 0.0, 60.0, &mut busy);
+        let (overs, pauses) = run(&mut governor, 0.0, 60.0, &mut busy);
         assert_eq!(overs.len(), 1);
-        assert!(offs[&1] > 500 && offs[&2] == 0 && offs[&3] == 0, "{offs:?}");
+        assert!(
+            pauses[&1] > 500 && pauses[&2] == 0 && pauses[&3] == 0,
+            "{pauses:?}"
+        );
     }
 
-    /// Check that a burst is no reason, however often there is one.
+    /// Check that short bursts never start a duty cycle, however often they come.
     #[test]
-    fn bursts_are_none_of_its_business() {
+    fn bursts_start_no_duty_cycle() {
         let mut governor = Governor::new(0.05, HIT);
         let mut busy = [Busy::new(1, 1e7)];
         for second in 0..20 {
@@ -424,35 +284,35 @@ mod tests {
         }
     }
 
-    /// Check that who calms down is probed all the time again, and stays it where he is just below the limit;
-    /// and that one at the limit does not flutter.
+    /// Check that a process that calms down is probed all the time again and stays so just below the limit,
+    /// and that a process at the limit does not change back and forth.
     #[test]
-    fn hysteresis() {
+    fn changes_have_hysteresis() {
         let mut governor = Governor::new(0.05, HIT);
         let mut busy = [Busy::new(1, 1e6)];
         let (overs, _) = run(&mut governor, 0.0, 10.0, &mut busy);
         assert_eq!(overs.len(), 1);
-        // Between the margin and the limit: stays in turns, most of the time on.
+        // Between the margin and the limit: keeps its duty cycle, and is probed most of the time.
         busy[0].hits_per_second = 0.045 / (1.0 - 0.045) / HIT.as_secs_f64();
         run(&mut governor, 10.0, 20.0, &mut busy);
-        let (overs, offs) = run(&mut governor, 30.0, 60.0, &mut busy);
+        let (overs, pauses) = run(&mut governor, 30.0, 60.0, &mut busy);
         assert!(
-            overs.is_empty() && offs[&1] > 0 && offs[&1] < 100,
-            "{offs:?}"
+            overs.is_empty() && pauses[&1] > 0 && pauses[&1] < 100,
+            "{pauses:?}"
         );
         busy[0].hits_per_second = 5e4;
         run(&mut governor, 90.0, 10.0, &mut busy);
-        let (_, offs) = run(&mut governor, 100.0, 60.0, &mut busy);
-        assert_eq!(offs[&1], 0);
-        // And again.
+        let (_, pauses) = run(&mut governor, 100.0, 60.0, &mut busy);
+        assert_eq!(pauses[&1], 0);
+        // Over the limit again.
         busy[0].hits_per_second = 1e7;
         let (overs, _) = run(&mut governor, 160.0, 10.0, &mut busy);
         assert_eq!(overs.len(), 1);
     }
 
-    /// Check that what is left of those who ended, or whose number another process has, is nothing.
+    /// Check that processes are forgotten when they end, or when another process has their pid.
     #[test]
-    fn the_dead_are_forgotten() {
+    fn ended_processes_are_forgotten() {
         let mut governor = Governor::new(0.05, HIT);
         run(
             &mut governor,
@@ -460,15 +320,15 @@ mod tests {
             10.0,
             &mut [Busy::new(1, 1e8), Busy::new(2, 1e8)],
         );
-        // 1 is gone, 2 another one.
+        // Process 1 is gone, and pid 2 is another process.
         run(&mut governor, 10.0, 0.5, &mut [Busy::new(2, 1e3)]);
-        assert!(governor.off().is_empty());
+        assert!(governor.paused().is_empty());
         assert!(governor.watched.keys().all(|pid| *pid == 2), "{governor:?}");
     }
 
-    /// Check that a process which rarely runs is left as it is, whatever share of that is ours.
+    /// Check that a process that rarely runs is not paused, however large the share of the probes is.
     #[test]
-    fn idle_processes_are_not_worth_it() {
+    fn idle_processes_are_not_paused() {
         let mut governor = Governor::new(0.05, HIT);
         let mut time = 0.0;
         for tick in 1..200 {

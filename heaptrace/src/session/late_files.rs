@@ -1,59 +1,53 @@
-//! Allocators that come while a run goes on: with a program that a child becomes, or by `dlopen`.
+//! Files that processes map while a run is under way: programs that a child executes, and libraries (`dlopen`).
 //!
-//! Part of the session. What is called between the mapping of a file and its probing is not seen; each
-//! such file is counted. A file that can't be probed, and a process that can't be reached, is noted, and the run goes on.
-
-use std::collections::HashSet;
+//! Part of the session. A late file is scanned for allocators, and probed. Calls between the mapping of a
+//! file and its probing are not seen; each such file is counted. A file that can't be probed, and a process
+//! that can't be reached, is reported, and the run continues. Must not know how files are scanned or probed.
 
 use anyhow::Result;
 
-use super::drain::Drain;
+use super::attach::{self, Streams};
+use super::run::Run;
 use super::scanner::{self, Scanned, Scanner};
+use super::seen_files::SeenFiles;
 use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
 use crate::join::Joiner;
-use crate::kernel::program::Program;
-use crate::open::{self, Expected, FileId, Identity};
+use crate::open::{self, FileId};
+use crate::proc::library_names::is_allocator;
 use crate::probes::attach::Probes;
 use crate::probes::target_events::Reach;
-use crate::proc::library_names::is_allocator;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
 
-/// Most files that are remembered. Beyond it they are forgotten, and looked into again.
-const MAX_SEEN: usize = 1 << 16;
-
 /// How many files are opened before the streams are read again.
 const BETWEEN_PASSES: usize = 32;
 
-/// Looks at files as they are mapped.
+/// Scans and probes files as they are mapped.
 pub(super) struct LateFiles {
     scanner: Scanner,
-    seen: HashSet<Identity>,
-    /// Files that were seen, by what the kernel says of them: for those that are gone before they can be opened.
-    called: HashSet<Expected>,
-    /// Whom late probes must reach, where that is not the whole family.
+    seen: SeenFiles,
+    /// The processes that late probes must reach, if only the targets themselves are traced.
     only: Option<Vec<u32>>,
     is_all: bool,
     late: Vec<FileId>,
-    /// When the last of them reached everybody: who was born before may have been missed.
+    /// When the last late file was probed. A process that was born before may have been missed.
     reached: u64,
-    /// Files that were gone, or could not be opened, before they were looked into.
+    /// Files that were gone, or could not be opened, before they were scanned.
     unopened: u64,
     /// Processes that late probes could not reach.
     unreached: u64,
 }
 
 impl LateFiles {
-    pub(super) fn new(config: &RunConfig, first: Vec<u32>, budget: &Budget) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, targets: Vec<u32>, budget: &Budget) -> Result<Self> {
         let reach = targets::reach(config);
         Ok(Self {
             scanner: Scanner::new(config, budget)?,
-            seen: HashSet::new(),
-            called: HashSet::new(),
-            only: (reach == Reach::Processes).then_some(first),
+            seen: SeenFiles::new(),
+            only: (reach == Reach::Processes).then_some(targets),
             is_all: reach == Reach::All,
             late: Vec::new(),
             reached: 0,
@@ -62,98 +56,115 @@ impl LateFiles {
         })
     }
 
-    /// Has the files looked into that processes have mapped since the last call, and reaches children that the last
-    /// probes may have missed.
-    pub(super) fn look(&mut self, drain: &mut Drain, probes: &mut Probes, joiner: &mut Joiner) {
-        for (pid, parent, born) in drain.take_births() {
-            if self.is_all {
-                probes.reach_newborn(pid, parent);
+    /// Sends the files that were mapped since the last call to the scanner, and reaches children that the
+    /// last late probes may have missed.
+    pub(super) fn look(&mut self, run: &mut Run) {
+        self.reach_children(run);
+        let mut looked = 0;
+        while let Some((owner, pid, mapped)) = run.drain.take_mapped() {
+            self.scan(owner, pid, mapped, &mut run.joiner);
+            looked += 1;
+            // A process can map files faster than they are opened here. The events of others must not be lost
+            // meanwhile.
+            if looked % BETWEEN_PASSES == 0 {
+                run.pass();
             }
-            if born <= self.reached && self.only.is_none() && !self.is_all {
+        }
+        self.report(run);
+    }
+
+    fn reach_children(&mut self, run: &mut Run) {
+        for birth in run.drain.take_births() {
+            if self.is_all {
+                run.probes.reach_newborn(birth.pid, birth.parent);
+            } else if birth.time <= self.reached && self.only.is_none() {
                 for file in &self.late {
-                    reach(probes, *file, pid, &mut self.unreached);
+                    reach(&mut run.probes, *file, birth.pid, &mut self.unreached);
                 }
             }
         }
-        let mut looked = 0;
-        while let Some((owner, (pid, mapped))) = drain.take_mapped() {
-            self.look_into(owner, pid, mapped, joiner);
-            looked += 1;
-            // A process can map files faster than they are opened here; what others do meanwhile must not be lost.
-            if looked % BETWEEN_PASSES == 0 {
-                drain.pass(joiner);
-            }
-        }
-        self.note(drain, joiner);
     }
 
-    fn look_into(&mut self, owner: Owner, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
+    fn scan(&mut self, owner: Owner, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
         let path = mapped.path;
         let opened = open::mapped(pid, mapped.start, mapped.end, Some(mapped.file));
         let Ok(file) = opened else {
-            if !joiner.is_probed(&mapped.file) && !self.called.contains(&mapped.file) {
+            if !joiner.is_probed(&mapped.file) && !self.seen.contains(&mapped.file) {
                 self.unopened += 1;
                 if is_allocator(&path) {
                     joiner.add_unprobed(format!(
-                        "{path}: what mapped it was gone before it could be probed"
+                        "{path}: its mapping was gone before it could be probed"
                     ));
                 }
             }
             return;
         };
-        if self.seen.len() >= MAX_SEEN {
-            self.seen.clear();
-        }
-        if self.called.len() >= MAX_SEEN {
-            self.called.clear();
-        }
-        if self.seen.insert(file.identity) {
-            self.called.insert(mapped.file);
+        if self.seen.insert(file.identity, mapped.file) {
             self.scanner
-                .look(owner, scanner::Mapped { pid, file, path });
+                .scan(owner, scanner::Mapped { pid, file, path });
         }
     }
 
-    /// Waits for what is in the next file.
-    pub(super) async fn found(&mut self) -> Scanned {
-        self.scanner.found().await
+    /// Waits until the next file is scanned.
+    pub(super) async fn scanned(&mut self) -> Scanned {
+        self.scanner.scanned().await
     }
 
-    /// Probes what was found.
-    pub(super) fn probe(
-        &mut self,
-        scanned: Scanned,
-        drain: &mut Drain,
-        program: &mut Program,
-        probes: &mut Probes,
-        joiner: &mut Joiner,
-    ) -> Result<()> {
+    /// Probes the allocators of a scanned file.
+    pub(super) fn probe(&mut self, scanned: Scanned, run: &mut Run) -> Result<()> {
         let Scanned { owner, found } = scanned;
-        for file in targets::add_found(found, &owner, Some(drain), program, probes, joiner)? {
+        for file in attach::add_found(found, &owner, Streams::Read, run)? {
             if !self.is_all {
                 let pids = match &self.only {
                     Some(only) => only.clone(),
-                    None => joiner.followed(),
+                    None => run.joiner.followed(),
                 };
                 for pid in pids {
-                    reach(probes, file, pid, &mut self.unreached);
+                    reach(&mut run.probes, file, pid, &mut self.unreached);
                 }
             }
             self.late.push(file);
             self.reached = sys::monotonic_now();
         }
-        self.note(drain, joiner);
+        self.report(run);
         Ok(())
     }
 
-    fn note(&self, drain: &Drain, joiner: &mut Joiner) {
-        let left_out = self.scanner.left_out() + drain.left_out();
-        joiner.set_noted("allocators_probed_late", self.late.len() as u64);
-        joiner.set_noted("files_not_looked_into", self.scanner.waiting() + left_out);
+    fn report(&self, run: &mut Run) {
+        let counts = Counts {
+            probed_late: self.late.len() as u64,
+            waiting: self.scanner.waiting(),
+            dropped: self.scanner.dropped() + run.drain.dropped_files(),
+            unopened: self.unopened,
+            forgotten: self.seen.forgotten(),
+            processes_unreached: self.unreached,
+        };
+        counts.report(&mut run.joiner);
+    }
+}
+
+/// The numbers of late files, as reports show them.
+struct Counts {
+    probed_late: u64,
+    /// Files that wait for the scanner.
+    waiting: u64,
+    /// Files that found no room in the queue of mapped files, or in the scanner's queue.
+    dropped: u64,
+    unopened: u64,
+    /// Seen files that were forgotten for want of room.
+    forgotten: u64,
+    processes_unreached: u64,
+}
+
+impl Counts {
+    fn report(&self, joiner: &mut Joiner) {
+        joiner.set_noted("allocators_probed_late", self.probed_late);
+        joiner.set_noted("files_not_looked_into", self.waiting + self.dropped);
         joiner.set_noted("files_gone_unseen", self.unopened);
-        // Whatever these files allocate may be missing in every number.
-        joiner.set_lost("files", left_out);
-        joiner.set_lost("processes_unreached", self.unreached);
+        joiner.set_noted("files_forgotten", self.forgotten);
+        // The allocations through dropped files may be missing in every number.
+        joiner.set_lost("files", self.dropped);
+        joiner.set_lost("processes_unreached", self.processes_unreached);
     }
 }
 
@@ -162,5 +173,38 @@ fn reach(probes: &mut Probes, file: FileId, pid: u32, unreached: &mut u64) {
     if let Err(error) = probes.reach_process(file, pid) {
         tracing::warn!("{error:#}");
         *unreached += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::Room;
+
+    /// Check that each kind of file that is not probed in time is reported under its own reason.
+    #[test]
+    fn each_count_is_reported() {
+        let mut joiner = Joiner::new(true, Room::within(1 << 30));
+        let counts = Counts {
+            probed_late: 1,
+            waiting: 2,
+            dropped: 3,
+            unopened: 4,
+            forgotten: 5,
+            processes_unreached: 6,
+        };
+        counts.report(&mut joiner);
+        let quality = joiner.take_update(1).quality;
+        for (reason, count) in [
+            ("allocators_probed_late", 1),
+            ("files_not_looked_into", 5),
+            ("files_gone_unseen", 4),
+            ("files_forgotten", 5),
+        ] {
+            assert_eq!(quality.noted.get(reason), Some(&count), "{reason}");
+        }
+        for (reason, count) in [("files", 3), ("processes_unreached", 6)] {
+            assert_eq!(quality.lost.get(reason), Some(&count), "{reason}");
+        }
     }
 }

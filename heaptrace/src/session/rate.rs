@@ -1,39 +1,38 @@
-//! The sampling rate, made lower where samples come faster than is wanted, and higher again.
+//! Decides on sampling rates: lower while samples come faster than the limit, higher again afterwards.
 //!
-//! Part of the session. The limit is shared out: a process that has less than its share keeps its rate,
-//! and what it leaves goes to the others. So whoever allocates most is sampled less, and nobody is
-//! for what others do. Each sample carries its own rate, so that nothing here can bias what is
-//! estimated. Knows neither the kernel program nor how samples are joined.
+//! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its
+//! rate, and the rest of its share goes to the others. So only the processes that allocate most are sampled
+//! less. Each sample carries its own rate, so changes of the rate can't bias estimates. Must not know the
+//! kernel program, nor how samples are joined.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::join::{ProcessId, Sampled};
 
-/// Time between two looks at what came.
+/// Time between two looks at the samples.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// The largest power of two that a mean is made larger by.
+/// Largest power of two by which a mean is increased.
 const MAX_SHIFT: u32 = 24;
 
-/// A rate that is to be changed.
+/// A change of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Whose; that of all that have none of their own where there is nobody.
-    pub(super) whose: Option<(ProcessId, u32)>,
-    /// By which power of two its mean is larger than that of the run; `None` for a process that is to be
-    /// as all others.
+    /// The process; `None` for the common rate of all processes without their own.
+    pub(super) process: Option<(ProcessId, u32)>,
+    /// The power of two by which its mean is larger than the run's; `None` if the process gets the common rate.
     pub(super) shift: Option<u32>,
-    /// That of all that have none of their own.
-    pub(super) all: u32,
+    /// The shift of the common rate.
+    pub(super) common: u32,
 }
 
-/// Shares out how many samples there may be.
+/// Divides the allowed samples between processes.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Samples a second.
+    /// Samples per second.
     limit: f64,
-    /// For all that have none of their own: those that were not seen before.
+    /// The common shift of all processes without their own, as new ones are.
     shift: u32,
     /// Processes with a rate of their own.
     shifts: HashMap<ProcessId, (u32, u32)>,
@@ -48,14 +47,14 @@ impl Control {
         }
     }
 
-    /// What is to be changed after a time in which these samples came.
+    /// The changes after a time in which these samples came.
     pub(super) fn tick(&mut self, elapsed: Duration, sampled: &[Sampled]) -> Vec<Change> {
         let seconds = elapsed.as_secs_f64().max(1e-3);
         let demand = |samples: u64, shift: u32| samples as f64 * f64::from(1 << shift) / seconds;
-        // Processes that have not been seen before share one share: there may be many, and short.
-        let news = sampled.iter().filter(|it| it.is_new);
-        let news = demand(news.map(|it| it.samples).sum(), self.shift);
-        let mut claims = vec![news];
+        // All new processes together get one share: there may be many, and short-lived.
+        let new = sampled.iter().filter(|it| it.is_new);
+        let new = demand(new.map(|it| it.samples).sum(), self.shift);
+        let mut claims = vec![new];
         let mut wanted = HashMap::new();
         for it in sampled {
             let (shift, _) = *self.shifts.get(&it.process).unwrap_or(&(self.shift, 0));
@@ -70,22 +69,22 @@ impl Control {
         let share = share(self.limit, &mut claims);
         let mut changes = Vec::new();
         let before = self.shift;
-        self.shift = step(before, news, share);
+        self.shift = step(before, new, share);
         if self.shift != before {
             changes.push(Change {
-                whose: None,
+                process: None,
                 shift: Some(self.shift),
-                all: self.shift,
+                common: self.shift,
             });
         }
-        // Of those of which nothing came, nothing is wanted; the ended ones are forgotten.
+        // Processes without samples demand nothing; ended processes are forgotten.
         let ended: Vec<_> = sampled.iter().filter(|it| it.ended).collect();
         for it in ended {
             if self.shifts.remove(&it.process).is_some() {
                 changes.push(Change {
-                    whose: Some((it.process, it.pid)),
+                    process: Some((it.process, it.pid)),
                     shift: None,
-                    all: self.shift,
+                    common: self.shift,
                 });
             }
         }
@@ -106,17 +105,17 @@ impl Control {
                 None => self.shifts.remove(&process),
             };
             changes.push(Change {
-                whose: Some((process, pid)),
+                process: Some((process, pid)),
                 shift: next,
-                all: self.shift,
+                common: self.shift,
             });
         }
         changes
     }
 }
 
-/// The most that each may have, so that all together have what is there: those that want less leave the rest
-/// to the others.
+/// The largest share that each claim may have, so that all together stay within the limit. Smaller claims
+/// leave the rest of their share to the others.
 fn share(limit: f64, claims: &mut [f64]) -> f64 {
     claims.sort_by(f64::total_cmp);
     let mut left = limit;
@@ -130,8 +129,8 @@ fn share(limit: f64, claims: &mut [f64]) -> f64 {
     f64::INFINITY
 }
 
-/// The next power of two: at once where there is too much, one at a time where there is too little, and not
-/// for a little less.
+/// The next power of two: up at once if there are too many samples, down one at a time if there are too few,
+/// and not for a small difference.
 fn step(now: u32, demand: f64, share: f64) -> u32 {
     let at = |shift: u32| demand / f64::from(1 << shift);
     let mut enough = 0;
@@ -151,7 +150,8 @@ fn step(now: u32, demand: f64, share: f64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Processes that allocate so that so many samples a second would come at the run's own rate.
+    /// Runs processes that would get so many samples per tick at the run's own rate; returns their samples at
+    /// the end.
     fn run(control: &mut Control, demands: &[u64], ticks: u32) -> Vec<u64> {
         let mut came = Vec::new();
         for tick in 0..ticks {
@@ -183,8 +183,8 @@ mod tests {
         own.map_or(control.shift, |(shift, _)| *shift)
     }
 
-    /// Check that a noisy process is sampled less, that quiet ones are not, and that all is as before when it
-    /// is quiet again.
+    /// Check that a noisy process is sampled less, that quiet processes are not, and that the rate returns
+    /// when the noisy process is quiet again.
     #[test]
     fn a_noisy_process_does_not_blind_the_others() {
         let mut control = Control::new(1_000);
@@ -197,7 +197,7 @@ mod tests {
         assert!(control.shifts.is_empty());
     }
 
-    /// Check that many that want the same get the same, and together no more than there is.
+    /// Check that equal processes get equal shares, and together not more than the limit.
     #[test]
     fn equals_get_equal_shares() {
         let mut control = Control::new(1_000);
@@ -207,9 +207,9 @@ mod tests {
         assert!((400..=1_000).contains(&all), "{all}");
     }
 
-    /// Check that a flood of processes that come and go is limited as one.
+    /// Check that a flood of short-lived processes is limited like one process.
     #[test]
-    fn newcomers_share_one_share() {
+    fn new_processes_get_one_share_together() {
         let mut control = Control::new(1_000);
         for tick in 0..10 {
             let sampled: Vec<_> = (0..50)
@@ -225,14 +225,14 @@ mod tests {
         }
         assert!(50 * (400 >> control.shift) * 4 <= 1_000, "{control:?}");
         assert!(control.shifts.is_empty());
-        // When they are gone, the rate is what it was.
+        // When they are gone, the rate returns.
         for _ in 0..20 {
             control.tick(TICK, &[]);
         }
         assert_eq!(control.shift, 0);
     }
 
-    /// Check that the rate of a process that has ended is taken back, as its pid may be another's soon.
+    /// Check that the rate of an ended process is removed, as another process may get its pid soon.
     #[test]
     fn ended_processes_are_forgotten() {
         let mut control = Control::new(100);
@@ -247,9 +247,9 @@ mod tests {
         };
         let changes = control.tick(TICK, &[ended]);
         let back = Change {
-            whose: Some((ProcessId(0), 100)),
+            process: Some((ProcessId(0), 100)),
             shift: None,
-            all: control.shift,
+            common: control.shift,
         };
         assert!(changes.contains(&back), "{changes:?}");
         assert!(!control.shifts.contains_key(&ProcessId(0)));

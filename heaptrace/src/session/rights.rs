@@ -1,6 +1,6 @@
-//! What a run gives up once it is set up: rights that only its start needed.
+//! Gives up the rights that only the start of a run needs.
 //!
-//! Part of the session. Files that come while a run goes on are probed, too, so what that takes is kept.
+//! Part of the session. Late files are probed, too, so the rights for that are kept.
 
 use std::io;
 
@@ -8,8 +8,9 @@ use rustix::process::geteuid;
 
 use crate::sandbox::{Kept, rights};
 
-/// What a run takes: probes and programs (BPF, PERFMON), the files that processes have mapped (CHECKPOINT_RESTORE,
-/// SYS_PTRACE, DAC_READ_SEARCH), its ring in time (SYS_NICE), and rings of perf (IPC_LOCK).
+/// The rights of a run: for probes and programs (BPF, PERFMON), for the files that processes have mapped
+/// (CHECKPOINT_RESTORE, SYS_PTRACE, DAC_READ_SEARCH), to read the ring in time (SYS_NICE), and for perf rings
+/// (IPC_LOCK).
 const RUNNING: [Kept; 7] = [
     Kept::BPF,
     Kept::PERFMON,
@@ -20,21 +21,21 @@ const RUNNING: [Kept; 7] = [
     Kept::IPC_LOCK,
 ];
 
-/// What root's runs take beside: output in other users' folders (DAC_OVERRIDE), signals for a command that has become
-/// another user (KILL), and readers that are nobody (SETUID, SETGID).
+/// Further rights of root's runs: for output in other users' folders (DAC_OVERRIDE), for signals to a command
+/// that runs as another user (KILL), and for readers that run as the user `nobody` (SETUID, SETGID).
 const OF_ROOT: [Kept; 4] = [Kept::DAC_OVERRIDE, Kept::KILL, Kept::SETUID, Kept::SETGID];
 
-/// What root's runs under sudo take: output that is to be the caller's, also in the place of a file of his (FOWNER, where
-/// the folder is sticky).
+/// Further rights of runs under sudo: for output that must belong to the caller (CHOWN), also if it replaces
+/// a file of the caller in a sticky folder (FOWNER).
 const OF_SUDO: [Kept; 2] = [Kept::CHOWN, Kept::FOWNER];
 
-/// What opening a perf event takes where a distribution's kernel restricts it further than the kernel's own: PERFMON does not
-/// do there.
+/// The right to open perf events on a distribution's kernel that restricts them further than the upstream
+/// kernel: PERFMON is not enough there.
 const OF_PERF: Kept = Kept::SYS_ADMIN;
 
-/// Whether this kernel is one of these, and restricts it.
+/// Whether this kernel is such a kernel, and restricts perf events.
 fn is_perf_restricted() -> bool {
-    /// The highest level that the kernel's own has.
+    /// The highest level of the upstream kernel.
     const MOST: i32 = 2;
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let level = level
@@ -43,7 +44,8 @@ fn is_perf_restricted() -> bool {
     level.is_some_and(|level| level > MOST)
 }
 
-/// Gives up everything else, for this thread and all that it starts. The command must have been started before.
+/// Gives up all other rights, for this thread and all that it starts. The command must have been started
+/// before.
 pub(super) fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;

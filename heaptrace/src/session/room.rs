@@ -1,6 +1,6 @@
-//! Whether a run has room: descriptors, address space and memory, as far as limits tell.
+//! Checks the limits of the process: open files, address space and memory.
 //!
-//! Part of the session. Each message names what to raise, or the option that takes less.
+//! Part of the session. Each message names the limit to raise, or the option that uses less.
 
 use std::fs;
 use std::io;
@@ -12,20 +12,20 @@ use rustix::process::{Resource, getrlimit};
 use crate::config::RunConfig;
 use crate::text::bytes;
 
-/// Fewest descriptors with which a run gets on: some probes, a ring for each processor, a few files.
+/// Fewest descriptors that a run needs: some probes, a ring for each processor, a few files.
 const FEWEST_FILES: u64 = 256;
 
-/// Least address space: the program itself, its threads, and what it maps of the kernel's.
+/// Least address space that a run needs: for the program, its threads, and the mapped memory of the kernel.
 const LEAST_SPACE: u64 = 512 << 20;
 
-/// Refuses limits with which a run would fail half-way, and warns of one that might end it.
+/// Refuses limits with which a run would fail half-way, and warns of a memory limit that might end it.
 pub(super) fn check(config: &RunConfig) -> Result<()> {
-    // The lower one was raised to this already.
+    // The soft limit was raised to the hard limit already.
     if let Some(most) = getrlimit(Resource::Nofile).maximum
         && most < FEWEST_FILES
     {
         bail!(
-            "heaptrace may have {most} files open, and needs {FEWEST_FILES} at least: raise the limit \
+            "heaptrace needs at least {FEWEST_FILES} open files, and its limit is {most}: raise the limit \
              (`ulimit -Hn 4096`, or LimitNOFILE= of its service)"
         );
     }
@@ -33,18 +33,18 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
         && most < LEAST_SPACE
     {
         bail!(
-            "heaptrace may have {} of address space, and needs {} at least: raise the limit (`ulimit -v unlimited`, or \
+            "heaptrace needs at least {} of address space, and its limit is {}: raise the limit (`ulimit -v unlimited`, or \
              LimitAS= of its service)",
-            bytes(most),
-            bytes(LEAST_SPACE)
+            bytes(LEAST_SPACE),
+            bytes(most)
         );
     }
     if let Some(most) = group_limit()
         && most < config.max_memory
     {
         tracing::warn!(
-            "heaptrace's control group may have {} of memory, less than --max-memory {}: lower that, or raise the limit \
-             (memory.max, or MemoryMax= of its service)",
+            "the control group of heaptrace is limited to {} of memory, less than --max-memory {}: lower --max-memory, or \
+             raise the limit (memory.max, or MemoryMax= of its service)",
             bytes(most),
             bytes(config.max_memory)
         );
@@ -52,7 +52,7 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
     Ok(())
 }
 
-/// Says what helps, where an error comes from a limit.
+/// Adds what the user can do to an error that comes from a limit.
 pub(super) fn advise(error: Error) -> Error {
     let number = error.chain().find_map(|cause| {
         let cause: &io::Error = cause.downcast_ref()?;
@@ -70,7 +70,7 @@ pub(super) fn advise(error: Error) -> Error {
     }
 }
 
-/// The lowest limit of memory of the control groups that this process is in.
+/// The lowest memory limit of the control groups of this process.
 fn group_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = groups.lines().filter_map(|line| {
@@ -86,7 +86,7 @@ fn group_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The lowest of the limits in a folder and in those that it is in.
+/// The lowest limit in a folder and its parent folders.
 fn lowest(folder: &Path, name: &str) -> Option<u64> {
     let limit = |folder: &Path| -> Option<u64> {
         let text = fs::read_to_string(folder.join(name)).ok()?;
@@ -99,7 +99,7 @@ fn lowest(folder: &Path, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that the lowest limit on the way to the root counts, and that no limit is none.
+    /// Check that the lowest limit on the way to the root counts, and that `max` is no limit.
     #[test]
     fn the_lowest_limit_counts() {
         let root = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(lowest(&inner, "memory.max"), Some(64 << 20));
     }
 
-    /// Check that what a limit has caused names the limit, behind whatever stands around it, and nothing else does.
+    /// Check that an error from a limit names the limit, also inside other errors, and that other errors don't.
     #[test]
     fn limits_are_named() {
         let caused = |number: i32| {

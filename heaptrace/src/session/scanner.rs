@@ -1,7 +1,7 @@
-//! Looks for allocators in files as they come, on a thread of its own: a large program takes a while to look into,
-//! and the ring fills meanwhile.
+//! Scans files for allocators while a run is under way.
 //!
-//! Part of the session. Knows neither what is probed nor how.
+//! Part of the session. The scanner has a thread of its own: a large program takes a while to scan, and the
+//! ring would fill meanwhile. Must not know which files are probed, nor how.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -16,11 +16,11 @@ use crate::proc::owner::Owner;
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys::{self, Precedence};
 
-/// Most files that wait; each is open.
+/// Most files that wait for the scanner; each of them is open.
 const MOST_WAITING: u64 = 1 << 14;
 
-/// Most results that wait to be probed: further files wait where turns are fair.
-const MOST_FOUND: usize = 4;
+/// Most results that wait to be probed. Further files wait in the queue, which is fair to all owners.
+const MOST_RESULTS: usize = 4;
 
 /// A file that a process has mapped.
 pub(super) struct Mapped {
@@ -29,19 +29,19 @@ pub(super) struct Mapped {
     pub(super) path: String,
 }
 
-/// What is in a file of this owner.
+/// The allocators of a scanned file, and the owner of the process that mapped it.
 pub(super) struct Scanned {
     pub(super) owner: Owner,
     pub(super) found: Found,
 }
 
-/// See the head of this file. The thread ends with it, and with the file that it is at.
+/// A thread that scans files. When this is dropped, the thread ends after its current file.
 pub(super) struct Scanner {
     queue: Arc<Queue>,
-    found: Receiver<Scanned>,
-    /// Files that the thread has taken or is going to take.
+    results: Receiver<Scanned>,
+    /// Files that were sent to the scanner and have no result yet.
     pending: u64,
-    left_out: u64,
+    dropped: u64,
 }
 
 impl Scanner {
@@ -54,38 +54,38 @@ impl Scanner {
             }),
             changed: Condvar::new(),
         });
-        let (tell, found) = channel(MOST_FOUND);
+        let (sender, results) = channel(MOST_RESULTS);
         let mut reader = Reader::new(budget, Limits::default());
         let named = config.allocators.clone();
         let mappings = config.mappings;
         let files = Arc::clone(&queue);
         std::thread::Builder::new()
             .name("heaptrace-scan".to_owned())
-            .spawn(move || scan(&mut reader, &named, mappings, &files, &tell))
+            .spawn(move || scan_all(&mut reader, &named, mappings, &files, &sender))
             .context("can't start a thread")?;
         Ok(Self {
             queue,
-            found,
+            results,
             pending: 0,
-            left_out: 0,
+            dropped: 0,
         })
     }
 
-    /// Looks into a file in its turn.
-    pub(super) fn look(&mut self, owner: Owner, mapped: Mapped) {
-        let left_out = {
+    /// Adds a file to the queue.
+    pub(super) fn scan(&mut self, owner: Owner, mapped: Mapped) {
+        let dropped = {
             let mut state = self.queue.state();
             state.files.push(owner, mapped);
-            state.files.left_out()
+            state.files.dropped()
         };
         self.queue.changed.notify_one();
-        self.pending = (self.pending + 1).saturating_sub(left_out - self.left_out);
-        self.left_out = left_out;
+        self.pending = (self.pending + 1).saturating_sub(dropped - self.dropped);
+        self.dropped = dropped;
     }
 
-    /// Waits for what is in the next file.
-    pub(super) async fn found(&mut self) -> Scanned {
-        match self.found.recv().await {
+    /// Waits for the next result.
+    pub(super) async fn scanned(&mut self) -> Scanned {
+        match self.results.recv().await {
             Some(scanned) => {
                 self.pending = self.pending.saturating_sub(1);
                 scanned
@@ -94,14 +94,14 @@ impl Scanner {
         }
     }
 
-    /// Files that are not looked into yet.
+    /// Number of files that are not scanned yet.
     pub(super) fn waiting(&self) -> u64 {
         self.pending
     }
 
-    /// Files that were left out for want of room.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
+    /// Number of files that were dropped for want of room.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 }
 
@@ -112,7 +112,7 @@ impl Drop for Scanner {
     }
 }
 
-/// The files that wait, and whoever waits for them.
+/// The files that wait, shared with the scanner's thread.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -128,7 +128,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next file; `None` at the end.
+    /// Waits for the next file; returns `None` when the scanner ends.
     fn next(&self) -> Option<(Owner, Mapped)> {
         let mut state = self.state();
         loop {
@@ -146,19 +146,19 @@ impl Queue {
     }
 }
 
-fn scan(
+fn scan_all(
     reader: &mut Reader,
     named: &[NamedAllocator],
     mappings: bool,
     files: &Queue,
-    tell: &Sender<Scanned>,
+    results: &Sender<Scanned>,
 ) {
-    // What a new program allocates before it is probed is not seen.
+    // Hurry: the allocations of a new program are not seen before it is probed.
     Precedence::of_this_thread().take();
     while let Some((owner, Mapped { pid, file, path })) = files.next() {
         let wanted = LookFor { named, mappings };
         let found = allocators::of_mapped(reader, pid, file, path, wanted);
-        if tell.blocking_send(Scanned { owner, found }).is_err() {
+        if results.blocking_send(Scanned { owner, found }).is_err() {
             return;
         }
     }

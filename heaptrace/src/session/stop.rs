@@ -1,6 +1,6 @@
-//! What ends a run: a signal, the time, or the end of the last target.
+//! Waits for the end of a run: a signal, the duration, or the end of the last target.
 //!
-//! Part of the session.
+//! Part of the session. Must not know what happens at the end.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -26,18 +26,18 @@ pub(super) enum Stop {
     Time,
     /// The last target ended.
     Targets,
-    /// What is found can't be shown or written any more.
+    /// The observer failed: the updates can't be shown or written any more.
     Failed,
 }
 
-/// Waits for what ends a run.
+/// Waits for the end of a run.
 pub(super) struct Stopper {
     signals: [Signal; 3],
     duration: Option<Duration>,
     deadline: Option<tokio::time::Instant>,
     /// Descriptors of the targets, readable when they end.
     targets: Vec<AsyncFd<OwnedFd>>,
-    /// A launched command, that a SIGTERM for the run is for, too.
+    /// A launched command, which gets SIGTERM and SIGHUP passed on.
     command: Option<u32>,
 }
 
@@ -71,7 +71,7 @@ impl Stopper {
         for pid in pids {
             match pidfd_open(*pid) {
                 Ok(fd) => self.targets.push(sys::when_readable(fd)?),
-                // It is gone already; if it was the last one, there is nothing to wait for.
+                // It has ended already; if it was the last target, the run ends at once.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => return Err(error).context(format!("can't watch process {pid}")),
             }
@@ -85,7 +85,7 @@ impl Stopper {
         Ok(())
     }
 
-    /// Waits. May be called again when it was dropped.
+    /// Waits for the end. The future may be dropped, and this called again.
     pub(super) async fn wait(&mut self) -> Stop {
         let [interrupt, terminate, hangup] = &mut self.signals;
         let deadline = self.deadline;
@@ -101,7 +101,7 @@ impl Stopper {
                 std::future::pending::<()>().await;
             }
             for target in targets {
-                // An error can't happen on a valid descriptor, and would only end the run early.
+                // A valid descriptor gives no error, and an error would only end the run early.
                 let _ = target
                     .readable()
                     .await
@@ -109,21 +109,21 @@ impl Stopper {
             }
         };
         let passed_on = tokio::select! {
-            _ = interrupt.recv() => None, // the terminal gives it to the command, too
+            _ = interrupt.recv() => None, // the terminal sends it to the command, too
             _ = terminate.recv() => Some(libc::SIGTERM),
             _ = hangup.recv() => Some(libc::SIGHUP),
             () = time => return Stop::Time,
             () = ends => return Stop::Targets,
         };
         if let (Some(signal), Some(pid)) = (passed_on, self.command) {
-            // SAFETY: a plain system call; the pid is a child's that was not waited for.
+            // SAFETY: a plain system call; the pid belongs to a child that was not waited for.
             unsafe { libc::kill(pid as libc::pid_t, signal) };
         }
         Stop::Signal
     }
 }
 
-/// Waits for the end of a launched command, as long as that makes sense.
+/// Waits for the end of a launched command, if it is about to end.
 pub(super) fn reap(
     child: Option<&mut Child>,
     stop: Stop,
@@ -136,14 +136,16 @@ pub(super) fn reap(
             Ok(Some(status)) => return Some(status),
             Ok(None) => {}
             Err(error) => {
-                notes.push(format!("the command's exit status is not known: {error}"));
+                notes.push(format!(
+                    "the exit status of the command is not known: {error}"
+                ));
                 return None;
             }
         }
         let is_ending = matches!(stop, Stop::Signal | Stop::Targets);
         if !is_ending || begin.elapsed() > PATIENCE {
             notes.push(format!(
-                "the command (pid {}) is still running, no longer traced",
+                "the command (pid {}) is still running, and is no longer traced",
                 child.id()
             ));
             return None;
@@ -152,10 +154,10 @@ pub(super) fn reap(
     }
 }
 
-/// Gives Ctrl-C its ordinary meaning back: what follows a run may be long, and can be broken off.
+/// Restores the default action of Ctrl-C, so that the user can interrupt long work after the run.
 pub(super) fn restore_interrupt() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: puts the default action back.
+        // SAFETY: restores the default action.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -166,6 +168,6 @@ fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the kernel has just given to us alone.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }

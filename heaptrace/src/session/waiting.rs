@@ -1,41 +1,42 @@
-//! What waits to be looked at, in fair turns: each owner has a queue of its own.
+//! Items that wait to be processed, shared fairly between owners: each owner has a queue of its own.
 //!
-//! Part of the session. There is room for so much in all. Where it is full, what came last of the owner with most is
-//! left out, and counted: who maps thousands of files is in nobody's way but its own. Knows nothing of what waits.
+//! Part of the session. All queues together have limited room. When they are full, the newest item of the
+//! longest queue is dropped, and counted. So an owner that maps thousands of files delays its own files only.
+//! Must not know what waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use crate::proc::owner::Owner;
 
-/// See the head of this file.
+/// One queue for each owner, with limited room in all.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     /// None of the queues is empty.
     queues: BTreeMap<Owner, VecDeque<T>>,
-    /// Whose turn was last.
+    /// The owner that was served last.
     last: Option<Owner>,
     count: usize,
     room: usize,
-    left_out: u64,
+    dropped: u64,
 }
 
 impl<T> Waiting<T> {
-    /// Nothing yet; room for so much.
+    /// Empty queues with room for so many items.
     pub(super) fn new(room: usize) -> Self {
         Self {
             queues: BTreeMap::new(),
             last: None,
             count: 0,
             room: room.max(1),
-            left_out: 0,
+            dropped: 0,
         }
     }
 
-    /// Adds something of an owner's.
+    /// Adds an item of an owner.
     pub(super) fn push(&mut self, owner: Owner, it: T) {
         if self.count >= self.room {
-            self.left_out += 1;
+            self.dropped += 1;
             let own = self.queues.get(&owner).map_or(0, VecDeque::len);
             let longest = self.queues.iter().max_by_key(|(_, queue)| queue.len());
             let Some((other, _)) = longest.filter(|(_, queue)| queue.len() > own + 1) else {
@@ -48,13 +49,13 @@ impl<T> Waiting<T> {
         self.count += 1;
     }
 
-    /// Takes what comes next: the oldest of the owner behind the one whose turn was last.
+    /// Takes the oldest item of the owner that follows the last served one.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
-        let behind = match &self.last {
+        let after_last = match &self.last {
             Some(last) => (Bound::Excluded(last), Bound::Unbounded),
             None => (Bound::Unbounded, Bound::Unbounded),
         };
-        let mut next = self.queues.range::<Owner, _>(behind);
+        let mut next = self.queues.range::<Owner, _>(after_last);
         let owner = next.next().or_else(|| self.queues.iter().next())?.0.clone();
         let it = self.take(&owner, VecDeque::pop_front)?;
         self.last = Some(owner.clone());
@@ -75,15 +76,15 @@ impl<T> Waiting<T> {
         Some(it)
     }
 
-    /// How much waits.
+    /// Number of items that wait.
     #[cfg(test)]
     fn count(&self) -> usize {
         self.count
     }
 
-    /// How much was left out so far, for want of room.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
+    /// Number of items that were dropped so far for want of room.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 }
 
@@ -91,18 +92,18 @@ impl<T> Waiting<T> {
 mod tests {
     use super::*;
 
-    /// Check that who adds thousands is left out at its own cost, and that everybody else is served in turns.
+    /// Check that an owner that adds thousands of items loses its own, and that other owners are served fairly.
     #[test]
-    fn a_flood_is_in_its_own_way() {
+    fn a_flood_drops_its_own_items() {
         let mut waiting = Waiting::new(100);
         for n in 0..5_000 {
             waiting.push(Owner::User(1), n);
         }
-        assert_eq!((waiting.count(), waiting.left_out()), (100, 4_900));
+        assert_eq!((waiting.count(), waiting.dropped()), (100, 4_900));
         for n in 0..30 {
             waiting.push(Owner::User(2), n);
         }
-        assert_eq!((waiting.count(), waiting.left_out()), (100, 4_930));
+        assert_eq!((waiting.count(), waiting.dropped()), (100, 4_930));
         let served: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
         let mut of_second = served
             .iter()
@@ -114,13 +115,14 @@ mod tests {
         assert_eq!(waiting.count(), 0);
     }
 
-    /// Check that of many with one each, in a queue that is full, the new one is left out and counted.
+    /// Check that the new item is dropped and counted if the queues are full and no owner has more items than
+    /// another.
     #[test]
-    fn a_full_queue_of_equals() {
+    fn a_full_queue_of_equals_drops_the_new_item() {
         let mut waiting = Waiting::new(3);
         for user in 0..5 {
             waiting.push(Owner::User(user), ());
         }
-        assert_eq!((waiting.count(), waiting.left_out()), (3, 2));
+        assert_eq!((waiting.count(), waiting.dropped()), (3, 2));
     }
 }

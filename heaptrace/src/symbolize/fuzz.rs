@@ -1,6 +1,6 @@
-//! What has to hold of any file that a symbolizer is let near, and of any name.
+//! Checks for fuzzers: any file that is symbolized, and any name.
 //!
-//! Stage: symbolize. For fuzzers only.
+//! Stage: symbolize.
 
 use super::answer::{Facts, Names};
 use super::demangle::{self, MAX_NAME};
@@ -8,7 +8,7 @@ use super::elf::ElfFacts;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
-/// Facts are bounded, and a debug link leads nowhere but beside the file.
+/// Checks that facts are bounded, and that a debug link leads only to the folder of the file.
 pub(crate) fn facts(data: &[u8]) -> u64 {
     let Ok(file) = sys::file_in_memory("input", data) else {
         return 0;
@@ -28,7 +28,7 @@ pub(crate) fn facts(data: &[u8]) -> u64 {
     seen + 16 * u64::from(facts.has_dwarf) + 32 * u64::from(facts.compressed)
 }
 
-/// What a reader says of debug files and names can be decoded, or is refused.
+/// Decodes a reader's answer about debug files or names; returns 0 if it is refused.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Facts {
         let facts: Option<Option<Facts>> = decode(answer);
@@ -43,7 +43,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     })
 }
 
-/// A readable name is not longer than names may be, and there is one for everything.
+/// Checks that every name has a readable form, which is not too long.
 pub(crate) fn demangle(data: &[u8]) -> u64 {
     let name = String::from_utf8_lossy(data);
     let readable = demangle::demangle(&name);

@@ -1,0 +1,176 @@
+//! The result of parsing a command line: plain, validated configuration.
+//!
+//! Part of the command line. Must not know clap, nor how an action is done.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::rotation::Rotation;
+use crate::config::{NamedAllocator, RunConfig};
+use crate::output::{Filter, Grouping, Label, Metric};
+
+/// A parsed command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// What heaptrace must do.
+    pub action: Action,
+    /// How often `-v` was given.
+    pub verbosity: u8,
+    /// When to use colors.
+    pub color: Color,
+}
+
+/// What heaptrace must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Trace, and show a live table.
+    Live {
+        /// The run.
+        run: RunConfig,
+        /// How the output is grouped and ranked.
+        ranking: Ranking,
+    },
+    /// Trace, and write a data file.
+    Record {
+        /// The run.
+        run: RunConfig,
+        /// The data file.
+        output: PathBuf,
+        /// When a new data file begins, if ever.
+        rotate: Option<Rotation>,
+    },
+    /// Show a data file.
+    Report {
+        /// The data file.
+        input: Input,
+        /// The format of the output.
+        format: Format,
+        /// How the output is grouped and ranked.
+        ranking: Ranking,
+    },
+    /// List the snapshots of a data file.
+    Snapshots {
+        /// The data file.
+        input: Input,
+        /// The format of the output.
+        format: Format,
+    },
+    /// Draw a data file as a flame graph.
+    Flamegraph {
+        /// The data file.
+        input: Input,
+        /// The SVG file.
+        output: PathBuf,
+        /// The number that the width of a frame shows.
+        metric: Metric,
+        /// The key at the root of the graph.
+        by: Option<Label>,
+    },
+    /// Convert a data file to a pprof profile.
+    Pprof {
+        /// The data file.
+        input: Input,
+        /// The profile.
+        output: PathBuf,
+    },
+    /// Check the machine.
+    Doctor {
+        /// Processes to check.
+        pids: Vec<u32>,
+        /// Files that the user names as allocators.
+        allocators: Vec<NamedAllocator>,
+    },
+    /// List probe locations.
+    Placements {
+        /// Files of allocators.
+        files: Vec<PathBuf>,
+    },
+}
+
+/// A data file, and the part of it to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The file.
+    pub file: PathBuf,
+    /// The time of the run to show; `None` for its end.
+    pub at: Option<Duration>,
+    /// Filters; a site is shown if all of them match.
+    pub filters: Vec<Filter>,
+    /// Most memory for the content; by default it follows from the length of the file.
+    pub max_memory: Option<u64>,
+}
+
+/// The format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text for people.
+    Text,
+    /// JSON for programs.
+    Json,
+}
+
+/// When to use colors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Whether to use colors on this stream.
+    pub(super) fn for_stream(self, stream: &impl IsTerminal) -> bool {
+        let unwanted = |name: &str, value: Option<&str>| {
+            std::env::var_os(name).is_some_and(|is| match value {
+                Some(value) => is == *value,
+                None => !is.is_empty(),
+            })
+        };
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                stream.is_terminal()
+                    && !unwanted("NO_COLOR", None)
+                    && !unwanted("TERM", Some("dumb"))
+            }
+        }
+    }
+}
+
+impl Action {
+    /// Whether it needs the rights for tracing, or checks them.
+    pub(super) fn traces(&self) -> bool {
+        matches!(
+            self,
+            Self::Live { .. } | Self::Record { .. } | Self::Doctor { .. }
+        )
+    }
+}
+
+/// How an output is grouped and ranked, and how much of it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranking {
+    /// The key that groups sites, if any.
+    pub by: Option<Label>,
+    /// The metric that ranks.
+    pub metric: Metric,
+    /// How many to show, if the user set a number.
+    pub top: Option<usize>,
+}
+
+impl Ranking {
+    /// The grouping, if a key is set.
+    pub(super) fn grouping(&self) -> Option<Grouping> {
+        self.by.map(|by| Grouping {
+            by,
+            metric: self.metric,
+            cumulative: true,
+            top: self.top,
+        })
+    }
+}

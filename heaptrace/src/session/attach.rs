@@ -1,0 +1,226 @@
+//! Finds the allocators of the targets, and probes them.
+//!
+//! Part of the session. Must not know how allocators are found in a file, nor how a probe is made.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::run::Run;
+use crate::config::{RunConfig, Target};
+use crate::join::{self, Joiner};
+use crate::open::FileId;
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
+use crate::probes::target_events::AttachError;
+use crate::probes::launch::Held;
+use crate::proc::maps::Mapping;
+use crate::proc::owner::Owner;
+use crate::proc::processes;
+use crate::reader::Reader;
+
+/// Most reasons that an error names.
+const MOST_REASONS: usize = 3;
+
+/// Whether the streams are read while probes are made.
+#[derive(Clone, Copy)]
+pub(super) enum Streams {
+    /// They are read: the processes of interest are known.
+    Read,
+    /// They are not read yet: the targets are not followed yet, and earlier events are discarded.
+    Wait,
+}
+
+/// What to search for in the targets' files.
+fn look_for(config: &RunConfig) -> LookFor<'_> {
+    LookFor {
+        named: &config.allocators,
+        mappings: config.mappings,
+    }
+}
+
+/// Probes the allocators of the targets. A command comes with the files that it may map.
+pub(super) fn attach(
+    config: &RunConfig,
+    command: Option<(&Held, Vec<PathBuf>)>,
+    reader: &mut Reader,
+    run: &mut Run,
+) -> Result<()> {
+    let wanted = look_for(config);
+    match &config.target {
+        Target::Command(_) => {
+            let (held, files) = command.context("the command was not started")?;
+            let found = allocators::of_command(reader, files, wanted);
+            if found.allocators.is_empty() {
+                bail!(none_found("the command", &found));
+            }
+            let owner = Owner::of(held.pid);
+            add_found(found, &owner, Streams::Wait, run)?;
+            require_probes("the command", run)?;
+            follow(&[held.pid], run)
+        }
+        Target::Pids(pids) => {
+            for pid in pids {
+                let found =
+                    allocators::of_process(reader, *pid, wanted, Effort::Thorough, |_| false)
+                        .map_err(|error| unreadable(*pid, error))?;
+                if found.allocators.is_empty() {
+                    bail!(none_found(&format!("process {pid}"), &found));
+                }
+                add_found(found, &Owner::of(*pid), Streams::Wait, run)?;
+            }
+            require_probes("these processes", run)?;
+            follow(pids, run)
+        }
+        Target::All => attach_all(reader, wanted, run),
+    }
+}
+
+/// Follows the targets from now on.
+fn follow(pids: &[u32], run: &mut Run) -> Result<()> {
+    run.drain.forget_earlier();
+    for pid in pids {
+        run.joiner.add_process(*pid);
+        run.probes.add_process(*pid)?;
+    }
+    Ok(())
+}
+
+/// Probes the allocators of every process. Processes that can't be read are counted.
+fn attach_all(reader: &mut Reader, wanted: LookFor<'_>, run: &mut Run) -> Result<()> {
+    let mut seen = HashSet::new();
+    let pids = processes::processes().context("can't list the processes of /proc")?;
+    // There are many processes, and new ones start and map files meanwhile.
+    let (found, unread) = run.during(|_, _| {
+        let mut unread = 0;
+        let of_one = |pid: u32| {
+            let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
+            match allocators::of_process(reader, pid, wanted, Effort::Quick, is_known) {
+                Ok(found) => Some((Owner::of(pid), found)),
+                Err(error) => {
+                    let has_ended =
+                        matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+                    unread += u64::from(!has_ended);
+                    None
+                }
+            }
+        };
+        let found: Vec<(Owner, Found)> = pids.into_iter().filter_map(of_one).collect();
+        (found, unread)
+    })?;
+    run.joiner.set_noted("processes_not_read", unread);
+    let is_any = found.iter().any(|(_, it)| !it.allocators.is_empty());
+    for (owner, found) in found {
+        add_found(found, &owner, Streams::Read, run)?;
+    }
+    if !is_any {
+        bail!("no process of this machine has an allocator that heaptrace knows");
+    }
+    require_probes("this machine", run)
+}
+
+/// Refuses a run in which every file was refused.
+fn require_probes(whose: &str, run: &Run) -> Result<()> {
+    if run.probes.has_any() {
+        return Ok(());
+    }
+    let reasons: Vec<&str> = run.joiner.unprobed().take(MOST_REASONS).collect();
+    bail!("nothing of {whose} can be traced: {}", reasons.join("; "))
+}
+
+/// Probes the found allocators that are not probed yet, and reports them to join; returns their files. A file
+/// that can't be probed is named in reports. An error means that this machine can't probe at all.
+pub(super) fn add_found(
+    found: Found,
+    owner: &Owner,
+    streams: Streams,
+    run: &mut Run,
+) -> Result<Vec<FileId>> {
+    for unprobed in found.unprobed {
+        tracing::info!("not probed: {unprobed}");
+        name_unprobed(unprobed.to_string(), owner, run);
+    }
+    let mut new = Vec::new();
+    for allocator in found.allocators {
+        if run.probes.has(allocator.id) {
+            continue;
+        }
+        let added = match streams {
+            // The kernel visits every process that has mapped the file, which takes a while.
+            Streams::Read => {
+                run.during(|program, probes| probes.add_allocator(program, &allocator, owner))??
+            }
+            Streams::Wait => run
+                .probes
+                .add_allocator(&mut run.program, &allocator, owner)?,
+        };
+        match added {
+            Ok(()) => {
+                new.push(allocator.id);
+                report_probed(&allocator, &mut run.joiner);
+            }
+            Err(refusal) => {
+                tracing::warn!("not probed: {}: {refusal}", allocator.path);
+                name_unprobed(format!("{}: {refusal}", allocator.path), owner, run);
+            }
+        }
+        run.joiner.set_noted("files_refused", run.probes.refused());
+    }
+    Ok(new)
+}
+
+/// Names a file that is not probed, unless its owner has filled the list; then the file is counted.
+fn name_unprobed(words: String, owner: &Owner, run: &mut Run) {
+    if run.probes.may_name(owner) {
+        run.joiner.add_unprobed(words);
+    } else {
+        run.joiner.note_one("files_unprobed_unnamed");
+    }
+}
+
+/// Reports a probed allocator to join.
+fn report_probed(allocator: &Allocator, joiner: &mut Joiner) {
+    joiner.add_own_code(
+        allocator.path.clone(),
+        allocator.id,
+        allocator.own_code.clone(),
+    );
+    for note in &allocator.notes {
+        tracing::info!("{}: {note}", allocator.path);
+        joiner.add_unprobed(format!("{}: {note}", allocator.path));
+    }
+    for kind in allocator.kinds() {
+        let hooks = allocator.hook_names(kind);
+        tracing::info!(
+            "probing {} in {} ({kind})",
+            hooks.join(", "),
+            allocator.path
+        );
+        let probed = join::Allocator {
+            hooks,
+            kind: kind.to_owned(),
+            path: allocator.path.clone(),
+        };
+        joiner.add_allocator(probed, allocator.id);
+    }
+}
+
+/// Says why nothing of a target can be traced.
+fn none_found(whose: &str, found: &Found) -> String {
+    let reasons: Vec<String> = found.unprobed.iter().map(ToString::to_string).collect();
+    if reasons.is_empty() {
+        format!(
+            "{whose} has no allocator that heaptrace knows; if it has one under other names, name its file with \
+             `--allocator PATH[:PREFIX]`"
+        )
+    } else {
+        format!("nothing of {whose} can be traced: {}", reasons.join("; "))
+    }
+}
+
+fn unreadable(pid: u32, error: std::io::Error) -> anyhow::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended(pid).into(),
+        _ => anyhow::Error::new(error).context(format!("can't read the mappings of process {pid}")),
+    }
+}

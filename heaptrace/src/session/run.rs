@@ -1,0 +1,178 @@
+//! What the parts of a run work on together: the streams, the kernel program, the probes and the joined state.
+//!
+//! Part of the session. Must not know when a run updates its observer, or why it ends.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::drain::Drain;
+use super::kernel_state::Swept;
+use crate::join::{Joiner, ModuleId, OpenFiles, Update};
+use crate::kernel::program::Program;
+use crate::probes::attach::Probes;
+use crate::proc::build_id;
+use crate::reader::Reader;
+
+/// Fewest probes that the kernel removes within a second.
+const REMOVED_PER_SECOND: usize = 10;
+
+/// The state of a run. The fields are dropped in this order: the probes go before the program.
+pub(super) struct Run {
+    pub(super) probes: Probes,
+    pub(super) drain: Drain,
+    pub(super) joiner: Joiner,
+    pub(super) program: Program,
+    swept: Swept,
+}
+
+/// The thread that removes the probes at the end.
+pub(super) struct Closing(JoinHandle<usize>);
+
+/// The state of a run after its end, without probes.
+pub(super) struct EndedRun {
+    drain: Drain,
+    joiner: Joiner,
+    program: Program,
+    swept: Swept,
+}
+
+impl Run {
+    pub(super) fn new(drain: Drain, program: Program, probes: Probes, joiner: Joiner) -> Self {
+        Self {
+            probes,
+            drain,
+            joiner,
+            program,
+            swept: Swept::default(),
+        }
+    }
+
+    /// Joins the available events; returns when the ring was found empty, or after a few batches.
+    pub(super) fn pass(&mut self) {
+        self.drain.pass(&mut self.joiner);
+    }
+
+    /// Does work on the program and the probes that may take long, and joins events meanwhile.
+    pub(super) fn during<T: Send>(
+        &mut self,
+        work: impl FnOnce(&mut Program, &mut Probes) -> T + Send,
+    ) -> Result<T> {
+        let Self {
+            probes,
+            drain,
+            joiner,
+            program,
+            ..
+        } = self;
+        drain.during(joiner, || work(program, probes))
+    }
+
+    /// Everything that changed since the last call, with the kernel's counters. Also removes entries of ended
+    /// processes from the kernel's maps.
+    pub(super) fn update(&mut self, reader: &mut Reader, begin: Instant) -> Result<Update> {
+        let Self {
+            drain,
+            joiner,
+            program,
+            swept,
+            ..
+        } = self;
+        drain.pass(joiner);
+        swept.read_kernel(program, drain, joiner)?;
+        program.forget_blocks(joiner.take_orphans())?;
+        program.forget_stacks(joiner.take_orphan_stacks())?;
+        update(drain, joiner, reader, begin.elapsed().as_nanos() as u64)
+    }
+
+    /// Ends recording, and removes the probes on another thread: each takes the kernel a while. The gate must
+    /// be closed.
+    pub(super) fn close_probes(self) -> (EndedRun, Closing) {
+        let probes = self.probes;
+        let closing = std::thread::spawn(move || probes.close());
+        let ended = EndedRun {
+            drain: self.drain,
+            joiner: self.joiner,
+            program: self.program,
+            swept: self.swept,
+        };
+        (ended, Closing(closing))
+    }
+}
+
+impl EndedRun {
+    /// Joins everything that is left, and returns the last update.
+    pub(super) fn last_update(&mut self, reader: &mut Reader, elapsed_ns: u64) -> Result<Update> {
+        // A program that had passed the gate before it closed may still be writing.
+        const GRACE: Duration = Duration::from_millis(5);
+        let Self {
+            drain,
+            joiner,
+            program,
+            swept,
+            ..
+        } = self;
+        drain.empty(joiner);
+        std::thread::sleep(GRACE);
+        drain.empty(joiner);
+        // The maps go with the program, so nothing has to be removed from them.
+        swept.read_kernel(program, drain, joiner)?;
+        let update = update(drain, joiner, reader, elapsed_ns)?;
+        drain.restore_priority();
+        Ok(update)
+    }
+
+    /// The files in which names can be looked up.
+    pub(super) fn files(&self) -> &OpenFiles {
+        self.joiner.files()
+    }
+
+    pub(super) fn into_files(self) -> OpenFiles {
+        self.joiner.into_files()
+    }
+}
+
+impl Closing {
+    /// Waits for the thread; returns a note for the user if some probes are left to the kernel.
+    pub(super) fn wait(self) -> Option<String> {
+        match self.0.join() {
+            Ok(0) => None,
+            Ok(left) => Some(format!(
+                "the kernel takes up to {} s more to remove the last {left} probes; no process hits them any more",
+                left.div_ceil(REMOVED_PER_SECOND)
+            )),
+            Err(_) => Some(
+                "removing the probes failed; the kernel removes them when heaptrace exits"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// Everything that changed since the last update. New modules get their build ids.
+fn update(
+    drain: &mut Drain,
+    joiner: &mut Joiner,
+    reader: &mut Reader,
+    elapsed_ns: u64,
+) -> Result<Update> {
+    let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Vec<u8>)> {
+        new.into_iter()
+            .map(|(id, path, file)| (id, build_id::build_id(reader, &path, &file)))
+            .collect()
+    };
+    let new = joiner.take_unidentified();
+    if !new.is_empty() {
+        // There may be many files, and a reader may hang: events are joined meanwhile.
+        for (id, build_id) in drain.during(joiner, || identify(new))? {
+            joiner.identify(id, build_id);
+        }
+    }
+    for (id, build_id) in identify(joiner.take_unidentified()) {
+        joiner.identify(id, build_id);
+    }
+    Ok(joiner.take_update(elapsed_ns))
+}
