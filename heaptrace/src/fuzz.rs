@@ -130,7 +130,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         ..boundary(
             "kept_table",
             "an unwind table that was kept on disk",
-            unwind::fuzz::kept,
+            unwind::fuzz::cached_table,
         )
     },
     Boundary {
@@ -214,8 +214,8 @@ fn answers(data: &[u8]) -> u64 {
 fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
-        Job::Fingerprint | Job::Table => unwind::fuzz::said(job, answer),
-        Job::Facts | Job::Names => symbolize::fuzz::said(job, answer),
+        Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
+        Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
 
 /// Looks up every location that has no names yet, and says nothing.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::knowing(known, &Budget::default());
+    let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default());
     look_up(&mut symbolizer, profile, files, Progress::silent());
     symbolizer.into_symbols()
 }

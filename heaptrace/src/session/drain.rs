@@ -24,7 +24,7 @@ use crate::kernel::program::{self, PodBlockKey, Program};
 use crate::proc::build_id;
 use crate::proc::owner::Owner;
 use crate::reader::{Budget, Reader};
-use crate::sys::{self, Precedence};
+use crate::sys::{self, ThreadPriority};
 use crate::unwind::{self, MappedFile, Tables};
 
 /// Most events of a batch; a batch is a few megabytes at most.
@@ -47,7 +47,7 @@ pub(super) struct Drain {
     /// Bytes of the last batch, and from how many on there is a crowd in the ring.
     taken: usize,
     crowd: usize,
-    precedence: Precedence,
+    precedence: ThreadPriority,
     /// Whether this thread runs before all others.
     is_first: bool,
     /// Files that were mapped since they were asked for, and by whom.
@@ -76,7 +76,7 @@ impl Drain {
             batch: Vec::new(),
             taken: 0,
             crowd,
-            precedence: Precedence::of_this_thread(),
+            precedence: ThreadPriority::of_this_thread(),
             is_first: false,
             mapped: Waiting::new(MAX_MAPPED),
             owners: HashMap::new(),
@@ -185,14 +185,14 @@ impl Drain {
     /// Lets this thread read with precedence: where a hundred threads allocate, it would get a hundredth of a
     /// processor otherwise.
     pub(super) fn hurry(&self) {
-        self.precedence.take();
+        self.precedence.raise();
     }
 
     /// Gives the precedence back, for what is done with the events: names looked up and files written are worth no more
     /// than what others do.
     pub(super) fn give_way(&mut self) {
         self.go_first(false);
-        self.precedence.give_back();
+        self.precedence.restore();
     }
 
     /// Runs before all others while events come faster than this thread gets to read them: where a thousand threads
@@ -203,7 +203,7 @@ impl Drain {
 
     fn go_first(&mut self, is_first: bool) {
         if is_first != self.is_first {
-            sys::go_first(is_first);
+            sys::set_realtime(is_first);
             self.is_first = is_first;
         }
     }

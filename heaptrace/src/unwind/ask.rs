@@ -12,7 +12,7 @@ use super::build;
 use super::cache_format;
 use super::image::{Fingerprint, Image};
 use super::table::{Limits, Table};
-use crate::reader::{Job, Owner, Reader, Unreadable, decode, encode};
+use crate::reader::{FileOwner, Job, Reader, Unreadable, decode, encode};
 
 /// What stands in the head of a table that is answered with: nobody compares it.
 const NO_FINGERPRINT: Fingerprint = [0; 32];
@@ -28,7 +28,7 @@ pub(super) fn fingerprint(
     let told: Result<Result<Fingerprint, String>, _> =
         reader.ask(Job::Fingerprint, &question, name, &[file]);
     let told = told.map_err(|reason| reason.to_string())??;
-    let owner = Owner::of(file);
+    let owner = FileOwner::of(file);
     let mut hash = Sha256::new();
     hash.update(owner.user.to_le_bytes());
     hash.update(owner.device.to_le_bytes());

@@ -51,7 +51,7 @@ pub(crate) fn table(data: &[u8]) -> u64 {
 
 /// A kept table that is believed is sound, whoever wrote it. The checksum and what it is made from are made right
 /// first: whoever writes one does so, too.
-pub(crate) fn kept(data: &[u8]) -> u64 {
+pub(crate) fn cached_table(data: &[u8]) -> u64 {
     assert!(cache_format::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
     let mut bytes = data.to_vec();
     let empty = Table {
@@ -88,7 +88,7 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
 }
 
 /// What a reader says of a table is refused, or sound.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
         let told: Option<Result<[u8; 32], String>> = decode(answer);
         return told.map_or(0, |told| 1 + u64::from(told.is_ok()));

@@ -11,7 +11,7 @@ use heaptrace_common::wire::{FileKey, TableRef, table};
 use super::image::Fingerprint;
 use super::store::{NoPlace, Placed, Store, StoreLimits};
 use super::table::Table;
-use crate::reader::Owner;
+use crate::reader::FileOwner;
 
 /// How long a table is left in its place after it was used, in seconds. Where all that is in use does not
 /// fit, each table would else drive out one that is asked for again at once.
@@ -70,7 +70,7 @@ impl Files {
 
 struct Loaded {
     /// Whose files it is for, where these have a share only.
-    owner: Option<Owner>,
+    owner: Option<FileOwner>,
     table: TableRef,
     fingerprint: Fingerprint,
     files: HashSet<FileKey>,
@@ -86,7 +86,7 @@ pub(super) struct Loader<A> {
     tables: HashMap<u32, Loaded>,
     by_fingerprint: HashMap<Fingerprint, u32>,
     /// Rules that came with an owner's files. Rules stay.
-    rules: HashMap<Owner, u32>,
+    rules: HashMap<FileOwner, u32>,
     now: u64,
     evicted: u64,
 }
@@ -137,7 +137,7 @@ impl<A: Arrays> Loader<A> {
     /// Loads the table of a file of an owner, as far as his share goes: the system's own files have none.
     pub(super) fn load_of(
         &mut self,
-        owner: Owner,
+        owner: FileOwner,
         file: FileKey,
         fingerprint: &Fingerprint,
         built: &Table,
@@ -170,13 +170,13 @@ impl<A: Arrays> Loader<A> {
         Ok(())
     }
 
-    fn is_of(&self, slot: u32, owner: Owner) -> bool {
+    fn is_of(&self, slot: u32, owner: FileOwner) -> bool {
         let loaded = self.tables.get(&slot);
         loaded.is_some_and(|loaded| loaded.owner == Some(owner))
     }
 
     /// Slots that the tables of an owner have.
-    fn slots_of(&self, owner: Owner) -> u32 {
+    fn slots_of(&self, owner: FileOwner) -> u32 {
         let own = self.tables.keys().filter(|slot| self.is_of(**slot, owner));
         own.map(|slot| self.store.slots_of(*slot)).sum()
     }

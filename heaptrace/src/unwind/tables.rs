@@ -24,7 +24,7 @@ use super::store::{NoPlace, StoreLimits};
 use super::table::{Limits, Table};
 use crate::config::TableConfig;
 use crate::kernel::program::Program;
-use crate::reader::{self, Budget, Owner, Reader};
+use crate::reader::{self, Budget, FileOwner, Reader};
 
 /// Files that can wait for their tables; each is an open one. One that finds no place among them is asked for
 /// again.
@@ -309,7 +309,7 @@ impl Shared {
             }
         };
         self.count_damaged(&table);
-        let owner = Owner::of(&file.file);
+        let owner = FileOwner::of(&file.file);
         lock(&self.loader).load_of(owner, file.key, &fingerprint, &table)
     }
 

@@ -12,7 +12,7 @@ use heaptrace_common::wire::{FileKey, TableRef, table};
 
 use super::Random;
 use super::real::vdso;
-use crate::reader::Owner;
+use crate::reader::FileOwner;
 use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
 use crate::unwind::store::{NoPlace, Placed, StoreLimits};
 use crate::unwind::{Limits, Table, build, lookup};
@@ -343,7 +343,7 @@ fn refuses_what_has_no_room() {
 fn an_owner_has_a_share() {
     let [large, small] = tables();
     let half = part(&large, 3);
-    let owner = |user| Owner { user, device: 1 };
+    let owner = |user| FileOwner { user, device: 1 };
     let limits = StoreLimits {
         slots: 2 * half.rows.len() as u32,
         segment: half.rows.len() as u32,
