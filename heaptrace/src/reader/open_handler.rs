@@ -128,7 +128,7 @@ fn stat(folder: Option<i64>, path: i64, buffer: i64) -> i64 {
         _ => return NOT_THERE,
     };
     // Not by the C library's `fstat`, which may make a call that traps here again. rustix makes the call `fstat`.
-    let found = borrowed(file).and_then(|file| fstat(file));
+    let found = borrowed(file).and_then(fstat);
     answer(found.map(|found| {
         // SAFETY: the caller passed this buffer for the kernel's `struct stat`, which `Stat` is.
         unsafe { (buffer as *mut Stat).write(found) };

@@ -19,7 +19,7 @@ use crate::proc::maps::Mapping;
 use crate::proc::owner::Owner;
 use crate::proc::processes;
 use crate::reader::Reader;
-use crate::unwind::{self, MappedFile, Tables, User};
+use crate::unwind::{self, MappedFile, Tables, UsingProcess};
 
 /// Reasons that an error names.
 const MOST_REASONS: usize = 3;
@@ -80,7 +80,7 @@ pub(super) fn load_tables(
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().map(Path::new).and_then(Path::file_name);
-            let user = held.zip(program).map(|(held, program)| User {
+            let user = held.zip(program).map(|(held, program)| UsingProcess {
                 pid: held.pid,
                 name: Some(program.to_string_lossy().into_owned()),
             });
