@@ -1,8 +1,8 @@
 //! System calls, in the form that this crate uses.
 //!
-//! No stage of the flow; imports none. The `unsafe` calls here are the ones that rustix lacks: `perf_event_open`, `bpf`,
-//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, and a process's clock by its id. The safe
-//! functions combine several calls of rustix.
+//! No stage of the flow; imports none. The `unsafe` calls here are those that rustix lacks: `perf_event_open`, `bpf`,
+//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, and the clock of a process by its id; and tokio's
+//! registration of a descriptor. The other functions combine calls of rustix, or convert their results.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
