@@ -131,7 +131,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         ..boundary(
             "kept_table",
             "an unwind table from the cache on disk",
-            unwind::fuzz::kept,
+            unwind::fuzz::cached_table,
         )
     },
     Boundary {
@@ -214,9 +214,9 @@ fn answers(data: &[u8]) -> u64 {
 /// Decodes an answer as the tracer does; returns 0 if the answer is refused.
 fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
-        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
-        Job::Fingerprint | Job::Table => unwind::fuzz::said(job, answer),
-        Job::Facts | Job::Names => symbolize::fuzz::said(job, answer),
+        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::answer(job, answer),
+        Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
+        Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
     }
 }
 

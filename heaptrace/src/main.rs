@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         };
     }
     reader::serves();
-    sys::survive_long_files();
+    sys::ignore_file_size_signal();
     let invocation = match cli::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(stop) => return stop.print(),

@@ -1,8 +1,8 @@
-//! The one place that opens files which a traced process chose, or can put something else in the place of.
+//! The one place that opens files which a traced process selects or can replace.
 //!
-//! No stage of the flow; imports none. What is opened is first looked at without opening it (`O_PATH`): only an ordinary
-//! file, no longer than files may be, and where it is known which one it has to be, only that one. So no pipe makes
-//! us wait, no device is touched, and no path means a file in another root. Knows nothing of what is in files.
+//! No stage of the flow; imports none. Each file is first checked without opening it (`O_PATH`): it must be a regular file,
+//! not too long, and the expected file if one is known. So a pipe can't block the tracer, no device is touched, and a path
+//! can't lead into another root. Must not know the content of files.
 
 use std::fs::File;
 use std::io;
@@ -12,22 +12,22 @@ use std::path::{Component, Path, PathBuf};
 
 use heaptrace_common::wire::version_of;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, openat,
-    openat2, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, makedev,
+    openat, openat2, statx,
 };
 use thiserror::Error;
 
-/// Longest file that is opened.
+/// The longest file that is opened.
 const MAX_BYTES: u64 = 16 << 30;
 
-/// File systems whose files show other devices than the kernel has for them: layers and volumes.
+/// File systems with layers or volumes: `stat` shows another device for their files than the kernel's mappings do.
 const LAYERED: [u32; 3] = [
     0x794c_7630, // overlayfs
     0x9123_683e, // btrfs
     0xca45_1a4e, // bcachefs
 ];
 
-/// A file is the same file whatever its path.
+/// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Device.
@@ -36,19 +36,19 @@ pub struct FileId {
     pub inode: u64,
 }
 
-/// A file with the content that it has.
+/// The identity of a file and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
-    /// Which file.
+    /// The file.
     pub file: FileId,
-    /// The time of its last change, as [`version_of`] packs it.
+    /// The time of the file's last change, as [`version_of`] packs it.
     pub version: u64,
 }
 
-/// Which file the kernel says that a mapping is of.
+/// The file of a mapping, as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Expected {
-    /// Major and minor number of its device, as the kernel has it.
+    /// Major and minor number of its device in the kernel.
     pub device: (u32, u32),
     /// Its inode.
     pub inode: u64,
@@ -57,16 +57,16 @@ pub struct Expected {
 /// Why a file was not opened.
 #[derive(Debug, Error)]
 pub enum NotOpened {
-    /// A folder, a pipe, a socket or a device.
-    #[error("it is no ordinary file")]
-    NotOrdinary,
-    /// Longer than files may be.
+    /// It is a folder, a pipe, a socket or a device.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// It is longer than the limit.
     #[error("it has more than {} GiB", MAX_BYTES >> 30)]
     TooLong,
-    /// Another one than the kernel says.
-    #[error("another file is there now")]
-    Other,
-    /// The system's reason.
+    /// It is not the expected file.
+    #[error("another file is at its path now")]
+    Replaced,
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
 }
@@ -78,24 +78,24 @@ impl From<rustix::io::Errno> for NotOpened {
 }
 
 impl NotOpened {
-    /// Whether the process, or what it had mapped, is gone.
+    /// Whether the process or its mapping no longer exists.
     pub fn is_gone(&self) -> bool {
         let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
         matches!(self, Self::System(error) if gone.contains(&error.raw_os_error()))
     }
 }
 
-/// An open file, an ordinary one.
+/// An open regular file.
 #[derive(Debug)]
 pub struct Opened {
-    /// It, to be read from.
+    /// The file, open for reading.
     pub file: File,
-    /// Which one it is, and its content.
+    /// The identity of the file and its content.
     pub identity: Identity,
 }
 
 impl Identity {
-    /// Of an open file.
+    /// The identity of an open file and its content.
     pub fn of(file: &File) -> io::Result<Self> {
         let meta = file.metadata()?;
         Ok(Self {
@@ -109,26 +109,27 @@ impl Identity {
 }
 
 impl FileId {
-    /// Identity of an open file.
+    /// The identity of an open file.
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(Identity::of(file)?.file)
     }
 
-    /// Whether the kernel means this file, as far as numbers tell: some file systems show other devices than it has.
+    /// Whether this can be the expected file. Only the inodes are compared, because some file systems show other devices
+    /// than the kernel has.
     pub fn may_be(&self, expected: &Expected) -> bool {
         self.inode == expected.inode
     }
 }
 
 impl Expected {
-    /// The device as `stat` would tell it.
+    /// The device number in the form of `stat`.
     pub fn device_id(&self) -> u64 {
-        libc::makedev(self.device.0, self.device.1)
+        makedev(self.device.0, self.device.1)
     }
 }
 
-/// Opens the file that a process has mapped from one address to another: the very one, also where its path is gone or
-/// means another file.
+/// Opens the file that a process has mapped from one address to another. Works even if the file's path is gone or leads
+/// to another file.
 pub fn mapped(
     pid: u32,
     start: u64,
@@ -139,21 +140,22 @@ pub fn mapped(
     checked(openat(CWD, link, LOOK, Mode::empty())?, expected)
 }
 
-/// Opens a file that was mapped by a process that is gone, by the path that it had, if it is still that one. A path of
-/// another root is not found here, or leads to another file.
+/// Opens a file that an ended process had mapped, by the path of the mapping, if that path still leads to the expected
+/// file. A path from another root is not found, or leads to another file.
 pub fn left_behind(path: &Path, expected: Expected) -> Result<Opened, NotOpened> {
-    // Whoever chose the path must not make us wait: it was mapped just now, so the kernel has all of it in memory.
+    // The process that selected the path must not block the tracer. The file was mapped a moment ago, so the kernel has the
+    // whole path in its cache.
     let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
     let found = openat2(CWD, path, LOOK, Mode::empty(), resolve)?;
     checked(found, Some(expected))
 }
 
-/// Opens a file that the user named, or the system's configuration.
+/// Opens a file that the user or the system's configuration names.
 pub fn named(path: &Path) -> Result<Opened, NotOpened> {
     checked(openat(CWD, path, LOOK, Mode::empty())?, None)
 }
 
-/// A folder that takes the place of `/`.
+/// A folder that is used as `/`.
 #[derive(Debug)]
 pub struct Root {
     folder: OwnedFd,
@@ -165,24 +167,24 @@ impl Root {
         Self::at(Path::new(&format!("/proc/{pid}/root")))
     }
 
-    /// This process's own.
+    /// The root folder of this process.
     pub fn own() -> io::Result<Self> {
         Self::at(Path::new("/"))
     }
 
-    /// A folder.
+    /// A folder at a path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty())?;
         Ok(Self { folder })
     }
 
-    /// Opens a file below it; links lead nowhere else.
+    /// Opens a file below this root. Links can't lead out of it.
     pub fn open(&self, path: &Path) -> Result<Opened, NotOpened> {
         checked(self.look_up(path, LOOK)?, None)
     }
 
-    /// The path of a file below it with all links followed, as this root has it.
+    /// The path of a file below this root, relative to the root, with all links resolved.
     pub fn resolved(&self, path: &Path) -> Option<PathBuf> {
         let found = self.look_up(path, LOOK).ok()?;
         let full = read_descriptor(found.as_fd())?;
@@ -201,25 +203,25 @@ impl Root {
     }
 }
 
-/// Nothing is opened yet: no device is asked, no pipe waits.
+/// Finds a file without opening it: no device is accessed, and a pipe can't block.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Opens what was only looked at, if it is an ordinary file, and the one that it should be.
+/// Opens a file that was found, if it is a regular file and the expected one.
 fn checked(found: OwnedFd, expected: Option<Expected>) -> Result<Opened, NotOpened> {
     let stat = fstat(&found)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(NotOpened::NotOrdinary);
+        return Err(NotOpened::NotRegular);
     }
     if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MAX_BYTES {
         return Err(NotOpened::TooLong);
     }
     if let Some(expected) = expected
-        && !is_that(found.as_fd(), &stat, expected)
+        && !is_expected(found.as_fd(), &stat, expected)
     {
-        return Err(NotOpened::Other);
+        return Err(NotOpened::Replaced);
     }
-    // By the descriptor: what its name leads to by now does not matter. An ordinary file whose user has a lease on it
-    // would make us wait for him.
+    // By the descriptor, because the path may lead to another file by now. Not blocking, because a process that holds a
+    // lease on a regular file could otherwise block the tracer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(openat(
         CWD,
@@ -231,7 +233,7 @@ fn checked(found: OwnedFd, expected: Option<Expected>) -> Result<Opened, NotOpen
     Ok(Opened { file, identity })
 }
 
-fn is_that(found: BorrowedFd<'_>, stat: &rustix::fs::Stat, expected: Expected) -> bool {
+fn is_expected(found: BorrowedFd<'_>, stat: &rustix::fs::Stat, expected: Expected) -> bool {
     if stat.st_ino != expected.inode {
         return false;
     }
@@ -240,7 +242,7 @@ fn is_that(found: BorrowedFd<'_>, stat: &rustix::fs::Stat, expected: Expected) -
         || mounted_device(found) == Some(expected.device)
 }
 
-/// The device that the kernel has for the file system that a file was found in.
+/// The device number that the kernel has for the file system of a found file.
 fn mounted_device(found: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let asked = statx(found, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     let mount = asked.stx_mnt_id.to_string();
@@ -254,7 +256,7 @@ fn mounted_device(found: BorrowedFd<'_>) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The path by which this process reaches one of its descriptors.
+/// The path through which this process can open one of its descriptors.
 pub fn descriptor(file: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -265,27 +267,25 @@ fn read_descriptor(file: BorrowedFd<'_>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::{major, minor, mkfifoat};
 
     use super::*;
 
     fn pipe(path: &Path) {
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a string that ends with a zero.
-        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
     }
 
-    /// Check that pipes, folders and devices are refused, and at once.
+    /// Check that pipes, folders, devices and too long files are refused at once.
     #[test]
-    fn only_ordinary_files() {
+    fn only_regular_files_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         pipe(&path);
         for path in [path.as_path(), dir.path(), Path::new("/dev/null")] {
             let refused = named(path).map(drop);
-            assert!(matches!(refused, Err(NotOpened::NotOrdinary)), "{path:?}");
+            assert!(matches!(refused, Err(NotOpened::NotRegular)), "{path:?}");
         }
         let long = File::create(dir.path().join("long")).unwrap();
         long.set_len(MAX_BYTES + 1).unwrap();
@@ -295,15 +295,15 @@ mod tests {
         ));
     }
 
-    /// Check that a file is opened by the path that it had only where it is still that file: not a pipe, not a copy.
+    /// Check that the path of a mapping opens only the mapped file: not a copy and not a pipe at the same path.
     #[test]
-    fn only_the_same_file() {
+    fn only_the_expected_file_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "text").unwrap();
         let meta = path.metadata().unwrap();
         let expected = Expected {
-            device: (libc::major(meta.dev()), libc::minor(meta.dev())),
+            device: (major(meta.dev()), minor(meta.dev())),
             inode: meta.ino(),
         };
         assert!(left_behind(&path, expected).is_ok());
@@ -312,19 +312,19 @@ mod tests {
         std::fs::rename(&copy, &path).unwrap();
         assert!(matches!(
             left_behind(&path, expected),
-            Err(NotOpened::Other)
+            Err(NotOpened::Replaced)
         ));
         std::fs::remove_file(&path).unwrap();
         pipe(&path);
         assert!(matches!(
             left_behind(&path, expected),
-            Err(NotOpened::NotOrdinary)
+            Err(NotOpened::NotRegular)
         ));
     }
 
-    /// Check that links below a root lead nowhere else.
+    /// Check that links below a root can't lead out of it.
     #[test]
-    fn a_root_is_not_left() {
+    fn links_stay_below_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
@@ -345,9 +345,9 @@ mod tests {
         assert!(opened.open(Path::new("magic")).is_err());
     }
 
-    /// Check that the device of a mount is the one that the kernel shows of its mappings.
+    /// Check that the device of a mount is the device that `/proc/self/maps` shows for a mapping of a file on it.
     #[test]
-    fn devices_of_mounts() {
+    fn mount_device_is_the_mapping_device() {
         let file = File::open("/proc/self/exe").unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let inode = file.metadata().unwrap().ino().to_string();

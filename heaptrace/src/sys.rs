@@ -1,6 +1,8 @@
-//! System calls that no library at hand wraps.
+//! System calls, in the form that this crate uses.
 //!
-//! No stage of the flow; imports none.
+//! No stage of the flow; imports none. The `unsafe` calls here are those that rustix lacks: `perf_event_open`, `bpf`,
+//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, and the clock of a process by its id; and tokio's
+//! registration of a descriptor. The other functions combine calls of rustix, or convert their results.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -12,11 +14,18 @@ use std::time::Duration;
 use aya_obj::generated::{
     PERF_FLAG_FD_CLOEXEC, bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd, perf_event_attr,
 };
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::fs::{MemfdFlags, fstatfs, memfd_create};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::{
+    Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Whose events a perf event counts.
+/// The threads that a perf event counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerfTarget {
     /// One thread, on every CPU.
@@ -60,13 +69,13 @@ pub fn link_perf_event(
     owned(bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr))
 }
 
-/// Takes an entry out of a hash map and returns its value; `None` where there is none.
+/// Removes an entry from a hash map and returns its value; `None` if the map has no such entry.
 ///
-/// `V` must be the map's value type; the kernel checks neither.
+/// `K` and `V` must be the map's key and value types. The kernel does not check them.
 pub fn map_take<K: aya::Pod, V: aya::Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
     let mut value = std::mem::MaybeUninit::<V>::uninit();
     let mut attr = zeroed_attr();
-    // SAFETY: the union member that this command reads.
+    // SAFETY: this command reads this member of the union.
     let element = unsafe { &mut attr.__bindgen_anon_2 };
     element.map_fd = map.as_raw_fd() as u32;
     element.key = std::ptr::from_ref(key) as u64;
@@ -82,164 +91,105 @@ pub fn map_take<K: aya::Pod, V: aya::Pod>(map: BorrowedFd<'_>, key: &K) -> io::R
     Ok(Some(unsafe { value.assume_init() }))
 }
 
-/// Mounts a file system that nobody else sees: a descriptor of its root folder, no mount point.
+/// Mounts a file system without a mount point, so that no other process sees it. Returns its root folder.
 pub fn mount_detached(kind: &CStr) -> io::Result<OwnedFd> {
-    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-    // SAFETY: the name is a C string; flags as documented.
-    let context = owned(unsafe {
-        libc::syscall(
-            libc::SYS_fsopen,
-            kind.as_ptr(),
-            1_u32, /* FSOPEN_CLOEXEC */
-        )
-    })?;
-    let none = std::ptr::null::<u8>();
-    // SAFETY: this command takes no key and no value.
-    let created = unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            FSCONFIG_CMD_CREATE,
-            none,
-            none,
-            0,
-        )
-    };
-    if created < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the context is a valid descriptor.
-    owned(unsafe {
-        libc::syscall(
-            libc::SYS_fsmount,
-            context.as_raw_fd(),
-            1_u32, /* FSMOUNT_CLOEXEC */
-            0_u32,
-        )
-    })
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::empty();
+    Ok(fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
 }
 
-/// Opens a path below an open folder.
-pub fn open_at(folder: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the path is a C string.
-    owned(libc::c_long::from(unsafe {
-        libc::openat(folder.as_raw_fd(), path.as_ptr(), flags | libc::O_CLOEXEC)
-    }))
-}
-
-/// A descriptor that is readable when one of several is.
+/// A descriptor that is readable when at least one of several descriptors is readable.
 pub fn any_readable<'a>(all: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
-    // SAFETY: a plain system call.
-    let any = owned(libc::c_long::from(unsafe {
-        libc::epoll_create1(libc::EPOLL_CLOEXEC)
-    }))?;
+    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for one in all {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 0,
-        };
-        // SAFETY: both descriptors are open, and the struct is valid.
-        let added = unsafe {
-            libc::epoll_ctl(
-                any.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                one.as_raw_fd(),
-                &raw mut event,
-            )
-        };
-        if added < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        epoll::add(
+            &any,
+            one,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )?;
     }
     Ok(any)
 }
 
-/// Lets the event loop wait until a descriptor is readable. Must be called inside the loop.
+/// Registers a descriptor with the event loop, which can then wait until it is readable. Must be called inside the loop.
 pub fn when_readable<T: AsFd + AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: by `AsFd`, the source keeps its one descriptor open as long as it lives.
+    // SAFETY: `AsFd` guarantees that the source keeps its one descriptor open while it lives.
     let registered = unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) };
     registered.map_err(|error| error.into_parts().1)
 }
 
-/// Says which of the descriptors are readable or closed at their other end; if told to wait, only
-/// once one is.
+/// Tells for each descriptor whether it is readable or closed at its other end. With `wait`, blocks until one of them is.
 pub fn are_readable<'a>(
     fds: impl Iterator<Item = BorrowedFd<'a>>,
     wait: bool,
 ) -> io::Result<Vec<bool>> {
-    let mut fds: Vec<libc::pollfd> = fds
-        .map(|fd| libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        })
+    const AT_ONCE: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds: Vec<PollFd<'_>> = fds
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let milliseconds = if wait { -1 } else { 0 };
-    // SAFETY: the array is valid and as long as said.
-    while unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) } < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+    let timeout = (!wait).then_some(&AT_ONCE);
+    loop {
+        match poll(&mut fds, timeout) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(fds.iter().map(|fd| fd.revents != 0).collect())
+    Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
 /// Nanoseconds on the clock that events carry.
 pub fn monotonic_now() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// How long this thread has run on a processor.
+/// The processor time that this thread has used.
 pub fn thread_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What this process has taken of the machine so far.
+fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The processor time and memory that this process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time of all its threads, nanoseconds.
     pub cpu_ns: u64,
-    /// Most memory that it had, bytes.
+    /// Peak of its resident memory, bytes.
     pub peak_bytes: u64,
 }
 
-/// What this process has taken; zero where the kernel doesn't say.
+/// The usage of this process. `peak_bytes` is zero if the kernel doesn't tell it.
 pub fn own_usage() -> Usage {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    // Not what `getrusage` says: that has the memory of the program from which this one was started, too.
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // Not by `getrusage`: its peak includes the memory of the program that started this one.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))
         .and_then(|kib| kib.parse::<u64>().ok());
     Usage {
-        cpu_ns: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+        cpu_ns: nanoseconds(time),
         peak_bytes: peak.unwrap_or(0) << 10,
     }
 }
 
-/// Lets this thread run before all ordinary ones whenever it has something to do, or no longer. What it starts meanwhile
-/// does not. Best effort.
-pub fn go_first(is_first: bool) {
-    let (policy, sched_priority) = if is_first {
+/// Gives this thread a real-time priority, or takes it away: with it, the thread runs before all ordinary threads. A
+/// process that the thread starts meanwhile doesn't inherit the priority. Best effort.
+pub fn set_realtime(is_realtime: bool) {
+    let (policy, sched_priority) = if is_realtime {
         (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)
     } else {
         (libc::SCHED_OTHER, 0)
@@ -249,105 +199,92 @@ pub fn go_first(is_first: bool) {
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if result < 0 {
         let error = io::Error::last_os_error();
-        tracing::info!("no priority over other threads: {error}");
+        tracing::info!("can't change this thread's real-time priority: {error}");
     }
 }
 
-/// How much of a busy processor a thread gets, and the more that it can have for a time. Best effort.
+/// The niceness that a thread was started with. The thread can raise its priority for a while and then restore it. Best
+/// effort.
 #[derive(Clone, Copy, Debug)]
-pub struct Precedence {
-    /// The thread's own niceness.
-    own: libc::c_int,
+pub struct ThreadPriority {
+    own: i32,
 }
 
-impl Precedence {
-    /// Of the calling thread, which has its own from now on until it takes more.
+impl ThreadPriority {
+    /// The calling thread's.
     pub fn of_this_thread() -> Self {
-        // SAFETY: takes no pointers; 0 is the calling thread.
-        let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let own = getpriority_process(None).unwrap_or(-1);
         Self { own }
     }
 
-    /// Takes as much as ordinary threads can have; whoever was started with less than the usual keeps to that.
-    pub fn take(self) {
+    /// Sets the highest priority of ordinary threads. A thread that was started with less than the default priority keeps
+    /// its own.
+    pub fn raise(self) {
         if self.own <= 0 {
             set_nice(-20);
         }
     }
 
-    /// Goes back to the own.
-    pub fn give_back(self) {
+    /// Sets the priority that the thread was started with.
+    pub fn restore(self) {
         set_nice(self.own);
     }
 }
 
-fn set_nice(nice: libc::c_int) {
-    // SAFETY: takes no pointers; 0 is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } < 0 {
-        let error = io::Error::last_os_error();
-        tracing::info!("no precedence over other threads: {error}");
+/// Sets the niceness of the calling thread: the kernel's call for a process changes one thread only.
+fn set_nice(nice: i32) {
+    if let Err(error) = setpriority_process(None, nice) {
+        tracing::info!("can't change this thread's priority: {error}");
     }
 }
 
-/// A number that nobody can foresee.
+/// A random number that can't be predicted.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    // SAFETY: the buffer is as long as said.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got != bytes.len() as isize {
-        return Err(io::Error::last_os_error());
+    if getrandom(&mut bytes, GetRandomFlags::empty())? != bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Raises the limit of open files to the hard one: each traced thread takes a descriptor a probe.
-/// Best effort.
+/// Raises the soft limit of open files to the hard limit: each traced thread needs one descriptor for each probe. Best
+/// effort.
 pub fn raise_open_files() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
     };
-    // SAFETY: the struct is valid for both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Whether SIGXFSZ had its default when this program began.
-static ENDED_BY_LONG_FILES: AtomicBool = AtomicBool::new(false);
+/// The most files that this process may have open.
+pub fn most_open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
 
-/// Lets a write beyond the limit of files' lengths fail, as one to a full disk does, instead of ending this process.
-pub fn survive_long_files() {
+/// Whether SIGXFSZ had its default action when this program began.
+static SIGXFSZ_WAS_DEFAULT: AtomicBool = AtomicBool::new(false);
+
+/// Ignores SIGXFSZ: a write beyond the limit of a file's length then fails, like a write to a full disk, instead of ending
+/// this process.
+pub fn ignore_file_size_signal() {
     // SAFETY: no handler is installed.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    ENDED_BY_LONG_FILES.store(before == libc::SIG_DFL, Ordering::Relaxed);
+    SIGXFSZ_WAS_DEFAULT.store(before == libc::SIG_DFL, Ordering::Relaxed);
 }
 
-/// Gives a program that is about to be started what this one was started with. Between fork and exec.
-pub fn undo_survive_long_files() {
-    if ENDED_BY_LONG_FILES.load(Ordering::Relaxed) {
+/// Restores the action of SIGXFSZ that this program was started with. For a child between fork and exec.
+pub fn restore_file_size_signal() {
+    if SIGXFSZ_WAS_DEFAULT.load(Ordering::Relaxed) {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
     }
 }
 
-/// How many files this process may have open.
-pub fn most_open_files() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the struct is valid.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur
-}
-
-/// Processor time that a process has used, of all its threads, those that have ended included.
+/// The processor time of all threads of a process, including ended threads. `None` if there is no such process.
 pub fn process_time(pid: u32) -> Option<Duration> {
-    /// The kernel's clock of a process's scheduled time, as `clock_getcpuclockid` makes it.
+    /// The kind of clock that counts scheduled time, as `clock_getcpuclockid` encodes it.
     const SCHEDULED: libc::clockid_t = 2;
     let clock = (!(pid as libc::clockid_t) << 3) | SCHEDULED;
     let mut time = libc::timespec {
@@ -359,7 +296,7 @@ pub fn process_time(pid: u32) -> Option<Duration> {
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// CPUs that the kernel may bring up, by `/sys/devices/system/cpu/online`-like lists.
+/// The numbers in a list of CPUs such as `/sys/devices/system/cpu/online`.
 pub fn parse_cpu_list(list: &str) -> Vec<u32> {
     list.trim()
         .split(',')
@@ -371,36 +308,22 @@ pub fn parse_cpu_list(list: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A file with this content that stands nowhere but in memory.
+/// Makes a file with this content that exists in memory only.
 pub fn file_in_memory(name: &str, content: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
     Ok(file)
 }
 
-/// A pipe: the reading end and the writing end.
-pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the array has room for both descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((owned(ends[0].into())?, owned(ends[1].into())?))
-}
-
-/// Whether a folder is one of the unified control group hierarchy.
+/// Whether a folder is in the unified control group hierarchy (version 2).
 pub fn is_unified_cgroup(folder: BorrowedFd<'_>) -> bool {
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the descriptor is open, and the buffer has room for the answer.
-    let result = unsafe { libc::fstatfs(folder.as_raw_fd(), found.as_mut_ptr()) };
-    // SAFETY: the call has filled it.
-    result == 0 && unsafe { found.assume_init() }.f_type == libc::CGROUP2_SUPER_MAGIC
+    fstatfs(folder).is_ok_and(|found| found.f_type == libc::CGROUP2_SUPER_MAGIC)
 }
 
-/// Opens a control group by its id, below any folder of its hierarchy. What is opened is good for
-/// nothing but to tell its path.
+/// Opens a control group by its id. `hierarchy` is any folder of the group's hierarchy. The descriptor only tells the
+/// group's path (`O_PATH`).
 pub fn open_cgroup(hierarchy: BorrowedFd<'_>, id: u64) -> io::Result<OwnedFd> {
-    /// The kernel's `struct file_handle`, with what such a file system puts into it.
+    /// The kernel's `struct file_handle`, with the content that a control group file system puts into it.
     #[repr(C)]
     struct Handle {
         bytes: u32,
@@ -414,7 +337,7 @@ pub fn open_cgroup(hierarchy: BorrowedFd<'_>, id: u64) -> io::Result<OwnedFd> {
         kind: KERNFS,
         id: id.to_ne_bytes(),
     };
-    // SAFETY: the handle says how long it is, and the call only reads it.
+    // SAFETY: the handle contains its length, and the call only reads it.
     owned(unsafe {
         libc::syscall(
             libc::SYS_open_by_handle_at,
@@ -426,7 +349,7 @@ pub fn open_cgroup(hierarchy: BorrowedFd<'_>, id: u64) -> io::Result<OwnedFd> {
 }
 
 fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> libc::c_long {
-    // SAFETY: the attribute block is valid and zeroed but for what the command reads.
+    // SAFETY: the attribute block is valid, and zero except for the fields that the command reads.
     unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -438,7 +361,7 @@ fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> libc::c_long {
 }
 
 fn zeroed_attr() -> bpf_attr {
-    // SAFETY: every member of this union is plain integers.
+    // SAFETY: every member of this union consists of integers.
     unsafe { std::mem::zeroed() }
 }
 
@@ -446,18 +369,18 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the kernel has just given to us alone.
+    // SAFETY: the kernel has just returned this descriptor, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// Id of a user of this machine, by name.
+/// The id of a user of this machine, by name.
 pub fn user_id(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     let mut buffer = vec![0; 1 << 16];
-    // SAFETY: the struct is integers and pointers, for which zero is no value yet.
+    // SAFETY: the struct consists of integers and pointers, for which zero is valid.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the buffer is as long as said, and outlives what the entry points to.
+    // SAFETY: the buffer has the length that is passed, and lives longer than the entry that points into it.
     let result = unsafe {
         libc::getpwnam_r(
             name.as_ptr(),
@@ -474,9 +397,9 @@ pub fn user_id(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Check that the time of a process is that of its threads, and that one that is not there has none.
+    /// Check that a process's time includes that of its threads, and that a process that doesn't exist has no time.
     #[test]
-    fn process_times() {
+    fn process_time_includes_threads() {
         let before = process_time(std::process::id()).unwrap();
         let begin = thread_time();
         while thread_time() - begin < Duration::from_millis(20) {}
@@ -488,9 +411,9 @@ mod tests {
         assert_eq!(process_time(i32::MAX as u32 >> 3), None);
     }
 
-    /// Check that ranges and single numbers mix.
+    /// Check that a CPU list may mix ranges and single numbers.
     #[test]
-    fn cpu_lists() {
+    fn cpu_lists_mix_ranges_and_numbers() {
         assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
         assert_eq!(parse_cpu_list(""), [] as [u32; 0]);
     }

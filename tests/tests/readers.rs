@@ -144,7 +144,7 @@ fn a_stopped_one_is_given_up() -> Result<()> {
     recording.report.check_nothing_lost()?;
     let unreadable = &recording.report.quality.unreadable;
     ensure!(
-        unreadable.iter().any(|it| it.contains("did not get on")),
+        unreadable.iter().any(|it| it.contains("made no progress")),
         "{unreadable:?}, {stopped:?}"
     );
     Ok(())
@@ -172,7 +172,7 @@ fn one_that_reads_a_shrinking_file_ends_alone() -> Result<()> {
         cut.join()
             .map_err(|_| anyhow::anyhow!("a thread failed"))??;
         let unread = budget.unread().files;
-        if unread.values().any(|why| why.contains("cut short")) {
+        if unread.values().any(|why| why.contains("became shorter")) {
             ensure!(names(&Budget::default(), program, length) > 0, "no names");
             return Ok(());
         }

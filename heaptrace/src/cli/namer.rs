@@ -11,12 +11,12 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::naming;
 use crate::join::Update;
 use crate::profile::{DataFileWriter, Profile, ReadOptions, Symbols, read_from};
 use crate::symbolize::OnDisk;
-use crate::sys;
 
 /// The name of the two streams in errors.
 const STREAM: &str = "the process that looks up names";
@@ -30,8 +30,8 @@ pub(super) struct Namer {
 impl Namer {
     /// Starts the process. Must be called while this process has a single thread, because it forks.
     pub(super) fn start() -> io::Result<Self> {
-        let (asked, question) = sys::pipe()?;
-        let (answer, answered) = sys::pipe()?;
+        let (asked, question) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (answer, answered) = pipe_with(PipeFlags::CLOEXEC)?;
         let parent = std::process::id();
         // SAFETY: this process has one thread; the child never returns from here.
         match unsafe { libc::fork() } {

@@ -37,7 +37,7 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
 
 /// Looks up the names of all locations that have none yet, without progress or warnings.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::knowing(known, &Budget::default());
+    let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default());
     look_up(&mut symbolizer, profile, files, Progress::silent());
     symbolizer.into_symbols()
 }

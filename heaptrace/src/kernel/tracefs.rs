@@ -5,10 +5,12 @@
 //! `fork` fail). The definitions outlive their definer; [`Definitions`] removes them when it goes,
 //! and a guardian process where it was killed.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::sys;
 
@@ -34,8 +36,8 @@ impl Tracefs {
                 .find_map(|path| open_mounted(path))
                 .ok_or(error)?,
         };
-        let flags = libc::O_WRONLY | libc::O_APPEND;
-        let events = sys::open_at(root.as_fd(), c"uprobe_events", flags)?.into();
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+        let events = openat(&root, c"uprobe_events", flags, Mode::empty())?.into();
         Ok(Self { root, events })
     }
 
@@ -45,10 +47,9 @@ impl Tracefs {
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
-        let path = CString::new(path)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let mut text = String::new();
-        File::from(sys::open_at(self.root.as_fd(), &path, libc::O_RDONLY)?)
-            .read_to_string(&mut text)?;
+        File::from(openat(&self.root, path, flags, Mode::empty())?).read_to_string(&mut text)?;
         Ok(text)
     }
 
@@ -80,12 +81,8 @@ pub fn is_mounted() -> bool {
 
 /// A mounted tracefs; nothing where something else is there.
 fn open_mounted(path: &CStr) -> Option<OwnedFd> {
-    let flags = libc::O_DIRECTORY | libc::O_PATH | libc::O_CLOEXEC;
-    let root = rustix::fs::open(
-        path,
-        rustix::fs::OFlags::from_bits_retain(flags as u32),
-        0.into(),
-    );
+    let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty());
     root.ok().filter(|root| {
         let kind = rustix::fs::fstatfs(root).map(|it| it.f_type);
         kind.is_ok_and(|kind| kind == libc::TRACEFS_MAGIC)

@@ -50,7 +50,7 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
 }
 
 /// Checks a reader's answer about a file's build id, needs or allocators.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
         Job::Needs => decode::<Needed>(answer).map_or(0, |needs| {

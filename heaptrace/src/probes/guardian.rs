@@ -15,6 +15,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
@@ -88,8 +89,8 @@ impl Guardian {
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of this process.
     pub fn start(tracefs: &Tracefs, counts: bool) -> io::Result<Self> {
-        let (read, write) = sys::pipe()?;
-        let (pid_read, pid_write) = sys::pipe()?;
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let kind = SocketType::SEQPACKET;
         let (socket, agent_socket) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;

@@ -12,6 +12,7 @@ use std::process::{Child, Command};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::CapabilitySet;
 use thiserror::Error;
 
@@ -52,8 +53,8 @@ impl Held {
     /// Forks a process for the command. The command runs as `user`, if one is given.
     pub fn new(words: &[OsString], user: Option<&Account>) -> Result<Self> {
         let (program, arguments) = words.split_first().context("no command given")?;
-        let (pid_read, pid_write) = sys::pipe()?;
-        let (go_read, go) = sys::pipe()?;
+        let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (go_read, go) = pipe_with(PipeFlags::CLOEXEC)?;
         let agents_end = go.as_raw_fd();
         let mut command = Command::new(program);
         command.args(arguments);
@@ -76,7 +77,7 @@ impl Held {
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
                     return Err(io::Error::from_raw_os_error(libc::ECANCELED));
                 }
-                sys::undo_survive_long_files();
+                sys::restore_file_size_signal();
                 // The user changes last, because until `exec` this process has a copy of the agent's memory.
                 user.as_ref().map_or(Ok(()), become_user)
             });

@@ -1,7 +1,7 @@
-//! How much processor time readers have taken, and for whose files.
+//! The budget of processor time for readers, for each owner of files and for all.
 //!
-//! No stage of the flow. Who fills a machine with files that take long to read uses up what there is for his own files,
-//! not for those of others. What was not read is named.
+//! No stage of the flow. A user who fills a machine with files that take long to read uses up the budget for that user's
+//! files only. Files that are not read are listed with the reason.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -9,22 +9,22 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::client::Unreadable;
+use super::unreadable::Unreadable;
 
-/// Most files that are named.
+/// Most unread files that are listed by name.
 const MAX_NAMED: usize = 256;
 
-/// Whose a file is: a user's, on a device. A container has a device of its own.
+/// The owner of a file: a user on a device. A container has a device of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Owner {
+pub struct FileOwner {
     /// The user's id.
     pub user: u32,
     /// The device.
     pub device: u64,
 }
 
-impl Owner {
-    /// Of an open file.
+impl FileOwner {
+    /// The owner of an open file.
     pub fn of(file: &File) -> Self {
         file.metadata()
             .map(|meta| Self {
@@ -37,7 +37,7 @@ impl Owner {
             })
     }
 
-    /// Whether it is this system itself: root, on the devices that it runs from.
+    /// Whether the owner is root on a device that this system runs from (`/` or `/usr`).
     pub fn is_system(self) -> bool {
         static DEVICES: OnceLock<Vec<u64>> = OnceLock::new();
         let devices = DEVICES.get_or_init(|| {
@@ -48,50 +48,50 @@ impl Owner {
     }
 }
 
-/// What readers may take: so much, and so much more with time.
+/// An amount of processor time that grows while a run goes on.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     at_once: Duration,
-    /// One part in so many of the time that passes.
-    share: u32,
+    /// The growth is the elapsed time divided by this.
+    divisor: u32,
 }
 
 impl Allowance {
     fn after(self, elapsed: Duration) -> Duration {
-        self.at_once + elapsed / self.share
+        self.at_once + elapsed / self.divisor
     }
 }
 
 /// For the files of one user on one device.
-const OF_ONE: Allowance = Allowance {
+const PER_OWNER: Allowance = Allowance {
     at_once: Duration::from_secs(60),
-    share: 50,
+    divisor: 50,
 };
 
 /// For all files.
-const OF_ALL: Allowance = Allowance {
+const TOTAL: Allowance = Allowance {
     at_once: Duration::from_secs(300),
-    share: 10,
+    divisor: 10,
 };
 
-/// What was not read, and why.
+/// The files that were not read, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
     /// How many files.
     pub count: u64,
-    /// The first of them, each with its reason.
+    /// The first of these files, each with its reason.
     pub files: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
 struct State {
     begun: Instant,
-    taken: HashMap<Owner, Duration>,
-    of_all: Duration,
+    used: HashMap<FileOwner, Duration>,
+    total_used: Duration,
     unread: Unread,
 }
 
-/// Shared by all readers of a run.
+/// The budget of a run, shared by all its readers.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Mutex<State>>);
 
@@ -99,8 +99,8 @@ impl Default for Budget {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(State {
             begun: Instant::now(),
-            taken: HashMap::new(),
-            of_all: Duration::ZERO,
+            used: HashMap::new(),
+            total_used: Duration::ZERO,
             unread: Unread::default(),
         })))
     }
@@ -111,26 +111,27 @@ impl Budget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much more may be taken for a file of this owner.
-    pub(super) fn left(&self, owner: Owner) -> Duration {
+    /// The processor time that is left for files of this owner.
+    pub(super) fn left(&self, owner: FileOwner) -> Duration {
         let state = self.lock();
         let elapsed = state.begun.elapsed();
-        let taken = state.taken.get(&owner).copied().unwrap_or_default();
-        let of_all = OF_ALL.after(elapsed).saturating_sub(state.of_all);
+        let used = state.used.get(&owner).copied().unwrap_or_default();
+        let total = TOTAL.after(elapsed).saturating_sub(state.total_used);
         if owner.is_system() {
-            return of_all;
+            return total;
         }
-        of_all.min(OF_ONE.after(elapsed).saturating_sub(taken))
+        total.min(PER_OWNER.after(elapsed).saturating_sub(used))
     }
 
-    pub(super) fn take(&self, owner: Owner, time: Duration) {
+    /// Subtracts processor time that was used for a file of this owner.
+    pub(super) fn spend(&self, owner: FileOwner, time: Duration) {
         let mut state = self.lock();
-        *state.taken.entry(owner).or_default() += time;
-        state.of_all += time;
+        *state.used.entry(owner).or_default() += time;
+        state.total_used += time;
     }
 
-    /// Notes a file that could not be read.
-    pub(super) fn note(&self, name: &str, reason: &Unreadable) {
+    /// Adds a file to the list of unread files.
+    pub(super) fn record_unread(&self, name: &str, reason: &Unreadable) {
         let unread = &mut self.lock().unread;
         if unread.files.contains_key(name) {
             return;
@@ -141,7 +142,7 @@ impl Budget {
         }
     }
 
-    /// What was not read so far.
+    /// The files that were not read so far.
     pub fn unread(&self) -> Unread {
         self.lock().unread.clone()
     }
@@ -151,16 +152,16 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// Check that one owner's files use up his budget and not that of others, and all together that of all.
+    /// Check that the files of one owner use up that owner's budget only, and that all files together use up the total.
     #[test]
-    fn each_has_his_own() {
+    fn each_owner_has_a_budget() {
         let budget = Budget::default();
-        let owner = |user| Owner { user, device: 1 };
+        let owner = |user| FileOwner { user, device: 1 };
         let minute = Duration::from_secs(60);
-        budget.take(owner(1), minute * 2);
+        budget.spend(owner(1), minute * 2);
         assert_eq!(budget.left(owner(1)), Duration::ZERO);
         assert!(budget.left(owner(2)) >= minute);
-        budget.take(owner(3), minute * 10);
+        budget.spend(owner(3), minute * 10);
         assert_eq!(budget.left(owner(2)), Duration::ZERO);
     }
 }

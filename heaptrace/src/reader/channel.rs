@@ -1,6 +1,6 @@
-//! The stream between tracer and reader: messages with a head, and descriptors beside them.
+//! The stream between tracer and reader: messages with a header, and descriptors that travel with them.
 //!
-//! No stage of the flow. Knows nothing of what messages mean, nor of processes.
+//! No stage of the flow. Must know neither what messages mean nor how processes are started.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -15,19 +15,19 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Most descriptors beside a message.
+/// Most descriptors with one message.
 pub(super) const MAX_FILES: usize = 16;
 
-/// A number that says what it is, and a length.
-const HEAD: usize = 4 + 8;
+/// Bytes of a header: the kind of message (4) and the length of its body (8).
+const HEADER: usize = 4 + 8;
 
-/// How long the other side is waited for before somebody looks at it.
+/// The longest wait for the other side before `watch` is called.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// What came.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) kind: u32,
@@ -35,7 +35,7 @@ pub(super) struct Message {
     pub(super) files: Vec<File>,
 }
 
-/// One end.
+/// One end of the stream.
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
@@ -48,21 +48,22 @@ impl From<UnixStream> for Channel {
 }
 
 impl Channel {
-    /// Waits for a message, and takes its descriptors. `None` where the other side is gone.
-    pub(super) fn receive(&mut self, most: usize) -> io::Result<Option<Message>> {
-        let mut head = [0; HEAD];
+    /// Waits for a message with at most `max_bytes` in its body, and receives its descriptors. `None` if the other side
+    /// closed the stream.
+    pub(super) fn receive(&mut self, max_bytes: usize) -> io::Result<Option<Message>> {
+        let mut header = [0; HEADER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let got = recvmsg(
             &self.stream,
-            &mut [IoSliceMut::new(&mut head)],
-            &mut beside,
+            &mut [IoSliceMut::new(&mut header)],
+            &mut ancillary,
             RecvFlags::CMSG_CLOEXEC,
         )?;
         if got.bytes == 0 {
             return Ok(None);
         }
-        let files = beside
+        let files = ancillary
             .drain()
             .filter_map(|it| match it {
                 RecvAncillaryMessage::ScmRights(files) => Some(files),
@@ -72,8 +73,8 @@ impl Channel {
             .map(File::from)
             .collect();
         self.stream
-            .read_exact(head.get_mut(got.bytes..).unwrap_or_default())?;
-        let (kind, length) = parsed(&head, most)?;
+            .read_exact(header.get_mut(got.bytes..).unwrap_or_default())?;
+        let (kind, length) = parse_header(&header, max_bytes)?;
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
         Ok(Some(Message { kind, body, files }))
@@ -81,12 +82,12 @@ impl Channel {
 
     /// Sends a message without descriptors.
     pub(super) fn send(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
-        self.stream.write_all(&head(kind, body))?;
+        self.stream.write_all(&header_of(kind, body))?;
         self.stream.write_all(body)
     }
 
-    /// Sends a message with descriptors. Where the other side does not take it at once, `watch` is asked now and then
-    /// whether to go on.
+    /// Sends a message with descriptors. While the other side does not read, calls `watch` after each tick; an error from
+    /// `watch` ends the wait.
     pub(super) fn send_watched<E: From<io::Error>>(
         &mut self,
         kind: u32,
@@ -95,16 +96,21 @@ impl Channel {
         mut watch: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::Error::other("too many descriptors").into());
         }
-        let head = head(kind, body);
+        let header = header_of(kind, body);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut rest: &[u8] = body;
         let mut left = loop {
-            match sendmsg(&self.stream, &[IoSlice::new(&head)], &mut beside, flags) {
-                Ok(sent) => break head.get(sent..).unwrap_or_default(),
+            match sendmsg(
+                &self.stream,
+                &[IoSlice::new(&header)],
+                &mut ancillary,
+                flags,
+            ) {
+                Ok(sent) => break header.get(sent..).unwrap_or_default(),
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::OUT, &mut watch)?,
                 Err(error) => return Err(io::Error::from(error).into()),
             }
@@ -124,16 +130,16 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for a message of at most so many bytes, and takes no descriptors. `watch` is asked now and then whether to
-    /// go on.
+    /// Waits for a message with at most `max_bytes` in its body, without descriptors. Calls `watch` after each tick without
+    /// data; an error from `watch` ends the wait.
     pub(super) fn receive_watched<E: From<io::Error>>(
         &mut self,
-        most: usize,
+        max_bytes: usize,
         mut watch: impl FnMut() -> Result<(), E>,
     ) -> Result<Message, E> {
-        let mut head = [0; HEAD];
-        self.fill(&mut head, &mut watch)?;
-        let (kind, length) = parsed(&head, most)?;
+        let mut header = [0; HEADER];
+        self.fill(&mut header, &mut watch)?;
+        let (kind, length) = parse_header(&header, max_bytes)?;
         let mut body = vec![0; length];
         self.fill(&mut body, &mut watch)?;
         Ok(Message {
@@ -162,10 +168,10 @@ impl Channel {
 
     fn wait<E: From<io::Error>>(
         &self,
-        what: PollFlags,
+        readiness: PollFlags,
         watch: &mut impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut polled = [PollFd::from_borrowed_fd(self.stream.as_fd(), what)];
+        let mut polled = [PollFd::from_borrowed_fd(self.stream.as_fd(), readiness)];
         match poll(&mut polled, Some(&TICK)) {
             Ok(0) => watch(),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -174,26 +180,27 @@ impl Channel {
     }
 }
 
-/// How long [`Channel::receive_watched`] waits between two looks.
+/// The time that [`Channel::receive_watched`] waits between two calls of `watch`.
 pub(super) const fn tick() -> Duration {
     Duration::from_nanos(TICK.tv_nsec as u64)
 }
 
-fn head(kind: u32, body: &[u8]) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    let (of_kind, of_length) = head.split_at_mut(4);
+fn header_of(kind: u32, body: &[u8]) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let (of_kind, of_length) = header.split_at_mut(4);
     of_kind.copy_from_slice(&kind.to_le_bytes());
     of_length.copy_from_slice(&(body.len() as u64).to_le_bytes());
-    head
+    header
 }
 
-fn parsed(head: &[u8; HEAD], most: usize) -> io::Result<(u32, usize)> {
+/// The kind of a message and the length of its body.
+fn parse_header(header: &[u8; HEADER], max_bytes: usize) -> io::Result<(u32, usize)> {
     let mut kind = [0; 4];
     let mut length = [0; 8];
-    kind.copy_from_slice(&head[..4]);
-    length.copy_from_slice(&head[4..]);
+    kind.copy_from_slice(&header[..4]);
+    length.copy_from_slice(&header[4..]);
     let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
-    if length > most {
+    if length > max_bytes {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a message is longer than it may be",
@@ -206,13 +213,13 @@ fn parsed(head: &[u8; HEAD], most: usize) -> io::Result<(u32, usize)> {
 mod tests {
     use super::*;
 
-    fn patient() -> Result<(), io::Error> {
+    fn no_watch() -> Result<(), io::Error> {
         Ok(())
     }
 
-    /// Check that messages come as they were sent, with the files beside them, and large ones in parts.
+    /// Check that messages arrive as they were sent, with their descriptors, and that large messages arrive whole.
     #[test]
-    fn messages_come() {
+    fn messages_arrive() {
         let (one, other) = UnixStream::pair().unwrap();
         let (mut one, mut other) = (Channel::from(one), Channel::from(other));
         let body = vec![7; 1 << 20];
@@ -223,25 +230,25 @@ mod tests {
             message
         });
         let file = File::open("/proc/self/exe").unwrap();
-        one.send_watched(3, &sent, &[file.as_fd()], patient)
+        one.send_watched(3, &sent, &[file.as_fd()], no_watch)
             .unwrap();
-        let back = one.receive_watched(1 << 20, patient).unwrap();
+        let back = one.receive_watched(1 << 20, no_watch).unwrap();
         assert_eq!((back.kind, back.body), (9, body));
         let message = receiving.join().unwrap();
         assert_eq!((message.kind, message.files.len()), (3, 1));
     }
 
-    /// Check that a message that says it is longer than it may be takes no memory, and that a cut one is an error.
+    /// Check that a message whose length is over the limit is an error, and that an incomplete message is an error.
     #[test]
     fn lengths_are_bounded() {
         for bytes in [
-            [0xff; HEAD].as_slice(),
+            [0xff; HEADER].as_slice(),
             &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1],
         ] {
             let (one, mut other) = UnixStream::pair().unwrap();
             other.write_all(bytes).unwrap();
             drop(other);
-            let got = Channel::from(one).receive_watched(16, patient);
+            let got = Channel::from(one).receive_watched(16, no_watch);
             assert!(got.is_err());
         }
     }

@@ -1,7 +1,7 @@
-//! The tracer's side: asks a reader, and bears with whatever becomes of it.
+//! The tracer's side of a reader: sends questions, and handles readers that fail.
 //!
-//! No stage of the flow. A reader that fails costs the file that it was at, which is noted, and a new one is started for
-//! the next. Answers are bytes of a process that may be in a stranger's hands: whoever asked checks them.
+//! No stage of the flow. If a reader fails, its current file is recorded as unreadable, and the next question starts a new
+//! reader. A malicious file may have taken over the reader, so the caller must check each answer.
 
 use std::fs::File;
 use std::io;
@@ -11,18 +11,19 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
-use super::budget::{Budget, Owner};
+use super::budget::{Budget, FileOwner};
 use super::channel::{self, MAX_FILES};
 use super::message::{Job, decode, encode};
 use super::process::{self, Process};
+use super::unreadable::Unreadable;
 use crate::sys;
 
-/// How long a reader may not get on, on the clock: it was stopped, or waits for a disk that does not answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The longest time on the clock without progress. A reader makes no progress if it was stopped, or if its disk does not
+/// respond.
+const MAX_STALL: Duration = Duration::from_secs(15);
 
-/// What a question may take.
+/// Limits for one question.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Processor time.
@@ -32,7 +33,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Enough for the largest programs there are.
+    /// Enough for the largest known programs.
     fn default() -> Self {
         Self {
             time: Duration::from_secs(10),
@@ -41,66 +42,37 @@ impl Default for Limits {
     }
 }
 
-/// Why a file could not be read.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It takes longer than a file may.
-    #[error("it takes longer to read than a file may ({} s of a processor)", .0.as_secs())]
-    Slow(Duration),
-    /// Its owner's files have taken all the time that there is for them.
-    #[error(
-        "the files of its owner (user {0}) have taken all the time that there is for reading them"
-    )]
-    UsedUp(u32),
-    /// It takes more memory than a file may, or the reader found itself in a state that can't be.
-    #[error("reading it takes more memory than a file may, or fails")]
-    Failed,
-    /// It became shorter meanwhile.
-    #[error("it was cut short while it was read")]
-    CutShort,
-    /// The reader did not get on.
-    #[error("its reader did not get on for {} s", .0.as_secs())]
-    Stuck(Duration),
-    /// The reader was ended by somebody else.
-    #[error("its reader was ended ({0})")]
-    Ended(String),
-    /// The answer is none.
-    #[error("its reader gave no answer that makes sense")]
-    Nonsense,
-    /// There is no reader.
-    #[error("no process can be started to read it: {0}")]
-    NoReader(String),
-}
-
-/// The stream failed, or nobody wants to wait any more.
-enum Broken {
+/// Why a question has no answer.
+enum NoAnswer {
+    /// The stream failed.
     Stream(io::Error),
-    GivenUp(Unreadable),
+    /// The tracer stopped waiting.
+    Abandoned(Unreadable),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for NoAnswer {
     fn from(error: io::Error) -> Self {
         Self::Stream(error)
     }
 }
 
-/// Most processes that one reader keeps: each for the files of another owner.
-const MOST_PROCESSES: usize = 4;
+/// Most processes that one `Reader` keeps, each for the files of one owner.
+const MAX_PROCESSES: usize = 4;
 
-/// Reads files by way of processes without rights, one for each owner of files: who has taken over the one that reads his
-/// own has nobody else's.
+/// Reads files by processes without rights, one process for each owner of files. A malicious file that takes over its
+/// process can then reach no files of other owners.
 #[derive(Debug)]
 pub struct Reader {
     limits: Limits,
     budget: Budget,
-    /// The one that was used last stands last.
-    processes: Vec<(Owner, Process)>,
+    /// Ordered by last use, the most recent last.
+    processes: Vec<(FileOwner, Process)>,
     #[cfg(test)]
     thread: Option<channel::Channel>,
 }
 
 impl Reader {
-    /// One that is started with the first question.
+    /// A reader without a process; the first question starts one.
     pub fn new(budget: &Budget, limits: Limits) -> Self {
         Self {
             limits,
@@ -111,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// One that answers in a thread of this process, for tests of what is asked.
+    /// A reader that answers in a thread of this process, for tests of questions and answers.
     #[cfg(test)]
     pub(crate) fn in_thread(
         make: impl FnOnce() -> Box<super::serve::Handler<'static>> + Send + 'static,
@@ -124,7 +96,7 @@ impl Reader {
         reader
     }
 
-    /// Asks about files, the first of which is the one that is named if it can't be read.
+    /// Asks about files. `name` is the name of the first file in the list of unreadable files.
     pub fn ask<A: DeserializeOwned>(
         &mut self,
         job: Job,
@@ -136,11 +108,11 @@ impl Reader {
         decode(&bytes)
             .ok_or(Unreadable::Nonsense)
             .inspect_err(|it| {
-                self.budget.note(name, it);
+                self.budget.record_unread(name, it);
             })
     }
 
-    /// The same where the answer is bytes of a form of its own.
+    /// Asks about files, for an answer that has a byte format of its own.
     pub fn ask_bytes(
         &mut self,
         job: Job,
@@ -151,12 +123,12 @@ impl Reader {
         let question = encode(question);
         let mut answer = self.answer(job, &question, files);
         if let Err(Unreadable::Ended(_)) = answer {
-            // Somebody else ended it: that is not the file's doing.
+            // Another process ended the reader, so the file is not the cause: ask once more.
             answer = self.answer(job, &question, files);
         }
         if let Err(reason) = &answer {
             tracing::debug!("{name}: {reason}");
-            self.budget.note(name, reason);
+            self.budget.record_unread(name, reason);
         }
         answer
     }
@@ -167,7 +139,7 @@ impl Reader {
         question: &[u8],
         files: &[&File],
     ) -> Result<Vec<u8>, Unreadable> {
-        let Some(owner) = files.first().map(|file| Owner::of(file)) else {
+        let Some(owner) = files.first().map(|file| FileOwner::of(file)) else {
             return Err(Unreadable::Nonsense);
         };
         let limit = self.limits.time.min(self.budget.left(owner));
@@ -179,21 +151,21 @@ impl Reader {
         body.extend(question);
         #[cfg(test)]
         if let Some(channel) = &mut self.thread {
-            let patient = || Ok::<(), Broken>(());
-            let sent = channel.send_watched(job as u32, &body, &files, patient);
-            let answered = sent.and_then(|()| channel.receive_watched(job.most_bytes(), patient));
+            let no_watch = || Ok::<(), NoAnswer>(());
+            let sent = channel.send_watched(job as u32, &body, &files, no_watch);
+            let answered = sent.and_then(|()| channel.receive_watched(job.most_bytes(), no_watch));
             return answered.map(|it| it.body).map_err(|_| Unreadable::Failed);
         }
         let mut process = self.process_of(owner)?;
-        let mut watch = Watch::new(process.pid(), limit);
+        let mut watch = Watchdog::new(process.pid(), limit);
         let sent = process
             .channel
-            .send_watched(job as u32, &body, &files, || watch.look());
+            .send_watched(job as u32, &body, &files, || watch.check());
         let answered = sent.and_then(|()| {
             let most = job.most_bytes();
-            process.channel.receive_watched(most, || watch.look())
+            process.channel.receive_watched(most, || watch.check())
         });
-        self.budget.take(owner, watch.taken());
+        self.budget.spend(owner, watch.used());
         match answered {
             Ok(message) if message.kind == job as u32 => {
                 self.processes.push((owner, process));
@@ -203,32 +175,32 @@ impl Reader {
                 drop(process);
                 Err(Unreadable::Nonsense)
             }
-            Err(Broken::GivenUp(reason)) => {
+            Err(NoAnswer::Abandoned(reason)) => {
                 drop(process);
                 Err(reason)
             }
-            Err(Broken::Stream(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(NoAnswer::Stream(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 drop(process);
                 Err(Unreadable::Nonsense)
             }
-            Err(Broken::Stream(_)) => Err(why(process, limit)),
+            Err(NoAnswer::Stream(_)) => Err(reason_of_end(process, limit)),
         }
     }
 
-    /// The process that reads the files of an owner.
-    fn process_of(&mut self, owner: Owner) -> Result<Process, Unreadable> {
-        if let Some(index) = self.processes.iter().position(|(whose, _)| *whose == owner) {
+    /// Takes the process for the files of an owner out of the list, or starts one.
+    fn process_of(&mut self, owner: FileOwner) -> Result<Process, Unreadable> {
+        if let Some(index) = self.processes.iter().position(|(other, _)| *other == owner) {
             return Ok(self.processes.remove(index).1);
         }
-        if self.processes.len() >= MOST_PROCESSES {
+        if self.processes.len() >= MAX_PROCESSES {
             self.processes.remove(0);
         }
         Process::start(self.limits.memory).map_err(|error| Unreadable::NoReader(error.to_string()))
     }
 }
 
-/// Why a reader is gone that closed its stream.
-fn why(process: Process, limit: Duration) -> Unreadable {
+/// Why a reader that closed its stream has ended.
+fn reason_of_end(process: Process, limit: Duration) -> Unreadable {
     let Some(status) = process.ended() else {
         return Unreadable::Failed;
     };
@@ -236,20 +208,23 @@ fn why(process: Process, limit: Duration) -> Unreadable {
         Some(libc::SIGPROF | libc::SIGXCPU) => Unreadable::Slow(limit),
         Some(libc::SIGBUS) => Unreadable::CutShort,
         Some(libc::SIGABRT | libc::SIGSEGV) => Unreadable::Failed,
-        _ => Unreadable::Ended(process::told(status)),
+        _ => Unreadable::Ended(process::describe(status)),
     }
 }
 
-/// Looks whether a reader gets on.
-struct Watch {
+/// Checks that a reader makes progress and keeps to its limit of processor time.
+struct Watchdog {
     pid: u32,
     limit: Duration,
+    /// The reader's processor time at the start of the question.
     began: Duration,
+    /// Its processor time at the last check.
     last: Duration,
-    moved: Instant,
+    /// When that time last increased.
+    last_progress: Instant,
 }
 
-impl Watch {
+impl Watchdog {
     fn new(pid: u32, limit: Duration) -> Self {
         let began = sys::process_time(pid).unwrap_or_default();
         Self {
@@ -257,28 +232,28 @@ impl Watch {
             limit,
             began,
             last: began,
-            moved: Instant::now(),
+            last_progress: Instant::now(),
         }
     }
 
-    /// Processor time of the question so far.
-    fn taken(&self) -> Duration {
+    /// Processor time that the reader has used for the question.
+    fn used(&self) -> Duration {
         let now = sys::process_time(self.pid).unwrap_or(self.last);
         now.saturating_sub(self.began)
     }
 
-    fn look(&mut self) -> Result<(), Broken> {
+    fn check(&mut self) -> Result<(), NoAnswer> {
         let now = sys::process_time(self.pid).unwrap_or(self.last);
         if now > self.last {
             self.last = now;
-            self.moved = Instant::now();
+            self.last_progress = Instant::now();
         }
-        // It ends by itself; that it may not is why somebody looks.
+        // A sound reader ends by itself at the limit. This check is for a reader that was taken over.
         if now.saturating_sub(self.began) > self.limit * 2 + channel::tick() {
-            return Err(Broken::GivenUp(Unreadable::Slow(self.limit)));
+            return Err(NoAnswer::Abandoned(Unreadable::Slow(self.limit)));
         }
-        if self.moved.elapsed() > PATIENCE {
-            return Err(Broken::GivenUp(Unreadable::Stuck(PATIENCE)));
+        if self.last_progress.elapsed() > MAX_STALL {
+            return Err(NoAnswer::Abandoned(Unreadable::Stuck(MAX_STALL)));
         }
         Ok(())
     }

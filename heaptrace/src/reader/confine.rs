@@ -1,24 +1,26 @@
-//! What a reader gives up before it reads: everything but memory, processor time, and what it is handed.
+//! The restrictions of a reader: it keeps only memory, processor time, and the descriptors that it receives.
 //!
 //! No stage of the flow.
 
 use std::io;
 
-use super::handed;
+use super::open_handler;
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{self, Kept, landlock, rights};
 
-/// Most descriptors: what a question brings, and what was handed before and is kept.
+/// Most open descriptors: those of the current question, and those of earlier questions that are cached.
 const DESCRIPTORS: u64 = 512;
 
-/// More processor time than any run needs of one reader, seconds: should it be left alone with work that never ends.
-const MOST_SECONDS: u64 = 3600;
+/// Limit of processor time for a whole reader, in seconds. No run needs that much of one reader. The limit ends a reader
+/// with endless work whose tracer no longer checks it.
+const MAX_SECONDS: u64 = 3600;
 
 /// Confines this process, which must have one thread only.
 pub(super) fn confine(memory: u64) -> io::Result<()> {
-    // What whoever started the tracer left open for it. SAFETY: a plain call; nothing here has a descriptor yet.
+    // The process that started the tracer may have left descriptors open. rustix has no `close_range`.
+    // SAFETY: no object of this process owns a descriptor from 3 on yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-    // While it has the right to.
+    // First, because only a capability that is given up below allows it.
     rights::bound(Kept::empty())?;
     rights::become_nobody();
     rights::no_new_privileges()?;
@@ -31,13 +33,13 @@ pub(super) fn confine(memory: u64) -> io::Result<()> {
     rustix::process::setrlimit(
         rustix::process::Resource::Cpu,
         rustix::process::Rlimit {
-            current: Some(MOST_SECONDS),
-            maximum: Some(MOST_SECONDS),
+            current: Some(MAX_SECONDS),
+            maximum: Some(MAX_SECONDS),
         },
     )?;
-    // A kernel without it still refuses every call that opens a file, below.
+    // On a kernel without Landlock, the seccomp filter below still refuses every call that opens a file.
     landlock::restrict(&[])?;
-    handed::catch()?;
+    open_handler::install()?;
     let own = [
         libc::SYS_recvmsg,
         libc::SYS_recvfrom,
@@ -47,8 +49,8 @@ pub(super) fn confine(memory: u64) -> io::Result<()> {
     ];
     let allowed = seccomp::BASIC.into_iter().chain(own);
     let allowed = allowed.map(|call| (call, Verdict::Allow));
-    let answered = handed::ANSWERED.map(|call| (call, Verdict::Trap));
-    // A standard library that is told that this one is not there takes the older ones.
+    let answered = open_handler::ANSWERED.map(|call| (call, Verdict::Trap));
+    // With ENOSYS for `statx`, the standard library falls back to older calls.
     let missing = (libc::SYS_statx, Verdict::Fail(libc::ENOSYS));
     seccomp::restrict(allowed.chain(answered).chain([missing]))
 }

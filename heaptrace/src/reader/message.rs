@@ -1,32 +1,32 @@
-//! What a reader can be asked, and how questions and answers are written.
+//! The kinds of questions for a reader, and the encoding of questions and answers.
 //!
-//! No stage of the flow. Both sides take the other's bytes for anything: lengths are bounded before memory is taken.
+//! No stage of the flow. Neither side trusts the other's bytes: each length is checked before memory is allocated.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a reader is asked to find out. Each stage's question and answer are types of its own.
+/// A kind of question. Each stage defines the types of its question and answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Job {
     /// The build id of a file.
     Identify = 1,
-    /// Which other files a program needs to be started.
+    /// The files that a program needs at its start.
     Needs = 2,
-    /// Which allocators are in a file.
+    /// The allocators in a file.
     Inspect = 3,
-    /// What the unwind table of a file would be made from.
+    /// A hash of the data from which the unwind table of a file is built.
     Fingerprint = 4,
     /// The unwind table of a file.
     Table = 5,
-    /// Where a file's debug information is.
+    /// Build id and location of a file's debug information.
     Facts = 6,
     /// The names of addresses.
     Names = 7,
 }
 
 impl Job {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Identify,
         Self::Needs,
@@ -37,7 +37,7 @@ impl Job {
         Self::Names,
     ];
 
-    /// The one with a number.
+    /// The job with this number.
     pub(super) fn numbered(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|job| *job as u32 == number)
     }
@@ -48,19 +48,19 @@ impl Job {
             Self::Identify | Self::Fingerprint => 4 << 10,
             Self::Needs | Self::Facts => 1 << 20,
             Self::Inspect => 16 << 20,
-            // A table with the most rows and pages that there can be.
+            // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,
             Self::Names => 64 << 20,
         }
     }
 }
 
-/// The bytes of a question or an answer; none where it can't be written, which no answer is.
+/// The bytes of a question or an answer. Empty if the value can't be encoded; no valid answer is empty.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).unwrap_or_default()
 }
 
-/// What these bytes say, if they say one thing of this kind and nothing more.
+/// Decodes a question or an answer. `None` if the bytes are not exactly one value of this type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),
@@ -72,18 +72,18 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 mod tests {
     use super::*;
 
-    /// Check that numbers name jobs, each its own.
+    /// Check that each job has a number of its own.
     #[test]
-    fn jobs_have_numbers() {
+    fn jobs_have_distinct_numbers() {
         for job in Job::ALL {
             assert_eq!(Job::numbered(job as u32), Some(job));
         }
         assert_eq!(Job::numbered(0), None);
     }
 
-    /// Check that what is cut, too long or claims more than there is says nothing.
+    /// Check that bytes that are incomplete, too long, or have a wrong length in them are not decoded.
     #[test]
-    fn nothing_is_believed() {
+    fn invalid_bytes_are_not_decoded() {
         let bytes = encode(&vec!["one".to_owned(), "two".to_owned()]);
         assert_eq!(decode::<Vec<String>>(&bytes).unwrap().len(), 2);
         for end in 0..bytes.len() {
@@ -91,7 +91,7 @@ mod tests {
         }
         let longer = [bytes.as_slice(), &[0]].concat();
         assert!(decode::<Vec<String>>(&longer).is_none());
-        // A length of 2^63, and nothing behind it.
+        // A length of 2^63 without content.
         let claim = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
         assert!(decode::<Vec<u64>>(&claim).is_none());
     }

@@ -1,22 +1,24 @@
-//! The reader: a process without rights that parses what others made.
+//! The reader: a process without rights that parses untrusted files.
 //!
-//! No stage of the flow; imports none. The tracer, which has every right, parses nothing that a traced process made. It
-//! opens a file and hands the descriptor to a reader: the same program, started anew, which can open nothing, start
-//! nothing, and take only so much memory and time. If it fails, the file is noted as unreadable and another reader goes
-//! on. What is asked and answered belongs to the stages; this folder knows only questions and answers as bytes.
+//! No stage of the flow; imports none. The tracer, which has all rights, opens such a file but does not parse it. It sends
+//! the descriptor to a reader: the same program, started anew, with limited memory and time, unable to open files or start
+//! processes. If a reader fails, the file is recorded as unreadable and another reader continues. The stages define
+//! questions and answers; this folder must know them only as bytes.
 
 mod budget;
 mod channel;
 mod client;
 mod confine;
-mod handed;
 mod message;
+mod open_handler;
 mod process;
 mod serve;
+mod unreadable;
 
-pub use budget::{Budget, Owner, Unread};
-pub use client::{Limits, Reader, Unreadable};
-pub use handed::{offer, offered_by_name};
+pub use budget::{Budget, FileOwner, Unread};
+pub use client::{Limits, Reader};
 pub use message::{Job, decode, encode};
+pub use open_handler::{offer, offered_by_name};
 pub use process::{is_asked_to_read, served_by, serves};
 pub use serve::{Handler, serve_standard_input};
+pub use unreadable::Unreadable;

@@ -1,7 +1,7 @@
-//! A reader as a process: how one is started, known and ended.
+//! The process of a reader: how it is started, recognized and ended.
 //!
-//! No stage of the flow. It is this very program, started anew with an empty environment and one descriptor: a fork
-//! would have the tracer's memory, and its rights until it gave them up.
+//! No stage of the flow. A reader is this same program, started anew with an empty environment and one descriptor. A fork
+//! would have a copy of the tracer's memory, and the tracer's rights until it gives them up.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,27 +15,28 @@ use std::sync::OnceLock;
 
 use super::channel::Channel;
 
-/// What a reader is called: its first word, by which it knows what it is for.
+/// The first argument (`argv[0]`) of a reader, by which the program knows that it must serve as one.
 const NAME: &str = "heaptrace: reader";
 
-/// The variable in which a reader is told how much memory it may take, its only one.
+/// The only environment variable of a reader: its memory limit in bytes.
 const MEMORY: &str = "HEAPTRACE_READER_MEMORY";
 
-/// What it may take if it is told nothing.
+/// The memory limit without that variable.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
 /// The program that serves as a reader.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says that this program serves when it is started as a reader.
+/// Declares that this program serves when it is started as a reader.
 pub fn serves() {
     served_by(own_path().unwrap_or_else(|| PathBuf::from(OWN)));
 }
 
-/// The kernel's link to this program, which leads to it whatever became of its path.
+/// The kernel's link to this program, which is valid even if the program's path is not.
 const OWN: &str = "/proc/self/exe";
 
-/// The path of this program, if it is still there: a process is called by the last part of the path that it was started by.
+/// The path of this program, if the program is still there. Preferred to `/proc/self/exe` because the kernel names a
+/// process by the last part of the path that it was started by.
 fn own_path() -> Option<PathBuf> {
     let path = std::fs::read_link(OWN).ok()?;
     let identity = |path: &Path| {
@@ -45,7 +46,7 @@ fn own_path() -> Option<PathBuf> {
     (identity(&path)? == identity(Path::new(OWN))?).then_some(path)
 }
 
-/// Says which program does.
+/// Declares which program serves as a reader.
 pub fn served_by(program: PathBuf) {
     let _ = PROGRAM.set(program);
 }
@@ -56,7 +57,7 @@ pub fn is_asked_to_read() -> bool {
     words.next().as_deref() == Some(OsStr::new(NAME)) && words.next().is_none()
 }
 
-/// How much memory this reader may take.
+/// The memory limit of this reader, in bytes.
 pub(super) fn asked_memory() -> u64 {
     let asked = std::env::var(MEMORY).ok();
     asked
@@ -64,7 +65,7 @@ pub(super) fn asked_memory() -> u64 {
         .unwrap_or(DEFAULT_MEMORY)
 }
 
-/// A reader that runs.
+/// A running reader.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -74,7 +75,7 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn start(memory: u64) -> io::Result<Self> {
         let program = PROGRAM.get().ok_or_else(|| {
-            io::Error::other("this program does not say which one serves as a reader")
+            io::Error::other("this program did not declare which program serves as a reader")
         })?;
         let (own, other) = UnixStream::pair()?;
         let child = Command::new(program)
@@ -97,24 +98,24 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits for one that closed its stream, which it does only by ending, and says how it ended.
+    /// Waits for a reader that closed its stream, and returns its exit status. A sound reader closes it only by its end.
     pub(super) fn ended(mut self) -> Option<ExitStatus> {
-        // One that did close it otherwise; what has ended is not changed by that.
+        // For a reader that closed its stream and still runs. The status of an ended process does not change.
         let _ = self.child.kill();
         self.child.wait().ok()
     }
 }
 
 impl Drop for Process {
-    /// Ends it. One that has ended and was waited for gets no signal.
+    /// Ends the process. A process that was waited for gets no signal.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In words, how a reader ended.
-pub(super) fn told(status: ExitStatus) -> String {
+/// Describes how a reader ended.
+pub(super) fn describe(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("signal {signal}"),
         (None, Some(code)) => format!("exit status {code}"),

@@ -1,6 +1,6 @@
-//! The reader's side: questions in, answers out, one after the other.
+//! The reader's side: receives questions and sends answers, one after the other.
 //!
-//! No stage of the flow. What a question means is its handler's business.
+//! No stage of the flow. Must not know what a question means: the handler does.
 
 use std::fs::File;
 use std::io;
@@ -18,24 +18,24 @@ pub type Handler<'h> = dyn FnMut(Job, &[u8], Vec<File>) -> Vec<u8> + 'h;
 /// Longest question.
 const MAX_QUESTION: usize = 16 << 20;
 
-/// A question's head: how much processor time it may take, in milliseconds.
+/// Bytes at the beginning of a question: its limit of processor time, in milliseconds.
 pub(super) const LIMIT_BYTES: usize = 8;
 
-/// Confines this process and answers what comes on standard input, until that is closed.
+/// Confines this process and answers the questions on standard input, until that is closed.
 pub fn serve_standard_input(handler: &mut Handler<'_>) -> io::Result<()> {
     let memory = process::asked_memory();
-    // SAFETY: whoever started this process as a reader put the stream there; nobody else uses it.
+    // SAFETY: the process that started this reader passed the stream as standard input, and nothing else uses it.
     let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     confine::confine(memory)?;
     serve(Channel::from(stream), Clock::Own, handler)
 }
 
-/// Who sees to it that a question does not take too long.
+/// How the time limit of a question is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// This process, by ending.
+    /// This process ends at the limit.
     Own,
-    /// Nobody: it is a thread of a test.
+    /// Not at all: the server is a thread of a test.
     #[cfg(test)]
     None,
 }
@@ -51,22 +51,22 @@ pub(super) fn serve(
             .split_first_chunk::<LIMIT_BYTES>()
             .ok_or(io::ErrorKind::InvalidData)?;
         if clock == Clock::Own {
-            allow(Duration::from_millis(u64::from_le_bytes(*limit)))?;
+            set_time_limit(Duration::from_millis(u64::from_le_bytes(*limit)))?;
         }
         let answer = match Job::numbered(message.kind) {
             Some(job) => handler(job, question, message.files),
             None => Vec::new(),
         };
         if clock == Clock::Own {
-            allow(Duration::ZERO)?;
+            set_time_limit(Duration::ZERO)?;
         }
         channel.send(message.kind, &answer)?;
     }
     Ok(())
 }
 
-/// Ends this process by SIGPROF once it has taken so much processor time; zero takes that back.
-fn allow(time: Duration) -> io::Result<()> {
+/// Ends this process by SIGPROF once it has used this much processor time from now on. Zero removes the limit.
+fn set_time_limit(time: Duration) -> io::Result<()> {
     let once = libc::itimerval {
         it_interval: libc::timeval {
             tv_sec: 0,
@@ -77,7 +77,8 @@ fn allow(time: Duration) -> io::Result<()> {
             tv_usec: i64::from(time.subsec_micros()),
         },
     };
-    // SAFETY: the struct is valid; nothing is written back. By its number: the C library may know another way.
+    // By its number, because the C library may make another call, which is not allowed here. rustix does not have it.
+    // SAFETY: the struct is valid; nothing is written back.
     let result = unsafe {
         libc::syscall(
             libc::SYS_setitimer,

@@ -1,23 +1,30 @@
-//! File system rights that a process gives up (Landlock, since Linux 5.13).
+//! Restriction of file system rights (Landlock, since Linux 5.13).
 //!
-//! No stage of the flow. From here on a thread, and what it starts, reaches only the folders that were given, and opens
-//! no connection. A kernel that does not have all of it takes away what it knows.
+//! No stage of the flow. A restricted thread, and each process that it starts, can reach only the given folders and can't
+//! open a connection. An older kernel restricts only the rights that it knows. The calls are raw: rustix has none of them.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::Done;
+/// How far this kernel could apply a restriction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// All rights that this kernel's Landlock knows are restricted.
+    Restricted,
+    /// Nothing is restricted: the kernel has no Landlock, or has it switched off.
+    Unsupported,
+}
 
-/// A folder, or a file, that can still be reached, and what for.
+/// A folder or a file that stays reachable.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed<'f> {
-    /// It, open.
+    /// The open folder or file.
     pub below: BorrowedFd<'f>,
-    /// What for.
+    /// The rights that stay.
     pub access: Access,
 }
 
-/// What can be done below a folder.
+/// Rights below a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read files, and list folders.
@@ -35,11 +42,11 @@ const MAKE_REG: u64 = 1 << 8;
 const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 
-/// What the first version knows: the thirteen lowest rights.
+/// The rights that the first version of Landlock knows: the thirteen lowest.
 const FIRST: u64 = (1 << 13) - 1;
 const IOCTL_DEV: u64 = 1 << 15;
 
-/// Rights that a file can have by itself; those of folders are refused for it.
+/// Rights that apply to a single file. The kernel refuses a rule that gives a file the rights of folders.
 const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE;
 
 impl Access {
@@ -68,8 +75,8 @@ struct Beneath {
     folder: i32,
 }
 
-/// Gives up all files but those below the folders, by this thread and what it starts. It must have given up new
-/// privileges before ([`super::rights::no_new_privileges`]).
+/// Takes away all files except those below the given folders, from this thread and each process that it starts. The
+/// thread must have given up new privileges before ([`super::rights::no_new_privileges`]).
 pub fn restrict(allowed: &[Allowed<'_>]) -> io::Result<Done> {
     let Some(version) = version() else {
         return Ok(Done::Unsupported);
@@ -79,7 +86,7 @@ pub fn restrict(allowed: &[Allowed<'_>]) -> io::Result<Done> {
         net: 0,
         scoped: 0,
     };
-    // Each version's rights are refused by the one before it.
+    // A kernel refuses the rights of later versions.
     for (since, rights) in [(2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)] {
         if version >= since {
             ruleset.files |= rights;
@@ -96,7 +103,7 @@ pub fn restrict(allowed: &[Allowed<'_>]) -> io::Result<Done> {
         4 | 5 => 16,
         _ => size_of::<Ruleset>(),
     };
-    // SAFETY: the struct is valid, and at least as long as said.
+    // SAFETY: the struct is valid, and at least as long as `size`.
     let made = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -106,7 +113,7 @@ pub fn restrict(allowed: &[Allowed<'_>]) -> io::Result<Done> {
         )
     };
     let made = checked(made)?;
-    // SAFETY: a descriptor that the kernel has just given to us alone.
+    // SAFETY: the kernel has just returned this descriptor, so nothing else owns it.
     let made = unsafe { OwnedFd::from_raw_fd(made as i32) };
     for one in allowed {
         let is_folder = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(one.below)?.st_mode)
@@ -130,14 +137,14 @@ pub fn restrict(allowed: &[Allowed<'_>]) -> io::Result<Done> {
     }
     // SAFETY: the descriptor is open.
     checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, made.as_raw_fd(), 0) })?;
-    Ok(Done::Whole)
+    Ok(Done::Restricted)
 }
 
-/// The kernel's version of Landlock; `None` where it has none, or has it switched off.
+/// The kernel's version of Landlock; `None` if the kernel has no Landlock, or has it switched off.
 fn version() -> Option<i64> {
     const VERSION: u32 = 1;
     let none = std::ptr::null::<u8>();
-    // SAFETY: with this flag no struct is read.
+    // SAFETY: with this flag the kernel reads no struct.
     let version =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) };
     (version > 0).then_some(version)
@@ -158,16 +165,16 @@ mod tests {
     use super::*;
     use crate::sandbox::rights;
 
-    /// Check that a thread reaches what it was given, and nothing else.
+    /// Check that a restricted thread can read the files below a given folder, and can do nothing else.
     #[test]
-    fn only_what_was_given() {
+    fn only_given_folders_are_reachable() {
         let dir = tempfile::tempdir().unwrap();
         let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
         for folder in [&inside, &outside] {
             fs::create_dir(folder).unwrap();
             fs::write(folder.join("file"), "text").unwrap();
         }
-        // What a thread gives up is not given up by its process.
+        // In a thread of its own: a restriction applies to one thread, not to its process.
         std::thread::spawn(move || {
             let folder = File::open(&inside).unwrap();
             rights::no_new_privileges().unwrap();

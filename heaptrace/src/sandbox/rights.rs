@@ -1,38 +1,43 @@
-//! Capabilities, new privileges, dumps and resources that a process gives up.
+//! Restriction of capabilities, users, new privileges, core dumps and resources.
 //!
-//! No stage of the flow. Capabilities belong to threads: whoever gives them up does so before it starts any.
+//! No stage of the flow. Capabilities and user ids belong to threads, so a process must give them up before it starts
+//! other threads.
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 /// The highest number that a capability of a later kernel may have.
-const MOST: u32 = 63;
+const MAX_CAPABILITY: u32 = 63;
 
 /// Capabilities that a thread keeps.
 pub type Kept = CapabilitySet;
 
-/// What a process can take from now on, at most.
+/// Limits of resources that a process can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory of its own; what it maps of files does not count.
+    /// Bytes of private memory; mapped files do not count.
     pub memory: u64,
-    /// Descriptors.
+    /// Open descriptors.
     pub descriptors: u64,
 }
 
-/// Gives up that a program which this thread starts has more rights than it has itself (setuid, file capabilities).
+/// Prevents programs that this thread starts from getting more rights than the thread has (setuid, file capabilities).
 pub fn no_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
-/// Gives up all capabilities of this thread but some, for good: what it starts does not get them back either, unless by
-/// a change of user or a program that has some of its own.
+/// Gives up all capabilities of this thread except the given ones. A process that it starts does not get them back
+/// either, unless it changes its user or runs a program with file capabilities.
 pub fn keep(kept: Kept) -> io::Result<()> {
     bound(kept)?;
     let own = rustix::thread::capabilities(None)?;
-    // A kernel that does not have the ambient set has nothing in it.
+    // An error means that the kernel has no ambient set, so there is nothing to clear.
     let _ = rustix::thread::clear_ambient_capability_set();
     rustix::thread::set_capabilities(
         None,
@@ -45,18 +50,20 @@ pub fn keep(kept: Kept) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up that this thread, or what it starts, ever has other capabilities than these anew; those that it has stay.
+/// Prevents this thread, and each process that it starts, from gaining other capabilities than these. The thread keeps
+/// the capabilities that it has.
 pub fn bound(kept: Kept) -> io::Result<()> {
     let own = rustix::thread::capabilities(None)?;
-    // Only who has this one can shrink the bounding set; who has not can't grow by it either.
+    // The kernel requires this capability to shrink the bounding set. A thread without it can't gain capabilities by the
+    // bounding set either.
     if own.effective.contains(CapabilitySet::SETPCAP) {
-        for number in 0..=MOST {
+        for number in 0..=MAX_CAPABILITY {
             let one = CapabilitySet::from_bits_retain(1 << number);
             if kept.contains(one) {
                 continue;
             }
             match rustix::thread::remove_capability_from_bounding_set(one) {
-                // The kernel knows no more of them.
+                // The kernel has no capability of this number, nor of higher ones.
                 Err(rustix::io::Errno::INVAL) => break,
                 result => result?,
             }
@@ -65,7 +72,7 @@ pub fn bound(kept: Kept) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up core dumps: nobody without the right to trace everything can read this process's memory.
+/// Disables core dumps, and access to this process's memory by processes that have no right to trace every process.
 pub fn undumpable() -> io::Result<()> {
     let none = Rlimit {
         current: Some(0),
@@ -75,7 +82,7 @@ pub fn undumpable() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Gives up the right to take more than this, to write files, and to start processes.
+/// Limits memory and descriptors, and prevents this process from writing to files.
 pub fn limit(limits: Limits) -> io::Result<()> {
     for (resource, most) in [
         (Resource::Data, limits.memory),
@@ -93,30 +100,28 @@ pub fn limit(limits: Limits) -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes a user who owns nothing, without any group. Best effort: only root can.
+/// Changes to a user that owns no files, without any group. Best effort: only root can do this.
 pub fn become_nobody() {
-    /// The kernel's overflow id, by which it shows users that have none.
+    /// The kernel's overflow id, which it shows for users that have no id in a namespace.
     const NOBODY: u32 = 65534;
     become_user(NOBODY, NOBODY);
 }
 
-/// Becomes a user with one group. Best effort: only root can.
+/// Changes this thread to a user with one group. Best effort: only root can do this.
 pub fn become_user(uid: u32, gid: u32) {
-    // SAFETY: no memory is touched; an empty list of groups needs no pointer.
-    unsafe {
-        libc::setgroups(0, std::ptr::null());
-        libc::setresgid(gid, gid, gid);
-        libc::setresuid(uid, uid, uid);
-    }
+    let (uid, gid) = (Uid::from_raw_unchecked(uid), Gid::from_raw_unchecked(gid));
+    let _ = set_thread_groups(&[]);
+    let _ = set_thread_res_gid(gid, gid, gid);
+    let _ = set_thread_res_uid(uid, uid, uid);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that a thread that gave up all but one capability has at most that one, and can't get others back.
+    /// Check that a thread that gave up all capabilities except one has at most that one, and can't get others back.
     #[test]
-    fn capabilities_are_gone() {
+    fn given_up_capabilities_do_not_come_back() {
         std::thread::spawn(|| {
             let one = CapabilitySet::SYS_PTRACE;
             keep(one).unwrap();

@@ -1,18 +1,18 @@
-//! System calls that a process gives up (seccomp).
+//! Restriction of system calls (seccomp).
 //!
-//! No stage of the flow. A list of calls that stay allowed; what is not on it fails with EPERM, so that a C library
-//! that tries another way first goes on with the one that it is allowed.
+//! No stage of the flow. The filter is an allow-list. A call that is not on the list fails with EPERM: a C library that
+//! tries a newer call first then falls back to an allowed one. The call is raw: rustix does not have it.
 
 use std::io;
 
-/// What becomes of a system call.
+/// The result of the filter for a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is made.
+    /// The kernel executes it.
     Allow,
-    /// It is not made, and fails with this error.
+    /// It fails with this error number.
     Fail(i32),
-    /// It is not made, and the thread gets a SIGSYS.
+    /// The kernel does not execute it, and sends the thread a SIGSYS.
     Trap,
 }
 
@@ -34,13 +34,13 @@ const THIRD_ARGUMENT: u32 = 32;
 /// `AUDIT_ARCH_X86_64`.
 const X86_64: u32 = 0xc000_003e;
 
-/// System calls of the x32 interface have this bit.
+/// The bit that marks system calls of the x32 interface.
 const X32: u32 = 1 << 30;
 
-/// Calls whose third argument can ask for memory that can be executed.
-const MAPS: [i64; 2] = [libc::SYS_mmap, libc::SYS_mprotect];
+/// Calls whose third argument can request executable memory.
+const MEMORY_PROTECTION_CALLS: [i64; 2] = [libc::SYS_mmap, libc::SYS_mprotect];
 
-/// What every program needs: memory, time, its own threads' waiting, its end, and reading and writing what is open.
+/// The calls that every program needs: for memory, time, waiting and exit, and to read and write open files.
 pub const BASIC: [i64; 31] = [
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -75,15 +75,15 @@ pub const BASIC: [i64; 31] = [
     libc::SYS_exit_group,
 ];
 
-/// Leaves all threads of this process nothing but the calls that a rule allows. Memory that can be executed can be asked
-/// for no more, whatever the rules say. The process must have given up new privileges before.
+/// Restricts all threads of this process to the calls that a rule allows. Requests for executable memory fail, whatever
+/// the rules say. The process must have given up new privileges before.
 pub fn restrict(rules: impl IntoIterator<Item = (i64, Verdict)>) -> io::Result<()> {
     let mut program = program(rules);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program is valid and as long as said; the kernel copies it.
+    // SAFETY: the program is valid and has the length that is passed; the kernel copies it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -96,12 +96,12 @@ pub fn restrict(rules: impl IntoIterator<Item = (i64, Verdict)>) -> io::Result<(
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
         thread => Err(io::Error::other(format!(
-            "thread {thread} has rules of its own"
+            "can't restrict system calls: thread {thread} has a filter of its own"
         ))),
     }
 }
 
-/// Rules as the kernel reads them. The first rule for a call counts.
+/// The filter program (classic BPF) for the rules. The first rule for a call applies.
 fn program(rules: impl IntoIterator<Item = (i64, Verdict)>) -> Vec<libc::sock_filter> {
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
     let give = |code| statement(libc::BPF_RET | libc::BPF_K, code);
@@ -114,7 +114,7 @@ fn program(rules: impl IntoIterator<Item = (i64, Verdict)>) -> Vec<libc::sock_fi
         give(libc::SECCOMP_RET_KILL_PROCESS),
     ];
     let denied = Verdict::Fail(libc::EPERM).code();
-    for call in MAPS {
+    for call in MEMORY_PROTECTION_CALLS {
         program.extend([
             jump(libc::BPF_JEQ, call as u32, 0, 4),
             load(THIRD_ARGUMENT),
@@ -139,7 +139,7 @@ fn statement(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// A jump over so many instructions, if the condition holds and if it doesn't.
+/// A conditional jump: over `holds` instructions if the condition holds, else over `fails` instructions.
 fn jump(condition: u32, k: u32, holds: u8, fails: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: holds,
@@ -152,8 +152,8 @@ fn jump(condition: u32, k: u32, holds: u8, fails: u8) -> libc::sock_filter {
 mod tests {
     use super::*;
 
-    /// The verdict of a program on a call, as the kernel reads it.
-    fn judged(program: &[libc::sock_filter], arch: u32, call: u32, third: u32) -> u32 {
+    /// The return value of a filter program for a call, as the kernel computes it.
+    fn evaluate(program: &[libc::sock_filter], arch: u32, call: u32, third: u32) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {
             let it = program[at];
@@ -180,16 +180,16 @@ mod tests {
         }
     }
 
-    /// Check the verdict on calls that are listed, that are not, of other interfaces, and that would map code.
+    /// Check the verdicts for listed and unlisted calls, for other interfaces, and for requests for executable memory.
     #[test]
-    fn verdicts() {
+    fn filter_gives_expected_verdicts() {
         let listed = [
             (libc::SYS_read, Verdict::Allow),
             (libc::SYS_mmap, Verdict::Allow),
             (libc::SYS_openat, Verdict::Trap),
         ];
         let program = program(listed);
-        let native = |call: i64, third| judged(&program, X86_64, call as u32, third);
+        let native = |call: i64, third| evaluate(&program, X86_64, call as u32, third);
         assert_eq!(native(libc::SYS_read, 4), Verdict::Allow.code());
         assert_eq!(native(libc::SYS_openat, 0), Verdict::Trap.code());
         assert_eq!(
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(native(libc::SYS_mmap, 5), denied);
         assert_eq!(native(libc::SYS_mprotect, 4), denied);
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
-        assert_eq!(judged(&program, 0x4000_0003, 0, 0), kill);
-        assert_eq!(judged(&program, X86_64, X32, 0), kill);
+        assert_eq!(evaluate(&program, 0x4000_0003, 0, 0), kill);
+        assert_eq!(evaluate(&program, X86_64, X32, 0), kill);
     }
 }

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::events::sideband::{Change, SideEvent, Sideband};
 use crate::probes::attach::Probes;
@@ -67,7 +68,7 @@ impl Listener {
         let Some(ties) = probes.ties() else {
             return Ok(None);
         };
-        let (ended, alive) = sys::pipe()?;
+        let (ended, alive) = pipe_with(PipeFlags::CLOEXEC)?;
         let family = targets
             .iter()
             .map(|pid| (*pid, Member::default()))
@@ -94,7 +95,7 @@ fn follow(
     mut family: HashMap<u32, Member>,
     ended: &OwnedFd,
 ) -> Tied {
-    sys::go_first(true);
+    sys::set_realtime(true);
     let (mut late, mut missed) = (0, 0);
     loop {
         let descriptors = births.descriptors().chain([ended.as_fd()]);

@@ -2,11 +2,11 @@
 //!
 //! Part of the session. Must not know the streams.
 
-use crate::sys::{self, Precedence};
+use crate::sys::{self, ThreadPriority};
 
 /// The priority of this thread: ordinary, raised (nice), or before all other threads (`SCHED_FIFO`).
 pub(super) struct Priority {
-    precedence: Precedence,
+    nice: ThreadPriority,
     /// Whether this thread runs before all others.
     is_first: bool,
 }
@@ -14,7 +14,7 @@ pub(super) struct Priority {
 impl Priority {
     pub(super) fn of_this_thread() -> Self {
         Self {
-            precedence: Precedence::of_this_thread(),
+            nice: ThreadPriority::of_this_thread(),
             is_first: false,
         }
     }
@@ -22,14 +22,14 @@ impl Priority {
     /// Raises the priority, for reading: among a hundred threads that allocate, an ordinary thread would get a
     /// hundredth of a processor.
     pub(super) fn raise(&self) {
-        self.precedence.take();
+        self.nice.raise();
     }
 
     /// Restores the ordinary priority, for work on the events: looking up names and writing files are no more
     /// urgent than the work of other processes.
     pub(super) fn restore(&mut self) {
         self.set_first(false);
-        self.precedence.give_back();
+        self.nice.restore();
     }
 
     /// Runs this thread before all others, or no longer. Needed while events come faster than the thread gets
@@ -37,7 +37,7 @@ impl Priority {
     /// raised priority.
     pub(super) fn set_first(&mut self, is_first: bool) {
         if is_first != self.is_first {
-            sys::go_first(is_first);
+            sys::set_realtime(is_first);
             self.is_first = is_first;
         }
     }

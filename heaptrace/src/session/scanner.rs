@@ -14,7 +14,7 @@ use crate::open::Opened;
 use crate::probes::allocators::{self, Found, LookFor};
 use crate::proc::owner::Owner;
 use crate::reader::{Budget, Limits, Reader};
-use crate::sys::{self, Precedence};
+use crate::sys::{self, ThreadPriority};
 
 /// Most files that wait for the scanner; each of them is open.
 const MOST_WAITING: u64 = 1 << 14;
@@ -154,7 +154,7 @@ fn scan_all(
     results: &Sender<Scanned>,
 ) {
     // Hurry: the allocations of a new program are not seen before it is probed.
-    Precedence::of_this_thread().take();
+    ThreadPriority::of_this_thread().raise();
     while let Some((owner, Mapped { pid, file, path })) = files.next() {
         let wanted = LookFor { named, mappings };
         let found = allocators::of_mapped(reader, pid, file, path, wanted);

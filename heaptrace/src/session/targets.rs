@@ -11,7 +11,7 @@ use crate::probes::allocators;
 use crate::probes::target_events::{AttachError, Reach};
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::reader::Reader;
-use crate::unwind::{self, MappedFile, Tables, User};
+use crate::unwind::{self, MappedFile, Tables, UsingProcess};
 
 /// Refuses targets that don't exist, before anything is set up.
 pub(super) fn check(target: &Target) -> Result<()> {
@@ -71,7 +71,7 @@ pub(super) fn load_tables(
     let files = match &config.target {
         Target::Command(words) => {
             let program = words.first().map(Path::new).and_then(Path::file_name);
-            let user = held.zip(program).map(|(held, program)| User {
+            let user = held.zip(program).map(|(held, program)| UsingProcess {
                 pid: held.pid,
                 name: Some(program.to_string_lossy().into_owned()),
             });

@@ -1,37 +1,37 @@
-//! Finds the file that has a stripped file's debug information.
+//! Finds the file with the debug information of a stripped file.
 //!
-//! Stage: symbolize. Where distributions put them: by build id below the system's debug folders,
-//! and by the name in the stripped file, there and beside it. A candidate counts only if a reader says that it is
-//! of the same build.
+//! Stage: symbolize. Searches the places that distributions use: by build id below the system's debug folders, and by the
+//! name in the stripped file, below these folders and beside the file. A candidate is accepted only if a reader confirms
+//! that it is of the same build.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::answer::{Facts, FactsQuestion, Stripped};
+use super::protocol::{Facts, FactsQuestion, StrippedFile};
 use crate::open::{self, Root};
 use crate::proc::build_id;
 use crate::reader::{Job, Reader};
 
-/// Shortest build id that a debug file is looked for by.
-const LEAST_BUILD_ID: usize = 8;
+/// The shortest build id that is used to search for a debug file, in bytes.
+const MIN_BUILD_ID: usize = 8;
 
 /// A debug file.
 #[derive(Debug)]
 pub(super) struct DebugFile {
     /// The file.
     pub(super) file: File,
-    /// Where it is, if it may name others: it is in a folder that only the system's administrator writes to.
+    /// Its path, if it refers to other files. Only a file in a folder that the administrator alone can write to may do so.
     pub(super) path: Option<PathBuf>,
-    /// What it shares with other debug files, and the path by which it names that.
+    /// The supplementary file that it shares with other debug files, and the path by which it refers to that file.
     pub(super) shared: Option<(String, File)>,
 }
 
-/// What a file says of itself; `None` where it is no ELF file, or can't be read.
+/// Facts about a file; `None` if it is not an ELF file, or can't be read.
 pub(super) fn facts(
     reader: &mut Reader,
     name: &str,
     file: &File,
-    of: Option<Stripped>,
+    of: Option<StrippedFile>,
 ) -> Option<Facts> {
     let question = FactsQuestion { of };
     let facts: Option<Facts> = reader
@@ -41,15 +41,15 @@ pub(super) fn facts(
     facts.filter(|facts| facts.build_id.len() <= build_id::MAX_BYTES)
 }
 
-/// Finds the debug file of a file with these facts. `folder` is where that file itself is, empty if
-/// its neighbours are not to be looked at.
+/// Finds the debug file of a file with these facts. `folder` is the folder of that file; if it is empty, files beside it
+/// are not searched.
 pub(super) fn find(
     reader: &mut Reader,
     facts: &Facts,
     folder: &Path,
     debug_dirs: &[PathBuf],
 ) -> Option<DebugFile> {
-    let of = Stripped {
+    let of = StrippedFile {
         build_id: facts.build_id.clone(),
         crc: facts.debug_link.as_ref().map(|(_, crc)| *crc),
     };
@@ -62,11 +62,11 @@ pub(super) fn find(
                 Root::own().ok()?.open(&path).ok()?
             };
             let name = path.display().to_string();
-            let told = self::facts(reader, &name, &opened.file, Some(of.clone()))?;
-            if !told.is_wanted || told.names_files && !is_trusted {
+            let found = self::facts(reader, &name, &opened.file, Some(of.clone()))?;
+            if !found.is_wanted || found.names_files && !is_trusted {
                 return None;
             }
-            let shared = told.alt_link.filter(|_| is_trusted).and_then(|path| {
+            let shared = found.alt_link.filter(|_| is_trusted).and_then(|path| {
                 let is_in_folder = |dir: &PathBuf| Path::new(&path).starts_with(dir);
                 let opened = debug_dirs
                     .iter()
@@ -76,16 +76,16 @@ pub(super) fn find(
             });
             Some(DebugFile {
                 file: opened.file,
-                path: Some(path).filter(|_| told.names_files),
+                path: Some(path).filter(|_| found.names_files),
                 shared,
             })
         })
 }
 
-/// Where the debug file may be, and whether only the system's administrator can have put it there.
+/// Paths where the debug file may be, each with whether it is trusted: only the administrator can write there.
 fn candidates(facts: &Facts, folder: &Path, debug_dirs: &[PathBuf]) -> Vec<(PathBuf, bool)> {
     let mut candidates = Vec::new();
-    if facts.build_id.len() >= LEAST_BUILD_ID
+    if facts.build_id.len() >= MIN_BUILD_ID
         && let Some(path) = build_id::debug_file(&facts.build_id)
     {
         candidates.extend(debug_dirs.iter().map(|dir| (dir.join(&path), true)));
@@ -104,7 +104,7 @@ fn candidates(facts: &Facts, folder: &Path, debug_dirs: &[PathBuf]) -> Vec<(Path
     candidates
 }
 
-/// Whether a name is one without a folder.
+/// Whether a name has no folder in it.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/')
 }

@@ -1,18 +1,18 @@
-//! DutyCycle mangled C++ and Rust names into readable ones, with a bound.
+//! Demangles C++ and Rust names, with a limit on the length of the result.
 //!
-//! Stage: symbolize. A mangled name is a program: a few hundred bytes of back references can ask for
-//! more text than there is memory, so what is written is cut at a limit.
+//! Stage: symbolize. A few hundred bytes of back references in a mangled name can expand to more text than there is memory,
+//! so the text is cut at a limit.
 
 use std::fmt;
 
-/// Longest name, in bytes; the longest real ones, of expression templates, are near it.
+/// The longest name, in bytes. The longest real names, of expression templates, are close to it.
 pub(super) const MAX_NAME: usize = 16 << 10;
 
-/// The readable form of a name, or the name itself.
+/// The demangled form of a name, or the name itself if it is not mangled.
 pub(super) fn demangle(name: &str) -> String {
     if name.len() <= MAX_NAME {
         if let Ok(symbol) = rustc_demangle::try_demangle(name) {
-            // `#` leaves out the hash, which says nothing to a reader.
+            // `#` omits the hash, which means nothing to a user.
             return Limited::collect(|out| fmt::Write::write_fmt(out, format_args!("{symbol:#}")))
                 .unwrap_or_else(|| name.to_owned());
         }
@@ -23,13 +23,13 @@ pub(super) fn demangle(name: &str) -> String {
     cut(name.to_owned())
 }
 
-/// Whether a name is one that a C++ or Rust compiler made up.
+/// Whether a name has the prefix of mangled C++ or Rust names.
 pub(super) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
 fn cpp(name: &str) -> Option<String> {
-    // Anything else that parses is a type: a C function `i` would become `int`.
+    // Without the prefix, a name could parse as a type: a C function `i` would become `int`.
     if !name.starts_with("_Z") && !name.starts_with("___Z") {
         return None;
     }
@@ -46,14 +46,14 @@ fn cut(mut name: String) -> String {
     name
 }
 
-/// Text up to the limit; more is an error, which makes the writer stop.
+/// Text up to the limit. More text is an error, which stops the writer.
 struct Limited {
     text: String,
     full: bool,
 }
 
 impl Limited {
-    /// What was written, cut if it was too much; `None` if the writer failed by itself.
+    /// The written text, cut if it was too long; `None` if the writer failed for another reason.
     fn collect(write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<String> {
         let mut out = Self {
             text: String::new(),
@@ -79,9 +79,9 @@ impl fmt::Write for Limited {
 mod tests {
     use super::*;
 
-    /// Check names of each language, and that C names stay as they are.
+    /// Check that names of each language are demangled, and that C names stay unchanged.
     #[test]
-    fn languages() {
+    fn names_of_each_language_are_demangled() {
         for (mangled, readable) in [
             ("_Znwm", "operator new(unsigned long)"),
             (
@@ -102,10 +102,10 @@ mod tests {
         }
     }
 
-    /// Check that a name whose substitutions double it at each step ends at the limit.
+    /// Check that a name whose substitutions double its length at each step is cut at the limit.
     #[test]
-    fn bomb() {
-        // f(pair<int,int>, pair<that,that>, pair<those,those>, …): each parameter is two of the last.
+    fn exponential_names_are_cut() {
+        // f(pair<int,int>, …): each further parameter is a pair of two times the previous parameter.
         let mut name = "_Z1f4pairIiiE".to_owned();
         for last in "0123456789ABCDEFGHIJKLMNOPQRS".chars() {
             name.push_str(&format!("S_IS{last}_S{last}_E"));

@@ -1,7 +1,7 @@
-//! What an ELF file says of itself, read before a symbolizer is let near it.
+//! Reads facts about an ELF file, and checks its sizes before a symbolizer reads it.
 //!
-//! Stage: symbolize. Runs in a reader. The file may have been made to harm us: it is read in small pieces,
-//! every size has a bound, and nothing it names is opened here. Knows nothing of symbols.
+//! Stage: symbolize. Runs in a reader. The file may be malicious: it is read in small pieces, every size is limited, and no
+//! file that it refers to is opened here. Must not know symbols.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,22 +13,23 @@ use object::read::elf::{
 use object::read::{FileKind, ReadCache};
 use object::{Endianness, elf};
 
-/// Largest file that is looked at.
+/// The largest file that is read.
 const MAX_FILE: u64 = 16 << 30;
 
 /// Most program or section headers.
 const MAX_HEADERS: u32 = 1 << 16;
 
-/// Most bytes of a note, or of the name of a debug file.
+/// Most bytes of a note, or of a section that names a debug file.
 const MAX_SMALL: u64 = 64 << 10;
 
-/// Most bytes of symbol tables; an index of half their size is built in memory.
+/// Most bytes of symbol tables. The symbolizer builds an index of half their size in memory.
 const MAX_SYMBOLS: u64 = 2 << 30;
 
-/// Most bytes that the compressed sections of a file may have when they are decompressed.
-const MAX_INFLATED: u64 = 4 << 30;
+/// Most bytes of all compressed sections of a file after decompression. The symbolizer holds them in memory beside its
+/// index of symbols, so the limit must be well below the reader's memory limit: a reader that runs out of memory ends.
+pub(super) const MAX_INFLATED: u64 = 2 << 30;
 
-/// A part of a file that is loaded to an address.
+/// A part of a file that is loaded at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     offset: u64,
@@ -36,29 +37,29 @@ struct Segment {
     address: u64,
 }
 
-/// The file that has a stripped file's debug information.
+/// A reference to the file with a stripped file's debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DebugLink {
-    /// Its name, without a folder.
+    /// The name of that file, without a folder.
     pub(super) name: String,
-    /// The checksum of its content.
+    /// The checksum of that file's content.
     pub(super) crc: u32,
 }
 
-/// What an ELF file says of itself.
+/// Facts about an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ElfFacts {
-    /// GNU build id; empty where there is none.
+    /// GNU build id; empty if the file has none.
     pub(super) build_id: Vec<u8>,
     /// Whether it has DWARF of its own.
     pub(super) has_dwarf: bool,
-    /// Whether it names another file that a reader of its DWARF would open.
+    /// Whether it refers to another file that a DWARF reader would open.
     pub(super) names_files: bool,
-    /// The debug file that it names.
+    /// The debug file that it refers to.
     pub(super) debug_link: Option<DebugLink>,
-    /// The path of what it shares with other debug files.
+    /// The path of the supplementary file that it shares with other debug files.
     pub(super) alt_link: Option<String>,
-    /// Whether it has sections that are compressed.
+    /// Whether it has compressed sections.
     pub(super) compressed: bool,
     segments: Vec<Segment>,
     symbol_bytes: u64,
@@ -66,7 +67,7 @@ pub(super) struct ElfFacts {
 }
 
 impl ElfFacts {
-    /// Reads them; `None` where that is no ELF file, or one that can't be right.
+    /// Reads the facts. `None` if the file is not an ELF file, is damaged, or exceeds a limit.
     pub(super) fn read(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() > MAX_FILE {
             return None;
@@ -101,8 +102,7 @@ impl ElfFacts {
                 });
             }
         }
-        // Sections, not segments: a debug file keeps the headers of its segments, but not always
-        // their content.
+        // By sections, not segments: a debug file has the headers of its segments, but not always their content.
         let sections = header.sections(endian, data).ok()?;
         for section in sections.iter() {
             let size: u64 = section.sh_size(endian).into();
@@ -113,7 +113,7 @@ impl ElfFacts {
             if let Ok(Some((compression, offset, size))) = section.compression(endian, data) {
                 let inflated = compression.ch_size(endian).into();
                 facts.compressed = true;
-                // The header's word is not enough: a reader would inflate whatever there is.
+                // The size in the header can be wrong, and a symbolizer would decompress all that follows.
                 if compression.ch_type(endian) == elf::ELFCOMPRESS_ZLIB
                     && inflated <= MAX_INFLATED
                     && !inflates_within(&mut file, offset, size, inflated)
@@ -159,7 +159,7 @@ impl ElfFacts {
         Some(facts)
     }
 
-    /// The address that a file offset is linked at.
+    /// The link-time address of a file offset.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let within = offset.checked_sub(segment.offset)?;
@@ -177,7 +177,7 @@ impl ElfFacts {
     }
 }
 
-/// The checksum of a whole file, as a debug link has it.
+/// The checksum of a whole file, of the kind that debug links contain.
 pub(super) fn file_crc(mut file: &File) -> io::Result<u32> {
     file.seek(SeekFrom::Start(0))?;
     let mut hasher = crc32fast::Hasher::new();
@@ -190,7 +190,7 @@ pub(super) fn file_crc(mut file: &File) -> io::Result<u32> {
     }
 }
 
-/// Whether a compressed section has no more in it than it says.
+/// Whether a compressed section decompresses to exactly the size in its header.
 fn inflates_within(file: &mut &File, offset: u64, size: u64, inflated: u64) -> bool {
     if file.seek(SeekFrom::Start(offset)).is_err() {
         return false;
@@ -200,7 +200,7 @@ fn inflates_within(file: &mut &File, offset: u64, size: u64, inflated: u64) -> b
     io::copy(&mut content.take(limit), &mut io::sink()).is_ok_and(|n| n == inflated)
 }
 
-/// Parses a debug link. A name with a folder in it is none: it would lead anywhere.
+/// Parses a debug link. A name with a folder in it is refused, because it could lead anywhere.
 fn debug_link(data: &[u8]) -> Option<DebugLink> {
     let end = data.iter().position(|byte| *byte == 0)?;
     let name = std::str::from_utf8(&data[..end]).ok()?;
@@ -214,7 +214,7 @@ fn debug_link(data: &[u8]) -> Option<DebugLink> {
     })
 }
 
-/// Parses the path before the build id of what is shared; none but a whole path is followed.
+/// Parses the path of the supplementary file, which the file's build id follows. Only an absolute path is accepted.
 fn alt_link(data: &[u8]) -> Option<String> {
     let path = data.split(|byte| *byte == 0).next()?;
     let path = std::str::from_utf8(path).ok()?;
@@ -225,9 +225,9 @@ fn alt_link(data: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that a debug link's name can't lead out of the folders that are searched.
+    /// Check that a debug link can't lead out of the searched folders.
     #[test]
-    fn hostile_debug_links() {
+    fn malicious_debug_links_are_refused() {
         let link = |name: &str| {
             let mut data = format!("{name}\0").into_bytes();
             data.resize(data.len().next_multiple_of(4), 0);
@@ -248,9 +248,9 @@ mod tests {
         assert_eq!(debug_link(b"abc\0\x01\x02"), None);
     }
 
-    /// Check the facts of a real library: its build id is the one that readelf shows.
+    /// Check the facts of this program, and that its build id is the one that `readelf` shows.
     #[test]
-    fn this_program() {
+    fn facts_of_this_program_are_right() {
         let path = std::env::current_exe().unwrap();
         let facts = ElfFacts::read(&File::open(&path).unwrap()).unwrap();
         assert!(facts.has_dwarf && !facts.names_files && !facts.compressed);
@@ -263,9 +263,9 @@ mod tests {
         assert!(!hex.is_empty() && String::from_utf8_lossy(&readelf.stdout).contains(&hex));
     }
 
-    /// Check that a file that is no ELF file has no facts.
+    /// Check that a file that is not an ELF file has no facts.
     #[test]
-    fn not_elf() {
+    fn other_files_have_no_facts() {
         let dir = tempfile::tempdir().unwrap();
         let text = dir.path().join("text");
         std::fs::write(&text, "#!/bin/sh\n").unwrap();

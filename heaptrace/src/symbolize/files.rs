@@ -1,7 +1,7 @@
-//! Where the files behind modules are.
+//! Finds the files of modules.
 //!
-//! Stage: symbolize. A live session has them open; offline there is only this machine's disk, and
-//! whether it still has the file that was traced.
+//! Stage: symbolize. A running session has these files open. An offline command searches this machine's disk, which may no
+//! longer have the file that was traced.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::reader::Reader;
 
 /// Finds the file of a module.
 pub trait ModuleFiles {
-    /// That file, open.
+    /// The open file of the module; `None` if it can't be found.
     fn file(&self, reader: &mut Reader, id: ModuleId, module: &Module) -> Option<Arc<File>>;
 }
 
-/// The files of a run that goes on: the very ones that are mapped.
+/// The files of a running session: exactly those that are mapped.
 impl ModuleFiles for OpenFiles {
     fn file(&self, _: &mut Reader, id: ModuleId, _: &Module) -> Option<Arc<File>> {
         OpenFiles::file(self, id)
     }
 }
 
-/// This machine's disk, for profiles that were recorded here, or on a machine with the same files.
+/// The files on this machine's disk, for profiles that were recorded here or on a machine with the same files.
 ///
-/// A file counts only if it has the build id that was recorded. One that was recorded without is
-/// taken at its word, so its names may be wrong where it has been replaced since.
+/// A file is accepted only if it has the recorded build id. If none was recorded, the file at the path is accepted without
+/// a check: its names are wrong if it was replaced since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnDisk;
 

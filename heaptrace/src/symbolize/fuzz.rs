@@ -1,14 +1,14 @@
-//! Checks for fuzzers: any file that is symbolized, and any name.
+//! Properties that must hold for every file and every mangled name.
 //!
 //! Stage: symbolize.
 
-use super::answer::{Facts, Names};
 use super::demangle::{self, MAX_NAME};
 use super::elf::ElfFacts;
+use super::protocol::{Facts, Names};
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
-/// Checks that facts are bounded, and that a debug link leads only to the folder of the file.
+/// Asserts that facts are within their limits, and that a debug link has no folder in it.
 pub(crate) fn facts(data: &[u8]) -> u64 {
     let Ok(file) = sys::file_in_memory("input", data) else {
         return 0;
@@ -28,8 +28,8 @@ pub(crate) fn facts(data: &[u8]) -> u64 {
     seen + 16 * u64::from(facts.has_dwarf) + 32 * u64::from(facts.compressed)
 }
 
-/// Decodes a reader's answer about debug files or names; returns 0 if it is refused.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+/// Asserts that each answer of a reader is either decoded or refused, and survives a round trip.
+pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Facts {
         let facts: Option<Option<Facts>> = decode(answer);
         return facts.map_or(0, |facts| {
@@ -43,7 +43,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     })
 }
 
-/// Checks that every name has a readable form, which is not too long.
+/// Asserts that a demangled name is not longer than the limit, and is empty only for an empty name.
 pub(crate) fn demangle(data: &[u8]) -> u64 {
     let name = String::from_utf8_lossy(data);
     let readable = demangle::demangle(&name);

@@ -1,7 +1,7 @@
-//! Looks up names in files that it was handed.
+//! Looks up names in the files of a question.
 //!
-//! Stage: symbolize. Runs in a reader. blazesym does the work; this file decides by which file it looks, keeps its memory
-//! bounded, and turns its answers into plain frames.
+//! Stage: symbolize. Runs in a reader. blazesym finds the names. This file selects the file that blazesym reads, limits its
+//! memory, and converts its results to plain frames.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,77 +12,74 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer as Blazesym};
 
-use super::answer::{Facts, FactsQuestion, Found, Names, NamesQuestion};
 use super::demangle::{MAX_NAME, demangle, is_mangled};
 use super::elf::{ElfFacts, file_crc};
-use super::quiet::contained;
+use super::panics::catch_panic;
+use super::protocol::{Facts, FactsQuestion, FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use crate::open::descriptor;
 use crate::reader::{decode, encode, offer};
 
-/// Bytes of ELF files that are kept mapped and indexed between questions.
-const MAX_CACHED: u64 = 2 << 30;
+/// Most bytes of ELF files that stay mapped and indexed between questions.
+const MAX_CACHED_BYTES: u64 = 2 << 30;
 
-/// Most files that are kept.
-const MAX_HELD: usize = 128;
+/// Most files that are cached.
+const MAX_CACHED_FILES: usize = 128;
 
-/// Most functions that are believed to be inlined at one address.
-pub(super) const MAX_INLINED: usize = 256;
-
-/// Most bytes of names in an answer; addresses beyond get none.
+/// Most bytes of names in an answer. Addresses beyond the limit get no names.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// A file with this content.
-type Content = (u64, u64, u64, i64, i64);
+/// Identifies a file and its content: device, inode, length, and time of the last change.
+type ContentKey = (u64, u64, u64, i64, i64);
 
-/// A file that is kept.
-struct Held {
+struct CachedFile {
     file: File,
     facts: Option<ElfFacts>,
 }
 
-/// Answers questions about names, and keeps what it has read for the next.
+/// Answers questions about names, and caches the files that it has read.
 pub(crate) struct Lookup {
     blazesym: Blazesym,
-    held: HashMap<Content, Held>,
+    cache: HashMap<ContentKey, CachedFile>,
 }
 
 impl Default for Lookup {
     fn default() -> Self {
         Self {
             blazesym: blazesym(),
-            held: HashMap::new(),
+            cache: HashMap::new(),
         }
     }
 }
 
-/// One way to look up addresses of a module; the next one is for what this one didn't find.
+/// One way to look up addresses of a module. Addresses that it does not find are left to the next attempt.
 struct Attempt {
     path: PathBuf,
     dwarf: bool,
-    /// Whether addresses are asked for: a debug file lacks what the module's offsets count.
-    is_linked: bool,
+    /// Whether to look up link-time addresses instead of file offsets. A debug file does not have the module's content, so
+    /// the module's offsets mean nothing in it.
+    is_by_address: bool,
 }
 
 impl Lookup {
-    /// What an ELF file says of itself.
+    /// Answers with the facts of an ELF file.
     pub(crate) fn answer_facts(&mut self, question: &[u8], files: Vec<File>) -> Vec<u8> {
         encode(&self.facts(question, files))
     }
 
     fn facts(&mut self, question: &[u8], files: Vec<File>) -> Option<Facts> {
         let question: FactsQuestion = decode(question)?;
-        let content = self.hold(files.into_iter().next()?)?;
-        let held = self.held.get(&content)?;
-        let facts = held.facts.as_ref()?;
+        let key = self.add_to_cache(files.into_iter().next()?)?;
+        let cached = self.cache.get(&key)?;
+        let facts = cached.facts.as_ref()?;
         let is_wanted = question.of.is_some_and(|of| match of.crc {
             Some(crc) if of.build_id.is_empty() => {
-                file_crc(&held.file).is_ok_and(|found| found == crc)
+                file_crc(&cached.file).is_ok_and(|found| found == crc)
             }
             _ => !of.build_id.is_empty() && of.build_id == facts.build_id,
         });
         Some(Facts {
             build_id: facts.build_id.clone(),
-            is_whole: facts.has_dwarf && !facts.names_files,
+            is_self_contained: facts.has_dwarf && !facts.names_files,
             names_files: facts.names_files,
             debug_link: facts.debug_link.clone().map(|link| (link.name, link.crc)),
             alt_link: facts.alt_link.clone(),
@@ -90,7 +87,7 @@ impl Lookup {
         })
     }
 
-    /// The names of addresses.
+    /// Answers with the names of addresses.
     pub(crate) fn answer_names(&mut self, question: &[u8], files: Vec<File>) -> Vec<u8> {
         encode(&self.names(question, files).unwrap_or_default())
     }
@@ -98,17 +95,17 @@ impl Lookup {
     fn names(&mut self, question: &[u8], files: Vec<File>) -> Option<Names> {
         let question: NamesQuestion = decode(question)?;
         self.make_room(&files);
-        let held: Vec<Content> = files
+        let keys: Vec<ContentKey> = files
             .into_iter()
-            .filter_map(|file| self.hold(file))
+            .filter_map(|file| self.add_to_cache(file))
             .collect();
         let path = |index: usize| {
-            let held = self.held.get(held.get(index)?)?;
-            Some(descriptor(held.file.as_fd()))
+            let cached = self.cache.get(keys.get(index)?)?;
+            Some(descriptor(cached.file.as_fd()))
         };
-        let facts = self.held.get(held.first()?)?.facts.clone()?;
+        let facts = self.cache.get(keys.first()?)?.facts.clone()?;
         let attempts = attempts(&question, &facts, path(0)?, path(1));
-        self.offer(&question, &held);
+        self.offer(&question, &keys);
         let mut names = vec![Vec::new(); question.offsets.len()];
         let mut bytes = 0;
         for attempt in attempts {
@@ -118,8 +115,8 @@ impl Lookup {
             let addresses: Vec<u64> = pending
                 .iter()
                 .filter_map(|index| question.offsets.get(*index))
-                .map(|offset| match attempt.is_linked {
-                    // No function is at the last address there is.
+                .map(|offset| match attempt.is_by_address {
+                    // No function is at the highest address.
                     true => facts.address(*offset).unwrap_or(u64::MAX),
                     false => *offset,
                 })
@@ -130,67 +127,69 @@ impl Lookup {
             for (index, found) in pending.into_iter().zip(found) {
                 let length: usize = found.iter().map(length).sum();
                 bytes += length;
-                if let Some(place) = names.get_mut(index)
+                if let Some(names) = names.get_mut(index)
                     && bytes <= MAX_ANSWER
                 {
-                    *place = found;
+                    *names = found;
                 }
             }
         }
         Some(names)
     }
 
-    /// Keeps a file, by what it is; the one that is kept already counts.
-    fn hold(&mut self, file: File) -> Option<Content> {
+    /// Adds a file to the cache, unless the cache has it already.
+    fn add_to_cache(&mut self, file: File) -> Option<ContentKey> {
         let meta = file.metadata().ok()?;
-        let content = (
+        let key = (
             meta.dev(),
             meta.ino(),
             meta.len(),
             meta.ctime(),
             meta.ctime_nsec(),
         );
-        self.held.entry(content).or_insert_with(|| Held {
+        self.cache.entry(key).or_insert_with(|| CachedFile {
             facts: ElfFacts::read(&file),
             file,
         });
-        Some(content)
+        Some(key)
     }
 
-    /// Drops what is kept where more would be too much.
+    /// Empties the cache if these files would exceed its limits.
     fn make_room(&mut self, more: &[File]) {
         let more = more
             .iter()
             .map(|file| file.metadata().map_or(0, |meta| meta.len()));
-        let kept = self.held.keys().map(|content| content.2);
-        if self.held.len() >= MAX_HELD || kept.chain(more).sum::<u64>() > MAX_CACHED {
-            self.forget();
-            self.held.clear();
+        let cached = self.cache.keys().map(|(_, _, length, ..)| *length);
+        if self.cache.len() >= MAX_CACHED_FILES
+            || cached.chain(more).sum::<u64>() > MAX_CACHED_BYTES
+        {
+            self.reset_blazesym();
+            self.cache.clear();
         }
     }
 
-    fn forget(&mut self) {
+    fn reset_blazesym(&mut self) {
         self.blazesym = blazesym();
     }
 
-    /// Lets the debug file, and what it shares, be found by their paths.
-    fn offer(&self, question: &NamesQuestion, held: &[Content]) {
+    /// Offers the debug file and the supplementary file under their paths, so that blazesym can open them.
+    fn offer(&self, question: &NamesQuestion, keys: &[ContentKey]) {
         let paths = [question.debug.as_deref(), question.shared.as_deref()];
-        let files = held.get(1..).unwrap_or_default().iter();
+        let files = keys.get(1..).unwrap_or_default().iter();
         let offered: Vec<_> = paths
             .into_iter()
             .zip(files)
-            .filter_map(|(path, content)| {
+            .filter_map(|(path, key)| {
                 let path = path.filter(|path| !path.is_empty())?;
-                Some((Path::new(path), self.held.get(content)?.file.as_fd()))
+                Some((Path::new(path), self.cache.get(key)?.file.as_fd()))
             })
             .collect();
         offer(&offered);
     }
 
-    /// Asks blazesym; `None` if it can't read the file.
+    /// Looks up addresses by blazesym; `None` if it can't read the file.
     fn look_up(&mut self, attempt: &Attempt, addresses: &[u64]) -> Option<Names> {
-        let input = match attempt.is_linked {
+        let input = match attempt.is_by_address {
             true => Input::VirtOffset(addresses),
             false => Input::FileOffset(addresses),
         };
@@ -200,7 +199,7 @@ impl Lookup {
                 ..Elf::new(&attempt.path)
             })
         };
-        let answer = contained(|| {
+        let answer = catch_panic(|| {
             let answer = self
                 .blazesym
                 .symbolize(&source(attempt.dwarf), input)
@@ -219,8 +218,8 @@ impl Lookup {
             )
         });
         if answer.is_none() {
-            // It panicked, and may have left its caches half made.
-            self.forget();
+            // After a panic, its caches may be inconsistent.
+            self.reset_blazesym();
         }
         answer.flatten()
     }
@@ -228,8 +227,8 @@ impl Lookup {
 
 /// The ways to look up addresses of a file, best first.
 ///
-/// blazesym would follow whatever a file names; so what it names was looked for by the tracer, and only a file that names
-/// nothing is read with its DWARF.
+/// blazesym would open every file that a file refers to. So the tracer searches for these files, and blazesym reads DWARF
+/// only from a file that refers to no other file, or from a debug file that the tracer found.
 fn attempts(
     question: &NamesQuestion,
     facts: &ElfFacts,
@@ -241,24 +240,24 @@ fn attempts(
         attempts.push(Attempt {
             path: own.clone(),
             dwarf: true,
-            is_linked: false,
+            is_by_address: false,
         });
     } else if let (Some(path), Some(debug)) = (&question.debug, debug) {
         attempts.push(Attempt {
-            // By its name if it may name others.
+            // By its own path if it refers to other files: blazesym searches for these relative to that path.
             path: if path.is_empty() {
                 debug
             } else {
                 PathBuf::from(path)
             },
             dwarf: true,
-            is_linked: true,
+            is_by_address: true,
         });
     }
     attempts.push(Attempt {
         path: own,
         dwarf: false,
-        is_linked: false,
+        is_by_address: false,
     });
     attempts
 }
@@ -267,19 +266,19 @@ fn blazesym() -> Blazesym {
     Blazesym::builder()
         .enable_code_info(true)
         .enable_inlined_fns(true)
-        // Done here, with a bound.
+        // `demangle` does this with a length limit.
         .enable_demangling(false)
-        // Looked for by the tracer.
+        // The tracer searches for debug files.
         .set_debug_dirs(Some([] as [&Path; 0]))
         .build()
 }
 
-/// The functions at an address, innermost first. `linked` is the symbol that the linker has for it.
-fn frames_at(answer: &Symbolized<'_>, linked: Option<&Symbolized<'_>>) -> Vec<Found> {
+/// The functions at an address, innermost first. `linked` is the symbol of the symbol table at this address.
+fn frames_at(answer: &Symbolized<'_>, linked: Option<&Symbolized<'_>>) -> Vec<FoundFrame> {
     let Symbolized::Sym(sym) = answer else {
         return Vec::new();
     };
-    // DWARF that was cut down to line tables calls every `a::b::new` just `new`.
+    // DWARF with line tables only has the name `new` for every function `a::b::new`.
     let name = match linked {
         Some(Symbolized::Sym(linked)) if is_mangled(&linked.name) && !is_mangled(&sym.name) => {
             &linked.name
@@ -289,17 +288,17 @@ fn frames_at(answer: &Symbolized<'_>, linked: Option<&Symbolized<'_>>) -> Vec<Fo
     if name.is_empty() {
         return Vec::new();
     }
-    // blazesym's order is outermost first, and only its first function is not inlined.
+    // blazesym lists inlined functions from the outermost to the innermost.
     let inlined = sym.inlined.iter().rev().take(MAX_INLINED);
-    let mut frames: Vec<Found> = inlined
-        .map(|inlined| found(&inlined.name, inlined.code_info.as_ref(), true))
+    let mut frames: Vec<FoundFrame> = inlined
+        .map(|inlined| frame(&inlined.name, inlined.code_info.as_ref(), true))
         .collect();
-    frames.push(found(name, sym.code_info.as_deref(), false));
+    frames.push(frame(name, sym.code_info.as_deref(), false));
     frames
 }
 
-fn found(name: &str, code: Option<&CodeInfo<'_>>, inlined: bool) -> Found {
-    Found {
+fn frame(name: &str, code: Option<&CodeInfo<'_>>, inlined: bool) -> FoundFrame {
+    FoundFrame {
         function: demangle(name),
         file: code
             .map(|code| code.to_path().to_string_lossy().into_owned())
@@ -309,7 +308,7 @@ fn found(name: &str, code: Option<&CodeInfo<'_>>, inlined: bool) -> Found {
     }
 }
 
-/// Bytes that a function takes in an answer, about.
-fn length(found: &Found) -> usize {
-    found.function.len() + found.file.as_ref().map_or(0, String::len) + 16
+/// The approximate number of bytes of a frame in an answer.
+fn length(frame: &FoundFrame) -> usize {
+    frame.function.len() + frame.file.as_ref().map_or(0, String::len) + 16
 }

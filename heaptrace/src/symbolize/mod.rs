@@ -1,8 +1,7 @@
-//! Stage symbolize: code addresses get the names of their functions, files and lines.
+//! Finds the function, source file and line for each code address of a profile.
 //!
-//! Knows the profile's tables of modules and locations, and nothing of what is done with names.
+//! Stage: symbolize. Knows the profile's tables of modules and locations. Must not know how names are displayed.
 
-mod answer;
 mod debug_file;
 mod demangle;
 mod elf;
@@ -10,7 +9,8 @@ mod files;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod lookup;
-mod quiet;
+mod panics;
+mod protocol;
 mod symbolizer;
 #[cfg(test)]
 mod tests;

@@ -1,46 +1,49 @@
-//! Looks up locations, a module at a time, and keeps what was found.
+//! Looks up the names of locations, one module at a time, and stores the results.
 //!
-//! Stage: symbolize. A reader does the work; this file finds the files that it needs, and turns its answers into the
-//! profile's [`Symbols`].
+//! Stage: symbolize. A reader looks up the names. This file finds the files that the reader needs, and converts its answers
+//! to the profile's [`Symbols`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::answer::{Found, Names, NamesQuestion};
 use super::debug_file::{self, DebugFile};
 use super::demangle::MAX_NAME;
+use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
-use super::lookup::MAX_INLINED;
+use super::protocol::{FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use crate::join::{LocationId, Module, ModuleId};
 use crate::open::Identity;
 use crate::profile::{Frame, Profile, StringId, Symbols};
 use crate::reader::{Budget, Job, Limits, Reader};
 
-/// Most addresses of one question.
-const MAX_ASKED: usize = 2048;
+/// Most addresses in one question.
+const MAX_ADDRESSES: usize = 2048;
 
-/// Most files whose debug files are remembered, which are open.
-const MAX_KNOWN: usize = 256;
+/// Most files whose debug files are cached. These debug files are open.
+const MAX_DEBUG_FILES: usize = 256;
 
-/// Longest name that is believed, with what demangling adds.
-const MAX_TOLD: usize = 4 * MAX_NAME;
+/// The longest text that is accepted from a reader. Demangling may add a little to a name.
+const MAX_TEXT: usize = 4 * MAX_NAME;
 
-/// Memory for names: the debug information of the largest programs.
+/// The memory limit of a reader for names: enough for the debug information of the largest programs.
 const MEMORY: u64 = 3 << 30;
+
+/// A reader must reject a file by its size before it runs out of memory.
+const _: () = assert!(MAX_INFLATED < MEMORY);
 
 /// Finds the names of code addresses.
 pub struct Symbolizer {
     reader: Reader,
     debug_dirs: Vec<PathBuf>,
-    /// The debug files of files that were asked about; `None` for those that are no ELF files.
-    known: HashMap<Identity, Option<Arc<Debug>>>,
+    /// The debug files that were found, by module file; `None` for a module that is not an ELF file.
+    debug_files: HashMap<Identity, Option<Arc<Debug>>>,
     symbols: Symbols,
     strings: HashMap<String, StringId>,
 }
 
-/// A file's debug file, if it has one elsewhere.
+/// The separate debug file of a module, if it has one.
 type Debug = Option<DebugFile>;
 
 impl std::fmt::Debug for Symbolizer {
@@ -53,7 +56,7 @@ impl std::fmt::Debug for Symbolizer {
 }
 
 impl Symbolizer {
-    /// A symbolizer that knows nothing yet; what it reads counts as this budget's.
+    /// A symbolizer without names. Its readers use this budget.
     pub fn new(budget: &Budget) -> Self {
         let limits = Limits {
             memory: MEMORY,
@@ -63,20 +66,20 @@ impl Symbolizer {
         Self::with(Reader::new(budget, limits), debug_dirs)
     }
 
-    /// A symbolizer that looks for separate debug files below these folders, which only the
-    /// system's administrator should be able to write to.
+    /// A symbolizer that searches for separate debug files below these folders, which only the administrator should be able
+    /// to write to.
     pub(super) fn with(reader: Reader, debug_dirs: Vec<PathBuf>) -> Self {
         Self {
             reader,
             debug_dirs,
-            known: HashMap::new(),
+            debug_files: HashMap::new(),
             symbols: Symbols::default(),
             strings: HashMap::new(),
         }
     }
 
-    /// A symbolizer that knows what another one has found.
-    pub fn knowing(symbols: Symbols, budget: &Budget) -> Self {
+    /// A symbolizer that already has these names.
+    pub fn with_symbols(symbols: Symbols, budget: &Budget) -> Self {
         let ids = (0..).map(StringId);
         let strings = symbols.strings.iter().cloned().zip(ids).collect();
         Self {
@@ -86,19 +89,19 @@ impl Symbolizer {
         }
     }
 
-    /// What was found until now.
+    /// The names that were found so far.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }
 
-    /// What was found.
+    /// The names that were found.
     pub fn into_symbols(self) -> Symbols {
         self.symbols
     }
 
-    /// Looks up those of the `wanted` locations that were not looked up before.
+    /// Looks up the `wanted` locations that were not looked up before.
     ///
-    /// Nothing here fails: what can't be found gets a frame without a function.
+    /// This does not fail: a location without a name gets a frame without a function.
     pub fn symbolize(
         &mut self,
         profile: &Profile,
@@ -129,7 +132,7 @@ impl Symbolizer {
         }
     }
 
-    /// Looks up addresses of one module; gives back those that were not found.
+    /// Looks up addresses of one module; returns the ones that were not found.
     fn module(
         &mut self,
         module: &Module,
@@ -140,7 +143,7 @@ impl Symbolizer {
             return pending;
         };
         let mut left = Vec::new();
-        for pending in pending.chunks(MAX_ASKED) {
+        for pending in pending.chunks(MAX_ADDRESSES) {
             let offsets = pending.iter().map(|(_, offset)| *offset).collect();
             let names = self.ask(module, file, debug.as_ref().as_ref(), offsets);
             for (index, (location, offset)) in pending.iter().enumerate() {
@@ -174,9 +177,9 @@ impl Symbolizer {
         files.extend(shared.map(|(_, file)| file));
         let names = self.reader.ask(Job::Names, &question, &module.path, &files);
         let names: Names = names.unwrap_or_default();
-        let is_sound = |found: &Found| {
+        let is_sound = |found: &FoundFrame| {
             let file = found.file.as_ref().map_or(0, String::len);
-            found.function.len() <= MAX_TOLD && file <= MAX_TOLD
+            found.function.len() <= MAX_TEXT && file <= MAX_TEXT
         };
         let are_sound = names
             .iter()
@@ -184,28 +187,28 @@ impl Symbolizer {
         if are_sound { names } else { Names::new() }
     }
 
-    /// The debug file of a file, looked for once; `None` where the file is no ELF file.
+    /// The debug file of a module, which is searched for once; `None` if the module is not an ELF file.
     fn debug_file(&mut self, module: &Module, file: &File) -> Option<Arc<Debug>> {
         let identity = Identity::of(file).ok()?;
-        if let Some(known) = self.known.get(&identity) {
-            return known.clone();
+        if let Some(cached) = self.debug_files.get(&identity) {
+            return cached.clone();
         }
         let facts = debug_file::facts(&mut self.reader, &module.path, file, None);
         let found = facts.map(|facts| {
-            let debug = (!facts.is_whole).then(|| {
+            let debug = (!facts.is_self_contained).then(|| {
                 debug_file::find(&mut self.reader, &facts, &folder(module), &self.debug_dirs)
             });
             Arc::new(debug.flatten())
         });
-        if self.known.len() >= MAX_KNOWN {
-            self.known.clear();
+        if self.debug_files.len() >= MAX_DEBUG_FILES {
+            self.debug_files.clear();
         }
-        self.known.insert(identity, found.clone());
+        self.debug_files.insert(identity, found.clone());
         found
     }
 
-    /// Keeps the frames of a location; none means that nothing is known of it.
-    fn set(&mut self, location: LocationId, found: Vec<Found>) {
+    /// Stores the frames of a location. An empty list means that its name is not known.
+    fn set(&mut self, location: LocationId, found: Vec<FoundFrame>) {
         let mut frames: Vec<Frame> = found
             .into_iter()
             .map(|found| Frame {
@@ -234,7 +237,7 @@ impl Symbolizer {
         if let Some(id) = self.strings.get(&text) {
             return *id;
         }
-        // Locations are numbered in 32 bits, and each has few strings.
+        // Ids of locations have 32 bits, and each location has few strings.
         let id = StringId(u32::try_from(self.symbols.strings.len()).unwrap_or(u32::MAX));
         self.symbols.strings.push(text.clone());
         self.strings.insert(text, id);
@@ -242,8 +245,8 @@ impl Symbolizer {
     }
 }
 
-/// The folder in which a module's neighbours are looked for; empty for a module in another root,
-/// where a name leads elsewhere.
+/// The folder of a module, for debug files beside it. Empty for a module in another root, because a path there leads to
+/// another file here.
 fn folder(module: &Module) -> PathBuf {
     match Path::new(&module.path).parent() {
         Some(folder) if module.root.is_empty() => {

@@ -1,4 +1,6 @@
-//! Tests of the symbolizer with files that a compiler made, against binutils.
+//! Tests that compare the symbolizer with binutils, on files that a compiler builds.
+//!
+//! Stage: symbolize.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -52,7 +54,7 @@ int main(int argc, char **) {
 }
 "#;
 
-/// One that looks for debug files in these folders.
+/// A symbolizer that searches for debug files in these folders.
 fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
     Symbolizer::with(crate::jobs::reader_of_tests(), debug_dirs)
 }
@@ -75,7 +77,7 @@ fn compile(dir: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf 
     output
 }
 
-/// Link-time addresses within each call instruction of a file's own code.
+/// A link-time address inside each call instruction of a file's code.
 fn calls(path: &Path) -> Vec<u64> {
     let listing = run(
         "objdump",
@@ -106,7 +108,7 @@ fn module(path: &Path) -> Module {
     }
 }
 
-/// A profile of one module with these link-time addresses, which become file offsets.
+/// A profile of one module with these link-time addresses, converted to file offsets.
 fn profile(module: Module, addresses: &[u64]) -> Profile {
     let mut profile = Profile::new(RunInfo::exact("--all"));
     let facts = File::open(&module.path)
@@ -128,7 +130,7 @@ fn all(profile: &Profile) -> impl Iterator<Item = LocationId> + use<> {
     (0..profile.locations.len() as u32).map(LocationId)
 }
 
-/// A frame with its texts: function, file, line, whether it is inlined.
+/// A frame as text: function, file, line, and whether it is inlined.
 type Plain = (Option<String>, Option<String>, u32, bool);
 
 fn plain(symbols: &Symbols, location: u32) -> Vec<Plain> {
@@ -153,7 +155,7 @@ fn functions(symbols: &Symbols, location: u32) -> Vec<String> {
         .collect()
 }
 
-/// What addr2line says, in the same form.
+/// The frames that `addr2line` finds.
 fn addr2line(path: &Path, address: u64) -> Vec<Plain> {
     let text = run(
         "addr2line",
@@ -182,10 +184,10 @@ fn addr2line(path: &Path, address: u64) -> Vec<Plain> {
         .collect()
 }
 
-/// Check that at every call of a C program, functions, files, lines and inlining are those that
-/// addr2line gives, with three functions at the inlined malloc.
+/// Check that functions, files, lines and inlining at every call of a C program are the same as in `addr2line`, with three
+/// functions at the inlined `malloc`.
 #[test]
-fn c_against_addr2line() {
+fn c_frames_equal_addr2line() {
     let dir = tempfile::tempdir().unwrap();
     let path = compile(dir.path(), "gcc", C, &["-g"]);
     let calls = calls(&path);
@@ -211,9 +213,10 @@ fn c_against_addr2line() {
     assert_eq!(deepest, ["innermost", "middle", "outer"]);
 }
 
-/// Check the same of a C++ program: places and inlining everywhere, and the names that users know.
+/// Check that files, lines and inlining at every call of a C++ program are the same as in `addr2line`, and that its names
+/// are demangled.
 #[test]
-fn cpp_against_addr2line() {
+fn cpp_frames_equal_addr2line() {
     let dir = tempfile::tempdir().unwrap();
     let path = compile(dir.path(), "g++", CPP, &["-g"]);
     let calls = calls(&path);
@@ -232,7 +235,7 @@ fn cpp_against_addr2line() {
             frames
                 .into_iter()
                 .map(|(_, file, line, inlined)| {
-                    // addr2line leaves `..` in paths as blazesym does, but not `.`.
+                    // Both addr2line and blazesym leave `..` in paths, but only blazesym leaves `.`.
                     (
                         file.map(|file| PathBuf::from(file).components().collect::<PathBuf>()),
                         line,
@@ -258,10 +261,10 @@ fn cpp_against_addr2line() {
     );
 }
 
-/// Check that an exported function of a stripped library gets its name, and that a file whose build
-/// id is not the recorded one gives no names.
+/// Check that an exported function of a stripped library has its name, and that a file with another build id than the
+/// recorded one has no names.
 #[test]
-fn libc() {
+fn exported_function_of_libc_has_its_name() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps
         .lines()
@@ -294,10 +297,9 @@ fn libc() {
     assert_eq!(functions(symbolizer.symbols(), 0), ["?"]);
 }
 
-/// Check that a Rust function has its path, also where DWARF was cut down to line tables, as this
-/// very program's is.
+/// Check that the name of a Rust function has its module path, even if the DWARF has line tables only, as in this program.
 #[test]
-fn rust() {
+fn rust_function_has_its_path() {
     let function: fn(&str) -> String = demangle::demangle;
     let address = function as usize as u64 + 4;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -327,7 +329,7 @@ fn rust() {
     assert!(!inlined);
 }
 
-/// The address just behind a symbol's beginning.
+/// The address one byte after a symbol's start.
 fn in_function(path: &Path, name: &str) -> u64 {
     let symbols = run("nm", &[path.to_str().unwrap()]);
     let line = symbols
@@ -337,10 +339,10 @@ fn in_function(path: &Path, name: &str) -> u64 {
     u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap() + 1
 }
 
-/// Check that a stripped file gives no name rather than a wrong one, and the right ones once its
-/// debug file is beside it or in a debug folder; a debug file of another build is not believed.
+/// Check that a stripped file has no names rather than wrong ones, that it has the right names once its debug file is beside
+/// it or in a debug folder, and that a debug file of another build is not used.
 #[test]
-fn stripped_and_debug_file() {
+fn stripped_file_needs_its_debug_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = compile(dir.path(), "gcc", C, &["-g", "-rdynamic"]);
     let addresses = [in_function(&path, "hidden"), in_function(&path, "outer")];
@@ -375,14 +377,14 @@ fn stripped_and_debug_file() {
     assert!(outer.1.unwrap().ends_with("/fixture.c"));
     assert!((16..20).contains(&outer.2), "{}", outer.2);
 
-    // By name, beside it.
+    // By name, beside the file.
     let beside = dir.path().join("fixture.debug");
     std::fs::copy(&debug_file, &beside).unwrap();
     let link = format!("--add-gnu-debuglink={}", beside.to_str().unwrap());
     run("objcopy", &[&link, path.to_str().unwrap()]);
     assert_eq!(names(vec![]).0, ["hidden"]);
 
-    // Of another build.
+    // A debug file of another build.
     let other = dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let built = compile(&other, "gcc", &C.replace("n * 3", "n * 5"), &["-g"]);
@@ -390,9 +392,9 @@ fn stripped_and_debug_file() {
     assert_eq!(names(vec![]).0, ["?"]);
 }
 
-/// Check that what was looked up once is not looked up again, even where nothing was found.
+/// Check that a location is looked up only once, even if no name was found.
 #[test]
-fn incremental() {
+fn locations_are_looked_up_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = compile(dir.path(), "gcc", C, &["-g"]);
     let address = in_function(&path, "outer");
@@ -408,14 +410,14 @@ fn incremental() {
     symbolizer.symbolize(&profile, &OnDisk, [LocationId(99)]);
 }
 
-/// Check that spoiled files end in answers: not in panics, aborts or endless waits.
+/// Check that damaged files cause no panic, abort or endless wait.
 #[test]
-fn spoiled_files() {
+fn damaged_files_are_survived() {
     let dir = tempfile::tempdir().unwrap();
     let path = compile(dir.path(), "gcc", C, &["-g", "-gz"]);
     let addresses = calls(&path);
     let good = std::fs::read(&path).unwrap();
-    let spoiled = dir.path().join("spoiled");
+    let damaged = dir.path().join("damaged");
     let mut numbers = numbers(1);
     let mut random = |below: usize| numbers(below as u64) as usize;
     let sound = profile(module(&path), &addresses);
@@ -423,7 +425,7 @@ fn spoiled_files() {
         let mut bytes = good.clone();
         match round % 4 {
             0 => bytes.truncate(random(good.len())),
-            // The tables at both ends decide most.
+            // The headers at both ends of a file have the most effect.
             1 => bytes[random(64)] = random(256) as u8,
             2 => {
                 let at = bytes.len() - 1 - random(2500);
@@ -436,9 +438,9 @@ fn spoiled_files() {
                 }
             }
         }
-        std::fs::write(&spoiled, bytes).unwrap();
+        std::fs::write(&damaged, bytes).unwrap();
         let mut profile = sound.clone();
-        profile.modules[0].path = spoiled.to_str().unwrap().to_owned();
+        profile.modules[0].path = damaged.to_str().unwrap().to_owned();
         profile.modules[0].build_id.clear();
         let mut symbolizer = with_folders(vec![]);
         symbolizer.symbolize(&profile, &OnDisk, all(&profile));

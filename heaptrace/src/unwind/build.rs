@@ -1,7 +1,7 @@
-//! From a file's call frame information to its table.
+//! Builds the table of a file from its call frame information.
 //!
-//! Stage: unwind. The file is a traced process's and may be anything: work, time and memory are bounded
-//! by limits, and what can't be understood is counted. It knows neither processes nor kernel maps.
+//! Stage: unwind. The file is untrusted: limits bound work, time and memory, and functions with damaged information are
+//! counted. Must not know processes or kernel maps.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use heaptrace_common::rows::{PAGE_BITS, pack_row};
 use heaptrace_common::unwind::Rule;
 use object::read::ReadRef;
 
-use super::image::{Form, Image};
+use super::image::{FrameSection, Image};
 use super::rule::{Bytes, compact};
 use super::table::{Limits, Table, TableError};
 use crate::sys;
@@ -26,27 +26,27 @@ pub fn build<'data, R: ReadRef<'data>>(data: R, limits: &Limits) -> Result<Table
 
 /// Builds the table of a file whose headers and sections were read.
 ///
-/// What is for debuggers fills the gaps of what is for exceptions: a program compiled without the
-/// latter still has the little that the C library's start files bring along.
+/// `.debug_frame` fills the gaps of `.eh_frame`. A program that was compiled without `.eh_frame` still has a little of it,
+/// from the C library's start files.
 pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, TableError> {
-    let (base, first_page) = place(image)?;
-    let watch = Watch::start(limits.time);
-    let section = |form| {
-        let mut sections = image.frames.iter().filter(move |(other, _)| *other == form);
+    let (base, first_page) = code_start(image)?;
+    let deadline = Deadline::after(limits.time);
+    let section = |kind| {
+        let mut sections = image.frames.iter().filter(move |(other, _)| *other == kind);
         sections.next().map(|(_, bytes)| &**bytes)
     };
-    let eh_frame = section(Form::EhFrame).map(|bytes| EhFrame::new(bytes, LittleEndian));
-    let debug_frame = section(Form::DebugFrame).map(|bytes| {
+    let eh_frame = section(FrameSection::EhFrame).map(|bytes| EhFrame::new(bytes, LittleEndian));
+    let debug_frame = section(FrameSection::DebugFrame).map(|bytes| {
         let mut section = DebugFrame::new(bytes, LittleEndian);
         section.set_address_size(8);
         section
     });
     let mut eh_frame = eh_frame
         .as_ref()
-        .map(|section| Reader::new(section, image, Form::EhFrame, watch));
+        .map(|section| SectionReader::new(section, image, FrameSection::EhFrame, deadline));
     let mut debug_frame = debug_frame
         .as_ref()
-        .map(|section| Reader::new(section, image, Form::DebugFrame, watch));
+        .map(|section| SectionReader::new(section, image, FrameSection::DebugFrame, deadline));
     let mut functions = Vec::new();
     if let Some(reader) = &mut eh_frame {
         functions = sorted(reader.functions(base, limits)?);
@@ -62,16 +62,16 @@ pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, Ta
     if functions.is_empty() {
         return Err(TableError::Missing);
     }
-    let mut writer = Writer::new(limits.rows);
+    let mut writer = TableWriter::new(limits.rows);
     let mut context = UnwindContext::new();
     for (index, function) in functions.iter().enumerate() {
         let next = functions.get(index + 1).map(|next| next.start);
         let end = next.map_or(function.end, |next| next.min(function.end));
-        match (function.form, &mut eh_frame, &mut debug_frame) {
-            (Form::EhFrame, Some(reader), _) => {
+        match (function.section, &mut eh_frame, &mut debug_frame) {
+            (FrameSection::EhFrame, Some(reader), _) => {
                 reader.rows(*function, end, &mut context, &mut writer)?;
             }
-            (Form::DebugFrame, _, Some(reader)) => {
+            (FrameSection::DebugFrame, _, Some(reader)) => {
                 reader.rows(*function, end, &mut context, &mut writer)?;
             }
             _ => {}
@@ -85,35 +85,34 @@ pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, Ta
         debug_frame.map_or(0, |reader| reader.damaged),
     ];
     if writer.rows.is_empty() {
-        // There are functions, and nothing is said of any of them.
+        // There are functions, but none has a rule.
         return Err(TableError::Missing);
     }
     Ok(writer.finish(first_page, damaged.iter().sum()))
 }
 
-/// Functions in the order of their places. Of several at one place the first counts, as for those who
-/// search by address.
+/// Sorts functions by their start. If several start at one address, the first is used, as in a search by address.
 fn sorted(mut functions: Vec<Function>) -> Vec<Function> {
-    functions.sort_unstable_by_key(|function| (function.start, function.form, function.entry));
+    functions.sort_unstable_by_key(|function| (function.start, function.section, function.entry));
     functions.dedup_by_key(|function| function.start);
     functions
 }
 
-/// Whether a function shares code with one of several that are sorted.
+/// Whether a function overlaps one of several sorted functions.
 fn overlaps(functions: &[Function], other: &Function) -> bool {
     let behind = functions.partition_point(|function| function.start < other.end);
     let before = behind.checked_sub(1).and_then(|last| functions.get(last));
     before.is_some_and(|function| function.end > other.start)
 }
 
-/// Says when a thread has worked too long on a file.
+/// The limit of this thread's processor time for a file.
 #[derive(Clone, Copy)]
-struct Watch {
+struct Deadline {
     until: Duration,
 }
 
-impl Watch {
-    fn start(limit: Duration) -> Self {
+impl Deadline {
+    fn after(limit: Duration) -> Self {
         Self {
             until: sys::thread_time().saturating_add(limit),
         }
@@ -127,30 +126,31 @@ impl Watch {
     }
 }
 
-/// Longest information that many functions share; a compiler writes 24 bytes. It is read again for
-/// each function, so that a long one would cost its length times their number.
-const MAX_SHARED_BYTES: usize = 1 << 10;
+/// Longest common information entry (CIE); a compiler writes 24 bytes. Each function that shares the CIE interprets it
+/// again, so a long one would cost its length times the number of functions.
+const MAX_CIE_BYTES: usize = 1 << 10;
 
-/// Bytes of unwind information interpreted at most, for each byte that there is. Functions may
-/// share their information's first part, but real ones don't do it to this degree.
+/// Limit of interpreted bytes, as a multiple of the section's length. Functions share CIEs, but in real files never to this
+/// degree.
 const MAX_WORK_FACTOR: u64 = 4;
 
 type Cies<'data> = HashMap<usize, CommonInformationEntry<Bytes<'data>>>;
 
-/// A function: where its code is, from the first page on, and its unwind information.
+/// A function: its code, relative to the table's first page, and its unwind information.
 #[derive(Clone, Copy)]
 struct Function {
     start: u32,
     end: u32,
-    form: Form,
+    section: FrameSection,
+    /// Offset of its entry in the section.
     entry: usize,
 }
 
-/// Where a table begins: the file offset, and the number of the page.
-fn place(image: &Image<'_>) -> Result<(u64, u32), TableError> {
+/// The start of a table: the file offset, and the page number.
+fn code_start(image: &Image<'_>) -> Result<(u64, u32), TableError> {
     let (start, end) = image.span().ok_or(TableError::Missing)?;
     let base = start >> PAGE_BITS << PAGE_BITS;
-    // Half of what fits, so that no sum overflows.
+    // Half of the range of a `u32`, so that no sum overflows.
     if end.saturating_sub(base) > 1 << 31 {
         return Err(TableError::TooLarge);
     }
@@ -158,35 +158,40 @@ fn place(image: &Image<'_>) -> Result<(u64, u32), TableError> {
     Ok((base, first_page))
 }
 
-/// How many entries or rows are read before the time is looked at.
+/// Entries or rows that are read between two checks of the time.
 const BETWEEN_CHECKS: u32 = 256;
 
 /// Reads the entries of a section.
-struct Reader<'a, 'data, S> {
+struct SectionReader<'a, 'data, S> {
     section: &'a S,
     image: &'a Image<'data>,
-    form: Form,
+    kind: FrameSection,
     cies: Cies<'a>,
-    watch: Watch,
-    /// Entries and rows that were read since the time was looked at.
+    deadline: Deadline,
+    /// Entries and rows that were read since the last check of the time.
     unchecked: u32,
     damaged: u32,
     /// Bytes that may still be interpreted.
     work: u64,
 }
 
-impl<'a, 'data, S> Reader<'a, 'data, S>
+impl<'a, 'data, S> SectionReader<'a, 'data, S>
 where
     S: UnwindSection<Bytes<'a>>,
     S::Offset: UnwindOffset<usize>,
 {
-    fn new(section: &'a S, image: &'a Image<'data>, form: Form, watch: Watch) -> Self {
+    fn new(
+        section: &'a S,
+        image: &'a Image<'data>,
+        kind: FrameSection,
+        deadline: Deadline,
+    ) -> Self {
         Self {
             section,
             image,
-            form,
+            kind,
             cies: Cies::new(),
-            watch,
+            deadline,
             unchecked: 0,
             damaged: 0,
             work: MAX_WORK_FACTOR * section.section().len() as u64,
@@ -199,10 +204,10 @@ where
             return Ok(());
         }
         self.unchecked = 0;
-        self.watch.check()
+        self.deadline.check()
     }
 
-    /// The functions whose code is loaded from the file, in the section's order.
+    /// The functions with code in the file, in the order of the section.
     fn functions(&mut self, base: u64, limits: &Limits) -> Result<Vec<Function>, TableError> {
         let mut functions = Vec::new();
         let mut entries = self.section.entries(&self.image.bases);
@@ -219,12 +224,12 @@ where
             };
             let entry = partial.offset();
             let Ok(function) = partial
-                .parse(|section, bases, offset| cached(&mut self.cies, section, bases, offset))
+                .parse(|section, bases, offset| read_cie(&mut self.cies, section, bases, offset))
             else {
                 self.damaged = self.damaged.saturating_add(1);
                 continue;
             };
-            // What a linker threw away stands at address 0, or has no length.
+            // A function that the linker discarded has address 0, or no length.
             let address = function.initial_address();
             let Some((offset, length)) = self.image.code(address, function.len()) else {
                 continue;
@@ -245,7 +250,7 @@ where
             functions.push(Function {
                 start,
                 end,
-                form: self.form,
+                section: self.kind,
                 entry,
             });
         }
@@ -258,13 +263,13 @@ where
         function: Function,
         end: u32,
         context: &mut UnwindContext<usize>,
-        writer: &mut Writer,
+        writer: &mut TableWriter,
     ) -> Result<(), TableError> {
         let bases = &self.image.bases;
         let entry =
             self.section
                 .fde_from_offset(bases, function.entry.into(), |section, bases, offset| {
-                    cached(&mut self.cies, section, bases, offset)
+                    read_cie(&mut self.cies, section, bases, offset)
                 });
         let mut at = function.start;
         let mut damaged = true;
@@ -305,8 +310,8 @@ where
     }
 }
 
-/// What functions share, read once.
-fn cached<'data, S: UnwindSection<Bytes<'data>>>(
+/// A CIE, which is parsed once.
+fn read_cie<'data, S: UnwindSection<Bytes<'data>>>(
     cies: &mut Cies<'data>,
     section: &S,
     bases: &gimli::BaseAddresses,
@@ -320,25 +325,25 @@ where
         return Ok(cie.clone());
     }
     let cie = section.cie_from_offset(bases, offset)?;
-    if cie.entry_len() > MAX_SHARED_BYTES {
+    if cie.entry_len() > MAX_CIE_BYTES {
         return Err(gimli::Error::OffsetOutOfBounds(0));
     }
     cies.insert(key, cie.clone());
     Ok(cie)
 }
 
-/// Collects rows in the order of their places.
-struct Writer {
+/// Collects rows in the order of their offsets.
+struct TableWriter {
     pages: Vec<u32>,
     rows: Vec<u32>,
     rules: Vec<Rule>,
     indices: HashMap<Rule, u16>,
-    /// The rule that holds behind the last row.
+    /// The rule that applies after the last row.
     current: u16,
     max_rows: usize,
 }
 
-impl Writer {
+impl TableWriter {
     fn new(max_rows: usize) -> Self {
         let mut writer = Self {
             pages: Vec::new(),
@@ -353,8 +358,8 @@ impl Writer {
         writer
     }
 
-    /// The index of a rule; of [`Rule::UNSUPPORTED`] once there are more than fit. All of Debian
-    /// has 4,000.
+    /// The index of a rule. Once the table has the most rules that fit, the index of [`Rule::UNSUPPORTED`]. All of Debian has
+    /// 4,000 rules.
     fn intern(&mut self, rule: Rule) -> u16 {
         if let Some(index) = self.indices.get(&rule) {
             return *index;
@@ -367,7 +372,7 @@ impl Writer {
         index
     }
 
-    /// From a place on, which is behind all earlier ones, a rule holds.
+    /// Adds a row: a rule applies from this offset on. Each offset must be higher than all earlier ones.
     fn put(&mut self, at: u32, rule: Rule) -> Result<(), TableError> {
         let rule = self.intern(rule);
         if rule == self.current {

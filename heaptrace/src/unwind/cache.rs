@@ -1,9 +1,7 @@
-//! Tables kept on disk, for the next run: one file each, named by the fingerprint of what it was made
-//! from.
+//! The cache of tables on disk: one file for each table, named by the fingerprint of its unwind information.
 //!
-//! Stage: unwind. What stands on disk is never believed: a folder that others can write to is not used, and a
-//! file is checked as if anybody had written it. It is never missed either: whatever goes wrong, a table is
-//! made anew.
+//! Stage: unwind. Entries are untrusted: a folder that other users can write to is not used, and each entry is checked as if
+//! another user had written it. No error of the cache is fatal: the table is then built anew.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,34 +10,33 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::process::geteuid;
+
 use super::cache_format;
 use super::image::Fingerprint;
 use super::table::{Limits, Table};
 
-/// What takes less time to make is not kept. To read and check a table takes a fifth of the time that making
-/// it does for libc, and a fifteenth for LLVM (the test `kept_tables_come_sooner` prints it); of what is made
-/// at once, nobody would notice.
-const WORTH: Duration = Duration::from_millis(2);
+/// A table that takes less time to build is not cached. To read and check an entry takes a fifth of the build time for libc,
+/// and a fifteenth for LLVM (the test `kept_tables_come_sooner` prints both). For a short build, a user would not notice.
+const MIN_BUILD_TIME: Duration = Duration::from_millis(2);
 
-/// Most bytes of the folder; beyond, what was not used for longest goes.
+/// Most bytes of all entries. Beyond this, the least recently used entries are deleted.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// How the files' names end.
+/// The end of the name of each entry.
 const EXTENSION: &str = ".table";
 
-/// The folder with the tables.
+/// The folder with the entries.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// The folder itself, whatever becomes of its path.
+    /// The open folder, so that a change of its path has no effect.
     folder: File,
     max_bytes: u64,
 }
 
-/// Where tables are kept unless the user says otherwise: for root, in a place that no other user has a hand
-/// in, whatever the environment says.
+/// The default folder of the cache. For root, a folder that no other user can write to, independent of the environment.
 pub fn default_folder() -> Option<PathBuf> {
-    // SAFETY: a plain system call.
-    if unsafe { libc::geteuid() } == 0 {
+    if geteuid().is_root() {
         return Some(PathBuf::from("/var/cache/heaptrace"));
     }
     let absolute = |name| {
@@ -52,7 +49,7 @@ pub fn default_folder() -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Opens a folder, and makes it where there is none.
+    /// Opens a folder, and creates it if it does not exist.
     pub(super) fn open(path: &Path) -> Option<Self> {
         Self::with(path, MAX_BYTES)
     }
@@ -61,13 +58,13 @@ impl Cache {
         match open_folder(path) {
             Ok(folder) => Some(Self { folder, max_bytes }),
             Err(error) => {
-                tracing::debug!("no tables are kept in {}: {error}", path.display());
+                tracing::debug!("can't use {} as table cache: {error}", path.display());
                 None
             }
         }
     }
 
-    /// The table that was made from this. One that is damaged is deleted.
+    /// Reads the entry with this fingerprint. A damaged entry is deleted.
     pub(super) fn read(&self, fingerprint: &Fingerprint) -> Option<Table> {
         let path = self.path(&name(fingerprint));
         let bytes = match read_private(&path) {
@@ -84,19 +81,19 @@ impl Cache {
             tracing::debug!("{}: damaged", name(fingerprint));
             let _ = fs::remove_file(&path);
         } else {
-            // By this time it is known which ones are used.
+            // The time of modification tells which entries were used recently.
             let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         }
         table
     }
 
-    /// Keeps a table that took so long to make, if that is worth it.
-    pub(super) fn keep(&self, fingerprint: &Fingerprint, table: &Table, took: Duration) {
-        if took < WORTH {
+    /// Adds an entry for a table, if its build took long enough.
+    pub(super) fn store(&self, fingerprint: &Fingerprint, table: &Table, build_time: Duration) {
+        if build_time < MIN_BUILD_TIME {
             return;
         }
         if let Err(error) = self.write(fingerprint, table) {
-            tracing::debug!("a table is not kept: {error}");
+            tracing::debug!("can't write an unwind table to the cache: {error}");
         }
     }
 
@@ -104,7 +101,7 @@ impl Cache {
         let bytes = cache_format::encode(table, fingerprint);
         self.make_room(bytes.len() as u64)?;
         let temporary = self.path(&format!(".{}-{}", std::process::id(), name(fingerprint)));
-        // What a process of this number left behind when it was killed.
+        // An earlier process with this pid may have left it behind when it was killed.
         let _ = fs::remove_file(&temporary);
         let written = OpenOptions::new()
             .write(true)
@@ -119,7 +116,7 @@ impl Cache {
         written
     }
 
-    /// Deletes what was not used for longest, so that so many bytes find room.
+    /// Deletes the least recently used entries until there is room for this many bytes.
     fn make_room(&self, bytes: u64) -> io::Result<()> {
         let mut files = Vec::new();
         let mut sum = bytes;
@@ -145,13 +142,13 @@ impl Cache {
         Ok(())
     }
 
-    /// The path of a file in the folder that was opened, which no link can lead elsewhere.
+    /// The path of an entry, by the folder's descriptor, so that no link in the folder's path is followed.
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))
     }
 }
 
-/// Opens a folder that belongs to this user alone.
+/// Opens a folder that belongs to this user, and that no other user can write to.
 fn open_folder(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -165,9 +162,7 @@ fn open_folder(path: &Path) -> io::Result<File> {
         .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
         .open(path)?;
     let meta = folder.metadata()?;
-    // SAFETY: a plain system call.
-    let user = unsafe { libc::geteuid() };
-    if meta.uid() != user {
+    if meta.uid() != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
     }
     if meta.mode() & 0o022 != 0 {
@@ -176,19 +171,19 @@ fn open_folder(path: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Reads a file, no longer than a table can be, and not through a link.
+/// Reads a file that is not longer than a table can be. Does not follow a link.
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let meta = file.metadata()?;
-    let longest = cache_format::longest(&Limits::default());
-    if !meta.is_file() || meta.len() > longest {
-        return Err(io::Error::other("it is no table"));
+    let max_bytes = cache_format::max_bytes(&Limits::default());
+    if !meta.is_file() || meta.len() > max_bytes {
+        return Err(io::Error::other("it is not a cached table"));
     }
     let mut bytes = Vec::with_capacity(meta.len() as usize);
-    file.take(longest).read_to_end(&mut bytes)?;
+    file.take(max_bytes).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -1,25 +1,28 @@
-//! A table as bytes, as it is kept on disk.
+//! The byte format of a cached table.
 //!
-//! Stage: unwind. A header, pages, rows and rules, all in 32-bit words, and a checksum over all that. A
-//! checksum finds accidents; what anybody could have written has to be sound, too, and no larger than what
-//! is made from files.
+//! Stage: unwind. A header, pages, rows and rules, all in 32-bit words, then a checksum of everything before it. The
+//! checksum detects accidental damage only. So a decoded table must also be sound, and within the limits of built tables.
 
 use heaptrace_common::unwind::{Rule, bp, cfa};
 
 use super::image::Fingerprint;
 use super::table::{Limits, Table};
 
-/// Counted up with every change of the form, or of what a rule means.
-const MAGIC: &[u8; 8] = b"heaptab\x01";
+/// The first bytes of each entry.
+const MAGIC: &[u8; 7] = b"heaptab";
 
-/// Magic, fingerprint, and five numbers.
+/// The format version, after the magic. Incremented with every change of the format, or of the meaning of a rule.
+const FORMAT_VERSION: u8 = 1;
+
+/// Bytes of the header: magic, format version, fingerprint, and five numbers.
 const HEADER: usize = 8 + 32 + 5 * 4;
 
-/// Bytes of a table.
+/// Encodes a table.
 pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     let words = table.pages.len() + table.rows.len() + 2 * table.rules.len();
     let mut bytes = Vec::with_capacity(HEADER + words * 4 + 4);
     bytes.extend(MAGIC);
+    bytes.push(FORMAT_VERSION);
     bytes.extend(fingerprint);
     let lengths = [table.pages.len(), table.rows.len(), table.rules.len()];
     let mut word = |word: u32| bytes.extend(word.to_le_bytes());
@@ -42,13 +45,15 @@ pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     bytes
 }
 
-/// The table in these bytes, if it is one, and made from this.
+/// Decodes a table. `None` if the bytes are not a sound table with this fingerprint.
 pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
     let (content, checksum) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
         return None;
     }
-    let rest = content.strip_prefix(MAGIC)?;
+    let rest = content
+        .strip_prefix(MAGIC)?
+        .strip_prefix(&[FORMAT_VERSION])?;
     let words = rest.strip_prefix(fingerprint)?.as_chunks::<4>();
     if !words.1.is_empty() {
         return None;
@@ -79,13 +84,13 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
         damaged,
     };
     let limits = Limits::default();
-    // A table reaches no further than half of what its pages could be counted in.
+    // A builder makes at most half of the pages that a `u32` offset can address.
     let fits = table.rows.len() <= limits.rows && table.pages.len() <= 1 << 16;
     (fits && table.is_sound()).then_some(table)
 }
 
-/// Bytes of the longest table there can be.
-pub(super) fn longest(limits: &Limits) -> u64 {
+/// Bytes of the longest possible table.
+pub(super) fn max_bytes(limits: &Limits) -> u64 {
     let words = limits.rows as u64 + (1 << 16) + 2 * (1 << 16);
     HEADER as u64 + words * 4 + 4
 }
@@ -97,7 +102,7 @@ mod tests {
     use super::*;
     use crate::unwind::build;
 
-    const PRINT: Fingerprint = [7; 32];
+    const FINGERPRINT: Fingerprint = [7; 32];
 
     fn small() -> Table {
         Table {
@@ -109,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The bytes with a checksum that is right, as whoever can write the file makes it.
+    /// The bytes with a correct checksum, as an attacker who can write the file would make it.
     fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
         bytes.truncate(bytes.len() - 4);
         let checksum = crc32fast::hash(&bytes);
@@ -117,41 +122,41 @@ mod tests {
         bytes
     }
 
-    /// Check that a real table comes back as it was, and only for what it was made from.
+    /// Check that an encoded table decodes to the same table, and only with its own fingerprint.
     #[test]
-    fn tables_come_back() {
+    fn tables_survive_a_round_trip() {
         let data = fs::read("/proc/self/exe").unwrap();
         let table = build(data.as_slice(), &Limits::default()).unwrap();
         for table in [table, small()] {
-            let bytes = encode(&table, &PRINT);
-            assert!(bytes.len() as u64 <= longest(&Limits::default()));
-            assert_eq!(decode(&bytes, &PRINT).as_ref(), Some(&table));
+            let bytes = encode(&table, &FINGERPRINT);
+            assert!(bytes.len() as u64 <= max_bytes(&Limits::default()));
+            assert_eq!(decode(&bytes, &FINGERPRINT).as_ref(), Some(&table));
             assert_eq!(decode(&bytes, &[8; 32]), None);
         }
     }
 
-    /// Check that no cut and no accident goes through, and that what was written on purpose is sound or
-    /// refused.
+    /// Check that cut and accidentally changed bytes are refused, and that deliberately changed bytes are refused or give a
+    /// sound table.
     #[test]
-    fn nothing_is_believed() {
-        let bytes = encode(&small(), &PRINT);
+    fn invalid_tables_are_refused() {
+        let bytes = encode(&small(), &FINGERPRINT);
         for end in 0..bytes.len() {
-            assert_eq!(decode(&bytes[..end], &PRINT), None);
+            assert_eq!(decode(&bytes[..end], &FINGERPRINT), None);
         }
-        let mut believed = 0;
+        let mut accepted = 0;
         for at in 0..bytes.len() - 4 {
             for flip in 1..=255 {
                 let mut bytes = bytes.clone();
                 bytes[at] ^= flip;
-                assert_eq!(decode(&bytes, &PRINT), None, "{at}");
-                if let Some(table) = decode(&with_checksum(bytes), &PRINT) {
+                assert_eq!(decode(&bytes, &FINGERPRINT), None, "{at}");
+                if let Some(table) = decode(&with_checksum(bytes), &FINGERPRINT) {
                     assert!(table.is_sound());
-                    believed += 1;
+                    accepted += 1;
                 }
             }
         }
-        // Other rules and other places in the code can be a table.
-        assert!(believed > 0);
+        // A change of a rule or of an offset can still give a sound table.
+        assert!(accepted > 0);
         for broken in [
             Table {
                 pages: vec![0, 2, 4],
@@ -190,7 +195,11 @@ mod tests {
                 ..small()
             },
         ] {
-            assert_eq!(decode(&encode(&broken, &PRINT), &PRINT), None, "{broken:?}");
+            assert_eq!(
+                decode(&encode(&broken, &FINGERPRINT), &FINGERPRINT),
+                None,
+                "{broken:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Checks for fuzzers: the unwind table of any file, and any table from the cache.
+//! Properties that must hold for the unwind table of every file, and for every cached table.
 //!
 //! Stage: unwind.
 
@@ -11,7 +11,7 @@ use super::table::{Limits, Table, lookup};
 use super::{build, cache_format};
 use crate::reader::{Job, decode};
 
-/// Limits that show if tables of small files grow.
+/// Limits so low that small files can exceed them.
 const LIMITS: Limits = Limits {
     rows: 20_000,
     functions: 2_000,
@@ -20,9 +20,9 @@ const LIMITS: Limits = Limits {
 };
 
 /// The fingerprint of all cached tables here.
-const PRINT: [u8; 32] = [7; 32];
+const FINGERPRINT: [u8; 32] = [7; 32];
 
-/// Memory in which every word differs, and some words are not readable.
+/// Memory in which every word differs and some words are not readable.
 struct Noise;
 
 impl Memory for Noise {
@@ -32,7 +32,7 @@ impl Memory for Noise {
     }
 }
 
-/// Checks that the table of any file is sound, as the kernel program relies on that.
+/// Asserts that the table of a file, if it has one, has the properties that the kernel program relies on.
 pub(crate) fn table(data: &[u8]) -> u64 {
     let Ok(table) = build(data, &LIMITS) else {
         return 0;
@@ -40,19 +40,22 @@ pub(crate) fn table(data: &[u8]) -> u64 {
     assert!(table.rows.len() <= LIMITS.rows);
     assert_eq!(table.rules.first(), Some(&Rule::NONE));
     sound(&table);
-    // The cache returns the same table.
+    // Encoding and decoding give the same table.
     if data.first().is_some_and(|_| data.len().is_multiple_of(16)) {
-        let bytes = cache_format::encode(&table, &PRINT);
-        assert_eq!(cache_format::decode(&bytes, &PRINT).as_ref(), Some(&table));
+        let bytes = cache_format::encode(&table, &FINGERPRINT);
+        assert_eq!(
+            cache_format::decode(&bytes, &FINGERPRINT).as_ref(),
+            Some(&table)
+        );
     }
     let size = |count: usize| u64::from(count.checked_ilog2().unwrap_or(0));
     1 + size(table.rows.len()) * 64 + size(table.rules.len()) * 8 + u64::from(table.damaged.min(7))
 }
 
-/// Checks that a cached table that is accepted is sound. The checksum and the fingerprint of the input are
-/// corrected first, as an attacker would do.
-pub(crate) fn kept(data: &[u8]) -> u64 {
-    assert!(cache_format::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
+/// Asserts that every cached table that is accepted is sound. Sets the checksum and the fingerprint to correct values first,
+/// as an attacker would.
+pub(crate) fn cached_table(data: &[u8]) -> u64 {
+    assert!(cache_format::decode(data, &FINGERPRINT).is_none_or(|table| table.is_sound()));
     let mut bytes = data.to_vec();
     let empty = Table {
         pages: vec![0, 1],
@@ -61,8 +64,8 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
         first_page: 0,
         damaged: 0,
     };
-    let head = cache_format::encode(&empty, &PRINT);
-    let (head, _) = head.split_at(8 + PRINT.len());
+    let head = cache_format::encode(&empty, &FINGERPRINT);
+    let (head, _) = head.split_at(8 + FINGERPRINT.len());
     if bytes.len() < head.len() + 4 {
         return 0;
     }
@@ -70,14 +73,14 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     let end = bytes.len() - 4;
     let checksum = crc32fast::hash(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
-    let Some(table) = cache_format::decode(&bytes, &PRINT) else {
+    let Some(table) = cache_format::decode(&bytes, &FINGERPRINT) else {
         return 0;
     };
     assert!(table.is_sound());
     sound(&table);
-    let encoded = cache_format::encode(&table, &PRINT);
+    let encoded = cache_format::encode(&table, &FINGERPRINT);
     assert_eq!(
-        cache_format::decode(&encoded, &PRINT).as_ref(),
+        cache_format::decode(&encoded, &FINGERPRINT).as_ref(),
         Some(&table)
     );
     let kinds = table
@@ -87,14 +90,13 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
 }
 
-/// Decodes a reader's answer about a table, and checks that an accepted table is sound; returns 0 if it is
-/// refused.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+/// Asserts that a reader's answer about a table is refused or sound.
+pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
-        let told: Option<Result<[u8; 32], String>> = decode(answer);
-        return told.map_or(0, |told| 1 + u64::from(told.is_ok()));
+        let decoded: Option<Result<[u8; 32], String>> = decode(answer);
+        return decoded.map_or(0, |fingerprint| 1 + u64::from(fingerprint.is_ok()));
     }
-    match super::ask::told(answer) {
+    match super::request::decode_answer(answer) {
         Ok(table) => {
             sound(&table);
             3 + table.rows.len() as u64
@@ -103,7 +105,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     }
 }
 
-/// Looks up every row, and makes a step by its rule.
+/// Asserts that a table is sound: looks up every row, and makes a step by each.
 fn sound(table: &Table) {
     assert_eq!(table.pages.first(), Some(&0));
     assert_eq!(table.pages.last(), Some(&(table.rows.len() as u32)));
@@ -121,7 +123,7 @@ fn sound(table: &Table) {
     }
 }
 
-/// Checks that a step by any rule has a known outcome, and goes up the stack if it changes the registers.
+/// Asserts that a step by any rule has a known outcome, and that a step to a caller goes up the stack.
 fn follow(rule: Rule, ip: u64) {
     let start = Registers {
         ip,

@@ -1,6 +1,6 @@
-//! Where an ELF file has its code and its unwind information.
+//! Reads the positions of code and the unwind information of an ELF file.
 //!
-//! Stage: unwind. The file is a traced process's and may be anything; it knows no unwind rules.
+//! Stage: unwind. The file is untrusted. Must not know unwind rules.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -28,38 +28,38 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// How far into the segment an address is.
+    /// The offset of an address in the segment.
     fn within(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.size).then_some(within)
     }
 }
 
-/// Which form the unwind information has.
+/// A section with unwind information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Form {
+pub(super) enum FrameSection {
     EhFrame,
     DebugFrame,
 }
 
-/// What a table is made from, by its hash. A file's build id is only what the file says of itself.
+/// The hash of all data from which a table is built. The build id can't replace it: a file can claim any build id.
 pub(super) type Fingerprint = [u8; 32];
 
-/// Counted up when the same file gives another table than before.
-const BUILDER: u64 = 1;
+/// The version of the table builder. Incremented when the same file gives another table than before.
+const BUILDER_VERSION: u64 = 1;
 
 /// Largest window that a compressed section may ask for, as a power of two.
 const MAX_WINDOW: u32 = 24;
 
-/// All that a table is made from.
+/// All data from which a table is built.
 pub(super) struct Image<'data> {
     /// The loaded segments.
     pub(super) segments: Vec<Segment>,
-    /// Unwind information, at most one section of a form, the better form first.
-    pub(super) frames: Vec<(Form, Cow<'data, [u8]>)>,
-    /// What encoded pointers are relative to.
+    /// The sections with unwind information, at most one of each kind, `.eh_frame` first.
+    pub(super) frames: Vec<(FrameSection, Cow<'data, [u8]>)>,
+    /// The addresses that encoded pointers are relative to.
     pub(super) bases: BaseAddresses,
-    /// The same as a list.
+    /// These addresses as a list: `.eh_frame`, `.eh_frame_hdr`, `.text`, `.got`.
     addresses: [Option<u64>; 4],
 }
 
@@ -96,21 +96,21 @@ impl<'data> Image<'data> {
                 _ => {}
             }
         }
-        image.sections(header, data, max_section)?;
-        if !image.has(Form::EhFrame)
+        image.read_sections(header, data, max_section)?;
+        if !image.has(FrameSection::EhFrame)
             && let Some(segment) = frame_header
         {
-            image.by_frame_header(data, segment, max_section);
+            image.read_by_frame_header(data, segment, max_section);
         }
-        image.frames.sort_by_key(|(form, _)| *form);
+        image.frames.sort_by_key(|(kind, _)| *kind);
         Ok(image)
     }
 
-    /// The hash of everything that a table is made from.
+    /// The hash of all data from which a table is built.
     pub(super) fn fingerprint(&self, limits: &Limits) -> Fingerprint {
         let mut hash = Sha256::new();
         let mut number = |number: u64| hash.update(number.to_le_bytes());
-        number(BUILDER);
+        number(BUILDER_VERSION);
         for limit in [limits.rows, limits.functions, self.segments.len()] {
             number(limit as u64);
         }
@@ -123,19 +123,19 @@ impl<'data> Image<'data> {
         for address in self.addresses {
             number(address.unwrap_or(u64::MAX));
         }
-        for (form, bytes) in &self.frames {
-            hash.update((*form as u64).to_le_bytes());
+        for (kind, bytes) in &self.frames {
+            hash.update((*kind as u64).to_le_bytes());
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         }
         hash.finalize().into()
     }
 
-    fn has(&self, form: Form) -> bool {
-        self.frames.iter().any(|(other, _)| *other == form)
+    fn has(&self, kind: FrameSection) -> bool {
+        self.frames.iter().any(|(other, _)| *other == kind)
     }
 
-    fn rebase(&mut self) {
+    fn set_bases(&mut self) {
         let [eh_frame, eh_frame_hdr, text, got] = self.addresses;
         let mut bases = BaseAddresses::default();
         for (address, set) in [
@@ -151,13 +151,13 @@ impl<'data> Image<'data> {
         self.bases = bases;
     }
 
-    fn sections<R: ReadRef<'data>>(
+    fn read_sections<R: ReadRef<'data>>(
         &mut self,
         header: &FileHeader64<object::LittleEndian>,
         data: R,
         max_section: u64,
     ) -> Result<(), TableError> {
-        // A file can be run without section headers, or with broken ones.
+        // A program can run without section headers, or with invalid ones.
         let Ok(sections) = header.sections(ENDIAN, data) else {
             return Ok(());
         };
@@ -176,13 +176,13 @@ impl<'data> Image<'data> {
             if let Some(base) = base.and_then(|base| self.addresses.get_mut(base)) {
                 *base = Some(address);
             }
-            let form = match name {
-                b".eh_frame" => Form::EhFrame,
-                b".debug_frame" => Form::DebugFrame,
+            let kind = match name {
+                b".eh_frame" => FrameSection::EhFrame,
+                b".debug_frame" => FrameSection::DebugFrame,
                 _ => continue,
             };
             let (offset, size) = (section.sh_offset(ENDIAN), section.sh_size(ENDIAN));
-            if section.sh_type(ENDIAN) == SHT_NOBITS || size == 0 || self.has(form) {
+            if section.sh_type(ENDIAN) == SHT_NOBITS || size == 0 || self.has(kind) {
                 continue;
             }
             if size > max_section {
@@ -199,14 +199,19 @@ impl<'data> Image<'data> {
             } else {
                 Cow::Borrowed(bytes)
             };
-            self.frames.push((form, bytes));
+            self.frames.push((kind, bytes));
         }
-        self.rebase();
+        self.set_bases();
         Ok(())
     }
 
-    /// Finds the unwind information as the C library does, by the segment that points to it.
-    fn by_frame_header<R: ReadRef<'data>>(&mut self, data: R, segment: Segment, max_section: u64) {
+    /// Finds the unwind information by the segment that points to it (`PT_GNU_EH_FRAME`), as the C library does.
+    fn read_by_frame_header<R: ReadRef<'data>>(
+        &mut self,
+        data: R,
+        segment: Segment,
+        max_section: u64,
+    ) {
         let Ok(bytes) = data.read_bytes_at(segment.offset, segment.size.min(64)) else {
             return;
         };
@@ -217,7 +222,7 @@ impl<'data> Image<'data> {
         let Pointer::Direct(address) = parsed.eh_frame_ptr() else {
             return;
         };
-        // It has an end mark: what follows in its segment doesn't matter.
+        // An end mark terminates the information, so the rest of the segment does not matter.
         let found = self.segments.iter().find_map(|segment| {
             let within = segment.within(address)?;
             let size = (segment.size - within).min(max_section);
@@ -227,12 +232,13 @@ impl<'data> Image<'data> {
         if let Some(bytes) = found {
             let [_, _, text, got] = self.addresses;
             self.addresses = [Some(address), Some(segment.address), text, got];
-            self.rebase();
-            self.frames.push((Form::EhFrame, Cow::Borrowed(bytes)));
+            self.set_bases();
+            self.frames
+                .push((FrameSection::EhFrame, Cow::Borrowed(bytes)));
         }
     }
 
-    /// The file offsets of the code from an address on, at most `length` bytes.
+    /// The file offset and the length of the code at an address, at most `length` bytes.
     pub(super) fn code(&self, address: u64, length: u64) -> Option<(u64, u64)> {
         let segments = self.segments.iter().filter(|segment| segment.executable);
         for segment in segments {
@@ -244,7 +250,7 @@ impl<'data> Image<'data> {
         None
     }
 
-    /// The file offsets from the first to behind the last byte of code.
+    /// The file offsets of the first byte of code and of the end of the last.
     pub(super) fn span(&self) -> Option<(u64, u64)> {
         let code = self
             .segments
@@ -258,7 +264,7 @@ impl<'data> Image<'data> {
     }
 }
 
-/// A compressed section's content, if it is not longer than it may be.
+/// The content of a compressed section, if it is not longer than `max_bytes`.
 fn decompress(section: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     let (header, content) =
         object::from_bytes::<CompressionHeader64<object::LittleEndian>>(section).ok()?;

@@ -1,28 +1,28 @@
-//! From the unwind information of files to the tables that the kernel program walks stacks by.
+//! Converts the unwind information of files to tables, and loads them for the kernel program, which walks stacks by them.
 //!
-//! Stage: unwind. It knows files and tables, neither blocks nor what a stack is walked for.
+//! Stage: unwind. Knows files and tables. Must not know heap blocks, nor why a stack is walked.
 
-mod arrays;
-mod ask;
 mod build;
 mod cache;
 mod cache_format;
-mod files;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod image;
+mod kernel_arrays;
 mod loader;
+mod mapped_file;
 mod ranges;
+mod request;
 mod rule;
 mod store;
 mod table;
 mod tables;
 mod vdso;
 
-pub(crate) use ask::{answer_fingerprint, answer_table};
 pub use build::build;
 pub use cache::default_folder;
-pub use files::{MappedFile, User, of_process};
+pub use mapped_file::{MappedFile, UsingProcess, of_process};
+pub(crate) use request::{answer_fingerprint, answer_table};
 pub use table::{Limits, Table, TableError, lookup};
 pub use tables::{TableCounts, Tables};
 pub use vdso::{VDSO, vdso};

@@ -1,20 +1,20 @@
-//! Which parts of an array are taken.
+//! Allocates ranges of an array.
 //!
-//! Stage: unwind. It knows numbers only.
+//! Stage: unwind. Must not know what is in the array.
 
 use std::collections::BTreeMap;
 
-/// Free ranges of an array, found first fit.
+/// A first-fit allocator for ranges of an array.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    /// Sizes of free ranges by where they begin; no two touch each other.
+    /// Sizes of free ranges by their first element. Adjacent free ranges are always merged.
     free: BTreeMap<u32, u32>,
     size: u32,
-    taken: u32,
+    allocated: u32,
 }
 
 impl Ranges {
-    /// An array of which nothing is taken.
+    /// An array with all elements free.
     pub(super) fn new(size: u32) -> Self {
         let free = if size == 0 {
             BTreeMap::new()
@@ -24,26 +24,26 @@ impl Ranges {
         Self {
             free,
             size,
-            taken: 0,
+            allocated: 0,
         }
     }
 
-    /// All elements.
+    /// The number of elements of the array.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Elements that are taken.
-    pub(super) fn taken(&self) -> u32 {
-        self.taken
+    /// The number of allocated elements.
+    pub(super) fn allocated(&self) -> u32 {
+        self.allocated
     }
 
-    /// Takes neighbouring elements, if there are as many; returns the first.
-    pub(super) fn take(&mut self, size: u32) -> Option<u32> {
+    /// Allocates adjacent elements, if there are enough; returns the first.
+    pub(super) fn allocate(&mut self, size: u32) -> Option<u32> {
         if size == 0 {
             return Some(0);
         }
-        if size > self.size - self.taken {
+        if size > self.size - self.allocated {
             return None;
         }
         let fits = self.free.iter().find(|(_, free)| **free >= size);
@@ -52,16 +52,16 @@ impl Ranges {
         if free > size {
             self.free.insert(first + size, free - size);
         }
-        self.taken += size;
+        self.allocated += size;
         Some(first)
     }
 
-    /// Gives back what was taken.
-    pub(super) fn give(&mut self, first: u32, size: u32) {
+    /// Frees an allocated range.
+    pub(super) fn release(&mut self, first: u32, size: u32) {
         if size == 0 {
             return;
         }
-        self.taken = self.taken.saturating_sub(size);
+        self.allocated = self.allocated.saturating_sub(size);
         let (mut first, mut size) = (first, size);
         if let Some((before, length)) = self.free.range(..first).next_back()
             && before + length == first
@@ -79,34 +79,34 @@ impl Ranges {
 mod tests {
     use super::*;
 
-    /// Check that ranges given back join, in whatever order, until all is one again.
+    /// Check that freed ranges merge to one range, in whatever order they are freed.
     #[test]
-    fn joins_what_is_given_back() {
+    fn freed_ranges_merge() {
         for order in [[0, 1, 2, 3], [3, 1, 0, 2], [2, 0, 3, 1]] {
             let mut ranges = Ranges::new(100);
-            let taken = [10, 20, 30, 40].map(|size| (ranges.take(size).unwrap(), size));
-            assert_eq!(taken, [(0, 10), (10, 20), (30, 30), (60, 40)]);
-            assert_eq!((ranges.take(1), ranges.taken()), (None, 100));
+            let allocated = [10, 20, 30, 40].map(|size| (ranges.allocate(size).unwrap(), size));
+            assert_eq!(allocated, [(0, 10), (10, 20), (30, 30), (60, 40)]);
+            assert_eq!((ranges.allocate(1), ranges.allocated()), (None, 100));
             for index in order {
-                let (first, size) = taken[index];
-                ranges.give(first, size);
+                let (first, size) = allocated[index];
+                ranges.release(first, size);
             }
             assert_eq!(ranges.free, BTreeMap::from([(0, 100)]));
-            assert_eq!(ranges.taken(), 0);
+            assert_eq!(ranges.allocated(), 0);
         }
     }
 
-    /// Check that a hole is used again, and only by what fits into it.
+    /// Check that a freed range is reused, and only for allocations that fit into it.
     #[test]
-    fn fills_holes() {
+    fn freed_ranges_are_reused() {
         let mut ranges = Ranges::new(100);
-        let first = ranges.take(10).unwrap();
-        assert_eq!(ranges.take(50), Some(10));
-        ranges.give(first, 10);
-        assert_eq!(ranges.take(11), Some(60));
-        assert_eq!(ranges.take(4), Some(0));
-        assert_eq!(ranges.take(6), Some(4));
-        assert_eq!(ranges.take(0), Some(0));
-        assert_eq!(Ranges::new(0).take(1), None);
+        let first = ranges.allocate(10).unwrap();
+        assert_eq!(ranges.allocate(50), Some(10));
+        ranges.release(first, 10);
+        assert_eq!(ranges.allocate(11), Some(60));
+        assert_eq!(ranges.allocate(4), Some(0));
+        assert_eq!(ranges.allocate(6), Some(4));
+        assert_eq!(ranges.allocate(0), Some(0));
+        assert_eq!(Ranges::new(0).allocate(1), None);
     }
 }

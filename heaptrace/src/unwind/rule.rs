@@ -1,6 +1,6 @@
-//! From a row of DWARF's call frame information to a compact rule.
+//! Converts a row of DWARF's call frame information to a compact rule.
 //!
-//! Stage: unwind; x86-64 only. It knows one row at a time, not where it holds.
+//! Stage: unwind. For x86-64 only. Converts one row at a time; must not know at which addresses the row applies.
 
 use gimli::{
     CfaRule, EndianSlice, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
@@ -16,18 +16,18 @@ const ENCODING: gimli::Encoding = gimli::Encoding {
     version: 4,
 };
 
-/// Most operations of an expression that a rule can express; the linkage table's has nine.
+/// Most operations of an expression that a rule can represent; the expression of the linkage table (PLT) has nine.
 const MAX_OPERATIONS: usize = 9;
 
-/// The compact form of a row; [`Rule::UNSUPPORTED`] where there is none.
+/// The rule for a row; [`Rule::UNSUPPORTED`] if no rule can represent it.
 pub(super) fn compact<'data, S: UnwindSection<Bytes<'data>>>(
     row: &UnwindTableRow<usize>,
     section: &S,
 ) -> Rule {
-    express(row, section).unwrap_or(Rule::UNSUPPORTED)
+    to_rule(row, section).unwrap_or(Rule::UNSUPPORTED)
 }
 
-fn express<'data, S: UnwindSection<Bytes<'data>>>(
+fn to_rule<'data, S: UnwindSection<Bytes<'data>>>(
     row: &UnwindTableRow<usize>,
     section: &S,
 ) -> Option<Rule> {
@@ -46,7 +46,7 @@ fn express<'data, S: UnwindSection<Bytes<'data>>>(
         }
         _ => return None,
     }
-    // The caller's stack pointer is the canonical frame address, unless it says otherwise.
+    // Without a rule of its own, the caller's stack pointer is the canonical frame address.
     match row.register(X86_64::RSP) {
         None | Some(RegisterRule::ValOffset(0)) => {}
         _ => return None,
@@ -92,7 +92,7 @@ fn express<'data, S: UnwindSection<Bytes<'data>>>(
     })
 }
 
-/// The kind and offset of a canonical frame address that is given by an expression.
+/// The kind and offset of a canonical frame address that is defined by an expression.
 fn frame_address<'data, S: UnwindSection<Bytes<'data>>>(
     expression: &UnwindExpression<usize>,
     section: &S,
@@ -105,8 +105,8 @@ fn frame_address<'data, S: UnwindSection<Bytes<'data>>>(
         };
         return Some((kind, i32::try_from(offset).ok()?));
     }
-    // The stub's last instruction is a jump, after the push of 5 bytes from offset 6 on; where
-    // stubs begin with a landing pad, the push is a byte earlier.
+    // A PLT stub has a push of 5 bytes at offset 6, and its last instruction is a jump. In stubs that begin with a landing
+    // pad, the push is a byte earlier.
     match operations(expression, section)?.as_slice() {
         &[
             Operation::RegisterOffset {
@@ -131,7 +131,7 @@ fn frame_address<'data, S: UnwindSection<Bytes<'data>>>(
     }
 }
 
-/// The register and offset of an expression that takes what stands there.
+/// The register and offset of an expression that loads the word at that address.
 fn dereferenced<'data, S: UnwindSection<Bytes<'data>>>(
     expression: &UnwindExpression<usize>,
     section: &S,
@@ -151,7 +151,7 @@ fn dereferenced<'data, S: UnwindSection<Bytes<'data>>>(
     }
 }
 
-/// Whether an expression is the place at an offset from a register.
+/// Whether an expression is the address at an offset from a register.
 fn is_load<'data, S: UnwindSection<Bytes<'data>>>(
     expression: &UnwindExpression<usize>,
     section: &S,

@@ -1,7 +1,7 @@
-//! Where the tables of many files stand in the arrays that the kernel program reads.
+//! Allocates space for the tables of many files in the arrays that the kernel program reads.
 //!
-//! Stage: unwind. It decides what goes where and says what is to be written; it knows neither the
-//! kernel's maps nor files, nor when a table was used.
+//! Stage: unwind. Decides the position of each row, page and rule, and returns the values to write. Must not know the
+//! kernel's maps, files, nor when a table was used.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,9 +15,9 @@ use super::table::Table;
 /// Sizes of the arrays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreLimits {
-    /// Slots of two rows, over all segments.
+    /// Slots of two rows, in all segments together.
     pub(super) slots: u32,
-    /// Slots of a segment.
+    /// Slots in a segment.
     pub(super) segment: u32,
     /// Page entries.
     pub(super) pages: u32,
@@ -27,43 +27,43 @@ pub(super) struct StoreLimits {
     pub(super) tables: u32,
 }
 
-/// Values for neighbouring elements of an array.
+/// Values for adjacent elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Write<T> {
     /// Index of the first element.
     pub(super) first: u32,
-    /// The values, from there on.
+    /// The values, from the first element on.
     pub(super) values: Vec<T>,
 }
 
-/// What is to be written before a table may be named: rules first, then rows, then pages, so that
-/// nothing refers to what isn't there yet.
+/// The values to write before a table may be published: rules first, then rows, then pages, so that each reference is valid
+/// when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct Placement {
     /// New rules.
     pub(super) rules: Write<Rule>,
     /// Slots of rows, by segment.
     pub(super) rows: Vec<(u32, Write<u64>)>,
     /// Page entries.
     pub(super) pages: Write<u64>,
-    /// How the kernel program finds the table.
+    /// The reference by which the kernel program finds the table.
     pub(super) table: TableRef,
 }
 
-/// Why a table has no place.
+/// Why there is no room for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoPlace {
-    /// Others have to go first.
+pub(super) enum NoRoom {
+    /// Other tables must be removed first.
     #[error("no room for its unwind table")]
     Full,
-    /// It would have none if it were the only one.
+    /// It does not fit even without other tables.
     #[error("its unwind table is larger than all the memory for tables")]
     TooLarge,
-    /// There are too many kinds of frames.
+    /// There is no room for its rules.
     #[error("too many unwind rules")]
     Rules,
-    /// The files of one owner have what one owner can have.
-    #[error("the unwind tables of its owner's files have their share of the room already")]
+    /// The tables of its owner's files have used up the share of one owner.
+    #[error("the unwind tables of its owner's files use their whole share of the memory already")]
     Share,
 }
 
@@ -76,38 +76,38 @@ fn by_page(built: &Table) -> impl Iterator<Item = &[u32]> {
     built.pages.windows(2).filter_map(rows_of)
 }
 
-/// Slots for the rows of a page, which share none with others.
+/// The number of slots for the rows of a page. Pages share no slot.
 fn slots_of(rows: &[u32]) -> u32 {
     rows.len().div_ceil(2) as u32
 }
 
-/// Slots of rows that a table has.
+/// The slots with the rows of one page.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct SlotRange {
     segment: u32,
     first: u32,
     slots: u32,
 }
 
-/// Tables by their places.
+/// The tables in the arrays, and the free space.
 #[derive(Debug)]
 pub(super) struct Store {
     limits: StoreLimits,
     rules: HashMap<Rule, u16>,
     segments: Vec<Ranges>,
     pages: Ranges,
-    /// Numbers of tables; 0 stands for none.
+    /// Numbers of tables; 0 means no table.
     numbers: Ranges,
-    tables: HashMap<u32, (TableRef, Vec<Run>)>,
+    tables: HashMap<u32, (TableRef, Vec<SlotRange>)>,
 }
 
 impl Store {
     pub(super) fn new(limits: StoreLimits) -> Self {
         let mut numbers = Ranges::new(limits.tables);
-        numbers.take(1);
+        numbers.allocate(1);
         Self {
             limits,
-            // What the kernel's zeroed arrays say until they are written.
+            // The zeroed arrays of the kernel have this rule at index 0.
             rules: HashMap::from([(Rule::NONE, 0)]),
             segments: Vec::new(),
             pages: Ranges::new(limits.pages),
@@ -116,48 +116,48 @@ impl Store {
         }
     }
 
-    /// Places a table, which has to be sound.
-    pub(super) fn add(&mut self, built: &Table) -> Result<Placed, NoPlace> {
+    /// Allocates space for a table, which must be sound.
+    pub(super) fn add(&mut self, built: &Table) -> Result<Placement, NoRoom> {
         let pages = u32::try_from(built.pages.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let slots = Self::slots_for(built);
         if slots > self.limits.slots || pages > self.limits.pages {
-            return Err(NoPlace::TooLarge);
+            return Err(NoRoom::TooLarge);
         }
         if slots > self.free_slots() {
-            return Err(NoPlace::Full);
+            return Err(NoRoom::Full);
         }
         let rules = self.intern(&built.rules)?;
-        let pages_at = self.pages.take(pages).ok_or(NoPlace::Full)?;
-        let Some(slot) = self.numbers.take(1) else {
-            self.pages.give(pages_at, pages);
-            return Err(NoPlace::Full);
+        let pages_at = self.pages.allocate(pages).ok_or(NoRoom::Full)?;
+        let Some(slot) = self.numbers.allocate(1) else {
+            self.pages.release(pages_at, pages);
+            return Err(NoRoom::Full);
         };
-        let mut runs = Vec::with_capacity(pages as usize);
+        let mut ranges = Vec::with_capacity(pages as usize);
         for rows in by_page(built) {
-            let Some(run) = self.take(slots_of(rows)) else {
-                self.give(&runs);
-                self.pages.give(pages_at, pages);
-                self.numbers.give(slot, 1);
-                return Err(NoPlace::Full);
+            let Some(range) = self.allocate(slots_of(rows)) else {
+                self.release(&ranges);
+                self.pages.release(pages_at, pages);
+                self.numbers.release(slot, 1);
+                return Err(NoRoom::Full);
             };
-            runs.push(run);
+            ranges.push(range);
         }
         let row = |row: &u32| {
             let rule = rules.1.get(row_rule(*row) as usize).copied().unwrap_or(0);
             pack_row(row_offset(*row) as u16, rule)
         };
-        let rows = runs.iter().zip(by_page(built)).map(|(run, rows)| {
+        let rows = ranges.iter().zip(by_page(built)).map(|(range, rows)| {
             let pairs = rows.chunks(2);
             let pairs =
                 pairs.map(|it| slot_of_rows(it.first().map_or(0, row), it.get(1).map_or(0, row)));
             let write = Write {
-                first: run.first,
+                first: range.first,
                 values: pairs.collect(),
             };
-            (run.segment, write)
+            (range.segment, write)
         });
-        let entries = runs.iter().zip(by_page(built)).map(|(run, rows)| {
-            let slot = run.segment * self.limits.segment + run.first;
+        let entries = ranges.iter().zip(by_page(built)).map(|(range, rows)| {
+            let slot = range.segment * self.limits.segment + range.first;
             pack_page(slot.wrapping_mul(2), rows.len() as u32)
         });
         let table = TableRef {
@@ -167,7 +167,7 @@ impl Store {
             slot,
             ..TableRef::none(table::LOADED)
         };
-        let placed = Placed {
+        let placement = Placement {
             rules: rules.0,
             rows: rows.collect(),
             pages: Write {
@@ -176,26 +176,26 @@ impl Store {
             },
             table,
         };
-        self.tables.insert(slot, (table, runs));
-        Ok(placed)
+        self.tables.insert(slot, (table, ranges));
+        Ok(placement)
     }
 
-    /// Gives a table's place to others. Whoever still walks by the table could read another's rows:
-    /// what leads to it has to be gone first, and those who were on the way.
+    /// Frees the space of a table. A walk that still uses the table could then read the rows of another table. So before
+    /// this call, the table must be unpublished, and all walks that use it must have ended.
     pub(super) fn remove(&mut self, slot: u32) {
-        if let Some((table, runs)) = self.tables.remove(&slot) {
-            self.give(&runs);
-            self.pages.give(table.pages_at, table.pages);
-            self.numbers.give(slot, 1);
+        if let Some((table, ranges)) = self.tables.remove(&slot) {
+            self.release(&ranges);
+            self.pages.release(table.pages_at, table.pages);
+            self.numbers.release(slot, 1);
         }
     }
 
-    /// Slots and rules that the tables of one owner can have, so that there is room for those of others.
+    /// The most slots and new rules for the tables of one owner, so that there is room for the tables of other owners.
     pub(super) fn share(&self) -> (u32, u32) {
         (self.limits.slots / 2, self.limits.rules / 4)
     }
 
-    /// Rules of a table that no other one has.
+    /// The number of rules of a table that are not in the arrays yet.
     pub(super) fn new_rules(&self, built: &Table) -> u32 {
         let rules = built.rules.iter();
         let new: HashSet<_> = rules
@@ -204,35 +204,35 @@ impl Store {
         new.len() as u32
     }
 
-    /// Slots that a table takes.
+    /// The number of slots that a table uses.
     pub(super) fn slots_of(&self, slot: u32) -> u32 {
-        let runs = self.tables.get(&slot).map(|(_, runs)| runs);
-        runs.map_or(0, |runs| runs.iter().map(|run| run.slots).sum())
+        let ranges = self.tables.get(&slot).map(|(_, ranges)| ranges);
+        ranges.map_or(0, |ranges| ranges.iter().map(|range| range.slots).sum())
     }
 
-    /// Slots that a table would need.
+    /// The number of slots that a table needs.
     pub(super) fn slots_for(built: &Table) -> u32 {
         let slots: u64 = by_page(built).map(|rows| u64::from(slots_of(rows))).sum();
         u32::try_from(slots).unwrap_or(u32::MAX)
     }
 
-    /// Slots that no table takes.
+    /// The number of slots that no table uses.
     pub(super) fn free_slots(&self) -> u32 {
-        let taken: u32 = self.segments.iter().map(Ranges::taken).sum();
-        self.limits.slots.saturating_sub(taken)
+        let allocated: u32 = self.segments.iter().map(Ranges::allocated).sum();
+        self.limits.slots.saturating_sub(allocated)
     }
 
-    /// No segment more than there are: the kernel has no memory for it.
+    /// Limits the store to the existing segments, because the kernel has no memory for more.
     pub(super) fn stop_growing(&mut self, segments: u32) {
         self.segments.truncate(segments as usize);
         self.limits.slots = self.segments.iter().map(Ranges::size).sum();
     }
 
-    /// Takes slots of one segment.
-    fn take(&mut self, slots: u32) -> Option<Run> {
+    /// Allocates slots in one segment.
+    fn allocate(&mut self, slots: u32) -> Option<SlotRange> {
         let found = (0..).zip(&mut self.segments).find_map(|(segment, ranges)| {
-            let first = ranges.take(slots)?;
-            Some(Run {
+            let first = ranges.allocate(slots)?;
+            Some(SlotRange {
                 segment,
                 first,
                 slots,
@@ -244,33 +244,33 @@ impl Store {
         let segment = self.segments.len() as u32;
         let left = self.limits.slots - self.segments.iter().map(Ranges::size).sum::<u32>();
         let mut ranges = Ranges::new(left.min(self.limits.segment));
-        let first = ranges.take(slots)?;
+        let first = ranges.allocate(slots)?;
         self.segments.push(ranges);
-        Some(Run {
+        Some(SlotRange {
             segment,
             first,
             slots,
         })
     }
 
-    fn give(&mut self, runs: &[Run]) {
-        for run in runs {
-            if let Some(ranges) = self.segments.get_mut(run.segment as usize) {
-                ranges.give(run.first, run.slots);
+    fn release(&mut self, ranges: &[SlotRange]) {
+        for range in ranges {
+            if let Some(segment) = self.segments.get_mut(range.segment as usize) {
+                segment.release(range.first, range.slots);
             }
         }
     }
 
-    /// The store's numbers of a table's rules, and what is new among them. Rules stay: there are few,
-    /// and the next file has the same.
-    fn intern(&mut self, rules: &[Rule]) -> Result<(Write<Rule>, Vec<u16>), NoPlace> {
+    /// The indices of a table's rules, and the new rules among them. Rules are never removed: there are few, and most files
+    /// have the same ones.
+    fn intern(&mut self, rules: &[Rule]) -> Result<(Write<Rule>, Vec<u16>), NoRoom> {
         let unknown: HashSet<_> = rules
             .iter()
             .filter(|rule| !self.rules.contains_key(rule))
             .collect();
         let most = self.limits.rules.min(1 << 16) as usize;
         if unknown.len() > most.saturating_sub(self.rules.len()) {
-            return Err(NoPlace::Rules);
+            return Err(NoRoom::Rules);
         }
         let mut new = Write {
             first: self.rules.len() as u32,

@@ -1,13 +1,13 @@
 //! The unwind table of a file: compact rows by file offset.
 //!
-//! Stage: unwind. What a table is, and when one is sound; not how it is made, nor where it goes.
+//! Stage: unwind. Defines a table and when it is sound. Must not know how it is built, nor where it is loaded.
 
 use std::time::Duration;
 
 use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
 use heaptrace_common::unwind::Rule;
 
-/// How much a file's table may take to build.
+/// Limits for the build of a file's table.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Most rows.
@@ -16,14 +16,14 @@ pub struct Limits {
     pub functions: usize,
     /// Most bytes of unwind information.
     pub section_bytes: u64,
-    /// Most time on a processor.
+    /// Most processor time.
     pub time: Duration,
 }
 
 impl Default for Limits {
-    /// Enough for LLVM ten times over: it has 1.3 million rows, from 6 MiB. Information made to be slow
-    /// takes up to 0.35 s a MiB, so that time is what bounds it. It is the processor's, not the
-    /// clock's: that a machine is busy must not cost a file its table.
+    /// Ten times as much as LLVM needs, which has 1.3 million rows from 6 MiB. Information that is made to be slow takes up
+    /// to 0.35 s for each MiB, so the time limit stops it. The limit is processor time, not time on the clock: a file must
+    /// not lose its table because the machine is busy.
     fn default() -> Self {
         Self {
             rows: 16 << 20,
@@ -38,42 +38,42 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// It can't be read as an ELF file.
-    #[error("it is no ELF file that can be read: {0}")]
+    #[error("it can't be read as an ELF file: {0}")]
     Elf(#[from] object::Error),
-    /// It is another machine's, or nothing that is loaded to be run.
+    /// It is for another processor, or is neither a program nor a library.
     #[error("it is not an x86-64 program or library")]
     Foreign,
-    /// It has nothing to build a table from.
+    /// It has no unwind information.
     #[error("it has no unwind information")]
     Missing,
     /// It has more than the limits allow.
-    #[error("it has more unwind information than is read of one file")]
+    #[error("it has more unwind information than the limit for one file")]
     TooLarge,
     /// It takes longer than the limits allow.
     #[error("its unwind information takes too long to read")]
     TooSlow,
 }
 
-/// The unwind information of a file's code, compact.
+/// The unwind information of a file's code, in compact form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// For each 64-KiB page of the file from `first_page` on, the index of its first row; one more
-    /// entry has the number of rows.
+    /// For each 64-KiB page of the file from `first_page` on, the index of its first row. One more entry at the end has the
+    /// number of rows.
     pub pages: Vec<u32>,
-    /// Rows, sorted by place within each page, with indices into `rules`. The first of each page is
-    /// for its first byte. See [`pack_row`].
+    /// Rows, sorted by offset within each page, with indices into `rules`. The first row of each page is for its first byte.
+    /// See [`pack_row`](heaptrace_common::rows::pack_row).
     pub rows: Vec<u32>,
     /// The distinct rules; the first is [`Rule::NONE`].
     pub rules: Vec<Rule>,
-    /// Which page of the file the table begins with.
+    /// The page of the file at which the table begins.
     pub first_page: u32,
-    /// Functions whose unwind information is damaged, or more than is believed.
+    /// The number of functions whose unwind information is damaged or exceeds a limit.
     pub damaged: u32,
 }
 
 impl Table {
-    /// Whether the table is what is made from files, in form: one that comes from elsewhere may be
-    /// anything, and the kernel program relies on this.
+    /// Whether the table has the form that the builder makes and the kernel program relies on. A table from a cache or a
+    /// reader may have any content.
     pub fn is_sound(&self) -> bool {
         let rows_of = |pages: &[u32]| match *pages {
             [first, end] => self.rows.get(first as usize..end as usize),
@@ -98,7 +98,7 @@ impl Table {
     }
 }
 
-/// The rule for a place in the file; `None` outside of the table.
+/// The rule for an offset in the file; `None` outside of the table.
 pub fn lookup(table: &Table, file_offset: u64) -> Option<Rule> {
     let page = (file_offset >> PAGE_BITS).checked_sub(u64::from(table.first_page))?;
     let page = usize::try_from(page).ok()?;

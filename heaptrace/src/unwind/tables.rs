@@ -1,8 +1,7 @@
-//! Tables of files, made and loaded on threads of their own.
+//! Builds and loads the tables of files on threads of their own.
 //!
-//! Stage: unwind. Whoever reads the events of a run only hands files over: what a file's unwind
-//! information costs to read, up to seconds where it is made to, never keeps him from his ring. The
-//! kernel program uses a table as soon as it is named, so nobody has to hear of it.
+//! Stage: unwind. The thread that reads the event ring only queues files: malicious unwind information can take seconds to
+//! read, which must not delay that thread. The kernel program uses a table as soon as it is published, so no reply is needed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,75 +14,74 @@ use anyhow::{Context as _, Result};
 use heaptrace_common::limits::{MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
 use heaptrace_common::wire::FileKey;
 
-use super::arrays::KernelArrays;
-use super::ask;
 use super::cache::Cache;
-use super::files::{MappedFile, User};
-use super::loader::{Files, Loader, State};
-use super::store::{NoPlace, StoreLimits};
+use super::kernel_arrays::KernelArrays;
+use super::loader::{FileStates, Loader, State};
+use super::mapped_file::{MappedFile, UsingProcess};
+use super::request;
+use super::store::{NoRoom, StoreLimits};
 use super::table::{Limits, Table};
 use crate::config::TableConfig;
 use crate::kernel::program::Program;
-use crate::reader::{self, Budget, Owner, Reader};
+use crate::reader::{self, Budget, FileOwner, Reader};
 
-/// Files that can wait for their tables; each is an open one. One that finds no place among them is asked for
+/// Length of the queue of files that wait for their tables; each of them is open. A file that does not fit is requested
 /// again.
 const QUEUE: usize = 1024;
 
-/// Threads: one file that takes long does not keep the others waiting.
+/// Number of threads. With two, one slow file does not delay the others.
 const THREADS: usize = 2;
 
-/// How long a thread waits for a file before it looks at what else there is to do.
+/// The longest wait of a thread for a file before it does its housekeeping.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long the tables of what runs already are waited for before a run begins, all together. Each
-/// has its own limit of time, too.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait before a run for the tables of all running code together. Each table has a time limit of its own, too.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Most files that are named in reports.
 const MAX_NAMED: usize = 64;
 
-/// How it went so far.
+/// Counters of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
-    /// Files whose tables found no place.
+    /// Files for whose tables there was no room.
     pub refused: u64,
-    /// Tables that made room for others.
+    /// Tables that were removed to make room for others.
     pub evicted: u64,
-    /// Files that found no place in the queue, to be asked for again.
+    /// Files for which there was no room in the queue, and which are requested again.
     pub delayed: u64,
-    /// Functions whose unwind information was not understood.
+    /// Functions whose unwind information could not be read.
     pub damaged: u64,
-    /// Tables that were read from disk.
+    /// Tables that were read from the cache on disk.
     pub cached: u64,
 }
 
 /// The tables of a run.
 pub struct Tables {
-    queue: SyncSender<Job>,
-    files: Files,
+    queue: SyncSender<Request>,
+    states: FileStates,
     shared: Arc<Shared>,
 }
 
-struct Job {
+struct Request {
     file: MappedFile,
-    /// Whether the kernel program asked for it, and waits for an answer.
-    is_asked: bool,
+    /// Whether the kernel program requested the table and waits for an answer.
+    is_from_kernel: bool,
 }
 
-/// What the threads share.
+/// The state that all threads share.
 struct Shared {
     loader: Mutex<Loader<KernelArrays>>,
-    files: Files,
+    states: FileStates,
     cache: Option<Cache>,
-    jobs: Mutex<Receiver<Job>>,
+    requests: Mutex<Receiver<Request>>,
     begin: Instant,
-    /// Files that were asked for, and whose tables can't be made now.
+    /// Files that the kernel program requested, and whose tables can't be built now.
     unanswered: Mutex<Vec<FileKey>>,
-    /// Files that wait or are at work.
+    /// Number of files in the queue or in work.
     pending: Mutex<usize>,
     none_pending: Condvar,
-    /// What has no table for lack of room, and who needs it.
+    /// Files without a table for lack of room, and the processes that run them.
     refused: Mutex<BTreeSet<String>>,
     counts: Counts,
 }
@@ -98,7 +96,7 @@ struct Counts {
 }
 
 impl Tables {
-    /// With nothing loaded.
+    /// Starts the threads, with no table loaded.
     pub fn new(program: &mut Program, config: &TableConfig, budget: &Budget) -> Result<Self> {
         let slots = config.max_bytes / 8;
         let limits = StoreLimits {
@@ -109,13 +107,13 @@ impl Tables {
             tables: MAX_TABLES,
         };
         let loader = Loader::new(KernelArrays::new(program)?, limits);
-        let files = loader.files();
-        let (queue, jobs) = sync_channel(QUEUE);
+        let states = loader.states();
+        let (queue, requests) = sync_channel(QUEUE);
         let shared = Arc::new(Shared {
             loader: Mutex::new(loader),
-            files: files.clone(),
+            states: states.clone(),
             cache: config.cache.as_deref().and_then(Cache::open),
-            jobs: Mutex::new(jobs),
+            requests: Mutex::new(requests),
             begin: Instant::now(),
             unanswered: Mutex::default(),
             pending: Mutex::default(),
@@ -126,7 +124,7 @@ impl Tables {
         for _ in 0..THREADS {
             let shared = Arc::clone(&shared);
             let mut reader = Reader::new(budget, reader::Limits::default());
-            // Nobody waits for their ends: a file can be one whose opening or reading never returns.
+            // The threads are not joined: opening or reading a file may never return.
             std::thread::Builder::new()
                 .name("heaptrace-tables".to_owned())
                 .spawn(move || shared.work(&mut reader))
@@ -134,12 +132,12 @@ impl Tables {
         }
         Ok(Self {
             queue,
-            files,
+            states,
             shared,
         })
     }
 
-    /// Loads the tables of files, and waits for them. False where that took too long; what is left comes later.
+    /// Loads the tables of files, and waits for them. False if that took too long; the remaining tables are loaded later.
     pub fn load_now(&self, files: impl IntoIterator<Item = MappedFile>) -> bool {
         for file in files {
             self.load(file);
@@ -148,36 +146,36 @@ impl Tables {
         let waited = self
             .shared
             .none_pending
-            .wait_timeout_while(pending, PATIENCE, |pending| *pending > 0);
+            .wait_timeout_while(pending, MAX_WAIT, |pending| *pending > 0);
         let waited = waited.unwrap_or_else(PoisonError::into_inner);
         !waited.1.timed_out()
     }
 
-    /// Loads the table of a file that is mapped, if nothing is known of it.
+    /// Loads the table of a mapped file, if the file has no state yet.
     pub fn load(&self, file: MappedFile) {
-        // Whom a table is missing to is to be said, whoever asked first.
-        if matches!(self.files.state(file.key), None | Some(State::Refused(..))) {
-            self.send(Job {
+        // A refused file is queued again, so that the report names each process that needs it.
+        if matches!(self.states.get(file.key), None | Some(State::Refused(..))) {
+            self.send(Request {
                 file,
-                is_asked: false,
+                is_from_kernel: false,
             });
         }
     }
 
-    /// Loads the table of a file that the kernel program asked for.
+    /// Loads the table of a file that the kernel program requested.
     pub fn answer(&self, file: MappedFile) {
-        self.send(Job {
+        self.send(Request {
             file,
-            is_asked: true,
+            is_from_kernel: true,
         });
     }
 
-    /// Takes back that the kernel program asked for a file: it could not be opened, and may be another time.
+    /// Cancels a request of the kernel program for a file that could not be opened, so that it can request the file again.
     pub fn forget(&self, file: FileKey) {
         self.shared.forget_later(file);
     }
 
-    /// How it went so far.
+    /// The counters so far.
     pub fn counts(&self) -> TableCounts {
         let counts = &self.shared.counts;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -190,16 +188,16 @@ impl Tables {
         }
     }
 
-    /// What has no table for lack of room, and who needs it, one sentence each.
+    /// Files without a table for lack of room, and the processes that run them, one sentence each.
     pub fn refused(&self) -> BTreeSet<String> {
         lock(&self.shared.refused).clone()
     }
 
-    fn send(&self, job: Job) {
-        let key = job.file.key;
+    fn send(&self, request: Request) {
+        let key = request.file.key;
         *lock(&self.shared.pending) += 1;
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.queue.try_send(job)
-        {
+        let sent = self.queue.try_send(request);
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = sent {
             self.shared.done();
             self.shared.counts.delayed.fetch_add(1, Ordering::Relaxed);
             self.shared.forget_later(key);
@@ -210,11 +208,11 @@ impl Tables {
 impl Shared {
     fn work(&self, reader: &mut Reader) {
         loop {
-            let job = lock(&self.jobs).recv_timeout(TICK);
-            self.keep_house();
-            match job {
-                Ok(job) => {
-                    self.load(reader, &job);
+            let request = lock(&self.requests).recv_timeout(TICK);
+            self.do_housekeeping();
+            match request {
+                Ok(request) => {
+                    self.load(reader, &request);
                     self.done();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -233,19 +231,20 @@ impl Shared {
 
     fn forget_later(&self, file: FileKey) {
         let mut unanswered = lock(&self.unanswered);
-        // The kernel's map takes no more names than that.
+        // The kernel's map has no more entries than that.
         if unanswered.len() < MAX_TABLES as usize {
             unanswered.push(file);
         }
     }
 
-    fn keep_house(&self) {
+    /// Advances the clock, and cancels requests that can't be answered.
+    fn do_housekeeping(&self) {
         let unanswered = std::mem::take(&mut *lock(&self.unanswered));
         let mut loader = lock(&self.loader);
         loader.tick(self.begin.elapsed().as_secs() + 1);
         for file in unanswered {
-            // Meanwhile it may have come by another way.
-            if !loader.repeat(file) {
+            // Its table may have been loaded meanwhile for another reason.
+            if !loader.republish(file) {
                 loader.forget(file);
             }
         }
@@ -253,30 +252,30 @@ impl Shared {
         self.counts.evicted.store(evicted, Ordering::Relaxed);
     }
 
-    fn load(&self, reader: &mut Reader, job: &Job) {
-        let key = job.file.key;
-        match self.files.state(key) {
+    fn load(&self, reader: &mut Reader, request: &Request) {
+        let key = request.file.key;
+        match self.states.get(key) {
             None => {
-                if let Err(reason) = self.load_new(reader, &job.file) {
+                if let Err(reason) = self.load_new(reader, &request.file) {
                     self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                    self.name_refused(&job.file, reason);
+                    self.record_refused(&request.file, reason);
                 }
             }
             Some(state) => {
-                if job.is_asked {
-                    lock(&self.loader).repeat(key);
+                if request.is_from_kernel {
+                    lock(&self.loader).republish(key);
                 }
                 if let State::Refused(reason, _) = state {
-                    self.name_refused(&job.file, reason);
+                    self.record_refused(&request.file, reason);
                 }
             }
         }
     }
 
-    fn load_new(&self, reader: &mut Reader, file: &MappedFile) -> Result<(), NoPlace> {
+    fn load_new(&self, reader: &mut Reader, file: &MappedFile) -> Result<(), NoRoom> {
         let limits = Limits::default();
         let name = file.name();
-        let fingerprint = match ask::fingerprint(reader, &name, &file.file, &limits) {
+        let fingerprint = match request::fingerprint(reader, &name, &file.file, &limits) {
             Ok(fingerprint) => fingerprint,
             Err(reason) => {
                 self.set_absent(file, &reason);
@@ -286,18 +285,18 @@ impl Shared {
         if lock(&self.loader).share(file.key, &fingerprint) {
             return Ok(());
         }
-        let kept = self.cache.as_ref().and_then(|it| it.read(&fingerprint));
-        let table = match kept {
+        let cached = self.cache.as_ref().and_then(|it| it.read(&fingerprint));
+        let table = match cached {
             Some(table) => {
                 self.counts.cached.fetch_add(1, Ordering::Relaxed);
                 table
             }
             None => {
                 let begin = Instant::now();
-                match ask::table(reader, &name, &file.file, &limits) {
+                match request::table(reader, &name, &file.file, &limits) {
                     Ok(table) => {
                         if let Some(cache) = &self.cache {
-                            cache.keep(&fingerprint, &table, begin.elapsed());
+                            cache.store(&fingerprint, &table, begin.elapsed());
                         }
                         table
                     }
@@ -309,7 +308,7 @@ impl Shared {
             }
         };
         self.count_damaged(&table);
-        let owner = Owner::of(&file.file);
+        let owner = FileOwner::of(&file.file);
         lock(&self.loader).load_of(owner, file.key, &fingerprint, &table)
     }
 
@@ -323,19 +322,19 @@ impl Shared {
         lock(&self.loader).set_absent(file.key);
     }
 
-    fn name_refused(&self, file: &MappedFile, reason: NoPlace) {
-        let Some(User { pid, name }) = &file.user else {
+    fn record_refused(&self, file: &MappedFile, reason: NoRoom) {
+        let Some(UsingProcess { pid, name }) = &file.process else {
             return;
         };
         let name = name.clone().or_else(|| {
             let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
             Some(String::from_utf8_lossy(&comm).trim_end().to_owned())
         });
-        let user = match name {
+        let process = match name {
             Some(name) => format!("{name} ({pid})"),
             None => format!("process {pid}"),
         };
-        let sentence = format!("{user}: {}: {reason}", file.name());
+        let sentence = format!("{process}: {}: {reason}", file.name());
         let mut refused = lock(&self.refused);
         if refused.len() < MAX_NAMED {
             refused.insert(sentence);
@@ -343,7 +342,7 @@ impl Shared {
     }
 }
 
-/// Whatever a thread leaves when it fails is whole: nothing is half done between two statements here.
+/// Locks a mutex, even if a thread panicked while it held the lock: the data behind these locks is never inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,23 @@
-//! The kernel's vDSO: code that every process has mapped, of no file.
+//! The kernel's vDSO: code without a file that every process has mapped.
 //!
-//! Stage unwind. It is the same in all processes, so the agent's own is read, and made a file.
+//! Stage: unwind. The vDSO is the same in all processes, so the agent copies its own to a file in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use heaptrace_common::wire::FileKey;
 
-use super::files::MappedFile;
+use super::mapped_file::MappedFile;
 use crate::proc::maps;
 use crate::sys;
 
-/// What stands for it in the place of a path.
+/// The path of its mapping in `/proc/PID/maps`.
 pub const VDSO: &str = "[vdso]";
 
-/// More than any kernel's has; it is 4 KiB to 16 KiB.
+/// More bytes than the vDSO of any kernel has, which is 4 KiB to 16 KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The vDSO as a file; `None` where the kernel has none.
+/// The vDSO as a file; `None` if the kernel has none.
 pub fn vdso() -> Option<MappedFile> {
     let image = image()?;
     let file = sys::file_in_memory("vdso", &image)
@@ -27,11 +27,11 @@ pub fn vdso() -> Option<MappedFile> {
         key: FileKey::VDSO,
         file,
         path: VDSO.to_owned(),
-        user: None,
+        process: None,
     })
 }
 
-/// Its bytes, as they stand in this process.
+/// Its bytes in the memory of this process.
 fn image() -> Option<Vec<u8>> {
     let text = maps::read(std::process::id()).ok()?;
     let mapping = maps::parse(&text).find(|mapping| mapping.path == VDSO)?;

@@ -1,4 +1,4 @@
-//! The folder of tables, as others leave it.
+//! The cache of tables on disk, also with damaged and malicious content.
 //!
 //! Stage: unwind.
 
@@ -25,16 +25,16 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Check that a table that took long is found again, one that did not is not kept, and that only this
-/// user can read and write the folder.
+/// Check that a table with a long build time is cached, that one with a short build time is not, and that only this user can
+/// read and write the folder.
 #[test]
-fn keeps_what_is_worth_it() {
+fn only_slow_tables_are_cached() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a/b");
     let cache = Cache::open(&path).unwrap();
     let table = table();
-    cache.keep(&[1; 32], &table, LONG);
-    cache.keep(&[2; 32], &table, Duration::from_millis(1));
+    cache.store(&[1; 32], &table, LONG);
+    cache.store(&[2; 32], &table, Duration::from_millis(1));
     assert_eq!(cache.read(&[1; 32]), Some(table));
     assert_eq!(cache.read(&[2; 32]), None);
     assert_eq!(files(&path).len(), 1);
@@ -43,15 +43,14 @@ fn keeps_what_is_worth_it() {
     assert!(Cache::open(&path).unwrap().read(&[1; 32]).is_some());
 }
 
-/// Check that a damaged file is deleted, that a link is not followed, and that something else under
-/// a table's name hurts nothing.
+/// Check that a damaged entry is deleted, that a link is not followed, and that a folder with an entry's name does no harm.
 #[test]
-fn believes_no_file() {
+fn invalid_entries_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache");
     let cache = Cache::open(&path).unwrap();
     let table = table();
-    cache.keep(&[1; 32], &table, LONG);
+    cache.store(&[1; 32], &table, LONG);
     let file = files(&path).remove(0);
     let whole = fs::read(&file).unwrap();
 
@@ -69,13 +68,13 @@ fn believes_no_file() {
 
     fs::create_dir(&file).unwrap();
     assert_eq!(cache.read(&[1; 32]), None);
-    cache.keep(&[1; 32], &table, LONG);
+    cache.store(&[1; 32], &table, LONG);
     assert_eq!(files(&path), [file]);
 }
 
-/// Check that a folder is not used that is a link, or that others can write to.
+/// Check that a folder is not used if it is a link or if others can write to it.
 #[test]
-fn believes_no_folder_of_others() {
+fn shared_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("own")).unwrap();
@@ -91,14 +90,14 @@ fn believes_no_folder_of_others() {
     assert!(Cache::open(&path("file/below")).is_none());
 }
 
-/// Check that the folder does not outgrow its limit, and that what was not used for longest goes first.
+/// Check that the cache stays below its size limit, and that the least recently used entry is deleted first.
 #[test]
-fn the_oldest_goes_first() {
+fn the_least_recently_used_entry_is_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let table = table();
     Cache::open(folder.path())
         .unwrap()
-        .keep(&[0; 32], &table, LONG);
+        .store(&[0; 32], &table, LONG);
     let size = fs::metadata(&files(folder.path())[0]).unwrap().len();
     let cache = Cache::with(folder.path(), 3 * size).unwrap();
     let age = |at: usize, hours: u64| {
@@ -107,22 +106,21 @@ fn the_oldest_goes_first() {
         file.set_modified(time).unwrap();
     };
     for number in 1..3 {
-        cache.keep(&[number; 32], &table, LONG);
+        cache.store(&[number; 32], &table, LONG);
     }
     for (at, hours) in [(0, 3), (1, 2), (2, 1)] {
         age(at, hours);
     }
     assert!(cache.read(&[0; 32]).is_some());
-    cache.keep(&[3; 32], &table, LONG);
+    cache.store(&[3; 32], &table, LONG);
     let there = [0, 1, 2, 3].map(|number| cache.read(&[number; 32]).is_some());
     assert_eq!(there, [true, false, true, true]);
     let tiny = Cache::with(folder.path(), size / 2).unwrap();
-    tiny.keep(&[4; 32], &table, LONG);
+    tiny.store(&[4; 32], &table, LONG);
     assert_eq!(tiny.read(&[4; 32]), None);
 }
 
-/// Check that a table that is kept comes sooner than one that is made, and print by how much: only
-/// where it does, keeping is worth the while.
+/// Check that a cached table is read faster than it is built, and print both times. The cache is useful only if this holds.
 #[test]
 fn kept_tables_come_sooner() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,13 +142,13 @@ fn kept_tables_come_sooner() {
         };
         let best = |work: &mut dyn FnMut()| (0..5).map(|_| timed(work)).min().unwrap();
         let image = Image::read(data.as_slice(), limits.section_bytes).unwrap();
-        let mut print = [0; 32];
-        let hashing = best(&mut || print = image.fingerprint(&limits));
+        let mut fingerprint = [0; 32];
+        let hashing = best(&mut || fingerprint = image.fingerprint(&limits));
         let mut made = Table::default();
         let making = best(&mut || made = build(data.as_slice(), &limits).unwrap());
-        let keeping = best(&mut || cache.keep(&print, &made, LONG));
+        let keeping = best(&mut || cache.store(&fingerprint, &made, LONG));
         let mut found = None;
-        let reading = best(&mut || found = cache.read(&print));
+        let reading = best(&mut || found = cache.read(&fingerprint));
         assert_eq!(found.as_ref(), Some(&made));
         println!(
             "{}: {} rows; fingerprint {hashing:?}, made in {making:?}, written in {keeping:?}, read in {reading:?}",

@@ -1,4 +1,4 @@
-//! Files that are cut, changed at random, or not what they seem.
+//! Files that are cut, changed at random, or of another kind.
 //!
 //! Stage: unwind.
 
@@ -29,9 +29,9 @@ fn try_build(data: &[u8]) -> bool {
     }
 }
 
-/// Check that a file cut anywhere has a sound table or none.
+/// Check that a file that is cut at any byte has a sound table or none.
 #[test]
-fn survives_cuts() {
+fn cut_files_are_survived() {
     let image = vdso();
     assert!(try_build(&image));
     for end in 0..image.len() {
@@ -39,9 +39,9 @@ fn survives_cuts() {
     }
 }
 
-/// Check that changes anywhere in the unwind information give a sound table or none.
+/// Check that random changes of the unwind information give a sound table or none.
 #[test]
-fn survives_changes() {
+fn changed_unwind_information_is_survived() {
     let image = vdso();
     let file = object::File::parse(image.as_slice()).unwrap();
     let (offset, size) = file
@@ -64,13 +64,13 @@ fn survives_changes() {
         }
         built += usize::from(try_build(&image));
     }
-    // Most changes leave something to build from, or the test would test little.
+    // Most changes must still give a table, or the test would check little.
     assert!(built > 10_000, "{built}");
 }
 
-/// Check that changes of the headers give a sound table or none.
+/// Check that random changes of the headers give a sound table or none.
 #[test]
-fn survives_changed_headers() {
+fn changed_headers_are_survived() {
     let image = vdso();
     let mut random = Random(2);
     let tables = image.len() - 0x800;
@@ -87,9 +87,9 @@ fn survives_changed_headers() {
     }
 }
 
-/// Check that each limit is kept, and that what is no program of this machine is refused.
+/// Check that files over a limit, for another processor, or not in ELF format are refused.
 #[test]
-fn refuses_what_is_too_much() {
+fn unsuitable_files_are_refused() {
     let image = vdso();
     let refused =
         |limits: Limits| matches!(build(image.as_slice(), &limits), Err(TableError::TooLarge));

@@ -1,4 +1,4 @@
-//! Tests of the tables against what others make of the same files.
+//! Tests of the tables, some of which compare them with other software on the same files.
 //!
 //! Stage: unwind.
 
@@ -11,7 +11,7 @@ mod sections;
 
 use super::Table;
 
-/// Asserts what the kernel program relies on.
+/// Asserts the properties that the kernel program relies on.
 fn assert_sound(table: &Table) {
     assert!(table.is_sound(), "{table:x?}");
 }

@@ -1,5 +1,5 @@
-//! What gimli makes of a place in a file, by the file's own search table and with every expression
-//! evaluated: a second opinion that shares no code with the builder.
+//! Unwinds one frame by gimli, which searches the file's own table and evaluates every expression. Shares no code with the
+//! builder.
 //!
 //! Stage: unwind.
 
@@ -15,7 +15,7 @@ use super::mix;
 
 type Bytes<'data> = EndianSlice<'data, LittleEndian>;
 
-/// Memory in which every word differs, and all are addresses far up.
+/// Memory in which every word differs, and is a high address.
 pub(super) struct Noise;
 
 impl Memory for Noise {
@@ -28,20 +28,20 @@ fn noise(address: u64) -> u64 {
     Noise.read(address).unwrap()
 }
 
-/// What there is to know of a place.
+/// The result of unwinding at an address.
 #[derive(Debug, PartialEq)]
 pub(super) enum Opinion {
     /// The code has no unwind information.
     Nothing,
-    /// It has no caller.
+    /// The frame has no caller.
     Outermost,
-    /// The caller's registers; the frame pointer can be lost.
+    /// The caller's registers. `bp` is `None` if it can't be restored.
     Caller { ip: u64, sp: u64, bp: Option<u64> },
-    /// Other registers are needed.
+    /// The rule needs other registers.
     Unknowable,
 }
 
-/// A file as gimli sees it.
+/// A file, parsed by gimli.
 pub(super) struct Oracle<'data> {
     frames: EhFrame<Bytes<'data>>,
     header: ParsedEhFrameHdr<Bytes<'data>>,
@@ -74,7 +74,7 @@ impl<'data> Oracle<'data> {
         })
     }
 
-    /// Where functions begin and end.
+    /// The start and end addresses of functions.
     pub(super) fn edges(&self) -> Vec<u64> {
         let mut entries = self.frames.entries(&self.bases);
         let mut edges = Vec::new();

@@ -1,4 +1,4 @@
-//! Packed tables, read as the kernel program reads them, while they come and go.
+//! Loaded tables, read in the way of the kernel program, while tables are loaded and evicted.
 //!
 //! Stage: unwind.
 
@@ -12,12 +12,12 @@ use heaptrace_common::wire::{FileKey, TableRef, table};
 
 use super::Random;
 use super::real::vdso;
-use crate::reader::Owner;
+use crate::reader::FileOwner;
 use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
-use crate::unwind::store::{NoPlace, Placed, StoreLimits};
+use crate::unwind::store::{NoRoom, Placement, StoreLimits};
 use crate::unwind::{Limits, Table, build, lookup};
 
-/// The kernel's arrays, in this process. Asserts that nothing is overwritten that can be read.
+/// The kernel's arrays, in this process. Asserts that no reachable value is overwritten.
 struct Memory {
     limits: StoreLimits,
     segments: Vec<Vec<u64>>,
@@ -26,9 +26,9 @@ struct Memory {
     rules: Vec<Rule>,
     uses: Vec<u64>,
     names: HashMap<FileKey, TableRef>,
-    /// Tables whose name was taken away, and that somebody may still walk by.
-    on_the_way: Vec<TableRef>,
-    settled: usize,
+    /// Tables that were unpublished, and that a walk may still use.
+    in_use: Vec<TableRef>,
+    waits: usize,
 }
 
 impl Memory {
@@ -41,14 +41,14 @@ impl Memory {
             rules: vec![Rule::NONE; limits.rules as usize],
             uses: vec![0; limits.tables as usize],
             names: HashMap::new(),
-            on_the_way: Vec::new(),
-            settled: 0,
+            in_use: Vec::new(),
+            waits: 0,
         }
     }
 
-    /// All rows and pages that can be reached now.
+    /// The row ranges of all pages that can be reached now.
     fn reachable(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let named = self.names.values().chain(&self.on_the_way);
+        let named = self.names.values().chain(&self.in_use);
         let named = named.filter(|it| it.state == table::LOADED);
         named.flat_map(|it| {
             (it.pages_at..it.pages_at + it.pages).map(|page| {
@@ -93,13 +93,13 @@ impl Memory {
 }
 
 impl Arrays for Memory {
-    fn write(&mut self, placed: &Placed) -> Result<(), u32> {
-        for (at, rule) in (placed.rules.first as usize..).zip(&placed.rules.values) {
+    fn write(&mut self, placement: &Placement) -> Result<(), u32> {
+        for (at, rule) in (placement.rules.first as usize..).zip(&placement.rules.values) {
             assert_eq!(self.rules[at], Rule::NONE, "a rule was there already");
             self.rules[at] = *rule;
         }
         let reachable: Vec<_> = self.reachable().collect();
-        for (segment, write) in &placed.rows {
+        for (segment, write) in &placement.rows {
             while self.segments.len() <= *segment as usize {
                 if self.segments.len() == self.max_segments {
                     return Err(self.segments.len() as u32);
@@ -117,23 +117,24 @@ impl Arrays for Memory {
                 *slot = *value;
             }
         }
-        let first = placed.pages.first as usize;
-        self.pages[first..first + placed.pages.values.len()].copy_from_slice(&placed.pages.values);
+        let first = placement.pages.first as usize;
+        self.pages[first..first + placement.pages.values.len()]
+            .copy_from_slice(&placement.pages.values);
         Ok(())
     }
 
-    fn name(&mut self, file: FileKey, table: TableRef) -> bool {
+    fn publish(&mut self, file: FileKey, table: TableRef) -> bool {
         self.names.insert(file, table);
         true
     }
 
-    fn forget(&mut self, file: FileKey) {
-        self.on_the_way.extend(self.names.remove(&file));
+    fn unpublish(&mut self, file: FileKey) {
+        self.in_use.extend(self.names.remove(&file));
     }
 
-    fn settle(&mut self) {
-        self.on_the_way.clear();
-        self.settled += 1;
+    fn wait_for_walks(&mut self) {
+        self.in_use.clear();
+        self.waits += 1;
     }
 
     fn set_clock(&mut self, now: u64) {
@@ -144,7 +145,7 @@ impl Arrays for Memory {
         self.uses[slot as usize]
     }
 
-    fn note_use(&mut self, slot: u32, now: u64) {
+    fn record_use(&mut self, slot: u32, now: u64) {
         self.uses[slot as usize] = now;
     }
 }
@@ -187,7 +188,7 @@ fn tables() -> [Table; 2] {
         ..Rule::SIGNAL
     });
     let rows = (0..PAGES * ROWS).map(|index| {
-        // Somewhere in its share of the page; the first at its beginning.
+        // A random offset in the row's share of the page; the first row is at the beginning.
         let share = (1 << PAGE_BITS) / ROWS;
         let (number, within) = (index % ROWS, random.below(share as usize) as u32);
         let offset = if number == 0 {
@@ -212,10 +213,10 @@ fn loader(limits: StoreLimits) -> Loader<Memory> {
     Loader::new(Memory::new(limits), limits)
 }
 
-/// Check that no table that can be reached is ever overwritten, and that each gives its own rules as long as it
-/// is named, through many random loads, uses, forgets and pauses.
+/// Check that no reachable table is ever overwritten, and that each published table gives its own rules, through many random
+/// loads, uses, removals and pauses.
 #[test]
-fn tables_never_share_a_place() {
+fn reachable_tables_are_never_overwritten() {
     let [large, small] = tables();
     let kinds: Vec<Table> = [1, 2, 3, 5, 8, 40]
         .map(|pages| part(&large, pages))
@@ -242,11 +243,11 @@ fn tables_never_share_a_place() {
                 loader.tick(now);
             }
             4 => {
-                if let Some(State::Loaded(slot)) = loader.files().state(key) {
-                    loader.arrays().note_use(slot, now);
+                if let Some(State::Loaded(slot)) = loader.states().get(key) {
+                    loader.arrays().record_use(slot, now);
                 }
             }
-            _ if loader.files().state(key).is_none() => {
+            _ if loader.states().get(key).is_none() => {
                 let kind = random.below(kinds.len());
                 // Some files have the content of others.
                 let fingerprint = [(kind * 2 + random.below(2)) as u8; 32];
@@ -272,10 +273,10 @@ fn tables_never_share_a_place() {
     assert!(loader.arrays().segments.len() == 4);
 }
 
-/// Check that the table goes that was not used for longest, that its file can be asked for again, and
-/// that nobody can walk by it any more when its place is taken.
+/// Check that the least recently used table is evicted, that its file can be requested again, and that all walks by it have
+/// ended before its space is reused.
 #[test]
-fn the_least_recently_used_goes_first() {
+fn the_least_recently_used_table_is_evicted() {
     let [large, _] = tables();
     let one = part(&large, 1);
     let slots = one.rows.len().div_ceil(2) as u32;
@@ -290,36 +291,36 @@ fn the_least_recently_used_goes_first() {
     }
     loader.tick(20);
     for inode in [1, 3] {
-        let Some(State::Loaded(slot)) = loader.files().state(file(inode)) else {
+        let Some(State::Loaded(slot)) = loader.states().get(file(inode)) else {
             panic!("{inode} is gone");
         };
-        loader.arrays().note_use(slot, 20);
+        loader.arrays().record_use(slot, 20);
     }
     loader.tick(21);
     loader.load(file(4), &[4; 32], &one).unwrap();
-    assert_eq!(loader.files().state(file(2)), None);
+    assert_eq!(loader.states().get(file(2)), None);
     assert!(!loader.arrays().names.contains_key(&file(2)));
-    assert_eq!((loader.evicted(), loader.arrays().settled), (1, 1));
-    // All others are in use: none is driven out by one more, which is asked for again later.
+    assert_eq!((loader.evicted(), loader.arrays().waits), (1, 1));
+    // All other tables are in use: a new one evicts none of them, and may be requested again later.
     let refused = loader.load(file(5), &[5; 32], &one);
-    assert_eq!(refused, Err(NoPlace::Full));
+    assert_eq!(refused, Err(NoRoom::Full));
     assert_eq!(loader.arrays().names[&file(5)].state, table::ABSENT);
     loader.tick(60);
-    assert_eq!(loader.files().state(file(5)), None);
+    assert_eq!(loader.states().get(file(5)), None);
     assert_eq!(loader.load(file(5), &[5; 32], &one), Ok(()));
 }
 
-/// Check that a table which could never fit drives out no other one, and that one without memory
-/// for its segment is refused and takes nothing.
+/// Check that a table that could never fit evicts no other one, and that a table without memory for its segment is refused and
+/// uses no space.
 #[test]
-fn refuses_what_has_no_room() {
+fn tables_without_room_are_refused() {
     let [large, small] = tables();
     let mut loader = loader(LIMITS);
     loader.load(file(1), &[1; 32], &small).unwrap();
     loader.tick(100);
     assert!(large.rows.len() / 2 > LIMITS.slots as usize);
     let refused = loader.load(file(2), &[2; 32], &large);
-    assert_eq!(refused, Err(NoPlace::TooLarge));
+    assert_eq!(refused, Err(NoRoom::TooLarge));
     assert_eq!(loader.evicted(), 0);
 
     loader.arrays().max_segments = 1;
@@ -328,22 +329,22 @@ fn refuses_what_has_no_room() {
         .find(|it| it.rows.len() / 2 > LIMITS.segment as usize)
         .unwrap();
     let refused = loader.load(file(3), &[3; 32], &many);
-    assert_eq!(refused, Err(NoPlace::TooLarge));
+    assert_eq!(refused, Err(NoRoom::TooLarge));
     assert_eq!(loader.load(file(4), &[4; 32], &small), Ok(()));
 
     let few_rules = StoreLimits { rules: 3, ..LIMITS };
     let mut loader = self::loader(few_rules);
     let refused = loader.load(file(1), &[1; 32], &small);
-    assert_eq!(refused, Err(NoPlace::Rules));
+    assert_eq!(refused, Err(NoRoom::Rules));
 }
 
-/// Check that one owner's tables leave half of the room, and most rules, to those of others, that his own idle ones go first,
-/// and that the system's files may have all.
+/// Check that one owner's tables use at most half of the slots and a quarter of the rules, and that the owner's own idle
+/// tables are evicted for a new one.
 #[test]
 fn an_owner_has_a_share() {
     let [large, small] = tables();
     let half = part(&large, 3);
-    let owner = |user| Owner { user, device: 1 };
+    let owner = |user| FileOwner { user, device: 1 };
     let limits = StoreLimits {
         slots: 2 * half.rows.len() as u32,
         segment: half.rows.len() as u32,
@@ -354,7 +355,7 @@ fn an_owner_has_a_share() {
     let load = |loader: &mut Loader<Memory>, user, n: u8, table: &Table| {
         loader.load_of(owner(user), file(n.into()), &[n; 32], table)
     };
-    // Each takes about half a row's number of slots: a quarter of all.
+    // A table uses half as many slots as it has rows: a quarter of all slots.
     assert_eq!(load(&mut loader, 7, 1, &half), Ok(()));
     let second = Table {
         damaged: 1,
@@ -367,7 +368,7 @@ fn an_owner_has_a_share() {
             break;
         }
     }
-    assert_eq!(refused, Err(NoPlace::Share));
+    assert_eq!(refused, Err(NoRoom::Share));
     assert_eq!(load(&mut loader, 8, 20, &half), Ok(()));
     loader.tick(1000);
     assert_eq!(load(&mut loader, 7, 30, &second), Ok(()));
@@ -377,13 +378,12 @@ fn an_owner_has_a_share() {
         ..limits
     };
     let mut loader = self::loader(few_rules);
-    assert_eq!(load(&mut loader, 7, 1, &small), Err(NoPlace::Share));
+    assert_eq!(load(&mut loader, 7, 1, &small), Err(NoRoom::Share));
 }
 
-/// Check that a file's new content takes the place of its old one, that files of one content share a
-/// table, and that a table without files goes first.
+/// Check that a new version of a file replaces the old one, and that files with the same content share a table.
 #[test]
-fn a_file_has_one_content_at_a_time() {
+fn a_file_has_one_version_at_a_time() {
     let [large, small] = tables();
     let one = part(&large, 1);
     let mut loader = loader(LIMITS);
@@ -398,15 +398,15 @@ fn a_file_has_one_content_at_a_time() {
         ..file(1)
     };
     loader.load(newer, &[2; 32], &small).unwrap();
-    assert_eq!(loader.files().state(file(1)), None);
+    assert_eq!(loader.states().get(file(1)), None);
     let names = &loader.arrays().names;
     assert!(!names.contains_key(&file(1)) && names.contains_key(&file(2)));
     assert_ne!(names[&newer], names[&file(2)]);
 }
 
-/// Check that a machine with very many files does not make the lists of files grow without end.
+/// Check that the number of known files stays below its limit.
 #[test]
-fn files_are_bounded() {
+fn known_files_are_limited() {
     let [_, small] = tables();
     let mut loader = loader(LIMITS);
     loader.load(file(0), &[1; 32], &small).unwrap();

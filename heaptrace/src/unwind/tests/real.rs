@@ -1,4 +1,4 @@
-//! Tables of real files: the machine's programs and libraries, and the kernel's vDSO.
+//! Tables of real files: programs and libraries of this machine, and the kernel's vDSO.
 //!
 //! Stage: unwind.
 
@@ -14,7 +14,7 @@ use super::oracle::{Noise, Opinion, Oracle};
 use super::{Random, assert_sound};
 use crate::unwind::{Limits, build, lookup};
 
-/// Programs that are compared where they are installed, beside what the test itself has loaded.
+/// Programs that are compared if they are installed, in addition to the files that the test itself has loaded.
 const PROGRAMS: [&str; 13] = [
     "/usr/bin/bash",
     "/usr/bin/git",
@@ -44,7 +44,7 @@ fn files() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// What came out of comparing one file.
+/// The counts of a comparison.
 #[derive(Default)]
 struct Tally {
     places: usize,
@@ -53,7 +53,7 @@ struct Tally {
     expressible: usize,
 }
 
-/// Compares the table of a file with gimli's opinion at random places and around function edges.
+/// Compares the table of a file with gimli's results at random addresses and around function edges.
 fn compare(name: &str, data: &[u8], places: usize) -> Option<Tally> {
     let file = object::File::parse(data).unwrap();
     let mut oracle = Oracle::new(&file)?;
@@ -137,14 +137,14 @@ fn compare(name: &str, data: &[u8], places: usize) -> Option<Tally> {
     Some(tally)
 }
 
-/// Check that the tables of the machine's files say what gimli says, at many thousand places.
+/// Check that the tables of this machine's files give the same results as gimli at many thousand addresses.
 #[test]
-fn agrees_with_gimli() {
+fn tables_agree_with_gimli() {
     let mut sum = Tally::default();
     for path in files() {
         let data = fs::read(&path).unwrap();
         let name = path.display().to_string();
-        // Room for a file without the search table that the comparison needs, as Go's have none.
+        // The comparison needs a search table (`.eh_frame_hdr`), which Go programs do not have.
         let Some(tally) = compare(&name, &data, 8_000) else {
             continue;
         };
@@ -155,12 +155,12 @@ fn agrees_with_gimli() {
     }
     assert!(sum.places >= 20_000, "{}", sum.places);
     assert!(sum.callers * 2 > sum.places, "{}", sum.callers);
-    // Only hand-written code is too odd for a rule.
+    // Only hand-written code needs rules that can't be represented.
     assert!(sum.refused * 100 < sum.places, "{}", sum.refused);
     assert!(sum.expressible * 200 < sum.places, "{}", sum.expressible);
 }
 
-/// The kernel's image in this process.
+/// The bytes of the vDSO in this process.
 pub(super) fn vdso() -> Vec<u8> {
     use std::os::unix::fs::FileExt as _;
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -173,18 +173,18 @@ pub(super) fn vdso() -> Vec<u8> {
     image
 }
 
-/// Check that the vDSO has a table, and that it says what gimli says, wherever it is looked at.
+/// Check that the vDSO has a table, and that the table gives the same results as gimli.
 #[test]
-fn covers_the_vdso() {
+fn vdso_table_agrees_with_gimli() {
     let image = vdso();
     let tally = compare("vDSO", &image, 20_000).unwrap();
     assert!(tally.callers > 5_000, "{}", tally.callers);
     assert_eq!(tally.refused, 0);
 }
 
-/// Check that where a thread begins and where a signal handler returns are told apart from the rest.
+/// Check that the first frame of a thread and the return from a signal handler have rules of their own.
 #[test]
-fn knows_special_frames() {
+fn special_frames_have_their_rules() {
     let path = files()
         .into_iter()
         .find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"))
@@ -208,9 +208,9 @@ fn knows_special_frames() {
     assert!(plain.count() > 10);
 }
 
-/// Check that unwind information is also found where there are no section headers.
+/// Check that unwind information is found without section headers.
 #[test]
-fn needs_no_section_headers() {
+fn section_headers_are_not_needed() {
     let mut image = vdso();
     let with = build(image.as_slice(), &Limits::default()).unwrap();
     // e_shoff, and e_shnum with e_shstrndx.

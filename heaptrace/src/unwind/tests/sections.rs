@@ -1,4 +1,4 @@
-//! Files whose unwind information is for debuggers only, in part or as a whole, also compressed.
+//! Files with unwind information in `.debug_frame`, as the only section or beside `.eh_frame`, also compressed.
 //!
 //! Stage: unwind.
 
@@ -75,10 +75,10 @@ fn has_section(data: &[u8], name: &str) -> bool {
     section.is_some_and(|section| section.size() > 0)
 }
 
-/// Check that a library which has its unwind information for debuggers only has the same rules, and
-/// among them that of a frame that realigns the stack.
+/// Check that a library with only `.debug_frame` has the same rules as with `.eh_frame`, also for a frame that realigns the
+/// stack.
 #[test]
-fn reads_what_debuggers_read() {
+fn debug_frame_gives_the_same_rules() {
     let usual = table(&compiled(&FOR_EXCEPTIONS, &["-nostdlib"]));
     let data = compiled(&FOR_DEBUGGERS, &["-nostdlib", "-gz=none"]);
     assert!(has_section(&data, ".debug_frame"));
@@ -98,9 +98,9 @@ fn reads_what_debuggers_read() {
     assert!(has(cfa::DEREF_BP, bp::AT_BP), "{table:?}");
 }
 
-/// Check that the little that others bring along who were compiled otherwise hides nothing of the rest.
+/// Check that `.debug_frame` is read for functions that a small `.eh_frame` of another object file does not cover.
 #[test]
-fn fills_gaps_by_what_debuggers_read() {
+fn debug_frame_fills_gaps() {
     let data = compiled(&FOR_DEBUGGERS, &["-nostdlib", "-gz=none", "other.c"]);
     assert!(has_section(&data, ".eh_frame") && has_section(&data, ".debug_frame"));
     let whole = table(&data);
@@ -123,7 +123,7 @@ fn fills_gaps_by_what_debuggers_read() {
     assert_eq!((rules(&stripped), rules(&whole) > 0), (0, true));
 }
 
-/// The file with the section's name changed.
+/// The file with the name of `.debug_frame` changed.
 fn without_debug_frame(data: &[u8]) -> Vec<u8> {
     let name = b"\0.debug_frame\0";
     let at = data.windows(name.len()).position(|it| it == name).unwrap();
@@ -132,10 +132,9 @@ fn without_debug_frame(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Check that compressed information reads the same, and that a compressed section which claims or
-/// holds more than is read of a file is left alone.
+/// Check that a compressed section gives the same table, and that a compressed section over the size limit is ignored.
 #[test]
-fn reads_compressed_sections() {
+fn compressed_sections_are_read() {
     let plain = table(&compiled(&FOR_DEBUGGERS, &["-nostdlib", "-gz=none"]));
     let data = compiled(&FOR_DEBUGGERS, &["-nostdlib", "-gz=zlib"]);
     let file = object::File::parse(data.as_slice()).unwrap();
@@ -159,9 +158,9 @@ fn reads_compressed_sections() {
     }
 }
 
-/// Check that time is bounded, by an entry for which no time would be enough.
+/// Check that the build stops at its time limit, with a limit of zero.
 #[test]
-fn gives_up_on_what_takes_long() {
+fn build_stops_at_its_time_limit() {
     let data = fs::read("/proc/self/exe").unwrap();
     let limits = Limits {
         time: Duration::ZERO,
@@ -175,16 +174,16 @@ fn gives_up_on_what_takes_long() {
     assert!(short < begin.elapsed() - short);
 }
 
-/// Check that files of the same unwind information have the same fingerprint, and that a change of what a
-/// table is made from changes it.
+/// Check that files with the same unwind information have the same fingerprint, and that a change of the data from which a
+/// table is built changes the fingerprint.
 #[test]
-fn fingerprints_tell_contents_apart() {
+fn fingerprints_differ_by_content() {
     let limits = Limits::default();
     let data = compiled(&FOR_EXCEPTIONS, &["-nostdlib"]);
-    let print = |data: &[u8]| Image::read(data, 1 << 20).unwrap().fingerprint(&limits);
+    let fingerprint = |data: &[u8]| Image::read(data, 1 << 20).unwrap().fingerprint(&limits);
     let mut longer = data.clone();
     longer.extend([1, 2, 3]);
-    assert_eq!(print(&data), print(&longer));
+    assert_eq!(fingerprint(&data), fingerprint(&longer));
     let file = object::File::parse(data.as_slice()).unwrap();
     let (offset, size) = file
         .section_by_name(".eh_frame")
@@ -194,10 +193,10 @@ fn fingerprints_tell_contents_apart() {
     for at in [offset, offset + size - 1] {
         let mut other = data.clone();
         other[at as usize] ^= 1;
-        assert_ne!(print(&data), print(&other));
+        assert_ne!(fingerprint(&data), fingerprint(&other));
     }
     // The first loaded segment's address.
     let mut other = data.clone();
     other[64 + 16] ^= 1;
-    assert_ne!(print(&data), print(&other));
+    assert_ne!(fingerprint(&data), fingerprint(&other));
 }

@@ -1,6 +1,6 @@
-//! Files whose code a process runs, or is going to.
+//! Files with code that a process runs or will run.
 //!
-//! Stage unwind. What is loaded before the first event need not be asked for later.
+//! Stage: unwind. The kernel program does not have to request tables that are loaded before the first event.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -8,77 +8,78 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use heaptrace_common::wire::FileKey;
+use rustix::fs::{major, minor};
 
 use crate::open::{self, Opened};
 use crate::proc::maps;
 
-/// A file with code, open, as the kernel program knows it.
+/// An open file with code, and its key in the kernel program.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Its identity.
+    /// The kernel program's key for the file.
     pub key: FileKey,
     /// The file.
     pub file: File,
-    /// By which path it was opened, for messages.
+    /// The path by which it was opened, for messages.
     pub path: String,
-    /// Whose code it is; nobody's where it is loaded for all.
-    pub user: Option<User>,
+    /// The process that runs its code; `None` if the file is loaded for all processes.
+    pub process: Option<UsingProcess>,
 }
 
 /// A process that runs a file's code.
 #[derive(Clone, Debug)]
-pub struct User {
+pub struct UsingProcess {
     /// Its id.
     pub pid: u32,
-    /// Its name, where it has another one now: it is only going to run the code.
+    /// Its future name, if the process has not yet called `exec` to run the code.
     pub name: Option<String>,
 }
 
-impl From<u32> for User {
+impl From<u32> for UsingProcess {
     fn from(pid: u32) -> Self {
         Self { pid, name: None }
     }
 }
 
 impl MappedFile {
-    fn new(opened: Opened, path: String, user: Option<User>) -> Self {
+    fn new(opened: Opened, path: String, process: Option<UsingProcess>) -> Self {
         let device = opened.identity.file.device;
         Self {
             key: FileKey {
                 inode: opened.identity.file.inode,
-                device: kernel_device(libc::major(device), libc::minor(device)),
+                device: kernel_device(major(device), minor(device)),
                 version: opened.identity.version,
             },
             file: opened.file,
             path,
-            user,
+            process,
         }
     }
 
-    /// Opens a file by its path, which the user named.
-    pub fn open(path: impl AsRef<Path>, user: Option<User>) -> Option<Self> {
+    /// Opens a file by a path that the user named.
+    pub fn open(path: impl AsRef<Path>, process: Option<UsingProcess>) -> Option<Self> {
         let path = path.as_ref();
         let opened = open::named(path).ok()?;
-        Some(Self::new(opened, path.display().to_string(), user))
+        Some(Self::new(opened, path.display().to_string(), process))
     }
 
-    /// Opens what a process has mapped, if it is still there.
+    /// Opens the file of a process's mapping, if the mapping still exists.
     pub fn of_mapping(pid: u32, start: u64, end: u64) -> Option<Self> {
         let opened = open::mapped(pid, start, end, None).ok()?;
-        let path = format!("what process {pid} has mapped at {start:#x}");
+        let path = format!("the file that process {pid} has mapped at {start:#x}");
         Some(Self::new(opened, path, Some(pid.into())))
     }
 
-    /// Its name for messages: the path that leads to it now, if one does.
+    /// Its name for messages: its current path, if it has one.
     pub(super) fn name(&self) -> String {
         let path = std::fs::read_link(open::descriptor(self.file.as_fd()));
         path.map_or_else(|_| self.path.clone(), |path| path.display().to_string())
     }
 
-    /// The same under the key that the kernel program has for it, if it can be that file.
+    /// Replaces the key by the one of the kernel program, if the file can be the one that the kernel program means.
     ///
-    /// A file system of layers or of volumes shows other devices than the kernel has inside; the number and
-    /// the time of the last change stay. What was mapped there meanwhile instead has others.
+    /// A file system with layers or volumes shows other devices than the kernel uses internally, but the same inode and time
+    /// of the last change. A file that was mapped at the same address meanwhile has others.
     pub fn under(self, key: FileKey) -> Option<Self> {
         let is_same = self.key.version == key.version
             && (self.key.inode == key.inode || self.key.device != key.device);
@@ -86,7 +87,7 @@ impl MappedFile {
     }
 }
 
-/// The files that a process has mapped executable.
+/// The files of the executable mappings of a process.
 pub fn of_process(pid: u32) -> Vec<MappedFile> {
     let thread = maps::living_thread(pid);
     let text = maps::read(thread).unwrap_or_default();
@@ -104,13 +105,13 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
                 key,
                 file: opened.file,
                 path: mapping.path,
-                user: Some(pid.into()),
+                process: Some(pid.into()),
             })
         })
         .collect()
 }
 
-/// A device number as the kernel keeps it.
+/// A device number in the kernel's internal form.
 fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
 }
@@ -120,21 +121,21 @@ mod tests {
     use super::*;
     use crate::probes::allocators;
 
-    /// Check that a command's files are the ones that a process of it has mapped.
+    /// Check that the files that are predicted for a command are among those that a process of it has mapped.
     #[test]
-    fn a_command_is_known_before_it_runs() {
+    fn files_of_a_command_are_predicted() {
         let own = std::env::current_exe().unwrap();
         let mapped: HashSet<_> = of_process(std::process::id())
             .into_iter()
             .map(|file| file.key)
             .collect();
         let mut reader = crate::jobs::reader_of_tests();
-        let foretold: HashSet<_> = allocators::files_of_command(&mut reader, &[own.into()])
+        let predicted: HashSet<_> = allocators::files_of_command(&mut reader, &[own.into()])
             .iter()
             .filter_map(|path| MappedFile::open(path, None))
             .map(|file| file.key)
             .collect();
-        assert!(foretold.len() >= 3, "program, loader and C library");
-        assert!(foretold.is_subset(&mapped), "{foretold:?} {mapped:?}");
+        assert!(predicted.len() >= 3, "program, loader and C library");
+        assert!(predicted.is_subset(&mapped), "{predicted:?} {mapped:?}");
     }
 }

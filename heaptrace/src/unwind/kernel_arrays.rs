@@ -1,7 +1,7 @@
-//! The kernel program's arrays of tables, and the map that names them.
+//! The kernel program's arrays of rows, pages and rules, and the map from files to tables.
 //!
-//! Stage: unwind. Written through shared memory: by system calls a row at a time would take hundreds of
-//! times longer. It knows neither files nor which table is where.
+//! Stage: unwind. The arrays are written through shared memory: a system call for each row would take hundreds of times
+//! longer. Must not know files, nor which table is where.
 
 use std::os::fd::AsFd as _;
 
@@ -12,11 +12,11 @@ use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef};
 
 use super::loader::Arrays;
-use super::store::Placed;
+use super::store::Placement;
 use crate::kernel::mapped_array::MappedArray;
 use crate::kernel::program::{Program, TableMap};
 
-/// A segment of rows, which the kernel program finds by its number.
+/// A segment of rows. The kernel program finds it by its index in the map of segments.
 struct Segment {
     map: MapData,
     slots: MappedArray,
@@ -28,13 +28,13 @@ pub(super) struct KernelArrays {
     uses: MappedArray,
     pages: MappedArray,
     rules: MappedArray,
-    found: MappedArray,
+    rule_cache: MappedArray,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,
 }
 
 impl KernelArrays {
-    /// With nothing in them.
+    /// Maps the arrays of a program that has no tables yet.
     pub(super) fn new(program: &mut Program) -> Result<Self> {
         let shared = |name| {
             let (fd, slots) = program.array(name)?;
@@ -42,7 +42,7 @@ impl KernelArrays {
         };
         let (uses, pages, rules) = (shared("USES")?, shared("PAGES")?, shared("RULES")?);
         Ok(Self {
-            found: shared("FOUND")?,
+            rule_cache: shared("FOUND")?,
             uses,
             pages,
             rules,
@@ -62,14 +62,14 @@ impl KernelArrays {
 }
 
 impl Arrays for KernelArrays {
-    fn write(&mut self, placed: &Placed) -> Result<(), u32> {
-        for (at, rule) in (placed.rules.first as usize..).zip(&placed.rules.values) {
+    fn write(&mut self, placement: &Placement) -> Result<(), u32> {
+        for (at, rule) in (placement.rules.first as usize..).zip(&placement.rules.values) {
             self.rules.set(at, rule_bits(*rule));
         }
-        for (segment, write) in &placed.rows {
+        for (segment, write) in &placement.rows {
             while self.segments.len() <= *segment as usize {
                 if let Err(error) = self.grow() {
-                    tracing::warn!("no memory for more unwind tables: {error:#}");
+                    tracing::warn!("can't allocate memory for more unwind tables: {error:#}");
                     return Err(self.segments.len() as u32);
                 }
             }
@@ -79,36 +79,36 @@ impl Arrays for KernelArrays {
                 }
             }
         }
-        for (at, page) in (placed.pages.first as usize..).zip(&placed.pages.values) {
+        for (at, page) in (placement.pages.first as usize..).zip(&placement.pages.values) {
             self.pages.set(at, *page);
         }
         Ok(())
     }
 
-    fn name(&mut self, file: FileKey, table: TableRef) -> bool {
-        let named = self.tables.insert(file, table);
-        if let Err(error) = &named {
-            tracing::debug!("a table can't be named: {error:#}");
+    fn publish(&mut self, file: FileKey, table: TableRef) -> bool {
+        let inserted = self.tables.insert(file, table);
+        if let Err(error) = &inserted {
+            tracing::debug!("can't add a file to the map of unwind tables: {error:#}");
         }
-        named.is_ok()
+        inserted.is_ok()
     }
 
-    fn forget(&mut self, file: FileKey) {
+    fn unpublish(&mut self, file: FileKey) {
         self.tables.remove(file);
     }
 
-    fn settle(&mut self) {
-        // When a map of maps is changed, the kernel returns only when every program that could still use
-        // what was there before has ended. What is changed doesn't matter for that.
+    fn wait_for_walks(&mut self) {
+        // A change of a map of maps returns only when every program that could still use the previous content has ended.
+        // For this, any change will do: entry 0 is set to the value that it has.
         if let Some(first) = self.segments.first()
             && let Err(error) = self.rows.set(0, &first.map, 0)
         {
             tracing::warn!("can't wait for the kernel program: {error:#}");
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
-        // From here on nobody finds a rule in what was taken out.
+        // The cache may still have rules of the removed tables.
         for slot in 0..FOUND_SLOTS as usize {
-            self.found.set(slot, 0);
+            self.rule_cache.set(slot, 0);
         }
     }
 
@@ -120,12 +120,12 @@ impl Arrays for KernelArrays {
         self.uses.get(slot as usize)
     }
 
-    fn note_use(&mut self, slot: u32, now: u64) {
+    fn record_use(&mut self, slot: u32, now: u64) {
         self.uses.set(slot as usize, now);
     }
 }
 
-/// A rule as it stands in memory.
+/// The bits of a rule in the kernel program's memory.
 fn rule_bits(rule: Rule) -> u64 {
     u64::from(rule.cfa)
         | u64::from(rule.bp) << 8

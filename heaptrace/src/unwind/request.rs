@@ -1,7 +1,7 @@
-//! Has a reader make the table of a file.
+//! Requests the table of a file from a reader, and the reader's answer.
 //!
-//! Stage: unwind. The tracer asks first what a table would be made from, by its hash: most files have a table already. The
-//! hash is the reader's word for it, so it counts among the files of one owner only.
+//! Stage: unwind. The tracer first asks for the fingerprint of the file's unwind information, because most files have a
+//! cached table. A fingerprint from a reader can't be trusted, so it is valid only among the files of one owner.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use super::build;
 use super::cache_format;
 use super::image::{Fingerprint, Image};
 use super::table::{Limits, Table};
-use crate::reader::{Job, Owner, Reader, Unreadable, decode, encode};
+use crate::reader::{FileOwner, Job, Reader, Unreadable, decode, encode};
 
-/// What stands in the head of a table that is answered with: nobody compares it.
+/// The fingerprint in the header of a table in an answer, where it is not used.
 const NO_FINGERPRINT: Fingerprint = [0; 32];
 
-/// The hash of what the table of a file would be made from, and of whose it is.
+/// The hash of a file's unwind information and of its owner.
 pub(super) fn fingerprint(
     reader: &mut Reader,
     name: &str,
@@ -25,14 +25,14 @@ pub(super) fn fingerprint(
     limits: &Limits,
 ) -> Result<Fingerprint, String> {
     let question = limits.section_bytes;
-    let told: Result<Result<Fingerprint, String>, _> =
+    let answer: Result<Result<Fingerprint, String>, _> =
         reader.ask(Job::Fingerprint, &question, name, &[file]);
-    let told = told.map_err(|reason| reason.to_string())??;
-    let owner = Owner::of(file);
+    let fingerprint = answer.map_err(|reason| reason.to_string())??;
+    let owner = FileOwner::of(file);
     let mut hash = Sha256::new();
     hash.update(owner.user.to_le_bytes());
     hash.update(owner.device.to_le_bytes());
-    hash.update(told);
+    hash.update(fingerprint);
     Ok(hash.finalize().into())
 }
 
@@ -45,11 +45,11 @@ pub(super) fn table(
 ) -> Result<Table, String> {
     let question = limits.section_bytes;
     let answer = reader.ask_bytes(Job::Table, &question, name, &[file]);
-    told(&answer.map_err(|reason| reason.to_string())?)
+    decode_answer(&answer.map_err(|reason| reason.to_string())?)
 }
 
-/// The table that an answer has, if it is one.
-pub(super) fn told(answer: &[u8]) -> Result<Table, String> {
+/// The table in an answer, or the reason why there is none.
+pub(super) fn decode_answer(answer: &[u8]) -> Result<Table, String> {
     match answer.split_first() {
         Some((&TABLE, bytes)) => cache_format::decode(bytes, &NO_FINGERPRINT)
             .ok_or_else(|| Unreadable::Nonsense.to_string()),
@@ -58,11 +58,11 @@ pub(super) fn told(answer: &[u8]) -> Result<Table, String> {
     }
 }
 
-/// What the first byte of an answer says that follows.
+/// First byte of an answer: a table follows, or a reason.
 const TABLE: u8 = 0;
 const REASON: u8 = 1;
 
-/// Answers what a table would be made from.
+/// Answers with the fingerprint of a file's unwind information.
 pub(crate) fn answer_fingerprint(question: &[u8], files: &[File]) -> Vec<u8> {
     let answered = with_image(question, files, |image, limits| {
         Ok::<_, String>(image.fingerprint(limits))
@@ -70,7 +70,7 @@ pub(crate) fn answer_fingerprint(question: &[u8], files: &[File]) -> Vec<u8> {
     encode(&answered)
 }
 
-/// Answers with a table.
+/// Answers with the table of a file.
 pub(crate) fn answer_table(question: &[u8], files: &[File]) -> Vec<u8> {
     let table = with_image(question, files, |image, limits| {
         build::from_image(image, limits).map_err(|error| error.to_string())
@@ -94,13 +94,13 @@ fn with_image<T>(
     files: &[File],
     work: impl FnOnce(&Image<'_>, &Limits) -> Result<T, String>,
 ) -> Result<T, String> {
-    let nonsense = || io::Error::from(io::ErrorKind::InvalidInput).to_string();
-    let section_bytes: u64 = decode(question).ok_or_else(nonsense)?;
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput).to_string();
+    let section_bytes: u64 = decode(question).ok_or_else(invalid)?;
     let limits = Limits {
         section_bytes,
         ..Limits::default()
     };
-    let file = files.first().ok_or_else(nonsense)?;
+    let file = files.first().ok_or_else(invalid)?;
     let content = object::ReadCache::new(file);
     let image = Image::read(&content, limits.section_bytes).map_err(|error| error.to_string())?;
     work(&image, &limits)

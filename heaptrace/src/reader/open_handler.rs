@@ -1,32 +1,35 @@
-//! Files that a reader was handed, opened by path: for libraries that know no other way.
+//! Emulation of `open` and `stat` in a reader, for libraries that can open files by path only.
 //!
-//! No stage of the flow. A reader can open nothing; the kernel turns each attempt into a SIGSYS. Its handler answers those
-//! for `/proc/self/fd/N`, and for paths under which a file was offered, with a copy of the descriptor, and refuses
-//! all others. A handler may run at any moment, so it takes no memory and no lock.
+//! No stage of the flow. A reader can't open files: the kernel turns each attempt into a SIGSYS. The handler of this signal
+//! answers calls for `/proc/self/fd/N`, and for paths under which a file was offered, by the descriptor that the reader
+//! has. It refuses all other paths. The handler may run at any moment, so it allocates no memory and takes no lock.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-/// Longest path that is answered.
+use rustix::fs::{Stat, fstat};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+/// Longest path that a file can be offered under.
 const MAX_PATH: usize = 4096;
 
 /// A path under which a file is offered.
 struct Offered {
-    /// Bytes of the path; 0 where none is offered.
+    /// Bytes of the path; 0 if no file is offered here.
     length: AtomicUsize,
     file: AtomicI32,
     path: UnsafeCell<[u8; MAX_PATH]>,
 }
 
-// SAFETY: the path is written only while `length` is 0, by the one thread that a reader has, and read only by the signal
-// handler on that same thread.
+// SAFETY: a reader has one thread. It writes the path only while `length` is 0, and only the signal handler on that same
+// thread reads the path.
 unsafe impl Sync for Offered {}
 
-/// Two: a debug file, and the one that it names in turn.
+/// Two files: a debug file, and the supplementary file that it names.
 static OFFERED: [Offered; 2] = [const {
     Offered {
         length: AtomicUsize::new(0),
@@ -35,16 +38,15 @@ static OFFERED: [Offered; 2] = [const {
     }
 }; 2];
 
-/// Whether the handler is in place.
-static CAUGHT: AtomicBool = AtomicBool::new(false);
+/// Whether the handler is installed.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether files are opened by the names under which they are offered: where this is no confined process, a path leads where
-/// the system says.
+/// Whether a path opens the file that was offered under it. In a process that is not confined, the system resolves paths.
 pub fn offered_by_name() -> bool {
-    CAUGHT.load(Ordering::Relaxed)
+    INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Offers files under paths, until the next call. Without effect where this process is not confined.
+/// Offers files under paths, until the next call. Has no effect in a process that is not confined.
 pub fn offer(files: &[(&Path, BorrowedFd<'_>)]) {
     if !offered_by_name() {
         return;
@@ -58,7 +60,7 @@ pub fn offer(files: &[(&Path, BorrowedFd<'_>)]) {
         if bytes.is_empty() || bytes.len() > MAX_PATH {
             continue;
         }
-        // SAFETY: nobody reads it while its length is 0, and only this thread writes.
+        // SAFETY: the handler does not read the path while its length is 0, and only this thread writes it.
         let own = unsafe { &mut *place.path.get() };
         own[..bytes.len()].copy_from_slice(bytes);
         place.file.store(file.as_raw_fd(), Ordering::SeqCst);
@@ -66,21 +68,21 @@ pub fn offer(files: &[(&Path, BorrowedFd<'_>)]) {
     }
 }
 
-/// Puts the handler in place.
-pub(super) fn catch() -> io::Result<()> {
-    // SAFETY: a struct of integers and pointers, for which zero is the default.
+/// Installs the handler.
+pub(super) fn install() -> io::Result<()> {
+    // SAFETY: the struct consists of integers and pointers, for which zero is the default.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the struct is valid, and the handler is one that takes three arguments.
+    // SAFETY: the struct is valid, and the handler takes the three arguments that SA_SIGINFO promises.
     if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    CAUGHT.store(true, Ordering::Relaxed);
+    INSTALLED.store(true, Ordering::Relaxed);
     Ok(())
 }
 
-/// Calls that are answered here.
+/// The calls that the handler answers.
 pub(super) const ANSWERED: [i64; 4] = [
     libc::SYS_open,
     libc::SYS_openat,
@@ -89,7 +91,7 @@ pub(super) const ANSWERED: [i64; 4] = [
 ];
 
 extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands a handler of this kind the registers of the thread that it interrupts.
+    // SAFETY: with SA_SIGINFO, the kernel passes the registers of the interrupted thread.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let argument = |register: c_int| registers[register as usize];
     let (first, second, third) = (
@@ -107,43 +109,51 @@ extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     registers[libc::REG_RAX as usize] = result;
 }
 
-/// What is answered for all other paths: who looks whether a file is there goes on without it.
+/// The answer for all other paths. A library that only checks whether an optional file exists then continues without it.
 const NOT_THERE: i64 = -(libc::ENOENT as i64);
 
 fn open(path: i64) -> i64 {
-    let Some(file) = found(path) else {
+    let Some(file) = offered_file(path) else {
         return NOT_THERE;
     };
-    // SAFETY: a plain system call.
-    answer(unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 3) })
+    let copy = borrowed(file).and_then(|file| fcntl_dupfd_cloexec(file, 3));
+    answer(copy.map(|copy| i64::from(copy.into_raw_fd())))
 }
 
 fn stat(folder: Option<i64>, path: i64, buffer: i64) -> i64 {
-    let file = match (found(path), folder) {
+    let file = match (offered_file(path), folder) {
         (Some(file), _) => file,
         // An empty path means the descriptor itself.
         (None, Some(folder)) if is_empty(path) => folder as c_int,
         _ => return NOT_THERE,
     };
-    // Not the C library's, which may come back here. SAFETY: the caller's buffer, as it would have handed it to the kernel.
-    let result = unsafe { libc::syscall(libc::SYS_fstat, file, buffer) };
-    answer(result as c_int)
+    // Not by the C library's `fstat`, which may make a call that traps here again. rustix makes the call `fstat`.
+    let found = borrowed(file).and_then(fstat);
+    answer(found.map(|found| {
+        // SAFETY: the caller passed this buffer for the kernel's `struct stat`, which `Stat` is.
+        unsafe { (buffer as *mut Stat).write(found) };
+        0
+    }))
 }
 
-/// What the kernel would have answered.
-fn answer(result: c_int) -> i64 {
-    if result >= 0 {
-        return i64::from(result);
+fn borrowed<'f>(file: c_int) -> Result<BorrowedFd<'f>, Errno> {
+    if file < 0 {
+        return Err(Errno::BADF);
     }
-    // SAFETY: the C library's own place for it.
-    -i64::from(unsafe { *libc::__errno_location() })
+    // SAFETY: a call on a descriptor that is not open fails, and the result is not kept.
+    Ok(unsafe { BorrowedFd::borrow_raw(file) })
+}
+
+/// The result of a call as the kernel returns it.
+fn answer(result: Result<i64, Errno>) -> i64 {
+    result.unwrap_or_else(|error| -i64::from(error.raw_os_error()))
 }
 
 fn text<'p>(path: i64) -> &'p [u8] {
     if path == 0 {
         return &[];
     }
-    // SAFETY: a path that this program's own libraries made, which ends with a zero.
+    // SAFETY: the path comes from a library in this program and ends with a zero byte.
     unsafe { CStr::from_ptr(path as *const c_char) }.to_bytes()
 }
 
@@ -151,15 +161,15 @@ fn is_empty(path: i64) -> bool {
     text(path).is_empty()
 }
 
-/// The descriptor that a path stands for.
-fn found(path: i64) -> Option<c_int> {
+/// The descriptor for a path.
+fn offered_file(path: i64) -> Option<c_int> {
     let path = text(path);
     if let Some(digits) = path.strip_prefix(b"/proc/self/fd/") {
         return number(digits);
     }
     OFFERED.iter().find_map(|place| {
         let length = place.length.load(Ordering::SeqCst);
-        // SAFETY: it is not written while its length is not 0.
+        // SAFETY: the path is not written while its length is not 0.
         let own = unsafe { &*place.path.get() };
         (length > 0 && own.get(..length) == Some(path)).then(|| place.file.load(Ordering::SeqCst))
     })

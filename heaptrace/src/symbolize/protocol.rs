@@ -1,0 +1,61 @@
+//! The questions to a reader about debug files and names, and its answers.
+//!
+//! Stage: symbolize. Plain values that are sent between two processes.
+
+use serde::{Deserialize, Serialize};
+
+/// Most inlined functions that are accepted at one address.
+pub(super) const MAX_INLINED: usize = 256;
+
+/// Asks for the facts of an ELF file. For a candidate debug file, also asks whether it belongs to a stripped file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct FactsQuestion {
+    pub(super) of: Option<StrippedFile>,
+}
+
+/// The data by which the debug file of a stripped file is recognized.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StrippedFile {
+    pub(super) build_id: Vec<u8>,
+    /// The checksum of the whole debug file, if the stripped file has no build id.
+    pub(super) crc: Option<u32>,
+}
+
+/// Facts about an ELF file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Facts {
+    pub(super) build_id: Vec<u8>,
+    /// Whether it has DWARF that can be read without another file.
+    pub(super) is_self_contained: bool,
+    /// Whether it refers to other files.
+    pub(super) names_files: bool,
+    /// The name of its debug file, and that file's checksum.
+    pub(super) debug_link: Option<(String, u32)>,
+    /// The path of the supplementary file that it shares with other debug files.
+    pub(super) alt_link: Option<String>,
+    /// Whether it is the debug file of the stripped file in the question.
+    pub(super) is_wanted: bool,
+}
+
+/// Asks for the names of addresses. Three files are sent with it: the module, its debug file, and the supplementary file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct NamesQuestion {
+    /// Offsets in the module's file.
+    pub(super) offsets: Vec<u64>,
+    /// The debug file's path. Empty if the debug file refers to no other file.
+    pub(super) debug: Option<String>,
+    /// The path of the supplementary file.
+    pub(super) shared: Option<String>,
+}
+
+/// A function at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FoundFrame {
+    pub(super) function: String,
+    pub(super) file: Option<String>,
+    pub(super) line: u32,
+    pub(super) inlined: bool,
+}
+
+/// The functions at each address, innermost first. An empty list means that no name is known.
+pub(super) type Names = Vec<Vec<FoundFrame>>;
