@@ -26,7 +26,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use crate::config::RunConfig;
 use crate::doctor;
 use crate::doctor::capabilities;
-use crate::join::{Joiner, OpenFiles, RateChange, Room, Update};
+use crate::join::{EndedLimits, Joiner, Loss, Note, OpenFiles, RateChange, Update};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -115,13 +115,13 @@ async fn trace(
     }
     let mut joiner = Joiner::new(
         targets::follows_all(&config.target),
-        Room::within(config.max_memory),
+        EndedLimits::within(config.max_memory),
     );
     if config.threads {
-        joiner.tell_threads_apart();
+        joiner.separate_threads();
     }
     if config.mappings {
-        joiner.tell_mappings();
+        joiner.record_mappings();
     }
     let budget = Budget::default();
     let mut reader = Reader::new(&budget, Limits::default());
@@ -216,8 +216,8 @@ async fn trace(
     let mut notes = Vec::new();
     if let Some(tied) = child_events.map(ChildEvents::end) {
         probes.adopt(tied.open);
-        joiner.set_noted("children_probed_late", tied.late);
-        joiner.set_lost("births", tied.missed);
+        joiner.set_noted(Note::ChildrenProbedLate, tied.late);
+        joiner.set_lost(Loss::Births, tied.missed);
     }
     let closing = std::thread::spawn(move || probes.close());
     let duration_ns = elapsed(begin);
@@ -263,7 +263,7 @@ fn set_rate(
         Some((_, pid)) => {
             if let Err(error) = program.set_shift_of(pid, change.shift) {
                 tracing::debug!("process {pid} has no rate of its own: {error:#}");
-                joiner.note_one("rates_refused");
+                joiner.note_one(Note::RatesRefused);
                 return Ok(());
             }
         }

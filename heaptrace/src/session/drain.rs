@@ -19,7 +19,7 @@ use super::waiting::Waiting;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
-use crate::join::{Joiner, ModuleId, Update};
+use crate::join::{Joiner, Loss, ModuleId, Note, Update};
 use crate::kernel::program::{self, PodBlockKey, Program};
 use crate::proc::build_id;
 use crate::proc::owner::Owner;
@@ -279,21 +279,17 @@ impl Drain {
     fn take_in(&mut self, program: &mut Program, joiner: &mut Joiner) -> Result<()> {
         let counters = program.counters()?;
         for (counter, count) in Counter::ALL.iter().zip(counters) {
-            if counter.is_loss() {
-                joiner.set_lost(counter.name(), count);
-            } else {
-                joiner.set_noted(counter.name(), count);
-            }
+            joiner.set_counter(*counter, count);
         }
-        joiner.set_lost("undecoded", self.undecoded);
+        joiner.set_lost(Loss::Undecoded, self.undecoded);
         let lost = self.sideband.get_ref().lost();
-        joiner.set_lost("sideband", lost.saturating_sub(self.lost_before));
+        joiner.set_lost(Loss::Sideband, lost.saturating_sub(self.lost_before));
         let tables = self.tables.counts();
-        joiner.set_noted("unwind_tables_refused", tables.refused);
-        joiner.set_noted("unwind_tables_evicted", tables.evicted);
-        joiner.set_noted("unwind_tables_delayed", tables.delayed);
-        joiner.set_noted("unwind_tables_cached", tables.cached);
-        joiner.set_noted("unwind_functions_damaged", tables.damaged);
+        joiner.set_noted(Note::UnwindTablesRefused, tables.refused);
+        joiner.set_noted(Note::UnwindTablesEvicted, tables.evicted);
+        joiner.set_noted(Note::UnwindTablesDelayed, tables.delayed);
+        joiner.set_noted(Note::UnwindTablesCached, tables.cached);
+        joiner.set_noted(Note::UnwindFunctionsDamaged, tables.damaged);
         joiner.set_without_tables(self.tables.refused());
         joiner.set_unreadable(self.budget.unread());
         let count = |counter: Counter| counters[counter as usize];
@@ -339,7 +335,7 @@ impl Drain {
             if let Some(block) = program.take_block(&key)? {
                 if block.freed_at == 0 {
                     while !self.batch(joiner) {}
-                    joiner.lost_one("swept_live");
+                    joiner.lost_one(Loss::SweptLive);
                 }
                 joiner.swept(key.0.process, block.id);
             }

@@ -12,7 +12,7 @@ use super::drain::Drain;
 use super::governor::{Governor, Over, TICK};
 use super::targets;
 use crate::config::RunConfig;
-use crate::join::Joiner;
+use crate::join::{Joiner, Loss};
 use crate::kernel::program::Program;
 use crate::probes::attach::{Probes, Reach};
 use crate::probes::guardian::{Guardian, Heir};
@@ -112,7 +112,7 @@ impl DutyCycles {
                 // No descriptor, or no memory in some group: what is left to do is tried again with the next look.
                 Err(error) => {
                     tracing::info!("can't leave processes alone, or reach them again: {error}");
-                    joiner.lost_one("turns_failed");
+                    joiner.lost_one(Loss::DutyCycleFailed);
                     return Ok(());
                 }
             }
@@ -154,7 +154,7 @@ impl DutyCycles {
             for pid in joiner.followed() {
                 if let Err(error) = probes.reach_again(pid) {
                     tracing::warn!("{error:#}");
-                    joiner.lost_one("turns_failed");
+                    joiner.lost_one(Loss::DutyCycleFailed);
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::scanner::{self, Scanned, Scanner};
 use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
-use crate::join::Joiner;
+use crate::join::{Joiner, Loss, Note};
 use crate::kernel::program::Program;
 use crate::open::{self, Expected, FileId, Identity};
 use crate::probes::allocators;
@@ -147,12 +147,12 @@ impl LateFiles {
 
     fn note(&self, drain: &Drain, joiner: &mut Joiner) {
         let left_out = self.scanner.left_out() + drain.left_out();
-        joiner.set_noted("allocators_probed_late", self.late.len() as u64);
-        joiner.set_noted("files_not_looked_into", self.scanner.waiting() + left_out);
-        joiner.set_noted("files_gone_unseen", self.unopened);
+        joiner.set_noted(Note::AllocatorsProbedLate, self.late.len() as u64);
+        joiner.set_noted(Note::FilesNotLookedInto, self.scanner.waiting() + left_out);
+        joiner.set_noted(Note::FilesGoneUnseen, self.unopened);
         // Whatever these files allocate may be missing in every number.
-        joiner.set_lost("files", left_out);
-        joiner.set_lost("processes_unreached", self.unreached);
+        joiner.set_lost(Loss::Files, left_out);
+        joiner.set_lost(Loss::ProcessesUnreached, self.unreached);
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::drain::Drain;
 use crate::config::{RunConfig, Target};
-use crate::join::{self, Joiner};
+use crate::join::{self, Joiner, Note};
 use crate::kernel::program::Program;
 use crate::open::FileId;
 use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
@@ -196,7 +196,7 @@ fn attach_all(
         let found: Vec<(Owner, Found)> = pids.into_iter().filter_map(of_one).collect();
         (found, unread)
     })?;
-    joiner.set_noted("processes_not_read", unread);
+    joiner.set_noted(Note::ProcessesNotRead, unread);
     let is_any = found.iter().any(|(_, it)| !it.allocators.is_empty());
     for (owner, found) in found {
         add_found(found, &owner, Some(drain), program, probes, joiner)?;
@@ -252,7 +252,7 @@ pub(super) fn add_found(
                 name_unprobed(words, owner, probes, joiner);
             }
         }
-        joiner.set_noted("files_refused", probes.refused());
+        joiner.set_noted(Note::FilesRefused, probes.refused());
     }
     Ok(new)
 }
@@ -262,7 +262,7 @@ fn name_unprobed(words: String, owner: &Owner, probes: &mut Probes, joiner: &mut
     if probes.may_name(owner) {
         joiner.add_unprobed(words);
     } else {
-        joiner.note_one("files_unprobed_unnamed");
+        joiner.note_one(Note::FilesUnprobedUnnamed);
     }
 }
 
