@@ -1,13 +1,14 @@
-//! What has to hold of any data file.
+//! Properties that must hold for any data file.
 //!
 //! Stage: profile. For fuzzers only.
 
-use super::{Profile, ReadOptions, Recording, read_from};
+use super::datafile::{ReadOptions, Recording, read_from};
+use super::model::Profile;
 
-/// Bytes of the head of a message in an input: its kind, and its length.
+/// Bytes before each message of an input: its kind and its length.
 const HEAD: usize = 3;
 
-/// What is read can be indexed, and read again gives the same.
+/// Every index in the result is in its table, and folding the result again gives the same.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
     match read_from(data, "input", ReadOptions::default()) {
         Ok(recording) => sound(&recording),
@@ -18,12 +19,12 @@ pub(crate) fn data_file(data: &[u8]) -> u64 {
     }
 }
 
-/// The same with chunks that are whole, so that what is in them counts.
+/// The same with whole chunks, so that the messages in them are decoded.
 pub(crate) fn messages(data: &[u8]) -> u64 {
     data_file(&framed(data))
 }
 
-/// A data file with these messages: a byte for the kind, two for the length, and the content, one after the other.
+/// A data file with the messages of an input. Each has a byte for its kind, two for its length, and its bytes.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
     let mut rest = data;
@@ -35,7 +36,7 @@ pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
             break;
         };
         let begin = file.len();
-        // One more than there are.
+        // One kind more than there are.
         file.extend(u32::from(head[0] % 6).to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
@@ -68,7 +69,7 @@ fn sound(recording: &Recording) -> u64 {
             is_in(thread.0, profile.threads.len());
         }
     }
-    // What was folded leads there again, in one step.
+    // One update leads from an empty profile to the same one.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);
