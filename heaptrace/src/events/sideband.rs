@@ -1,8 +1,8 @@
 //! The sideband: perf's own records of executable mappings, forks, execs and exits.
 //!
-//! Stage: events. There is one ring per CPU, for the whole machine. The kernel writes a record when a file is mapped
-//! executable, when a process forks or exits, and when it gets a new name by `exec`. No process traps for that. Does not
-//! know which processes are of interest.
+//! Stage: events. There is one ring per CPU, for the whole machine. The kernel writes a record when a file is
+//! mapped executable, when a process forks or exits, and when it gets a new name by `exec`. No process traps
+//! for that. Does not know which processes are of interest.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,8 +17,8 @@ use aya_obj::generated::{
 use crate::open::Expected;
 use crate::sys::{self, PerfTarget};
 
-/// The fewest and the most data pages of a ring, powers of two. A record has about a hundred bytes. A process that maps
-/// thousands of files in a moment must not make other processes lose their records.
+/// The fewest and the most data pages of a ring, powers of two. A record has about a hundred bytes. A process
+/// that maps thousands of files in a moment must not make other processes lose their records.
 const MIN_PAGES: usize = 64;
 const MAX_PAGES: usize = 512;
 
@@ -141,8 +141,8 @@ impl Sideband {
 
     /// The new events up to the time of this call, in the order of time.
     ///
-    /// A process moves from one CPU to another, so its newer events can be read before its older ones. Events from before
-    /// this call are in their ring when it is read, so only these are returned.
+    /// A process moves from one CPU to another, so its newer events can be read before its older ones. Events
+    /// from before this call are in their ring when it is read, so only these are returned.
     pub fn drain(&mut self) -> Vec<SideEvent> {
         let until = sys::monotonic_now();
         let mut events = std::mem::take(&mut self.held);
@@ -204,8 +204,8 @@ impl Ring {
         attr.set_task(1);
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = match scope {
-            // About the records of one program start: its mappings have allocations soon. If each record woke the
-            // reader, every fork of the machine would pay for it.
+            // About the records of one program start: its mappings have allocations soon. If each record woke
+            // the reader, every fork of the machine would pay for it.
             Scope::Everything => 1024,
             Scope::Births => 1,
         };
@@ -251,8 +251,8 @@ impl Ring {
                 self.pages * self.page_size,
             )
         };
-        // SAFETY: both are aligned and in the mapped page. The kernel writes `data_head` and reads `data_tail`, in pairs
-        // of acquire and release.
+        // SAFETY: both are aligned and in the mapped page. The kernel writes `data_head` and reads
+        // `data_tail`, in pairs of acquire and release.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*page).data_head),

@@ -103,8 +103,8 @@ impl AddressSpaces {
         self.not_kept
     }
 
-    /// The version of the image that a process has at a time, if none of its mappings is later: while the version
-    /// stays the same, every address in it has the same location. 0 if no image fits.
+    /// The version of the image that a process has at a time, if none of its mappings is later: while the
+    /// version stays the same, every address in it has the same location. 0 if no image fits.
     pub(super) fn version(&self, pid: u32, time: u64) -> u64 {
         let image = self.at(pid, time);
         let is_past = |image: &&Image| {
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(module_at(&spaces, 2, 40, 0x2000), None);
     }
 
-    /// Check that every change makes a new version, that a time before the last change has none, and that no two
-    /// processes share one.
+    /// Check that every change makes a new version, that a time before the last change has none, and that no
+    /// two processes share one.
     #[test]
     fn every_change_makes_a_version() {
         let mut spaces = AddressSpaces::default();

@@ -180,8 +180,8 @@ impl Addresses {
         }
     }
 
-    /// Forgets processes that ended before a time up to which all events have arrived: no event needs their mappings
-    /// any more.
+    /// Forgets processes that ended before a time up to which all events have arrived: no event needs their
+    /// mappings any more.
     pub(super) fn settle(&mut self, until: u64, is_running: impl Fn(u32) -> bool) {
         let Self { exited, spaces, .. } = self;
         exited.retain(|(pid, time)| {
@@ -253,8 +253,8 @@ impl Addresses {
         }));
     }
 
-    /// The probed allocators that a process has mapped at a time. An unknown process is added: it has been running
-    /// since before the tracing began.
+    /// The probed allocators that a process has mapped at a time. An unknown process is added: it has been
+    /// running since before the tracing began.
     pub(super) fn allocators_of(&mut self, pid: u32, time: u64) -> Vec<Allocator> {
         if !self.spaces.knows(pid) {
             self.add_process(pid);
@@ -320,8 +320,8 @@ fn root_of(pid: u32) -> String {
     }
 }
 
-/// Opens the file that a process has just mapped. If the process is gone, opens it by its path, if that is still the
-/// same file.
+/// Opens the file that a process has just mapped. If the process is gone, opens it by its path, if that is
+/// still the same file.
 fn open_mapped(pid: u32, mapped: &Mapped) -> Option<Opened> {
     if mapped.path == unwind::VDSO {
         let file = unwind::vdso()?.file;

@@ -1,9 +1,9 @@
 //! The live blocks of a process, by their ids, in little memory.
 //!
-//! Stage: join. A program can have tens of millions of blocks, so each uses a slot of 24 bytes in an open hash table, which
-//! is never less than two thirds full. The table consists of many small ones (shards). A full shard grows by a quarter, and
-//! with more blocks one shard after the other is split in two. So only one shard at a time is in memory twice, and no
-//! event waits for more than one copy. Knows nothing of sums.
+//! Stage: join. A program can have tens of millions of blocks, so each uses a slot of 24 bytes in an open
+//! hash table, which is never less than two thirds full. The table consists of many small ones (shards). A
+//! full shard grows by a quarter, and with more blocks one shard after the other is split in two. So only one
+//! shard at a time is in memory twice, and no event waits for more than one copy. Knows nothing of sums.
 
 mod block;
 mod shard;
@@ -28,8 +28,8 @@ pub(super) struct Blocks {
     /// A program chooses which of its blocks stay live, so their distribution needs a secret key.
     hash: KeyedHash,
     shared: SharedTable,
-    /// Blocks that don't fit into a slot: those of 4 GiB and more, and those at high addresses, which a program only gets
-    /// if it asks for them.
+    /// Blocks that don't fit into a slot: those of 4 GiB and more, and those at high addresses, which a
+    /// program only gets if it asks for them.
     odd: HashMap<u64, Block>,
 }
 
@@ -92,8 +92,8 @@ impl Blocks {
         shards.flat_map(Shard::into_addresses).chain(odd)
     }
 
-    /// The shard of a hash. The number of shards need not be a power of two: the shards that are not split yet have
-    /// twice the share of the others.
+    /// The shard of a hash. The number of shards need not be a power of two: the shards that are not split
+    /// yet have twice the share of the others.
     fn shard_of(&self, hash: u64) -> usize {
         let mask = self.shards.len().next_power_of_two().wrapping_sub(1);
         let index = hash as usize & mask;

@@ -1,7 +1,8 @@
 //! The path of a process's control group, by the id in an event or from `/proc`.
 //!
-//! Stage: join. The kernel program sends the id at the first allocation of a process, so the path is found even if the
-//! process is gone by then. Knows nothing of containers and units: the outputs read them out of the path.
+//! Stage: join. The kernel program sends the id at the first allocation of a process, so the path is found
+//! even if the process is gone by then. Knows nothing of containers and units: the outputs read them out of
+//! the path.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -94,8 +95,8 @@ fn below(path: &Path, mount: &str) -> Option<String> {
     Some(cut(&format!("/{}", rest.to_string_lossy())))
 }
 
-/// The most specific path in `/proc/PID/cgroup`: the one of the unified hierarchy, unless that is the root. Where the
-/// groups are those of version 1, every process is in that root.
+/// The most specific path in `/proc/PID/cgroup`: the one of the unified hierarchy, unless that is the root.
+/// Where the groups are those of version 1, every process is in that root.
 fn most_specific(text: &str) -> &str {
     /// Hierarchies of version 1 that usually have groups, the most useful one first.
     const PREFERRED: [&str; 4] = ["name=systemd", "memory", "pids", "cpu"];
@@ -137,8 +138,8 @@ mod tests {
         assert_eq!(most_specific(""), "");
     }
 
-    /// Check that version 1 counts if the unified hierarchy is a single group, and that systemd's own hierarchy comes
-    /// before those of controllers.
+    /// Check that version 1 counts if the unified hierarchy is a single group, and that systemd's own
+    /// hierarchy comes before those of controllers.
     #[test]
     fn version_1_counts_under_a_single_unified_group() {
         let docker = "12:pids:/docker/ab\n4:memory:/docker/ab\n2:cpu,cpuacct:/\n0::/\n";

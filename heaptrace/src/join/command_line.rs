@@ -8,8 +8,8 @@ use std::io::{self, Read};
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 1024;
 
-/// The command line of a running process. It is empty if the process is gone, has none, or has another name by now: then
-/// it runs another program, and the command line belongs to that one.
+/// The command line of a running process. It is empty if the process is gone, has none, or has another name
+/// by now: then it runs another program, and the command line belongs to that one.
 pub(super) fn of(pid: u32, name: &str) -> String {
     let line = File::open(format!("/proc/{pid}/cmdline"))
         .and_then(read)

@@ -1,8 +1,9 @@
 //! Processes in a duty cycle: which of them are paused, and for how long.
 //!
-//! Stage: join. While a process is paused, the frees of its blocks may be missed. So everything that it has when a
-//! pause begins is uncertain from then on: counted apart from what is live for certain. Frees that are seen are joined
-//! all the same, and so is the proof that an address was handed out again. Does not decide which process is paused.
+//! Stage: join. While a process is paused, the frees of its blocks may be missed. So everything that it has
+//! when a pause begins is uncertain from then on: counted apart from what is live for certain. Frees that are
+//! seen are joined all the same, and so is the proof that an address was handed out again. Does not decide
+//! which process is paused.
 
 use super::ledger::Ledger;
 use super::update::ProcessId;

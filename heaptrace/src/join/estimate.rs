@@ -1,8 +1,8 @@
 //! The estimate that a sample stands for, and sums of estimates.
 //!
 //! Stage: join. An allocation of S bytes that is sampled with the probability p stands for 1/p allocations
-//! and S/p bytes. It adds (1−p)/p² and S²(1−p)/p² to the variances of the sums. Each sample is computed by itself, and
-//! the sums are integers, so a free takes off exactly what its allocation added.
+//! and S/p bytes. It adds (1−p)/p² and S²(1−p)/p² to the variances of the sums. Each sample is computed by
+//! itself, and the sums are integers, so a free takes off exactly what its allocation added.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -69,7 +69,8 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// What an allocation stands for that was sampled at this mean. At a mean of 1, every allocation is sampled.
+    /// What an allocation stands for that was sampled at this mean. At a mean of 1, every allocation is
+    /// sampled.
     pub(super) fn of(size: u64, mean: u64) -> Self {
         if mean <= 1 {
             return Self::of_part(size, true);

@@ -1,7 +1,7 @@
 //! Append-only tables in which equal items have one number.
 //!
-//! Stage: join. Each item is stored once, in its table: the hash table has only numbers, and compares the items they stand
-//! for.
+//! Stage: join. Each item is stored once, in its table: the hash table has only numbers, and compares the
+//! items they stand for.
 
 use std::hash::{BuildHasher as _, Hash};
 

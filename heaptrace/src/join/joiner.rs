@@ -1,8 +1,8 @@
 //! The join: it takes events in, and hands out updates.
 //!
-//! Stage: join. This type only passes each event to the parts that it concerns. Everything that arrives in one call is
-//! complete: the sideband has been read up to after the last event, so mappings are known before the stacks in them.
-//! Knows nothing of the kernel's maps but the keys of blocks and stacks.
+//! Stage: join. This type only passes each event to the parts that it concerns. Everything that arrives in
+//! one call is complete: the sideband has been read up to after the last event, so mappings are known before
+//! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -297,8 +297,8 @@ impl Joiner {
         }
     }
 
-    /// Records that a process is not probed from now on, and the share of its processor time that probes took, in
-    /// ten-thousandths.
+    /// Records that a process is not probed from now on, and the share of its processor time that probes
+    /// took, in ten-thousandths.
     ///
     /// `time` is on the clock of events, and not before the last call of the process that was seen.
     pub fn pause(&mut self, pid: u32, overhead: u32, elapsed_ns: u64, time: u64) {
@@ -411,7 +411,8 @@ impl Joiner {
         self.facts.set_agent_usage(usage);
     }
 
-    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in ten-thousandths.
+    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in
+    /// ten-thousandths.
     pub fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
         self.facts.set_overhead(hit_ns, max_overhead);
     }

@@ -1,7 +1,8 @@
 //! A fast hash with a secret key, for tables that are searched with every event.
 //!
-//! Stage: join. The keys of these tables come from traced processes, which must not be able to make them collide. The
-//! standard library's hash prevents that, too, but takes longer than all other work for an event.
+//! Stage: join. The keys of these tables come from traced processes, which must not be able to make them
+//! collide. The standard library's hash prevents that, too, but takes longer than all other work for an
+//! event.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -106,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that similar numbers share the upper or lower bits of their hashes no more often than by chance, and that
-    /// another key gives other hashes.
+    /// Check that similar numbers share the upper or lower bits of their hashes no more often than by chance,
+    /// and that another key gives other hashes.
     #[test]
     fn similar_numbers_have_different_hashes() {
         let (one, other) = (KeyedHash::default(), KeyedHash::default());

@@ -1,7 +1,8 @@
 //! The books of a run: its processes and sites, their sums, and the peak.
 //!
-//! Stage: join. Every allocation and every free changes the sums of a site, of its process and of the run together,
-//! so only this type changes any of them. Knows nothing of addresses and of how stacks get their ids.
+//! Stage: join. Every allocation and every free changes the sums of a site, of its process and of the run
+//! together, so only this type changes any of them. Knows nothing of addresses and of how stacks get their
+//! ids.
 
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 

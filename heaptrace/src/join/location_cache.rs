@@ -1,14 +1,15 @@
 //! A cache of locations, so that addresses which many stacks share are looked up once.
 //!
-//! Stage: join. The table has a fixed size: a new location replaces the old one in its slot. Every change of an address
-//! space gives it another version, so no entry ever has to be invalidated.
+//! Stage: join. The table has a fixed size: a new location replaces the old one in its slot. Every change of
+//! an address space gives it another version, so no entry ever has to be invalidated.
 
 use std::hash::BuildHasher as _;
 
 use super::keyed_hash::KeyedHash;
 use super::update::LocationId;
 
-/// The number of slots: a program with a thousand functions that allocate finds nearly all of them in the cache.
+/// The number of slots: a program with a thousand functions that allocate finds nearly all of them in the
+/// cache.
 const SLOTS: usize = 1 << 13;
 
 /// The cached locations of all processes.

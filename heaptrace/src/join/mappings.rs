@@ -1,9 +1,9 @@
 //! Mapped memory (`--mmap`): a mapping is an allocation of its pages, and is freed with the last of them.
 //!
-//! Stage: join. A mapping that an allocator made for its blocks is not counted again: the blocks count. Its stack
-//! shows it: the stack has a frame in one of the allocator's functions or in code of a file that is only an allocator,
-//! or it has the address of the trampoline that the kernel puts in the place of a return address. What a C library maps
-//! for itself, above all the stacks of threads, is not counted either.
+//! Stage: join. A mapping that an allocator made for its blocks is not counted again: the blocks count. Its
+//! stack shows it: the stack has a frame in one of the allocator's functions or in code of a file that is
+//! only an allocator, or it has the address of the trampoline that the kernel puts in the place of a return
+//! address. What a C library maps for itself, above all the stacks of threads, is not counted either.
 
 use heaptrace_common::wire::{MapChange, Unmapped, map_flag};
 
@@ -81,8 +81,8 @@ impl Mappings {
         });
     }
 
-    /// Forgets the mappings of a process that was paused, merged or has ended. Its totals keep them as uncertain or
-    /// live.
+    /// Forgets the mappings of a process that was paused, merged or has ended. Its totals keep them as
+    /// uncertain or live.
     pub(super) fn forget(&mut self, process: ProcessId) {
         if let Some(regions) = self.by_process.remove(&process) {
             self.parts = self.parts.saturating_sub(regions.len());

@@ -1,8 +1,9 @@
 //! Merges the oldest ended processes into one record for each name and control group.
 //!
-//! Stage: join. A machine starts processes without end, and each has sites of its own. So only some ended processes
-//! keep their own records; the oldest ones are added up. No sum changes by that, and a merged record stays small,
-//! because programs of the same name have the same stacks. The slots that they had in the tables are used again.
+//! Stage: join. A machine starts processes without end, and each has sites of its own. So only some ended
+//! processes keep their own records; the oldest ones are added up. No sum changes by that, and a merged
+//! record stays small, because programs of the same name have the same stacks. The slots that they had in the
+//! tables are used again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -54,8 +55,8 @@ impl EndedProcesses {
         }
     }
 
-    /// Adds a process that has ended, and merges the oldest ones while there are too many. Returns the slots of the
-    /// merged ones.
+    /// Adds a process that has ended, and merges the oldest ones while there are too many. Returns the slots
+    /// of the merged ones.
     pub(super) fn add(&mut self, id: ProcessId, ledger: &mut Ledger) -> Vec<ProcessId> {
         let entry = ledger.processes().get(id);
         let sites = entry.map_or(0, |entry| entry.sites().len());

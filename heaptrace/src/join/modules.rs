@@ -1,7 +1,8 @@
 //! Files that were mapped executable, each held open until it has been symbolized.
 //!
-//! Stage: join. When names are looked up, a process may be gone, and its files replaced or deleted; an open descriptor
-//! keeps the right file. The kernel's identity of a file tells modules apart, never the build id that the file claims.
+//! Stage: join. When names are looked up, a process may be gone, and its files replaced or deleted; an open
+//! descriptor keeps the right file. The kernel's identity of a file tells modules apart, never the build id
+//! that the file claims.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -75,14 +76,14 @@ impl Modules {
         open: impl FnOnce() -> Option<Opened>,
     ) -> ModuleId {
         let key = (expected, module.path.clone());
-        let known = self.latest.get(&key).copied();
-        if let Some(id) = known
+        let latest = self.latest.get(&key).copied();
+        if let Some(id) = latest
             && self.is_unchanged(id)
         {
             return id;
         }
         let opened = (self.files.open < self.most_open).then(open).flatten();
-        let id = match (opened, known) {
+        let id = match (opened, latest) {
             (Some(opened), _) => {
                 let key = (opened.identity, module.path.clone());
                 match self.opened.get(&key) {
@@ -188,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Check that an unchanged file stays the same module, that another file under its path is another module, and that
-    /// the kernel's numbers tell files apart that can't be opened.
+    /// Check that an unchanged file stays the same module, that another file under its path is another
+    /// module, and that the kernel's numbers tell files apart that can't be opened.
     #[test]
     fn files_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();

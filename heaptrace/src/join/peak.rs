@@ -1,7 +1,7 @@
 //! The exact peak: the bytes of each site at the moment when the sum of all sites was highest.
 //!
-//! Stage: join. A growing program reaches a new peak with every allocation. So a new peak copies only the sites that
-//! changed since the last peak, usually one.
+//! Stage: join. A growing program reaches a new peak with every allocation. So a new peak copies only the
+//! sites that changed since the last peak, usually one.
 
 use super::estimate::{Amount, Estimate};
 

@@ -134,7 +134,8 @@ impl ProcessEntry {
         self.sent.get(&id).copied()
     }
 
-    /// Adds a stack. Returns its key in the kernel's map if the process has ended, for then nothing else removes it.
+    /// Adds a stack. Returns its key in the kernel's map if the process has ended, for then nothing else
+    /// removes it.
     pub(super) fn add_stack(
         &mut self,
         id: u64,

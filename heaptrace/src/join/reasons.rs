@@ -35,7 +35,8 @@ reasons! {
     Loss {
         /// An event that names a process or a stack whose own event did not arrive.
         Unjoined = "unjoined";
-        /// A live block that was joined as freed: it was allocated at the address of a block whose free was swept.
+        /// A live block that was joined as freed: it was allocated at the address of a block whose free was
+        /// swept.
         SweptLive = "swept_live";
         /// A mapping that was not recorded (`--mmap`): the join keeps a limited number of parts of mappings.
         MappingsFull = "mappings_full";
@@ -43,8 +44,8 @@ reasons! {
         Undecoded = "undecoded";
         /// A record of a mapping, fork, exec or exit that found no room in perf's rings.
         Sideband = "sideband";
-        /// A child that could not be tied to probes of its own, or a record of a fork or exit that was lost (before
-        /// Linux 6.12).
+        /// A child that could not be tied to probes of its own, or a record of a fork or exit that was lost
+        /// (before Linux 6.12).
         Births = "births";
         /// A mapped file that was not searched for allocators: the queues of files were full.
         Files = "files";
@@ -62,7 +63,8 @@ reasons! {
         AllocatorsProbedLate = "allocators_probed_late";
         /// A child that may have missed calls before it was tied to probes of its own (before Linux 6.12).
         ChildrenProbedLate = "children_probed_late";
-        /// An executable mapping that was not kept: its program image had too many. Addresses in it have no names.
+        /// An executable mapping that was not kept: its program image had too many. Addresses in it have no
+        /// names.
         CodeMappingsNotKept = "code_mappings_not_kept";
         /// A file that was forgotten to make room, and is searched again when it is mapped again.
         FilesForgotten = "files_forgotten";

@@ -1,8 +1,9 @@
 //! The mappings of one process, by address, each with the owner that its caller gave it.
 //!
-//! Stage: join. A mapping can be unmapped in parts and in any order, and one call can unmap parts of several mappings.
-//! So mappings are kept by address, not by call. A call unmaps what was there when it began: by the time its return
-//! is seen, another thread may have mapped the addresses again. Knows nothing of stacks and counters.
+//! Stage: join. A mapping can be unmapped in parts and in any order, and one call can unmap parts of several
+//! mappings. So mappings are kept by address, not by call. A call unmaps what was there when it began: by the
+//! time its return is seen, another thread may have mapped the addresses again. Knows nothing of stacks and
+//! counters.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -191,8 +192,8 @@ mod tests {
         }
     }
 
-    /// Check that random calls remove the same bytes as from a model of single pages: mappings over others, and parts
-    /// unmapped from the middle, across several mappings, and only of those from before a time.
+    /// Check that random calls remove the same bytes as from a model of single pages: mappings over others,
+    /// and parts unmapped from the middle, across several mappings, and only of those from before a time.
     #[test]
     fn equals_a_model_of_pages() {
         let mut random = numbers(7);

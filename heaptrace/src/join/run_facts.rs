@@ -1,4 +1,5 @@
-//! Facts about a run beside its allocations: its quality, its sampling rates, and the sizes that were asked for.
+//! Facts about a run beside its allocations: its quality, its sampling rates, and the sizes that were asked
+//! for.
 //!
 //! Stage: join. Other stages and the kernel program report them; each update carries them.
 

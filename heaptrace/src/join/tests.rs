@@ -133,7 +133,8 @@ fn frees_take_off_their_allocations() {
     assert_eq!(process.command, "name");
 }
 
-/// Check that `realloc` is a free and an allocation, and that a block at an address that is handed out again is freed.
+/// Check that `realloc` is a free and an allocation, and that a block at an address that is handed out again
+/// is freed.
 #[test]
 fn reallocated_and_replaced_blocks_are_freed() {
     let (_, update) = join([
@@ -178,8 +179,8 @@ fn equal_stacks_are_one_site() {
     assert_eq!(counts, [2, 1]);
 }
 
-/// Check that an ended process keeps its live bytes, that the peak of the run does not, and that its blocks are handed out
-/// once, to be removed from the kernel's map.
+/// Check that an ended process keeps its live bytes, that the peak of the run does not, and that its blocks
+/// are handed out once, to be removed from the kernel's map.
 #[test]
 fn ended_processes_keep_their_live_bytes() {
     let (mut joiner, update) = join([
@@ -260,8 +261,8 @@ pub(crate) fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> E
     })
 }
 
-/// Check that a mapping is an allocation that can be freed in parts, that it has another site than blocks with the same
-/// stack, and that a move is a free and an allocation.
+/// Check that a mapping is an allocation that can be freed in parts, that it has another site than blocks
+/// with the same stack, and that a move is a free and an allocation.
 #[test]
 fn mappings_are_freed_by_parts() {
     const NEW: u16 = map_flag::RECORDED;

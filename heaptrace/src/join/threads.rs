@@ -1,7 +1,7 @@
 //! Names of threads, if threads of different names have sites of their own.
 //!
-//! Stage: join. A thread that ended before its name could be read has none. A thread that changes its name has the
-//! new one after a second at most.
+//! Stage: join. A thread that ended before its name could be read has none. A thread that changes its name
+//! has the new one after a second at most.
 
 use super::interner::Interner;
 use super::keyed_hash::HashMap;
@@ -107,8 +107,8 @@ mod tests {
         move || name
     }
 
-    /// Check that a name is read again after a while, that a thread keeps its name when it is gone, and that equal names
-    /// have one id.
+    /// Check that a name is read again after a while, that a thread keeps its name when it is gone, and that
+    /// equal names have one id.
     #[test]
     fn names_are_cached_for_a_while() {
         let mut threads = Threads::new();

@@ -1,12 +1,13 @@
 //! The results of the join: tables that only grow, and records that changed.
 //!
-//! Stage: join. An [`Update`] is the only data that leaves this stage. The live view folds it into a profile in memory,
-//! the recorder writes it to the data file, and a reader of that file folds it again. Knows nothing of names of
-//! addresses and of file formats.
+//! Stage: join. An [`Update`] is the only data that leaves this stage. The live view folds it into a profile
+//! in memory, the recorder writes it to the data file, and a reader of that file folds it again. Knows
+//! nothing of names of addresses and of file formats.
 //!
-//! Tables (modules, locations, stacks) are append-only: an id is an index, and never changes its meaning. A changed
-//! process or site is sent as a whole, and replaces the record before; this includes a record that uses the slot of a
-//! merged one. So a stream of updates that is cut off anywhere is a true picture of an earlier moment.
+//! Tables (modules, locations, stacks) are append-only: an id is an index, and never changes its meaning. A
+//! changed process or site is sent as a whole, and replaces the record before; this includes a record that
+//! uses the slot of a merged one. So a stream of updates that is cut off anywhere is a true picture of an
+//! earlier moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,7 +181,8 @@ pub struct Process {
     pub duty_cycle: Option<DutyCycle>,
 }
 
-/// The duty cycle of a process: it is paused from time to time, because constant probing would slow it down too much.
+/// The duty cycle of a process: it is paused from time to time, because constant probing would slow it down
+/// too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DutyCycle {
     /// When it was first paused, nanoseconds since the run began.
@@ -216,8 +218,8 @@ pub enum Kind {
     Mapped,
 }
 
-/// Everything that one stack in one process allocated; if threads of different names have sites of their own, in the
-/// threads of one name.
+/// Everything that one stack in one process allocated; if threads of different names have sites of their own,
+/// in the threads of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The process.
@@ -237,7 +239,8 @@ pub struct Site {
 pub struct Quality {
     /// Allocations that reached the agent.
     pub samples: u64,
-    /// How often something was lost, by the name of the [`Loss`](super::Loss) or of the kernel program's counter.
+    /// How often something was lost, by the name of the [`Loss`](super::Loss) or of the kernel program's
+    /// counter.
     pub lost: BTreeMap<String, u64>,
     /// How often something happened that takes nothing out of the totals, by the name of the
     /// [`Note`](super::Note), of the kernel program's counter, or of a kind of broken stack.
@@ -289,8 +292,8 @@ pub struct Update {
     pub processes: Vec<(ProcessId, Process)>,
     /// Changed sites, each as a whole.
     pub sites: Vec<(SiteId, Site)>,
-    /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each other one
-    /// goes from a power of two up to the next; empty if this was not counted.
+    /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
+    /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,
     /// New changes of the sampling rate.
     pub rates: Vec<RateChange>,

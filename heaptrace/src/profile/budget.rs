@@ -1,8 +1,8 @@
 //! Limits the memory for the contents of a data file, by the bytes that were read of it.
 //!
 //! Stage: profile. A few bytes of a crafted file can stand for a gigabyte: zeros compress well, and an empty
-//! record needs a hundred times its size. So each record is charged before it is kept. Knows nothing of chunks and
-//! messages.
+//! record needs a hundred times its size. So each record is charged before it is kept. Knows nothing of
+//! chunks and messages.
 
 use thiserror::Error;
 
@@ -15,7 +15,8 @@ use crate::join::{
 /// The memory that any file may use.
 const BASE: u64 = 256 << 20;
 
-/// The memory that it may use for each of its bytes. Similar deep stacks compress well: real files need up to a hundred.
+/// The memory that it may use for each of its bytes. Similar deep stacks compress well: real files need up to
+/// a hundred.
 const PER_BYTE: u64 = 256;
 
 /// The memory that decoding may need for each byte of a record: an empty allocator has two bytes.
@@ -45,8 +46,8 @@ pub(in crate::profile) struct Budget {
     kept: u64,
     /// Memory of the update or the symbols that are not whole yet.
     pending: u64,
-    /// The parts of `kept` for the names and lists of each process, for the quality, and for symbols: newer ones
-    /// replace them.
+    /// The parts of `kept` for the names and lists of each process, for the quality, and for symbols: newer
+    /// ones replace them.
     processes: Vec<u64>,
     quality: u64,
     symbols: u64,
@@ -71,8 +72,8 @@ impl Budget {
         self.limit.unwrap_or(by_size)
     }
 
-    /// Charges bytes that were read, and the bytes that decompressing them gives. All of these have to be parsed, which
-    /// costs time even if it needs no memory.
+    /// Charges bytes that were read, and the bytes that decompressing them gives. All of these have to be
+    /// parsed, which costs time even if it needs no memory.
     pub(in crate::profile) fn unpack(&mut self, read: u64, unpacked: u64) -> Result<(), Exceeded> {
         self.read = self.read.saturating_add(read);
         self.unpacked = self.unpacked.saturating_add(unpacked);
@@ -147,7 +148,8 @@ impl Budget {
         self.kept = self.kept - std::mem::replace(&mut self.symbols, cost) + cost;
     }
 
-    /// Checks the memory that outputs need for a profile: each joins the frames of sites, and some copy texts to frames.
+    /// Checks the memory that outputs need for a profile: each joins the frames of sites, and some copy texts
+    /// to frames.
     pub(in crate::profile) fn check_outputs(
         &self,
         profile: &Profile,

@@ -1,7 +1,7 @@
 //! The profile: the results of a run, before addresses get names.
 //!
-//! Stage: profile. A profile is made of [`Update`]s, which come from a running join or from a data file. Knows nothing
-//! of symbols and of outputs.
+//! Stage: profile. A profile is made of [`Update`]s, which come from a running join or from a data file.
+//! Knows nothing of symbols and of outputs.
 
 use thiserror::Error;
 

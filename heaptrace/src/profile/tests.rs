@@ -7,8 +7,8 @@ use crate::events::record::Event;
 use crate::join::tests::{alloc, begin, end, free, stack};
 use crate::join::{EndedLimits, Joiner, Site, Totals};
 
-/// Check that many ended processes are merged into few records, that no sum changes by that, and that running processes
-/// keep their own records.
+/// Check that many ended processes are merged into few records, that no sum changes by that, and that running
+/// processes keep their own records.
 #[test]
 fn ended_processes_are_merged() {
     let limits = EndedLimits {

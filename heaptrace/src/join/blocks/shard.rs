@@ -1,6 +1,7 @@
 //! A part of a process's blocks: an open hash table that grows by a quarter.
 //!
-//! Stage: join. A search goes on slot by slot after a collision. A removed block leaves no mark: the blocks after it move up.
+//! Stage: join. A search goes on slot by slot after a collision. A removed block leaves no mark: the blocks
+//! after it move up.
 
 use super::block::Block;
 use crate::join::keyed_hash::KeyedHash;
@@ -185,7 +186,8 @@ impl Shard {
         }
     }
 
-    /// The slot where the search for an id begins. It depends on the upper bits of the hash: the lower bits choose the shard.
+    /// The slot where the search for an id begins. It depends on the upper bits of the hash: the lower bits
+    /// choose the shard.
     fn home(&self, id: u64, hash: KeyedHash) -> usize {
         (((hash.of_number(id) >> 32) * self.slots.len() as u64) >> 32) as usize
     }

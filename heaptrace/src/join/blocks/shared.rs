@@ -1,7 +1,7 @@
 //! Values that many blocks share, stored once: the mean of sampling, and the number of pauses of the process.
 //!
-//! Stage: join. At any time, one or two pairs of values are in use; over a long run, any number of pairs. So the slots of
-//! pairs without blocks are used again.
+//! Stage: join. At any time, one or two pairs of values are in use; over a long run, any number of pairs. So
+//! the slots of pairs without blocks are used again.
 
 use crate::join::keyed_hash::HashMap;
 
@@ -102,8 +102,8 @@ impl SharedTable {
 mod tests {
     use super::*;
 
-    /// Check that a pair keeps its index while it has a block, that pairs without blocks make room, and that there are
-    /// never more pairs than indices.
+    /// Check that a pair keeps its index while it has a block, that pairs without blocks make room, and that
+    /// there are never more pairs than indices.
     #[test]
     fn slots_are_used_again() {
         let of = |mean, pauses| SharedValues { mean, pauses };

@@ -34,8 +34,8 @@ impl Blocks {
     }
 }
 
-/// Check that random runs, which grow large and shrink again, remove every block once and unchanged, with ids as
-/// processors give them.
+/// Check that random runs, which grow large and shrink again, remove every block once and unchanged, with ids
+/// as processors give them.
 #[test]
 fn equals_a_standard_table() {
     let mut random = numbers(1);
@@ -82,8 +82,8 @@ fn equals_a_standard_table() {
     }
 }
 
-/// Check that the table never uses more memory for a block than the budget says, and that it frees memory when blocks
-/// are removed.
+/// Check that the table never uses more memory for a block than the budget says, and that it frees memory
+/// when blocks are removed.
 #[test]
 fn blocks_use_little_memory() {
     let mut blocks = Blocks::default();

@@ -47,8 +47,8 @@ fn is(totals: &Totals, live: u64, uncertain: u64, frees: u64) {
     assert_eq!(found, (100 * live, 100 * uncertain, 100 * frees));
 }
 
-/// Check that the blocks of a paused process are uncertain, that its later blocks are not, and that a free, or an address
-/// that is handed out again, frees an uncertain block.
+/// Check that the blocks of a paused process are uncertain, that its later blocks are not, and that a free,
+/// or an address that is handed out again, frees an uncertain block.
 #[test]
 fn blocks_of_a_paused_process_are_uncertain() {
     let mut joiner = paused();
@@ -92,8 +92,8 @@ fn late_events_are_uncertain() {
     is(&totals(&mut joiner, 2000).0, 0, 4, 0);
 }
 
-/// Check that the mappings of a paused process are uncertain, that unmapping them later changes nothing, and that later
-/// mappings are joined, also at the same addresses, unless they are from before the pause.
+/// Check that the mappings of a paused process are uncertain, that unmapping them later changes nothing, and
+/// that later mappings are joined, also at the same addresses, unless they are from before the pause.
 #[test]
 fn mappings_of_a_paused_process_are_uncertain() {
     let mut joiner = Joiner::new(true, NONE);

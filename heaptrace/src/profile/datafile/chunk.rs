@@ -1,7 +1,7 @@
 //! One chunk of the data file: kind, lengths, checksum, compressed payload.
 //!
-//! Stage: profile. The bytes that it reads are not trusted: every length has a limit, and no memory is allocated only because
-//! a length asks for it. Knows nothing of the meaning of a payload.
+//! Stage: profile. The bytes that it reads are not trusted: every length has a limit, and no memory is
+//! allocated only because a length asks for it. Knows nothing of the meaning of a payload.
 
 use std::io::{self, Read};
 

@@ -1,7 +1,7 @@
 //! Reads a data file into a profile.
 //!
-//! Stage: profile. The file is not trusted. For any bytes, the result is the profile up to the last whole chunk with a
-//! warning, or one clear error.
+//! Stage: profile. The file is not trusted. For any bytes, the result is the profile up to the last whole
+//! chunk with a warning, or one clear error.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -49,8 +49,8 @@ pub struct Recording {
     pub snapshots: Vec<Snapshot>,
     /// Warnings for every report about it, one sentence each.
     pub warnings: Vec<String>,
-    /// Whether the file has bytes that its writer did not write. A file that was cut off because its writer was killed is
-    /// not damaged.
+    /// Whether the file has bytes that its writer did not write. A file that was cut off because its writer
+    /// was killed is not damaged.
     pub is_damaged: bool,
 }
 
@@ -141,7 +141,7 @@ pub fn read_from(
     if let Some(first) = recording.snapshots.first().filter(|it| is_later(it)) {
         let first = text::duration(first.elapsed_ns);
         recording.warnings.push(format!(
-            "{name} has nothing before {first} into the run; ask for a later time"
+            "{name} has nothing before {first} into the run; give a later time with --at"
         ));
     }
     if recording.snapshots.last().is_some_and(is_later) {

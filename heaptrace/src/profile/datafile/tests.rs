@@ -192,8 +192,8 @@ fn everything_is_read_as_written() {
     assert_eq!(recording.warnings, Vec::<String>::new());
 }
 
-/// Check that a file can be read as it was at an earlier time, with names that were written later, and that a time before
-/// the first update gives a warning.
+/// Check that a file can be read as it was at an earlier time, with names that were written later, and that a
+/// time before the first update gives a warning.
 #[test]
 fn earlier_times_are_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -268,8 +268,8 @@ fn files_of_killed_writers_are_read() {
     assert!(recording.warnings[0].contains("1.00 s into the run"));
 }
 
-/// Check that a file that is cut at any byte gives an earlier state or a clear error, and that more bytes never give an
-/// earlier one.
+/// Check that a file that is cut at any byte gives an earlier state or a clear error, and that more bytes
+/// never give an earlier one.
 #[test]
 fn cut_files_give_earlier_states() {
     let dir = tempfile::tempdir().unwrap();
@@ -352,7 +352,8 @@ fn contradictions_end_the_reading() {
     assert!(recording.is_damaged);
 }
 
-/// Check that an update that is too large for one chunk is read as one update, and is dropped if a part is missing.
+/// Check that an update that is too large for one chunk is read as one update, and is dropped if a part is
+/// missing.
 #[test]
 fn large_updates_are_read_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -438,7 +439,8 @@ fn full_devices_are_write_errors() {
     assert!(text.contains("/dev/full") && text.contains("No space left"));
 }
 
-/// Check that the file ends with its last whole chunk after a failed write, and that the writer writes nothing more.
+/// Check that the file ends with its last whole chunk after a failed write, and that the writer writes
+/// nothing more.
 #[test]
 fn failed_writes_leave_whole_chunks() {
     let dir = tempfile::tempdir().unwrap();
@@ -446,8 +448,8 @@ fn failed_writes_leave_whole_chunks() {
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     let whole = std::fs::read(&path).unwrap();
-    // Without root, a limit of the file size stands for a full disk. The limit belongs to the process, so the test runs
-    // itself again in another process.
+    // Without root, a limit of the file size stands for a full disk. The limit belongs to the process, so the
+    // test runs itself again in another process.
     if std::env::var_os("HEAPTRACE_TEST_LIMITED").is_none() {
         // Its output goes through a pipe, because the limit applies to a file that the test prints to.
         let ended = std::process::Command::new(std::env::current_exe().unwrap())

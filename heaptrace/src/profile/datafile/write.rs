@@ -1,7 +1,7 @@
 //! Writes a data file, chunk by chunk, during the run.
 //!
-//! Stage: profile. Each call gives whole chunks to the system, so the file of a killed writer can be read up to its last
-//! chunk.
+//! Stage: profile. Each call gives whole chunks to the system, so the file of a killed writer can be read up
+//! to its last chunk.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -18,8 +18,8 @@ use crate::profile::model::RunInfo;
 use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
 
-/// Most bytes of a part of an update, before its last record. It is far below the limit of a reader, so that the last
-/// record can't exceed that.
+/// Most bytes of a part of an update, before its last record. It is far below the limit of a reader, so that
+/// the last record can't exceed that.
 const PART: usize = 4 << 20;
 
 /// A data file that is being written.
@@ -127,8 +127,8 @@ impl DataFileWriter {
         }
         self.try_chunks(head, kind, messages).map_err(|source| {
             self.failed = true;
-            // Removes the incomplete chunk, so that the file ends with a whole one. A pipe or a device can't do that, but
-            // a reader accepts an incomplete chunk.
+            // Removes the incomplete chunk, so that the file ends with a whole one. A pipe or a device can't
+            // do that, but a reader accepts an incomplete chunk.
             let _ = self.file.set_len(self.written);
             DataFileError::Write {
                 path: self.path.clone(),

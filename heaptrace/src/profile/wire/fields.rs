@@ -1,7 +1,8 @@
 //! Splits a message into its fields, without decoding them.
 //!
-//! Stage: profile. A message that is decoded as a whole can use a hundred times its size in memory. This hands out each
-//! record in it, so that its memory can be checked before it is decoded. Knows nothing of the meaning of fields.
+//! Stage: profile. A message that is decoded as a whole can use a hundred times its size in memory. This
+//! hands out each record in it, so that its memory can be checked before it is decoded. Knows nothing of the
+//! meaning of fields.
 
 use prost::bytes::Buf as _;
 

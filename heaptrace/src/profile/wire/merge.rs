@@ -13,8 +13,8 @@ use crate::join::{self, Update};
 use crate::profile::budget::{Budget, Cost};
 use crate::profile::symbols::{Frame, Symbols};
 
-/// Most code addresses of a stack, and most functions of a code address. Writers stay far below it, so that a later
-/// version can write more.
+/// Most code addresses of a stack, and most functions of a code address. Writers stay far below it, so that a
+/// later version can write more.
 const MAX_DEPTH: usize = 4096;
 
 /// Most classes of sizes; there are 65.

@@ -1,6 +1,7 @@
 //! The messages inside the data file's chunks, and their conversion from and to plain types.
 //!
-//! Stage: profile. New fields get new tags; a tag never changes its meaning. Knows nothing of chunks, files and checksums.
+//! Stage: profile. New fields get new tags; a tag never changes its meaning. Knows nothing of chunks, files
+//! and checksums.
 
 mod counters;
 mod duty_cycle;
