@@ -35,7 +35,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use crate::config::RunConfig;
 use crate::doctor;
 use crate::doctor::capabilities;
-use crate::join::{Joiner, Room};
+use crate::join::{EndedLimits, Joiner, Loss, Note};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -243,8 +243,10 @@ impl<'a> Session<'a> {
         let mut notes = Vec::new();
         if let Some(tied) = self.child_events.take().map(ChildEvents::end) {
             self.run.probes.adopt(tied.open);
-            self.run.joiner.set_noted("children_probed_late", tied.late);
-            self.run.joiner.set_lost("births", tied.missed);
+            self.run
+                .joiner
+                .set_noted(Note::ChildrenProbedLate, tied.late);
+            self.run.joiner.set_lost(Loss::Births, tied.missed);
         }
         let duration_ns = self.elapsed_ns();
         let (mut ended, closing) = self.run.close_probes();
@@ -275,13 +277,13 @@ impl<'a> Session<'a> {
 fn new_joiner(config: &RunConfig) -> Joiner {
     let mut joiner = Joiner::new(
         targets::follows_all(&config.target),
-        Room::within(config.max_memory),
+        EndedLimits::within(config.max_memory),
     );
     if config.threads {
-        joiner.tell_threads_apart();
+        joiner.separate_threads();
     }
     if config.mappings {
-        joiner.tell_mappings();
+        joiner.record_mappings();
     }
     joiner
 }

@@ -1,4 +1,4 @@
-//! Checks for fuzzers: any bytes in the kernel's rings.
+//! Properties that must hold for any bytes in the kernel's rings.
 //!
 //! Stage: events.
 
@@ -7,7 +7,7 @@ use heaptrace_common::limits::MAX_FRAMES;
 use super::record::{Event, decode};
 use super::sideband::{Change, Parsed, parse};
 
-/// Checks that a record of the ring gives an event of its size, or an error.
+/// A record of the ring is an event of the same size, or an error.
 pub(crate) fn ring(data: &[u8]) -> u64 {
     match decode(data) {
         Ok(Event::Stack(head, frames)) => {
@@ -25,7 +25,7 @@ pub(crate) fn ring(data: &[u8]) -> u64 {
     }
 }
 
-/// Checks that a perf record gives no more bytes than it has.
+/// A record of the sideband gives no more bytes than it has.
 pub(crate) fn sideband(data: &[u8]) -> u64 {
     let event = match parse(data) {
         Parsed::Event(event) => event,

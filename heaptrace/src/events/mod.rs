@@ -1,7 +1,8 @@
-//! Stage events: what the kernel sends, decoded.
+//! Stage events: decodes the records that the kernel sends.
 //!
-//! Two streams: the kernel program's ring (allocations, frees, stacks, processes) and perf's own
-//! records of mappings and process births, the sideband. Both carry the monotonic clock.
+//! There are two streams: the ring of the kernel program (allocations, frees, stacks, processes), and the
+//! sideband, which is perf's own records of mappings, forks and execs. The times of both are on the monotonic
+//! clock.
 
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;

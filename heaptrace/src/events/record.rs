@@ -1,6 +1,6 @@
-//! Records of the ring, decoded.
+//! Decodes the records of the kernel program's ring.
 //!
-//! Stage: events. From bytes to one type per record; nothing is joined here.
+//! Stage: events. Turns bytes into one type per kind of record. Joins nothing.
 
 use heaptrace_common::limits::MAX_FRAMES;
 use heaptrace_common::wire::{
@@ -15,38 +15,40 @@ pub enum Event {
     Alloc(Alloc),
     /// A recorded block was freed.
     Free(Free),
-    /// What a process has mapped changed.
+    /// The mappings of a process changed.
     MapChange(MapChange),
-    /// A stack that allocations will name.
+    /// A stack that later allocations name.
     Stack(StackHead, Vec<u64>),
-    /// A process that events will name.
+    /// A process that later events name.
     ProcessBegin(ProcessBegin),
     /// A process ended, or became another program.
     ProcessEnd(ProcessEnd),
-    /// The kernel program met a file whose unwind table it doesn't have.
+    /// The kernel program needs the unwind table of a file.
     NeedTable(NeedTable),
 }
 
-/// Bytes that are no record.
+/// Why bytes are not a record.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Not even a kind, or not all of the record that the kind promises.
-    #[error("a record of {got} bytes, where {want} are due")]
+    /// They are too short for a kind, or have another length than records of their kind.
+    #[error("the kernel program sent a record of {got} bytes instead of {want}; it is ignored")]
     Size {
-        /// Bytes there are.
+        /// The bytes that arrived.
         got: usize,
-        /// Bytes there should be.
+        /// The bytes that a record of this kind has.
         want: usize,
     },
-    /// No such kind of record.
-    #[error("a record of the unknown kind {0}")]
+    /// There is no such kind of record.
+    #[error("the kernel program sent a record of the unknown kind {0}; it is ignored")]
     Kind(u16),
-    /// A stack that says it has more frames than a stack can have.
-    #[error("a stack of {0} frames")]
+    /// A stack claims more frames than a stack can have.
+    #[error(
+        "the kernel program sent a stack of {0} frames, more than a stack can have; it is ignored"
+    )]
     Depth(u32),
 }
 
-/// Structs that may be read out of any bytes.
+/// Structs that can be read from any bytes.
 ///
 /// # Safety
 ///
@@ -123,12 +125,12 @@ fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
             want: size_of::<T>(),
         });
     }
-    // SAFETY: as many bytes as the struct has, and every bit pattern is a value of it.
+    // SAFETY: the bytes have the size of the struct, and every bit pattern is a value of it.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn bytes_of<T: Wire>(value: &T) -> Vec<u8> {
@@ -137,27 +139,28 @@ mod tests {
             .to_vec()
     }
 
-    fn free() -> Free {
+    pub(crate) fn free(process: u64, id: u64, flags: u16) -> Free {
         Free {
             kind: kind::FREE,
-            flags: 1,
+            flags,
             tid: 2,
-            time: 3,
-            process: 4,
-            id: 5,
+            time: 4,
+            process,
+            id,
         }
     }
 
-    /// Check that a record survives the way through bytes.
+    /// Check that a record is decoded as it was sent.
     #[test]
-    fn decodes_what_was_sent() {
-        assert_eq!(decode(&bytes_of(&free())), Ok(Event::Free(free())));
+    fn records_are_decoded_as_sent() {
+        let free = free(4, 5, 1);
+        assert_eq!(decode(&bytes_of(&free)), Ok(Event::Free(free)));
     }
 
-    /// Check that short, long and unknown records are told apart.
+    /// Check that short, long and unknown records give different errors.
     #[test]
-    fn refuses_other_bytes() {
-        let bytes = bytes_of(&free());
+    fn other_bytes_are_errors() {
+        let bytes = bytes_of(&free(4, 5, 1));
         let longer = [&bytes[..], &[0]].concat();
         for wrong in [&bytes[..31], &longer[..], &bytes[..1], &[]] {
             assert!(matches!(decode(wrong), Err(DecodeError::Size { .. })));
@@ -165,9 +168,9 @@ mod tests {
         assert_eq!(decode(&[99, 0]), Err(DecodeError::Kind(99)));
     }
 
-    /// Check that a stack has as many frames as it says, and not more than a stack can have.
+    /// Check that a stack must have as many frames as its head says, and no more than a stack can have.
     #[test]
-    fn checks_the_depth_of_stacks() {
+    fn the_depth_of_stacks_is_checked() {
         let head = |depth| StackHead {
             kind: kind::STACK,
             pad: 0,

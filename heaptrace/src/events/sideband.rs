@@ -1,8 +1,8 @@
-//! Mappings and births of processes, as perf records them.
+//! The sideband: perf's own records of executable mappings, forks, execs and exits.
 //!
-//! Stage: events. One ring per CPU for the whole machine: the kernel writes a record when a file is
-//! mapped executable, when a process forks, and when it takes a new name by `exec`. Nobody traps
-//! for it. Who is of interest is decided later.
+//! Stage: events. There is one ring per CPU, for the whole machine. The kernel writes a record when a file is
+//! mapped executable, when a process forks or exits, and when it gets a new name by `exec`. No process traps
+//! for that. Does not know which processes are of interest.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,12 +17,12 @@ use aya_obj::generated::{
 use crate::open::Expected;
 use crate::sys::{self, PerfTarget};
 
-/// Data pages of a ring, at least and at most; powers of two. A record is about a hundred bytes: a process that maps thousands of
-/// files in a moment must not cost others their records.
-const LEAST_PAGES: usize = 64;
-const MOST_PAGES: usize = 512;
+/// The fewest and the most data pages of a ring, powers of two. A record has about a hundred bytes. A process
+/// that maps thousands of files in a moment must not make other processes lose their records.
+const MIN_PAGES: usize = 64;
+const MAX_PAGES: usize = 512;
 
-/// Data pages of all rings, as far as each can have the least.
+/// Data pages of all rings, unless each ring has the fewest already.
 const ALL_PAGES: usize = 8192;
 
 const RECORD_LOST: u32 = 2;
@@ -32,35 +32,35 @@ const RECORD_FORK: u32 = 7;
 const RECORD_MMAP2: u32 = 10;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 
-/// A file was mapped executable.
+/// An executable mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Path as the process sees it, or a name in brackets.
+    /// Path, as the process sees it, or a name in brackets.
     pub path: String,
-    /// Which file it is.
+    /// The file, by the kernel's numbers.
     pub file: Expected,
 }
 
-/// What happened to a process.
+/// A change of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A child process began.
+    /// It was forked.
     Forked {
-        /// Its parent.
+        /// Its parent process.
         parent: u32,
     },
-    /// It became another program.
+    /// It runs another program now.
     Exec {
         /// Its new name.
         command: String,
     },
-    /// It mapped a file executable.
+    /// It mapped an executable file.
     Mapped(Mapped),
     /// Its first thread ended.
     Exited,
@@ -69,41 +69,42 @@ pub enum Change {
 /// A record of the sideband.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideEvent {
-    /// When, nanoseconds on the monotonic clock.
+    /// The time, in nanoseconds on the monotonic clock.
     pub time: u64,
-    /// To whom.
+    /// The process.
     pub pid: u32,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What a ring is told of.
+/// The records that a ring gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
-    /// Mappings, births, names and ends.
+    /// Mappings, forks, execs and exits.
     Everything,
-    /// Births and ends, which wake a reader at once.
+    /// Forks and exits. Each record wakes a reader at once.
     Births,
 }
 
-/// The rings of all CPUs. As a descriptor, readable when one of them has something.
+/// The rings of all CPUs. Its descriptor is readable when one of them has records.
 pub struct Sideband {
-    any: OwnedFd,
+    /// Readable when any ring is.
+    any_readable: OwnedFd,
     rings: Vec<Ring>,
-    /// Events that are younger than what was read of all rings.
+    /// Events that were read, but are later than the last call of `drain`.
     held: Vec<SideEvent>,
     lost: u64,
 }
 
 impl AsFd for Sideband {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.any.as_fd()
+        self.any_readable.as_fd()
     }
 }
 
 impl AsRawFd for Sideband {
     fn as_raw_fd(&self) -> RawFd {
-        self.any.as_raw_fd()
+        self.any_readable.as_raw_fd()
     }
 }
 
@@ -113,7 +114,7 @@ impl Sideband {
         Self::with(Scope::Everything)
     }
 
-    /// The same with births and ends of processes alone, for a reader that waits for them.
+    /// Opens a ring per CPU for forks and exits alone, for a reader that waits for them.
     pub fn births() -> io::Result<Self> {
         Self::with(Scope::Births)
     }
@@ -123,25 +124,25 @@ impl Sideband {
         let cpus = sys::parse_cpu_list(&online);
         let pages = match scope {
             Scope::Everything => pages_of_each(cpus.len()),
-            Scope::Births => LEAST_PAGES,
+            Scope::Births => MIN_PAGES,
         };
         let rings: Vec<Ring> = cpus
             .into_iter()
             .map(|cpu| Ring::open(cpu, scope, pages))
             .collect::<io::Result<_>>()?;
-        let any = sys::any_readable(rings.iter().map(|ring| ring.event.as_fd()))?;
+        let any_readable = sys::any_readable(rings.iter().map(|ring| ring.event.as_fd()))?;
         Ok(Self {
-            any,
+            any_readable,
             rings,
             held: Vec::new(),
             lost: 0,
         })
     }
 
-    /// Everything up to the time of this call that was not told yet, in the order of time.
+    /// The new events up to the time of this call, in the order of time.
     ///
-    /// A process moves from one CPU to another, and its newer events can be read before its older
-    /// ones. What is older than this call stands in its ring when that is read, so only that is told.
+    /// A process moves from one CPU to another, so its newer events can be read before its older ones. Events
+    /// from before this call are in their ring when it is read, so only these are returned.
     pub fn drain(&mut self) -> Vec<SideEvent> {
         let until = sys::monotonic_now();
         let mut events = std::mem::take(&mut self.held);
@@ -157,42 +158,42 @@ impl Sideband {
         events
     }
 
-    /// Whether there are events that were read and not told.
+    /// Whether there are events that were read, but not returned.
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Descriptors that become readable with each record; for births only.
+    /// Descriptors that become readable with each record; only for rings of forks and exits.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.iter().map(|ring| ring.event.as_fd())
     }
 
-    /// Records that found no place.
+    /// Records that found no room in a ring.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// Data pages of a ring, where there are so many.
+/// Data pages of each ring, for so many processors.
 fn pages_of_each(cpus: usize) -> usize {
     let share = ALL_PAGES / cpus.max(1);
     let power = share.checked_ilog2().map_or(1, |power| 1 << power);
-    power.clamp(LEAST_PAGES, MOST_PAGES)
+    power.clamp(MIN_PAGES, MAX_PAGES)
 }
 
 struct Ring {
     event: OwnedFd,
-    /// Its data pages.
+    /// The number of its data pages.
     pages: usize,
     page: NonNull<perf_event_mmap_page>,
     page_size: usize,
-    /// A record that wraps around the end of the ring is put together here.
-    whole: Vec<u8>,
+    /// A copy of a record that wraps around the end of the ring.
+    wrapped: Vec<u8>,
 }
 
 impl Ring {
     fn open(cpu: u32, scope: Scope, pages: usize) -> io::Result<Self> {
-        // SAFETY: the struct is plain integers, for which zero is "nothing asked".
+        // SAFETY: the struct has only integers, and zero means that nothing is asked for.
         let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
         attr.type_ = PERF_TYPE_SOFTWARE as u32;
         attr.config = PERF_COUNT_SW_DUMMY as u64;
@@ -203,20 +204,20 @@ impl Ring {
         attr.set_task(1);
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = match scope {
-            // About what one program leaves when it starts: what it maps has allocations soon. To
-            // wake the reader with each record would make every fork of the machine pay for it.
+            // About the records of one program start: its mappings have allocations soon. If each record woke
+            // the reader, every fork of the machine would pay for it.
             Scope::Everything => 1024,
             Scope::Births => 1,
         };
         if scope == Scope::Everything {
-            // Without the older kind the kernel does not even look for listeners.
+            // Without the older kind of mapping records, the kernel does not look for listeners at all.
             attr.set_mmap(1);
             attr.set_mmap2(1);
             attr.set_comm_exec(1);
             attr.set_comm(1);
         }
         let event = sys::perf_event_open(&mut attr, PerfTarget::Cpu(cpu))?;
-        // SAFETY: asks for a constant of the system.
+        // SAFETY: this only reads a constant of the system.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         // SAFETY: a new mapping of the event's own ring, at no particular address.
         let mapped = unsafe {
@@ -237,21 +238,21 @@ impl Ring {
             pages,
             page: NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             page_size,
-            whole: Vec::new(),
+            wrapped: Vec::new(),
         })
     }
 
     fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let page = self.page.as_ptr();
-        // SAFETY: the mapping is as long as this; its data begin at the second page.
+        // SAFETY: the mapping has this length, and its data begin at the second page.
         let data = unsafe {
             std::slice::from_raw_parts(
                 page.cast::<u8>().add(self.page_size),
                 self.pages * self.page_size,
             )
         };
-        // SAFETY: both stand in the mapped page, aligned; the kernel writes the one and reads the
-        // other, in pairs of acquire and release.
+        // SAFETY: both are aligned and in the mapped page. The kernel writes `data_head` and reads
+        // `data_tail`, in pairs of acquire and release.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*page).data_head),
@@ -273,10 +274,10 @@ impl Ring {
                 None => {
                     let first = data.get(start..).unwrap_or_default();
                     let rest = data.get(..size - first.len()).unwrap_or_default();
-                    self.whole.clear();
-                    self.whole.extend_from_slice(first);
-                    self.whole.extend_from_slice(rest);
-                    take(&self.whole);
+                    self.wrapped.clear();
+                    self.wrapped.extend_from_slice(first);
+                    self.wrapped.extend_from_slice(rest);
+                    take(&self.wrapped);
                 }
             }
             at += size as u64;
@@ -285,12 +286,12 @@ impl Ring {
     }
 }
 
-// SAFETY: the mapping belongs to the ring alone and is not bound to a thread.
+// SAFETY: the mapping belongs only to the ring, and is not bound to a thread.
 unsafe impl Send for Ring {}
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `open` made, of which no reference is left.
+        // SAFETY: `open` made the mapping, and no reference to it is left.
         unsafe {
             libc::munmap(self.page.as_ptr().cast(), (1 + self.pages) * self.page_size);
         }
@@ -303,14 +304,14 @@ pub(super) enum Parsed {
     Other,
 }
 
-/// Parses a record; one that is not understood is nothing.
+/// Parses a record. A record that is not understood is [`Parsed::Other`].
 pub(super) fn parse(record: &[u8]) -> Parsed {
     parse_checked(record).unwrap_or(Parsed::Other)
 }
 
 fn parse_checked(record: &[u8]) -> Option<Parsed> {
     let (kind, misc) = (u32_at(record, 0)?, u16_at(record, 4)?);
-    // The time is the last member of every record.
+    // The time is the last field of every record.
     let (body, time) = record.split_last_chunk::<8>()?;
     let time = u64::from_ne_bytes(*time);
     let pid = u32_at(body, 8)?;
@@ -392,9 +393,9 @@ mod tests {
         record(RECORD_MMAP2, 0, &body)
     }
 
-    /// Check that rings are of a size that the kernel takes, and that many processors share what there is.
+    /// Check that rings have a size that the kernel accepts, and that many processors share the pages.
     #[test]
-    fn sizes_of_rings() {
+    fn rings_share_the_pages() {
         for (cpus, pages) in [
             (0, 512),
             (2, 512),
@@ -409,7 +410,7 @@ mod tests {
 
     /// Check that a mapping has its file, path and time.
     #[test]
-    fn parses_mappings() {
+    fn mappings_are_parsed() {
         let Parsed::Event(event) = parse(&mmap2()) else {
             panic!("no event");
         };
@@ -429,9 +430,9 @@ mod tests {
         );
     }
 
-    /// Check that a new thread is no new process, and that only `exec` renames.
+    /// Check that a new thread is no fork, and that only a name by `exec` is an exec.
     #[test]
-    fn tells_threads_from_processes() {
+    fn threads_are_not_forks() {
         let fork = |pid: u32, parent: u32| {
             let body: Vec<u8> = [pid, parent, 8, 9]
                 .iter()
@@ -459,9 +460,9 @@ mod tests {
         ));
     }
 
-    /// Check that no cut of a record is read beyond its end.
+    /// Check that no cut record is read beyond its end.
     #[test]
-    fn survives_every_cut() {
+    fn cut_records_are_not_read_beyond_their_end() {
         let whole = mmap2();
         for len in 0..whole.len() {
             let _ = parse(&whole[..len]);

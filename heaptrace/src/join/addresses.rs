@@ -1,7 +1,7 @@
-//! From addresses to offsets in files, by what was mapped where and when.
+//! Turns code addresses into offsets in files, by the mappings of their process at their time.
 //!
-//! Stage: join. Keeps the address spaces of the processes of interest, the modules in them, and the
-//! code locations that stacks name. Knows nothing of blocks.
+//! Stage: join. Keeps the address spaces of the processes of interest, their modules, and the code locations in
+//! stacks. Knows nothing of blocks.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use heaptrace_common::trampoline::is_trampoline;
 
+use super::address_spaces::{AddressSpaces, CodeMapping};
 use super::interner::Interner;
 use super::location_cache::LocationCache;
 use super::modules::{Modules, OpenFiles};
-use super::spaces::{Spaces, Span};
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::open::{self, Expected, FileId, Identity, Opened};
@@ -21,7 +21,7 @@ use crate::proc::library_names::is_of_c_library;
 use crate::proc::maps;
 use crate::unwind;
 
-/// Most of what is not probed that is named.
+/// Most allocators that are named as not probed.
 const MAX_UNPROBED: usize = 256;
 
 /// An allocator's code in a file.
@@ -33,22 +33,22 @@ struct OwnCode {
     ranges: Vec<(u64, u64)>,
 }
 
-/// See the head of this file.
+/// The addresses of all processes of interest.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// Whether every process is of interest, or only those made known and their descendants.
+    /// Whether every process is of interest, or only the added ones and their descendants.
     follows_all: bool,
-    /// What is probed, and in which files.
+    /// The probed allocators, with their files.
     allocators: Vec<(FileId, Allocator)>,
-    /// Allocators that were mapped and are not probed.
+    /// Allocators that are mapped, but not probed.
     unprobed: BTreeSet<String>,
-    /// Code that maps memory for its own blocks, where mappings are recorded.
+    /// Code of allocators, if mappings are recorded.
     own_code: Vec<OwnCode>,
-    spaces: Spaces,
+    spaces: AddressSpaces,
     modules: Modules,
     locations: Interner<Location>,
-    known: LocationCache,
-    /// Processes whose first thread ended, and when.
+    cache: LocationCache,
+    /// Processes whose first thread has ended, with the time.
     exited: Vec<(u32, u64)>,
 }
 
@@ -59,10 +59,10 @@ impl Addresses {
             allocators: Vec::new(),
             unprobed: BTreeSet::new(),
             own_code: Vec::new(),
-            spaces: Spaces::default(),
+            spaces: AddressSpaces::default(),
             modules: Modules::default(),
             locations: Interner::new(),
-            known: LocationCache::default(),
+            cache: LocationCache::default(),
             exited: Vec::new(),
         }
     }
@@ -71,32 +71,31 @@ impl Addresses {
         self.allocators.push((file, allocator));
     }
 
-    /// Makes known what of a file is an allocator's code.
+    /// Adds the code in a file that belongs to an allocator.
     pub(super) fn add_own_code(&mut self, path: String, file: FileId, ranges: Vec<(u64, u64)>) {
         self.own_code.push(OwnCode { path, file, ranges });
     }
 
-    /// Whether what is mapped from a stack is not the program's, but for an allocator's blocks or a thread's
-    /// stack.
+    /// Whether memory that is mapped from a stack is not the program's, but an allocator's or a thread's stack.
     pub(super) fn is_allocators(&self, pid: u32, time: u64, frames: &[u64]) -> bool {
         if self.own_code.is_empty() {
             return false;
         }
-        // A walk ends at the trampoline: a probed function has been called, and has not returned.
+        // A walk ends at the trampoline if a probed function was called and has not returned.
         let is_c_library = |frame: &u64| {
-            let span = self.spaces.find(pid, time, frame.saturating_sub(1));
-            span.is_some_and(|span| is_of_c_library(self.modules.path(span.module)))
+            let mapping = self.spaces.find(pid, time, frame.saturating_sub(1));
+            mapping.is_some_and(|it| is_of_c_library(self.modules.path(it.module)))
         };
         frames.first().is_some_and(is_c_library)
             || frames.iter().any(|frame| is_trampoline(*frame))
             || frames.iter().any(|frame| {
                 let address = frame.saturating_sub(1);
-                let Some(span) = self.spaces.find(pid, time, address) else {
+                let Some(mapping) = self.spaces.find(pid, time, address) else {
                     return false;
                 };
-                let at = address - span.start + span.offset;
+                let at = address - mapping.start + mapping.offset;
                 self.own_code.iter().any(|code| {
-                    self.modules.is_of(span.module, code.file, &code.path)
+                    self.modules.is_of(mapping.module, code.file, &code.path)
                         && code
                             .ranges
                             .iter()
@@ -111,7 +110,7 @@ impl Addresses {
         }
     }
 
-    /// Makes a process known: one that runs, with its mappings.
+    /// Adds a running process, with its mappings.
     pub(super) fn add_process(&mut self, pid: u32) {
         self.spaces.begin(pid, 0);
         let thread = maps::living_thread(pid);
@@ -136,7 +135,7 @@ impl Addresses {
         }
     }
 
-    /// Whether a process was made known, or descends from one that was.
+    /// Whether a process was added, or descends from one that was.
     pub(super) fn follows(&self, pid: u32) -> bool {
         !self.follows_all && self.spaces.knows(pid)
     }
@@ -153,14 +152,14 @@ impl Addresses {
         self.spaces.pids()
     }
 
-    /// Whether a file is probed, by what the kernel says of it.
+    /// Whether a file is probed, by the kernel's numbers of it.
     pub(super) fn is_probed(&self, file: &Expected) -> bool {
         self.allocators
             .iter()
             .any(|(probed, _)| probed.may_be(file))
     }
 
-    /// Takes in what perf recorded of mappings and processes.
+    /// Joins an event of the sideband.
     pub(super) fn sideband(&mut self, event: SideEvent) {
         let SideEvent { time, pid, change } = event;
         match change {
@@ -181,15 +180,15 @@ impl Addresses {
         }
     }
 
-    /// Forgets processes that ended before a time up to which all events have come in: nobody will
-    /// ask for their mappings any more.
+    /// Forgets processes that ended before a time up to which all events have arrived: no event needs their
+    /// mappings any more.
     pub(super) fn settle(&mut self, until: u64, is_running: impl Fn(u32) -> bool) {
         let Self { exited, spaces, .. } = self;
         exited.retain(|(pid, time)| {
             if *time >= until {
                 return true;
             }
-            // One with a record is forgotten when that ends: its first thread may have gone alone.
+            // A process with a record is forgotten when the record ends: only its first thread may have ended.
             if !is_running(*pid) {
                 spaces.forget(*pid, *time);
             }
@@ -200,7 +199,7 @@ impl Addresses {
     fn map(
         &mut self,
         pid: u32,
-        since: u64,
+        mapped_at: u64,
         mapped: &Mapped,
         open: impl FnOnce() -> Option<Opened>,
     ) -> ModuleId {
@@ -215,18 +214,18 @@ impl Addresses {
         let module = self.modules.intern(module, mapped.file, open);
         self.spaces.map(
             pid,
-            Span {
+            CodeMapping {
                 start: mapped.start,
                 end: mapped.end,
                 offset: mapped.offset,
                 module,
-                since,
+                mapped_at,
             },
         );
         module
     }
 
-    /// Puts the locations of return addresses, as a process had them at a time, behind others.
+    /// Appends the locations of return addresses in a process at a time.
     pub(super) fn locate(
         &mut self,
         pid: u32,
@@ -237,25 +236,25 @@ impl Addresses {
         let Self {
             spaces,
             locations,
-            known,
+            cache,
             ..
         } = self;
         let version = spaces.version(pid, time);
         found.extend(return_addresses.iter().map(|return_address| {
-            // The call stands before the address that it returns to.
+            // The call instruction is before the address that it returns to.
             let address = return_address.saturating_sub(1);
-            known.get(version, address, || {
-                let span = spaces.find(pid, time, address);
+            cache.get(version, address, || {
+                let mapping = spaces.find(pid, time, address);
                 LocationId(locations.intern(&Location {
-                    module: span.map(|span| span.module),
-                    address: span.map_or(address, |span| address - span.start + span.offset),
+                    module: mapping.map(|it| it.module),
+                    address: mapping.map_or(address, |it| address - it.start + it.offset),
                 }))
             })
         }));
     }
 
-    /// The probed allocators that a process has mapped at a time. One that was not heard of before was
-    /// there before tracing began.
+    /// The probed allocators that a process has mapped at a time. An unknown process is added: it has been
+    /// running since before the tracing began.
     pub(super) fn allocators_of(&mut self, pid: u32, time: u64) -> Vec<Allocator> {
         if !self.spaces.knows(pid) {
             self.add_process(pid);
@@ -277,24 +276,29 @@ impl Addresses {
         self.spaces.forget(pid, until);
     }
 
-    /// C libraries that were mapped and are not probed.
+    /// Allocators that are mapped, but not probed.
     pub(super) fn unprobed(&self) -> &BTreeSet<String> {
         &self.unprobed
     }
 
-    /// The new modules whose build ids are to be asked for.
+    /// The new modules that need a build id.
     pub(super) fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
         self.modules.take_unidentified()
     }
 
-    /// Keeps the build id of a module that was not told yet.
+    /// Sets the build id of a module that no update has handed out yet.
     pub(super) fn identify(&mut self, module: ModuleId, build_id: Vec<u8>) {
         self.modules.identify(module, build_id);
     }
 
-    /// The modules and locations that came since the last call.
+    /// The modules and locations that are new since the last call.
     pub(super) fn take_new(&mut self) -> (Vec<Module>, Vec<Location>) {
         (self.modules.take_new(), self.locations.take_new())
+    }
+
+    /// Executable mappings that were not kept.
+    pub(super) fn mappings_not_kept(&self) -> u64 {
+        self.spaces.not_kept()
     }
 
     /// The open files of modules.
@@ -302,13 +306,13 @@ impl Addresses {
         self.modules.files()
     }
 
-    /// The open files of modules, to keep.
+    /// The open files of modules, when everything is joined.
     pub(super) fn into_files(self) -> OpenFiles {
         self.modules.into_files()
     }
 }
 
-/// Root folder of a process, as far as it can be named from here; empty for the agent's own.
+/// The root folder of a process, in the agent's view; empty if it is the agent's own.
 fn root_of(pid: u32) -> String {
     match std::fs::read_link(format!("/proc/{pid}/root")) {
         Ok(root) if root != Path::new("/") => root.display().to_string(),
@@ -316,8 +320,8 @@ fn root_of(pid: u32) -> String {
     }
 }
 
-/// Opens the file that a process has just mapped: by the mapping itself, or, where the process is
-/// gone already, by its path, if it is still the same file.
+/// Opens the file that a process has just mapped. If the process is gone, opens it by its path, if that is
+/// still the same file.
 fn open_mapped(pid: u32, mapped: &Mapped) -> Option<Opened> {
     if mapped.path == unwind::VDSO {
         let file = unwind::vdso()?.file;

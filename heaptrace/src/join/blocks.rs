@@ -1,57 +1,49 @@
 //! The live blocks of a process, by their ids, in little memory.
 //!
-//! Stage: join. A program can have tens of millions of blocks, so each takes a slot of 24 bytes in an open hash
-//! table, which is never less than two thirds full. The table is many small ones (shards): each grows by a quarter when it is full, and
-//! one after the other is split in two as there are more blocks, so that no more than one of them is ever there twice, and no
-//! event waits for more than one to be copied. Knows nothing of what blocks add up to.
+//! Stage: join. A program can have tens of millions of blocks, so each uses a slot of 24 bytes in an open
+//! hash table, which is never less than two thirds full. The table consists of many small ones (shards). A
+//! full shard grows by a quarter, and with more blocks one shard after the other is split in two. So only one
+//! shard at a time is in memory twice, and no event waits for more than one copy. Knows nothing of sums.
 
+mod block;
 mod shard;
-mod terms;
+mod shared;
 
+pub(super) use block::Block;
 use shard::{Shard, Slot};
-use terms::Terms;
+use shared::{SharedTable, SharedValues};
 
 use super::keyed_hash::{HashMap, KeyedHash};
-use super::update::SiteId;
 
-/// Blocks by which the number of shards grows by one.
+/// Another shard is added for each so many blocks.
 const BLOCKS_PER_SHARD: usize = 8192;
 
-/// A block that was allocated and not freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) site: SiteId,
-    pub(super) address: u64,
-    pub(super) size: u64,
-    /// Mean that it was sampled at.
-    pub(super) mean: u64,
-    /// How often its process had been left alone when it was allocated.
-    pub(super) turn: u32,
-}
-
-/// See the head of this file.
+/// The live blocks of a process.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// At least one once there was a block.
+    /// At least one after the first block.
     shards: Vec<Shard>,
     /// Blocks in the shards.
     len: usize,
-    /// A program can choose which of its blocks live, so how they are spread is secret.
-    key: KeyedHash,
-    terms: Terms,
-    /// Blocks that don't fit into a slot: of 4 GiB and more, or at addresses that are given to none who doesn't ask for
-    /// them.
+    /// A program chooses which of its blocks stay live, so their distribution needs a secret key.
+    hash: KeyedHash,
+    shared: SharedTable,
+    /// Blocks that don't fit into a slot: those of 4 GiB and more, and those at high addresses, which a
+    /// program only gets if it asks for them.
     odd: HashMap<u64, Block>,
 }
 
 impl Blocks {
-    /// Puts a block in; one that has its id goes.
+    /// Adds a block. It replaces one with the same id.
     pub(super) fn insert(&mut self, id: u64, block: Block) {
         if !self.odd.is_empty() {
             self.odd.remove(&id);
         }
-        let terms = || self.terms.index(block.mean, block.turn);
-        let Some(slot) = Slot::new(id, &block, terms) else {
+        let shared = SharedValues {
+            mean: block.mean,
+            pauses: block.pauses,
+        };
+        let Some(slot) = Slot::new(id, &block, || self.shared.index(shared)) else {
             self.remove(id);
             self.odd.insert(id, block);
             return;
@@ -59,23 +51,22 @@ impl Blocks {
         if self.len >= self.shards.len() * BLOCKS_PER_SHARD {
             self.add_shard();
         }
-        let place = self.shard_of(self.key.of(id));
-        if let Some(shard) = self.shards.get_mut(place) {
-            match shard.insert(slot, self.key) {
-                Some(old) => drop(self.terms.release(old.terms())),
+        let index = self.shard_of(self.hash.of_number(id));
+        if let Some(shard) = self.shards.get_mut(index) {
+            match shard.insert(slot, self.hash) {
+                Some(old) => drop(self.shared.release(old.shared())),
                 None => self.len += 1,
             }
         }
     }
 
-    /// Takes a block out.
+    /// Removes a block.
     pub(super) fn remove(&mut self, id: u64) -> Option<Block> {
-        let hash = self.key.of(id);
-        let place = self.shard_of(hash);
+        let index = self.shard_of(self.hash.of_number(id));
         let slot = self
             .shards
-            .get_mut(place)
-            .and_then(|shard| shard.remove(id, self.key));
+            .get_mut(index)
+            .and_then(|shard| shard.remove(id, self.hash));
         let Some(slot) = slot else {
             return if self.odd.is_empty() {
                 None
@@ -84,43 +75,43 @@ impl Blocks {
             };
         };
         self.len -= 1;
-        let (mean, turn) = self.terms.release(slot.terms());
+        let SharedValues { mean, pauses } = self.shared.release(slot.shared());
         Some(Block {
             site: slot.site(),
             address: slot.address(),
             size: u64::from(slot.size),
             mean,
-            turn,
+            pauses,
         })
     }
 
-    /// The addresses of all blocks; the memory of those that were told is given back on the way.
+    /// The addresses of all blocks. The memory of each shard is freed after its last address.
     pub(super) fn into_addresses(self) -> impl Iterator<Item = u64> {
         let odd = self.odd.into_values().map(|block| block.address);
         let shards = self.shards.into_iter();
         shards.flat_map(Shard::into_addresses).chain(odd)
     }
 
-    /// The shard that a hash belongs to. There are as many as are needed, not a power of two: those behind the
-    /// last one split have twice the share of the others.
+    /// The shard of a hash. The number of shards need not be a power of two: the shards that are not split
+    /// yet have twice the share of the others.
     fn shard_of(&self, hash: u64) -> usize {
         let mask = self.shards.len().next_power_of_two().wrapping_sub(1);
-        let place = hash as usize & mask;
-        if place < self.shards.len() {
-            place
+        let index = hash as usize & mask;
+        if index < self.shards.len() {
+            index
         } else {
-            place & (mask >> 1)
+            index & (mask >> 1)
         }
     }
 
     fn add_shard(&mut self) {
         let new = self.shards.len();
         let mut added = Shard::default();
-        // The first one has none to take from.
+        // The first shard has no other one to split.
         if let Some(power) = new.checked_ilog2() {
             let bit = 1 << power;
             if let Some(split) = self.shards.get_mut(new - bit) {
-                added = split.split(bit as u64, self.key);
+                added = split.split(bit as u64, self.hash);
             }
         }
         self.shards.push(added);

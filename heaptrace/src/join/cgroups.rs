@@ -1,8 +1,8 @@
-//! Control groups: from the id in an event, or from `/proc`, to a path.
+//! The path of a process's control group, by the id in an event or from `/proc`.
 //!
-//! Stage: join. The id is what the kernel itself says of a process at its first allocation, and is
-//! enough where the process is gone again before anybody could ask for it. Knows nothing of
-//! containers and units: what a path tells is for the outputs to read.
+//! Stage: join. The kernel program sends the id at the first allocation of a process, so the path is found
+//! even if the process is gone by then. Knows nothing of containers and units: the outputs read them out of
+//! the path.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,21 +11,21 @@ use std::path::Path;
 
 use crate::sys;
 
-/// Where the unified hierarchy is mounted: alone, or beside those of version 1.
+/// Where the unified hierarchy is mounted: alone, or beside the hierarchies of version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// Most paths that are kept. A machine with more groups asks the kernel again.
-const MAX_KNOWN: usize = 8192;
+/// Most paths in the cache. On a machine with more groups, the kernel is asked again.
+const MAX_CACHED: usize = 8192;
 
-/// Longest path that is kept; the kernel allows longer ones than anybody means.
+/// Most characters of a path. The kernel allows more, but no real path needs them.
 const MAX_PATH: usize = 1024;
 
 /// Paths of control groups, by the ids that the kernel gives them.
 #[derive(Debug, Default)]
 pub(super) struct Cgroups {
-    /// The mount, once it was looked for.
+    /// The mount; the inner `None` if there is none, the outer one before the first search.
     hierarchy: Option<Option<Hierarchy>>,
-    known: HashMap<u64, String>,
+    cache: HashMap<u64, String>,
 }
 
 /// The unified hierarchy.
@@ -36,26 +36,26 @@ struct Hierarchy {
 }
 
 impl Cgroups {
-    /// Path of the control group of a process that has just begun; empty if it can't be known.
+    /// The path of the control group of a process that has just begun; empty if it can't be found out.
     pub(super) fn of(&mut self, pid: u32, id: u64) -> String {
         let path = self.path(id);
-        // The root says nothing where a hierarchy of version 1 has the groups.
+        // If a hierarchy of version 1 has the groups, every process is in the root of the unified one.
         if path.is_empty() || path == "/" {
             let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            let told = cut(choose(&text));
-            if !told.is_empty() {
-                return told;
+            let path = cut(most_specific(&text));
+            if !path.is_empty() {
+                return path;
             }
         }
         path
     }
 
-    /// Path of the group with an id; empty where there is none, or none any more.
+    /// The path of the group with an id; empty if there is none, or none any more.
     fn path(&mut self, id: u64) -> String {
         if id == 0 {
             return String::new();
         }
-        if let Some(path) = self.known.get(&id) {
+        if let Some(path) = self.cache.get(&id) {
             return path.clone();
         }
         let hierarchy = self.hierarchy.get_or_insert_with(Hierarchy::find);
@@ -63,12 +63,12 @@ impl Cgroups {
             .as_ref()
             .and_then(|hierarchy| hierarchy.path(id))
             .unwrap_or_default();
-        // Its path will not change; that it has none now may only mean that it was removed.
+        // A path never changes. A group without a path may have been removed, so that is not cached.
         if !path.is_empty() {
-            if self.known.len() >= MAX_KNOWN {
-                self.known.clear();
+            if self.cache.len() >= MAX_CACHED {
+                self.cache.clear();
             }
-            self.known.insert(id, path.clone());
+            self.cache.insert(id, path.clone());
         }
         path
     }
@@ -89,17 +89,17 @@ impl Hierarchy {
     }
 }
 
-/// A path below a mount, as a path of its own.
+/// The part of a path below a mount, as an absolute path.
 fn below(path: &Path, mount: &str) -> Option<String> {
     let rest = path.strip_prefix(mount).ok()?;
     Some(cut(&format!("/{}", rest.to_string_lossy())))
 }
 
-/// Of the lines of `/proc/PID/cgroup` the path that says most: that of the unified hierarchy, unless
-/// it is the root there, as everything is where the groups are those of version 1.
-fn choose(text: &str) -> &str {
-    /// Hierarchies of version 1 that are mostly divided, the most telling first.
-    const TELLING: [&str; 4] = ["name=systemd", "memory", "pids", "cpu"];
+/// The most specific path in `/proc/PID/cgroup`: the one of the unified hierarchy, unless that is the root.
+/// Where the groups are those of version 1, every process is in that root.
+fn most_specific(text: &str) -> &str {
+    /// Hierarchies of version 1 that usually have groups, the most useful one first.
+    const PREFERRED: [&str; 4] = ["name=systemd", "memory", "pids", "cpu"];
     let lines = || {
         text.lines().filter_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
@@ -109,12 +109,12 @@ fn choose(text: &str) -> &str {
     let unified = lines().find(|(controllers, _)| controllers.is_empty());
     let rank = |controllers: &str| {
         let named = |name: &&str| controllers.split(',').any(|it| it == *name);
-        TELLING.iter().position(named).unwrap_or(TELLING.len())
+        PREFERRED.iter().position(named).unwrap_or(PREFERRED.len())
     };
-    let divided = lines()
+    let version_1 = lines()
         .filter(|(controllers, path)| !controllers.is_empty() && *path != "/")
         .min_by_key(|(controllers, _)| rank(controllers));
-    let other = || divided.or_else(|| lines().next());
+    let other = || version_1.or_else(|| lines().next());
     unified
         .filter(|(_, path)| *path != "/")
         .or_else(other)
@@ -129,31 +129,34 @@ fn cut(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that the unified hierarchy comes first, and that paths may hold colons.
+    /// Check that the unified hierarchy comes first, and that paths may have colons.
     #[test]
-    fn unified_first() {
-        assert_eq!(choose("4:cpu:/a\n0::/b:c\n"), "/b:c");
-        assert_eq!(choose("0::/\n"), "/");
-        assert_eq!(choose("x\n::\n"), "");
-        assert_eq!(choose(""), "");
+    fn the_unified_hierarchy_comes_first() {
+        assert_eq!(most_specific("4:cpu:/a\n0::/b:c\n"), "/b:c");
+        assert_eq!(most_specific("0::/\n"), "/");
+        assert_eq!(most_specific("x\n::\n"), "");
+        assert_eq!(most_specific(""), "");
     }
 
-    /// Check that version 1 has its say where the unified hierarchy is one single group, and there
-    /// systemd's own hierarchy before those of controllers.
+    /// Check that version 1 counts if the unified hierarchy is a single group, and that systemd's own
+    /// hierarchy comes before those of controllers.
     #[test]
-    fn version_1() {
+    fn version_1_counts_under_a_single_unified_group() {
         let docker = "12:pids:/docker/ab\n4:memory:/docker/ab\n2:cpu,cpuacct:/\n0::/\n";
-        assert_eq!(choose(docker), "/docker/ab");
+        assert_eq!(most_specific(docker), "/docker/ab");
         let hybrid =
             "5:cpu,cpuacct:/c\n4:memory:/m\n1:name=systemd:/system.slice/a.service\n0::/\n";
-        assert_eq!(choose(hybrid), "/system.slice/a.service");
-        assert_eq!(choose("2:net_cls:/n\n5:cpu,cpuacct:/c\n0::/\n"), "/c");
-        assert_eq!(choose("4:cpu:/\n0::/\n"), "/");
+        assert_eq!(most_specific(hybrid), "/system.slice/a.service");
+        assert_eq!(
+            most_specific("2:net_cls:/n\n5:cpu,cpuacct:/c\n0::/\n"),
+            "/c"
+        );
+        assert_eq!(most_specific("4:cpu:/\n0::/\n"), "/");
     }
 
-    /// Check that a path is taken from below its mount, and bounded.
+    /// Check that a path begins below its mount, and is cut to a length.
     #[test]
-    fn paths_below_mounts() {
+    fn paths_begin_below_mounts() {
         let path = |path: &str| below(Path::new(path), "/sys/fs/cgroup");
         assert_eq!(path("/sys/fs/cgroup"), Some("/".to_owned()));
         assert_eq!(path("/sys/fs/cgroup/a/b"), Some("/a/b".to_owned()));
@@ -162,13 +165,12 @@ mod tests {
         assert_eq!(long.unwrap().len(), MAX_PATH);
     }
 
-    /// Check that a process that is there has the group that the system gives it, and that one which
-    /// never was has none.
+    /// Check that a running process has the group that the system gives it, and that an unknown one has none.
     #[test]
-    fn of_processes() {
+    fn running_processes_have_groups() {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
         let mut cgroups = Cgroups::default();
-        assert_eq!(cgroups.of(std::process::id(), 0), choose(&own));
+        assert_eq!(cgroups.of(std::process::id(), 0), most_specific(&own));
         assert_eq!(cgroups.of(u32::MAX, 0), "");
         assert_eq!(cgroups.of(u32::MAX, u64::MAX), "");
     }

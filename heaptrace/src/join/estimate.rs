@@ -1,9 +1,8 @@
-//! What a sample stands for, and sums of that.
+//! The estimate that a sample stands for, and sums of estimates.
 //!
-//! Stage: join. An allocation of S bytes that is taken with the probability p stands for 1/p of its
-//! kind, S/p bytes, and adds (1−p)/p² and S²(1−p)/p² to the variances of what is summed up. That is worked
-//! out for each sample by itself, and the sums are of integers, so that a free takes away exactly
-//! what its allocation added.
+//! Stage: join. An allocation of S bytes that is sampled with the probability p stands for 1/p allocations
+//! and S/p bytes. It adds (1−p)/p² and S²(1−p)/p² to the variances of the sums. Each sample is computed by
+//! itself, and the sums are integers, so a free takes off exactly what its allocation added.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -11,10 +10,10 @@ use heaptrace_common::sampling;
 
 use super::update::{Errors, Totals};
 
-/// Bits behind the point of every number here.
+/// Bits after the binary point of every fixed-point number here.
 const POINT: u32 = 32;
 
-/// How many of something, and how uncertain that is.
+/// An estimated number, with its variance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     value: u128,
@@ -29,7 +28,7 @@ impl Amount {
         }
     }
 
-    /// The number.
+    /// The number, as an integer.
     pub(super) fn rounded(&self) -> u64 {
         let half = 1 << (POINT - 1);
         u64::try_from(self.value.saturating_add(half) >> POINT).unwrap_or(u64::MAX)
@@ -42,7 +41,7 @@ impl Amount {
             .ceil() as u64
     }
 
-    /// Whether another one is more.
+    /// Whether another number is larger.
     pub(super) fn is_below(&self, other: &Self) -> bool {
         self.value < other.value
     }
@@ -62,7 +61,7 @@ impl SubAssign for Amount {
     }
 }
 
-/// How many allocations, of how many bytes.
+/// An estimated number of allocations, and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Estimate {
     count: Amount,
@@ -70,13 +69,14 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// What an allocation stands for that was taken at this mean; where that is 1, all are.
+    /// What an allocation stands for that was sampled at this mean. At a mean of 1, every allocation is
+    /// sampled.
     pub(super) fn of(size: u64, mean: u64) -> Self {
         if mean <= 1 {
             return Self::of_part(size, true);
         }
         let points = sampling::span(size) as f64 / mean as f64;
-        // Not 1 − exp(−points), in which a small one would lose its digits.
+        // Not 1 − exp(−points): with few points, that would lose its digits.
         let weight = -1.0 / (-points).exp_m1();
         let variance = (-points).exp() * weight * weight;
         let size = size as f64;
@@ -92,7 +92,7 @@ impl Estimate {
         }
     }
 
-    /// Some bytes of an allocation that is recorded for certain, and the allocation with the last of them.
+    /// Some bytes of an allocation that is always recorded. The allocation itself counts with its last bytes.
     pub(super) fn of_part(bytes: u64, is_last: bool) -> Self {
         Self {
             count: Amount::exactly(u64::from(is_last)),
@@ -115,7 +115,7 @@ impl SubAssign for Estimate {
     }
 }
 
-/// A number that is not negative in fixed point; what is too large is cut.
+/// A non-negative number in fixed point. A number that is too large becomes the largest one.
 fn fixed(value: f64) -> u128 {
     (value * (1_u64 << POINT) as f64).round() as u128
 }
@@ -124,21 +124,21 @@ fn fixed(value: f64) -> u128 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     allocated: Estimate,
-    /// Not seen freed, whether that could be seen or not.
+    /// Allocations whose free was not seen, including those whose free may have been missed.
     live: Estimate,
-    /// The part of it that may have been freed while nobody looked.
+    /// The part of `live` whose free may have been missed.
     uncertain: Estimate,
     temporary: Estimate,
 }
 
 impl Sums {
-    /// An allocation.
+    /// Adds an allocation.
     pub(super) fn allocated(&mut self, block: Estimate) {
         self.allocated += block;
         self.live += block;
     }
 
-    /// The free of one.
+    /// Takes off an allocation that was freed.
     pub(super) fn freed(&mut self, block: Estimate, temporary: bool) {
         self.live -= block;
         if temporary {
@@ -146,18 +146,18 @@ impl Sums {
         }
     }
 
-    /// The free of one that was uncertain.
+    /// Takes off an uncertain allocation that was freed for certain.
     pub(super) fn proven_freed(&mut self, block: Estimate) {
         self.live -= block;
         self.uncertain -= block;
     }
 
-    /// Makes so much of what is live uncertain.
+    /// Makes live allocations uncertain.
     pub(super) fn doubt(&mut self, blocks: Estimate) {
         self.uncertain += blocks;
     }
 
-    /// Adds the sums of another one.
+    /// Adds other sums.
     pub(super) fn merge(&mut self, other: &Self) {
         self.allocated += other.allocated;
         self.live += other.live;
@@ -165,14 +165,14 @@ impl Sums {
         self.temporary += other.temporary;
     }
 
-    /// What is live for certain.
+    /// The allocations that are certainly live.
     pub(super) fn live(&self) -> Estimate {
         let mut certain = self.live;
         certain -= self.uncertain;
         certain
     }
 
-    /// The sums as counters, with a peak that is kept elsewhere.
+    /// The sums as counters, with a peak that the caller knows.
     pub(super) fn totals(&self, peak: &Amount) -> Totals {
         let mut freed = self.allocated;
         freed -= self.live;
@@ -185,7 +185,7 @@ impl Sums {
         Totals {
             allocations,
             allocated_bytes,
-            // By subtraction, so that what is rounded adds up, too.
+            // By subtraction, so that the rounded numbers add up, too.
             frees: allocations.saturating_sub(unfreed),
             freed_bytes: allocated_bytes.saturating_sub(unfreed_bytes),
             live_allocations: unfreed.saturating_sub(uncertain_allocations),

@@ -1,6 +1,7 @@
-//! Append-only tables in which equal things have one index.
+//! Append-only tables in which equal items have one number.
 //!
-//! Stage: join. Each thing is kept once: the index has only its number, and what it stands for is compared.
+//! Stage: join. Each item is stored once, in its table: the hash table has only numbers, and compares the
+//! items they stand for.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -9,12 +10,12 @@ use hashbrown::HashTable;
 use super::keyed_hash::KeyedHash;
 use super::update::{Completeness, LocationId, Stack};
 
-/// See the head of this file.
+/// A table of items.
 #[derive(Debug)]
 pub(super) struct Interner<T> {
     items: Vec<T>,
-    index: Index,
-    /// How many were handed out by [`Interner::take_new`].
+    numbers: Numbers,
+    /// Items that [`Interner::take_new`] has handed out.
     handed_out: usize,
 }
 
@@ -22,23 +23,24 @@ impl<T: Clone + Eq + Hash> Interner<T> {
     pub(super) fn new() -> Self {
         Self {
             items: Vec::new(),
-            index: Index::default(),
+            numbers: Numbers::default(),
             handed_out: 0,
         }
     }
 
-    /// Index of an item.
+    /// The number of an item, which is added if it is new.
     pub(super) fn intern(&mut self, item: &T) -> u32 {
-        let Self { items, index, .. } = self;
+        let Self { items, numbers, .. } = self;
         let next = items.len() as u32;
-        let index = index.get(item, next, |index| items.get(index as usize) == Some(item));
-        if index == next {
+        let is_equal = |number| items.get(number as usize) == Some(item);
+        let number = numbers.get(item, next, is_equal);
+        if number == next {
             items.push(item.clone());
         }
-        index
+        number
     }
 
-    /// The items that came since the last call.
+    /// The items that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<T> {
         let new = self.items.get(self.handed_out..);
         let new = new.unwrap_or_default().to_vec();
@@ -47,37 +49,37 @@ impl<T: Clone + Eq + Hash> Interner<T> {
     }
 }
 
-/// The same for stacks, of which there can be millions: all their frames stand in one list.
+/// A table of stacks. There can be millions, so all their frames are in one list.
 #[derive(Debug, Default)]
-pub(super) struct Stacks {
+pub(super) struct StackInterner {
     frames: Vec<LocationId>,
-    /// Where the frames of each end, and how far they go.
+    /// Where the frames of each stack end in the list, and how far the stack goes.
     ends: Vec<(usize, Completeness)>,
-    index: Index,
+    numbers: Numbers,
     handed_out: usize,
 }
 
-impl Stacks {
-    /// Index of a stack.
+impl StackInterner {
+    /// The number of a stack, which is added if it is new.
     pub(super) fn intern(&mut self, frames: &[LocationId], completeness: Completeness) -> u32 {
         let stack = (frames, completeness);
         let next = self.ends.len() as u32;
         let (all, ends) = (&self.frames, &self.ends);
-        let is_it = |index| get(all, ends, index as usize) == stack;
-        let index = self.index.get(&stack, next, is_it);
-        if index == next {
+        let is_equal = |number| get(all, ends, number as usize) == stack;
+        let number = self.numbers.get(&stack, next, is_equal);
+        if number == next {
             self.frames.extend_from_slice(frames);
             self.ends.push((self.frames.len(), completeness));
         }
-        index
+        number
     }
 
-    /// The stacks that came since the last call.
+    /// The stacks that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<Stack> {
         let new = self.handed_out..self.ends.len();
         self.handed_out = new.end;
-        new.map(|index| {
-            let (frames, completeness) = get(&self.frames, &self.ends, index);
+        new.map(|number| {
+            let (frames, completeness) = get(&self.frames, &self.ends, number);
             Stack {
                 locations: frames.to_vec(),
                 completeness,
@@ -90,33 +92,33 @@ impl Stacks {
 fn get<'a>(
     frames: &'a [LocationId],
     ends: &[(usize, Completeness)],
-    index: usize,
+    number: usize,
 ) -> (&'a [LocationId], Completeness) {
-    let before = index.checked_sub(1).and_then(|index| ends.get(index));
+    let before = number.checked_sub(1).and_then(|number| ends.get(number));
     let start = before.map_or(0, |(end, _)| *end);
-    let own = ends.get(index).copied();
+    let own = ends.get(number).copied();
     let (end, completeness) = own.unwrap_or((start, Completeness::Broken));
     let frames = frames.get(start..end).unwrap_or_default();
     (frames, completeness)
 }
 
-/// Indices by the hashes of what they stand for.
+/// The numbers of items, by the hashes of the items.
 #[derive(Debug, Default)]
-struct Index {
-    /// With half of their hashes, so that nothing is looked at again when the table grows.
+struct Numbers {
+    /// Half of the hash of an item, and its number. With the hash, the table grows without a look at the items.
     table: HashTable<(u32, u32)>,
-    key: KeyedHash,
+    hash: KeyedHash,
 }
 
-impl Index {
-    /// The index that is an item's, or else the next one, which is its own then.
-    fn get(&mut self, item: &impl Hash, next: u32, is_it: impl Fn(u32) -> bool) -> u32 {
-        let half = self.key.hash_one(item) as u32;
-        // The table looks at the bits of both ends.
+impl Numbers {
+    /// The number of an item. A new item gets the next number.
+    fn get(&mut self, item: &impl Hash, next: u32, is_equal: impl Fn(u32) -> bool) -> u32 {
+        let half = self.hash.hash_one(item) as u32;
+        // The table uses the upper and the lower bits of a hash.
         let whole = |half: u32| (u64::from(half) << 32) | u64::from(half);
         let entry = self.table.entry(
             whole(half),
-            |(other, index)| *other == half && is_it(*index),
+            |(other, number)| *other == half && is_equal(*number),
             |(half, _)| whole(*half),
         );
         entry.or_insert((half, next)).get().1
@@ -127,11 +129,11 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Check that equal stacks have one index, that those which differ only in where they end, or in one frame, or
-    /// in how far they go have others, and that each is handed out once as it came.
+    /// Check that equal stacks have one number, that stacks which differ in their end, in one frame or in their
+    /// completeness have different ones, and that each is handed out once, unchanged.
     #[test]
-    fn stacks_are_known_by_their_frames() {
-        let mut stacks = Stacks::default();
+    fn equal_stacks_have_one_number() {
+        let mut stacks = StackInterner::default();
         let stack = |number: u32| {
             let frames = (0..number % 23).map(|level| LocationId((number / 23) >> level));
             let completeness = match number % 2 {

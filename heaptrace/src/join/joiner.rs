@@ -1,130 +1,98 @@
-//! The join itself: events in, counters out.
+//! The join: it takes events in, and hands out updates.
 //!
-//! Stage: join. Everything that reaches this file in one call is complete: the sideband has been
-//! read up to after the last event, so that mappings are known before the stacks in them. Knows
-//! nothing of the kernel's maps but the keys of blocks and stacks.
+//! Stage: join. This type only passes each event to the parts that it concerns. Everything that arrives in
+//! one call is complete: the sideband has been read up to after the last event, so mappings are known before
+//! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
-mod files;
-mod mappings;
-mod quality;
-mod stacks;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::sync::Arc;
 
-use std::collections::hash_map::Entry;
-
-use heaptrace_common::wire::{Alloc, BlockKey, ProcessBegin, ProcessEnd, StackKey, end, flag};
-
-pub(super) use stacks::SentStack;
+use heaptrace_common::counters::Counter;
+use heaptrace_common::wire::{
+    Alloc, BlockKey, MapChange, ProcessBegin, ProcessEnd, ProcessState, StackHead, StackKey,
+    Unmapped, end, flag, map_flag,
+};
 
 use super::addresses::Addresses;
-use super::blocks::{Block, Blocks};
 use super::cgroups::Cgroups;
 use super::command_line;
-use super::duty_cycle::Paused;
-use super::estimate::{Estimate, Sums};
-use super::interner::Stacks;
-use super::keyed_hash::HashMap;
-use super::merge_ended::{Ended, Room};
-use super::peak::Peak;
-use super::processes::{self, Processes, Sampled, SiteKey};
+use super::duty_cycle::PausedProcesses;
+use super::ledger::Ledger;
+use super::mappings::Mappings;
+use super::merge_ended::{EndedLimits, EndedProcesses};
+use super::modules::OpenFiles;
+use super::orphans::Orphans;
+use super::process::Sampled;
+use super::processes;
+use super::reasons::{Loss, Note};
+use super::run_facts::RunFacts;
+use super::sent_stack::SentStack;
+use super::sites::SiteOrigin;
+use super::stacks::Stacks;
 use super::threads::{self, Threads};
 use super::update::{
-    Kind, LocationId, Process, ProcessId, Quality, RateChange, Site, SiteId, StackId, ThreadNameId,
-    Update,
+    Allocator, Kind, ModuleId, Process, ProcessId, RateChange, SiteId, ThreadNameId, Update,
 };
 use crate::events::record::Event;
 use crate::events::sideband::SideEvent;
+use crate::open::{Expected, FileId};
+use crate::reader::Unread;
+use crate::sys::Usage;
 
 /// Joins the events of a run.
 #[derive(Debug)]
 pub struct Joiner {
-    pub(super) ended: Ended,
+    ledger: Ledger,
     addresses: Addresses,
     stacks: Stacks,
-    /// The frames of a stack, while it is taken in.
-    located: Vec<LocationId>,
-    pub(super) processes: Processes,
-    cgroups: Cgroups,
-    /// Where threads of different names are kept apart.
-    threads: Option<Threads>,
-    pub(super) sites: Vec<SiteState>,
-    changed_sites: Vec<SiteId>,
-    /// Samples whose stack is broken off, per reason.
-    broken: HashMap<&'static str, u64>,
-    pub(super) peak: Peak,
-    sums: Sums,
-    pub(super) quality: Quality,
-    /// How often sizes of each class were asked for.
-    sizes: Vec<u64>,
-    rates: Vec<RateChange>,
-    rate_changes: u32,
-    /// Blocks in the kernel's live map whose process is gone, by its serial number.
-    orphans: Vec<(u64, Blocks)>,
-    /// Stacks in the kernel's map of which the same is true.
-    orphan_stacks: Vec<StackKey>,
+    mappings: Mappings,
+    /// Whether mapped memory is recorded (`--mmap`).
     records_mappings: bool,
-    /// Parts of mappings that are kept.
-    parts: usize,
-    /// Processes that are not probed now.
-    pub(super) paused: Vec<Paused>,
-}
-
-/// Changes of the sampling rate that a run lists at most.
-const MAX_RATE_CHANGES: u32 = 1 << 16;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SiteState {
-    pub(super) process: ProcessId,
-    stack: StackId,
-    thread: Option<ThreadNameId>,
-    kind: Kind,
-    pub(super) sums: Sums,
-    is_changed: bool,
+    /// Names of threads, if each name has sites of its own.
+    threads: Option<Threads>,
+    cgroups: Cgroups,
+    paused: PausedProcesses,
+    ended: EndedProcesses,
+    orphans: Orphans,
+    facts: RunFacts,
 }
 
 impl Joiner {
-    /// Nothing joined yet.
-    pub fn new(follows_all: bool, room: Room) -> Self {
+    /// A join without events. `follows_all`: whether it follows every process of the machine.
+    pub fn new(follows_all: bool, limits: EndedLimits) -> Self {
         Self {
-            ended: Ended::new(room),
+            ledger: Ledger::default(),
             addresses: Addresses::new(follows_all),
             stacks: Stacks::default(),
-            located: Vec::new(),
-            processes: Processes::default(),
-            cgroups: Cgroups::default(),
-            threads: None,
-            sites: Vec::new(),
-            changed_sites: Vec::new(),
-            broken: HashMap::default(),
-            peak: Peak::default(),
-            sums: Sums::default(),
-            sizes: Vec::new(),
-            rates: Vec::new(),
-            rate_changes: 0,
-            quality: Quality {
-                lost: ["unjoined", "swept_live"]
-                    .map(|it| (it.to_owned(), 0))
-                    .into(),
-                ..Quality::default()
-            },
-            orphans: Vec::new(),
-            orphan_stacks: Vec::new(),
+            mappings: Mappings::default(),
             records_mappings: false,
-            parts: 0,
-            paused: Vec::new(),
+            threads: None,
+            cgroups: Cgroups::default(),
+            paused: PausedProcesses::default(),
+            ended: EndedProcesses::new(limits),
+            orphans: Orphans::default(),
+            facts: RunFacts::new(),
         }
     }
 
-    /// Keeps sites of threads of different names apart, from now on.
-    pub fn tell_threads_apart(&mut self) {
+    /// Gives threads of different names sites of their own, from now on.
+    pub fn separate_threads(&mut self) {
         self.threads = Some(Threads::new());
     }
 
-    /// Makes a process known: one that runs, with its mappings.
+    /// Records mapped memory, from now on.
+    pub fn record_mappings(&mut self) {
+        self.records_mappings = true;
+        self.facts.set_lost(Loss::MappingsFull, 0);
+    }
+
+    /// Adds a running process, with its mappings.
     pub fn add_process(&mut self, pid: u32) {
         self.addresses.add_process(pid);
     }
 
-    /// Whether a process was made known, or descends from one that was.
+    /// Whether a process was added, or descends from one that was.
     pub fn follows(&self, pid: u32) -> bool {
         self.addresses.follows(pid)
     }
@@ -139,148 +107,132 @@ impl Joiner {
         self.addresses.may_know(pid)
     }
 
-    /// The processes that are of interest, ended ones that may still be asked for included.
+    /// The processes of interest, including ended ones whose events may still arrive.
     pub fn followed(&self) -> Vec<u32> {
         self.addresses.followed()
     }
 
-    /// Takes in what perf recorded of mappings and processes.
+    /// Joins an event of the sideband.
     pub fn sideband(&mut self, event: SideEvent) {
         self.addresses.sideband(event);
     }
 
-    /// Forgets processes that ended before a time up to which all events have come in.
+    /// Forgets the mappings of processes that ended before a time up to which all events have arrived.
     pub fn settle(&mut self, until: u64) {
-        let Self {
-            addresses,
-            processes,
-            ..
-        } = self;
-        addresses.settle(until, |pid| processes.is_running(pid));
+        let processes = self.ledger.processes();
+        self.addresses
+            .settle(until, |pid| processes.is_running(pid));
     }
 
-    /// Takes in an event of the kernel program.
+    /// Joins an event of the kernel program.
     pub fn event(&mut self, event: Event) {
         match event {
             Event::Alloc(event) => self.allocated(&event),
             Event::Free(event) => {
                 let temporary = event.flags & flag::TEMPORARY != 0;
-                self.block_freed(event.process, event.id, temporary);
+                self.ledger.block_freed(event.process, event.id, temporary);
             }
-            Event::MapChange(event) => self.mapped(&event),
+            Event::MapChange(event) => self.mapping_changed(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
             Event::ProcessBegin(event) => self.process_began(&event),
             Event::ProcessEnd(event) => self.process_ended(&event),
-            // Not of what was allocated.
+            // The session answers this one.
             Event::NeedTable(_) => {}
         }
     }
 
-    /// Takes in the free of a block whose event was lost, as the live map tells it.
+    /// Joins the free of a block whose event was lost, as the live map has it.
     pub fn swept(&mut self, process: u64, id: u64) {
-        self.block_freed(process, id, false);
+        self.ledger.block_freed(process, id, false);
+    }
+
+    /// Joins an unmapping whose event was lost.
+    pub fn unmapped(&mut self, it: &Unmapped) {
+        if let Some(process) = self.ledger.processes().id(it.process) {
+            self.mappings.unmapped(process, it, &mut self.ledger);
+        }
     }
 
     fn allocated(&mut self, event: &Alloc) {
-        let Some(process) = self.processes.id(event.process) else {
-            return self.lost_one("unjoined");
+        let processes = self.ledger.processes();
+        let Some(process) = processes.id(event.process) else {
+            return self.lost_one(Loss::Unjoined);
         };
-        let Some(sent) = self.processes.sent(process, event.stack) else {
-            return self.lost_one("unjoined");
+        let Some(sent) = processes.sent_stack(process, event.stack) else {
+            return self.lost_one(Loss::Unjoined);
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
         if event.replaced != 0 {
-            self.block_freed(event.process, event.replaced, false);
+            self.ledger
+                .block_freed(event.process, event.replaced, false);
         }
         if event.freed != 0 {
-            self.block_freed(event.process, event.freed, temporary);
+            self.ledger
+                .block_freed(event.process, event.freed, temporary);
         }
-        let Some(site) = self.site_of_block(process, sent, event) else {
+        let Some(site) = self.site_of_block(process, &sent, event) else {
             return;
         };
-        self.count_stack(sent);
-        self.processes.sampled(process);
-        let mut is_certain = true;
-        if let Some(entry) = self.processes.change(process) {
-            is_certain = event.time >= entry.paused;
-            entry.blocks.insert(
-                event.id,
-                Block {
-                    site,
-                    address: event.address,
-                    size: event.size,
-                    mean: event.mean,
-                    turn: entry.turn - u32::from(!is_certain),
-                },
-            );
-        }
-        let estimate = Estimate::of(event.size, event.mean);
-        self.add(process, site, estimate, is_certain);
+        self.facts.count_sample(&sent);
+        self.ledger.allocated(process, site, event);
     }
 
-    /// Adds what was allocated, and whether it is certain that its end will be seen.
-    fn add(&mut self, process: ProcessId, site: SiteId, estimate: Estimate, is_certain: bool) {
-        self.count(process, site, |sums| sums.allocated(estimate));
-        self.peak.grow(site.0, estimate);
-        if !is_certain {
-            self.count(process, site, |sums| sums.doubt(estimate));
-            self.peak.shrink(site.0, estimate);
+    fn site_of_block(
+        &mut self,
+        process: ProcessId,
+        sent: &SentStack,
+        event: &Alloc,
+    ) -> Option<SiteId> {
+        if sent.site.is_some() {
+            return sent.site;
         }
-        if let Some(entry) = self.processes.change(process)
-            && entry.peak.is_below(&entry.sums.live().bytes)
-        {
-            entry.peak = entry.sums.live().bytes;
+        let thread = self.thread(process, event.process, event.tid, event.time);
+        let site = self.ledger.site(SiteOrigin {
+            process,
+            stack: sent.stack,
+            thread,
+            kind: Kind::Heap,
+        })?;
+        if self.threads.is_none() {
+            self.ledger.set_site_of_stack(process, event.stack, site);
         }
+        Some(site)
     }
 
-    fn block_freed(&mut self, serial: u64, id: u64, temporary: bool) {
-        // A block that is not there was swept, or proven freed by its address, before.
-        let Some(process) = self.processes.id(serial) else {
+    fn mapping_changed(&mut self, event: &MapChange) {
+        let Some(process) = self.ledger.processes().id(event.process) else {
+            if event.flags & map_flag::RECORDED != 0 {
+                self.lost_one(Loss::Unjoined);
+            }
             return;
         };
-        let Some(entry) = self.processes.change(process) else {
+        if !self.mappings.change(process, event, &mut self.ledger) {
             return;
+        }
+        let processes = self.ledger.processes();
+        let Some(sent) = processes.sent_stack(process, event.stack) else {
+            return self.lost_one(Loss::Unjoined);
         };
-        let turn = entry.turn;
-        let Some(block) = entry.blocks.remove(id) else {
+        if sent.is_allocators {
             return;
-        };
-        // What it added, whatever the rate is by now.
-        let estimate = Estimate::of(block.size, block.mean);
-        if block.turn != turn {
-            return self.count(process, block.site, |sums| sums.proven_freed(estimate));
         }
-        self.count(process, block.site, |sums| sums.freed(estimate, temporary));
-        self.peak.shrink(block.site.0, estimate);
-    }
-
-    /// Changes the counters of a site, of its process and of the run alike.
-    pub(super) fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
-        change(&mut self.sums);
-        if let Some(entry) = self.processes.change(process) {
-            change(&mut entry.sums);
+        if self.mappings.is_full() {
+            return self.lost_one(Loss::MappingsFull);
         }
-        if let Some(state) = self.sites.get_mut(site.0 as usize) {
-            change(&mut state.sums);
-        }
-        self.changed(site);
-    }
-
-    /// Notes that a site has to be told.
-    pub(super) fn changed(&mut self, site: SiteId) {
-        if let Some(state) = self.sites.get_mut(site.0 as usize)
-            && !state.is_changed
-        {
-            state.is_changed = true;
-            self.changed_sites.push(site);
+        let thread = self.thread(process, event.process, event.tid, event.time);
+        let site = self.ledger.site(SiteOrigin {
+            process,
+            stack: sent.stack,
+            thread,
+            kind: Kind::Mapped,
+        });
+        if let Some(site) = site {
+            self.facts.count_sample(&sent);
+            self.mappings.add(process, site, event, &mut self.ledger);
         }
     }
 
-    /// Counts something that was lost on its way here.
-    pub fn lost_one(&mut self, reason: &str) {
-        *self.quality.lost.entry(reason.to_owned()).or_default() += 1;
-    }
-
+    /// The name of a thread, if names are asked for.
     fn thread(
         &mut self,
         process: ProcessId,
@@ -289,60 +241,21 @@ impl Joiner {
         time: u64,
     ) -> Option<ThreadNameId> {
         let threads = self.threads.as_mut()?;
-        let pid = self.processes.get(process)?.record.pid;
-        threads.name(serial, tid, time, || threads::ask(pid, tid))
+        let pid = self.ledger.processes().get(process)?.record().pid;
+        threads.name(serial, tid, time, || threads::read_name(pid, tid))
     }
 
-    fn site_of_block(
-        &mut self,
-        process: ProcessId,
-        sent: SentStack,
-        event: &Alloc,
-    ) -> Option<SiteId> {
-        if sent.site.is_some() {
-            return sent.site;
+    fn stack(&mut self, head: &StackHead, frames: &[u64]) {
+        let Self {
+            stacks,
+            ledger,
+            addresses,
+            orphans,
+            ..
+        } = self;
+        if !stacks.add(head, frames, ledger, addresses, orphans) {
+            self.lost_one(Loss::Unjoined);
         }
-        let thread = self.thread(process, event.process, event.tid, event.time);
-        let site = self.site(process, sent.stack, thread, Kind::Heap)?;
-        if self.threads.is_none()
-            && let Some(entry) = self.processes.change(process)
-            && let Some(sent) = entry.sent.get_mut(&event.stack)
-        {
-            sent.site = Some(site);
-        }
-        Some(site)
-    }
-
-    fn site(
-        &mut self,
-        process: ProcessId,
-        stack: StackId,
-        thread: Option<ThreadNameId>,
-        kind: Kind,
-    ) -> Option<SiteId> {
-        let entry = self.processes.change(process)?;
-        let next = SiteId(self.sites.len() as u32);
-        let id = match entry.sites.entry(SiteKey::new(stack, thread, kind)) {
-            Entry::Occupied(known) => return Some(*known.get()),
-            Entry::Vacant(new) => *new.insert(self.ended.vacant_sites.pop().unwrap_or(next)),
-        };
-        let state = SiteState {
-            process,
-            stack,
-            thread,
-            kind,
-            sums: Sums::default(),
-            // One that is told already is told as what it is then.
-            is_changed: self
-                .sites
-                .get(id.0 as usize)
-                .is_some_and(|state| state.is_changed),
-        };
-        match self.sites.get_mut(id.0 as usize) {
-            Some(place) => *place = state,
-            None => self.sites.push(state),
-        }
-        Some(id)
     }
 
     fn process_began(&mut self, event: &ProcessBegin) {
@@ -358,101 +271,203 @@ impl Joiner {
             allocators,
             ..Process::default()
         };
-        self.processes.begin(event, record);
+        self.ledger.begin(event, record);
     }
 
     fn process_ended(&mut self, event: &ProcessEnd) {
-        let Some(id) = self.processes.id(event.process) else {
+        let processes = self.ledger.processes();
+        let Some(process) = processes.id(event.process) else {
             return;
         };
-        let Some(entry) = self.processes.change(id) else {
+        let pid = processes.get(process).map(|entry| entry.record().pid);
+        let Some(leftovers) = self.ledger.end(process, event) else {
             return;
         };
-        entry.record.ended = true;
-        entry.record.failed_allocations = event.failed;
-        entry.record.untracked_frees = event.untracked;
-        entry.record.lost = event.lost;
-        let blocks = std::mem::take(&mut entry.blocks);
-        self.orphans.push((entry.serial, blocks));
-        self.orphan_stacks.append(&mut entry.stacks);
-        entry.sent = HashMap::default();
-        let pid = entry.record.pid;
-        let sites: Vec<SiteId> = entry.sites.values().copied().collect();
-        self.forget_regions(id);
-        self.processes.ended(pid, id);
+        self.orphans.add(leftovers);
+        self.mappings.forget(process);
         if let Some(threads) = &mut self.threads {
             threads.ended(event.process);
         }
-        for site in sites {
-            self.peak.clear(site.0);
-        }
-        if event.reason == end::EXIT {
+        if let Some(pid) = pid.filter(|_| event.reason == end::EXIT) {
             self.addresses.forget(pid, event.time);
         }
-        self.keep_ended(id);
-    }
-
-    /// The samples that came since the last call, per process.
-    pub fn take_sampled(&mut self) -> Vec<Sampled> {
-        self.processes.take_sampled()
-    }
-
-    /// Keys of blocks in the kernel's live map whose process is gone, once each.
-    pub fn take_orphans(&mut self) -> impl Iterator<Item = BlockKey> + use<> {
-        let orphans = std::mem::take(&mut self.orphans).into_iter();
-        orphans.flat_map(|(process, blocks)| {
-            let addresses = blocks.into_addresses();
-            addresses.map(move |address| BlockKey { address, process })
-        })
-    }
-
-    /// What changed since the last call.
-    pub fn take_update(&mut self, elapsed_ns: u64) -> Update {
-        self.count_paused_time(elapsed_ns);
-        let entries = || self.processes.entries.iter().map(|entry| &entry.record);
-        self.quality.untracked_frees = entries().map(|record| record.untracked_frees).sum();
-        self.quality.failed_allocations = entries().map(|record| record.failed_allocations).sum();
-        let mut changed = std::mem::take(&mut self.changed_sites);
-        changed.extend(self.peak.take_moved().into_iter().map(SiteId));
-        changed.sort_unstable();
-        changed.dedup();
-        let sites = changed
-            .into_iter()
-            .filter_map(|id| {
-                let state = self.sites.get_mut(id.0 as usize)?;
-                state.is_changed = false;
-                let site = Site {
-                    process: state.process,
-                    stack: state.stack,
-                    thread: state.thread,
-                    kind: state.kind,
-                    totals: state.sums.totals(&self.peak.at_peak(id.0)),
-                };
-                Some((id, site))
-            })
-            .collect();
-        for (reason, count) in &self.broken {
-            let kind = format!("stack_broken_{reason}");
-            self.quality.noted.insert(kind, *count);
+        for merged in self.ended.add(process, &mut self.ledger) {
+            // Events that came after the end of the process may have added some.
+            self.mappings.forget(merged);
         }
+    }
+
+    /// Records that a process is not probed from now on, and the share of its processor time that probes
+    /// took, in ten-thousandths.
+    ///
+    /// `time` is on the clock of events, and not before the last call of the process that was seen.
+    pub fn pause(&mut self, pid: u32, overhead: u32, elapsed_ns: u64, time: u64) {
+        let Self { paused, ledger, .. } = self;
+        if let Some(process) = paused.pause(ledger, pid, overhead, elapsed_ns, time) {
+            // A later unmapping could not be told from one of something that was mapped there during the pause.
+            self.mappings.forget(process);
+        }
+    }
+
+    /// Records that a process is probed again.
+    pub fn resume(&mut self, pid: u32, elapsed_ns: u64) {
+        self.paused.resume(&mut self.ledger, pid, elapsed_ns);
+    }
+
+    /// Adds an allocator that is probed, with its file.
+    pub fn add_allocator(&mut self, allocator: Allocator, file: FileId) {
+        self.addresses.add_allocator(allocator, file);
+    }
+
+    /// Adds the code in a file that belongs to an allocator, and maps memory for its blocks.
+    pub fn add_own_code(&mut self, path: String, file: FileId, ranges: Vec<(u64, u64)>) {
+        if self.records_mappings {
+            self.addresses.add_own_code(path, file, ranges);
+        }
+    }
+
+    /// Adds an allocator that is not probed, with the reason.
+    pub fn add_unprobed(&mut self, what: String) {
+        self.addresses.add_unprobed(what);
+    }
+
+    /// The allocators that could not be probed up to now.
+    pub fn unprobed(&self) -> impl Iterator<Item = &str> {
+        self.addresses.unprobed().iter().map(String::as_str)
+    }
+
+    /// Whether a file is probed, by the kernel's numbers of it.
+    pub fn is_probed(&self, file: &Expected) -> bool {
+        self.addresses.is_probed(file)
+    }
+
+    /// The new modules that need a build id, with their paths and files.
+    pub fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
+        self.addresses.take_unidentified()
+    }
+
+    /// Sets the build id of a module that no update has handed out yet.
+    pub fn identify(&mut self, module: ModuleId, build_id: Vec<u8>) {
+        self.addresses.identify(module, build_id);
+    }
+
+    /// The open files of modules.
+    pub fn files(&self) -> &OpenFiles {
+        self.addresses.files()
+    }
+
+    /// The open files of modules, when everything is joined.
+    pub fn into_files(self) -> OpenFiles {
+        self.addresses.into_files()
+    }
+
+    /// Sets the counters that the kernel program keeps of a running process.
+    pub fn set_process_counters(&mut self, state: &ProcessState) {
+        self.ledger.set_counters(state);
+    }
+
+    /// Counts a loss.
+    pub fn lost_one(&mut self, reason: Loss) {
+        self.facts.lost_one(reason);
+    }
+
+    /// Sets how often something was lost.
+    pub fn set_lost(&mut self, reason: Loss, count: u64) {
+        self.facts.set_lost(reason, count);
+    }
+
+    /// Counts an event that is worth knowing.
+    pub fn note_one(&mut self, kind: Note) {
+        self.facts.note_one(kind);
+    }
+
+    /// Sets how often an event happened that is worth knowing.
+    pub fn set_noted(&mut self, kind: Note, count: u64) {
+        self.facts.set_noted(kind, count);
+    }
+
+    /// Sets a counter of the kernel program.
+    pub fn set_counter(&mut self, counter: Counter, count: u64) {
+        self.facts.set_counter(counter, count);
+    }
+
+    /// Records a change of the sampling rate.
+    pub fn rate_changed(&mut self, change: RateChange) {
+        self.facts.rate_changed(change);
+    }
+
+    /// Sets how often sizes of each class were asked for.
+    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.facts.set_sizes(sizes);
+    }
+
+    /// Sets the memory that the maps of the kernel program use.
+    pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
+        self.facts.set_kernel_map_bytes(bytes);
+    }
+
+    /// Sets the processor time and the memory that the agent itself has used.
+    pub fn set_agent_usage(&mut self, usage: Usage) {
+        self.facts.set_agent_usage(usage);
+    }
+
+    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in
+    /// ten-thousandths.
+    pub fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
+        self.facts.set_overhead(hit_ns, max_overhead);
+    }
+
+    /// Sets the files that no reader could read.
+    pub fn set_unreadable(&mut self, unread: Unread) {
+        self.facts.set_unreadable(unread);
+    }
+
+    /// Sets the files for whose unwind tables there was no room.
+    pub fn set_without_tables(&mut self, files: BTreeSet<String>) {
+        self.facts.set_without_tables(files);
+    }
+
+    /// The samples that arrived since the last call, by process.
+    pub fn take_sampled(&mut self) -> Vec<Sampled> {
+        self.ledger.take_sampled()
+    }
+
+    /// Keys of blocks in the kernel's live map whose process is gone, each once.
+    pub fn take_orphans(&mut self) -> impl Iterator<Item = BlockKey> + use<> {
+        self.orphans.take_blocks()
+    }
+
+    /// Keys of stacks in the kernel's map whose process is gone.
+    pub fn take_orphan_stacks(&mut self) -> Vec<StackKey> {
+        self.orphans.take_stacks()
+    }
+
+    /// The changes since the last call.
+    pub fn take_update(&mut self, elapsed_ns: u64) -> Update {
+        self.paused.count_time(&mut self.ledger, elapsed_ns);
+        let records = || self.ledger.processes().records();
+        self.facts.set_calls(
+            records().map(|record| record.untracked_frees).sum(),
+            records().map(|record| record.failed_allocations).sum(),
+        );
+        self.facts.set_unprobed(self.addresses.unprobed());
+        let not_kept = self.addresses.mappings_not_kept();
+        self.facts.set_noted(Note::CodeMappingsNotKept, not_kept);
+        let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
-        self.quality.unprobed.clone_from(self.addresses.unprobed());
+        let threads = self.threads.as_mut().map(Threads::take_new);
         Update {
             elapsed_ns,
             modules,
             locations,
             stacks: self.stacks.take_new(),
-            threads: self
-                .threads
-                .as_mut()
-                .map(Threads::take_new)
-                .unwrap_or_default(),
-            processes: self.processes.take_changed(),
+            threads: threads.unwrap_or_default(),
+            processes: self.ledger.take_changed_processes(),
             sites,
-            sizes: self.sizes.clone(),
-            rates: std::mem::take(&mut self.rates),
-            totals: self.sums.totals(self.peak.highest()),
-            quality: self.quality.clone(),
+            sizes: self.facts.sizes().to_vec(),
+            rates: self.facts.take_rates(),
+            totals: self.ledger.totals(),
+            quality: self.facts.quality(),
         }
     }
 }

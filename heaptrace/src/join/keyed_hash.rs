@@ -1,32 +1,33 @@
-//! Hashes with a secret key, for tables that are asked with every event.
+//! A fast hash with a secret key, for tables that are searched with every event.
 //!
-//! Stage: join. What is hashed comes from traced processes, which must not be able to choose what collides. The standard
-//! library's hash sees to that for any use, and takes longer than all else that is done for an event.
+//! Stage: join. The keys of these tables come from traced processes, which must not be able to make them
+//! collide. The standard library's hash prevents that, too, but takes longer than all other work for an
+//! event.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A table with such a hash.
+/// A table with this hash.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, KeyedHash>;
 
-/// A key.
+/// The secret key of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyedHash {
     seed: u64,
     factor: u64,
 }
 
-/// A hash that is being made.
+/// A hash under construction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyedHasher {
     state: u64,
     factor: u64,
 }
 
-/// Any number that is no simple fraction of 2⁶⁴: this one is the golden ratio.
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The golden ratio as a fraction of 2⁶⁴. Any number that is no simple fraction would do.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Both halves of a product, one over the other.
-fn folded(number: u64, factor: u64) -> u64 {
+/// The upper half of a product, combined with the lower half by exclusive or.
+fn folded_product(number: u64, factor: u64) -> u64 {
     let product = u128::from(number) * u128::from(factor);
     (product >> 64) as u64 ^ product as u64
 }
@@ -42,8 +43,8 @@ impl Default for KeyedHash {
 }
 
 impl KeyedHash {
-    /// Of a number alone.
-    pub(super) fn of(self, number: u64) -> u64 {
+    /// The hash of a number.
+    pub(super) fn of_number(self, number: u64) -> u64 {
         let mut hasher = self.build_hasher();
         hasher.write_u64(number);
         hasher.finish()
@@ -63,8 +64,8 @@ impl BuildHasher for KeyedHash {
 
 impl Hasher for KeyedHasher {
     fn finish(&self) -> u64 {
-        // Once more: of a number alone, too few bits may depend on the upper ones.
-        folded(self.state, ODD)
+        // A second round: after one number, too few bits may depend on its upper bits.
+        folded_product(self.state, GOLDEN_RATIO)
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -74,7 +75,7 @@ impl Hasher for KeyedHasher {
             .for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
         let mut last = [0; 8];
         last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        // The number of bytes tells those that are there from those that are filled in.
+        // The length tells real bytes from the zeros that fill the last word.
         self.write_u64(u64::from_le_bytes(last));
         self.write_u64(bytes.len() as u64);
     }
@@ -92,7 +93,7 @@ impl Hasher for KeyedHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        self.state = folded(self.state ^ number, self.factor);
+        self.state = folded_product(self.state ^ number, self.factor);
     }
 
     fn write_usize(&mut self, number: usize) {
@@ -106,22 +107,22 @@ mod tests {
 
     use super::*;
 
-    /// Check that hashes of what differs little share neither their upper bits nor their lower ones more often than
-    /// chance has it, and that another key makes others.
+    /// Check that similar numbers share the upper or lower bits of their hashes no more often than by chance,
+    /// and that another key gives other hashes.
     #[test]
-    fn spreads() {
+    fn similar_numbers_have_different_hashes() {
         let (one, other) = (KeyedHash::default(), KeyedHash::default());
         for shift in [0, 3, 12, 48].into_iter().flat_map(|it| [it; 20]) {
             let key = KeyedHash::default();
-            let hashes = || (0..4096_u64).map(|it| key.of(it << shift));
+            let hashes = || (0..4096_u64).map(|it| key.of_number(it << shift));
             let lower: HashSet<_> = hashes().map(|hash| hash & 0xfff).collect();
             let upper: HashSet<_> = hashes().map(|hash| hash >> 52).collect();
-            // Of so many places, chance leaves about 1,507 empty.
-            for places in [lower, upper] {
-                assert!(places.len() > 2000, "{} for {shift}", places.len());
+            // By chance, about 1,507 of the 4,096 values are missing.
+            for values in [lower, upper] {
+                assert!(values.len() > 2000, "{} for {shift}", values.len());
             }
         }
-        let differ = (0..100_u64).filter(|it| one.of(*it) != other.of(*it));
+        let differ = (0..100_u64).filter(|it| one.of_number(*it) != other.of_number(*it));
         assert!(differ.count() > 90);
         assert_ne!(one.hash_one([0_u8; 3]), one.hash_one([0_u8; 4]));
         assert_ne!(one.hash_one("ab"), one.hash_one("ac"));

@@ -1,26 +1,27 @@
-//! Locations that were found before, so that what most stacks go through is not looked for in each.
+//! A cache of locations, so that addresses which many stacks share are looked up once.
 //!
-//! Stage: join. Of a fixed size: what was found last at a place of the table takes it. What is mapped where is of another version after
-//! every change, so nothing is ever taken back.
+//! Stage: join. The table has a fixed size: a new location replaces the old one in its slot. Every change of
+//! an address space gives it another version, so no entry ever has to be invalidated.
 
 use std::hash::BuildHasher as _;
 
 use super::keyed_hash::KeyedHash;
 use super::update::LocationId;
 
-/// How many are remembered: a program of a thousand functions that allocate finds nearly all of them.
-const PLACES: usize = 1 << 13;
+/// The number of slots: a program with a thousand functions that allocate finds nearly all of them in the
+/// cache.
+const SLOTS: usize = 1 << 13;
 
-/// See the head of this file.
+/// The cached locations of all processes.
 #[derive(Debug)]
 pub(super) struct LocationCache {
-    places: Vec<Found>,
-    key: KeyedHash,
+    slots: Vec<Slot>,
+    hash: KeyedHash,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Found {
-    /// Of what was mapped when it was found; 0 for nothing.
+struct Slot {
+    /// The version of the address space; 0 if the slot is empty.
     version: u64,
     address: u64,
     location: LocationId,
@@ -28,38 +29,38 @@ struct Found {
 
 impl Default for LocationCache {
     fn default() -> Self {
-        let nothing = Found {
+        let empty = Slot {
             version: 0,
             address: 0,
             location: LocationId(0),
         };
         Self {
-            places: vec![nothing; PLACES],
-            key: KeyedHash::default(),
+            slots: vec![empty; SLOTS],
+            hash: KeyedHash::default(),
         }
     }
 }
 
 impl LocationCache {
-    /// The location of an address, among mappings of a version; found anew where it is not known.
+    /// The location of an address, in an address space of this version; `find` looks it up if it is not cached.
     pub(super) fn get(
         &mut self,
         version: u64,
         address: u64,
         find: impl FnOnce() -> LocationId,
     ) -> LocationId {
-        let hash = self.key.hash_one((version, address));
-        let Some(place) = self.places.get_mut(hash as usize % PLACES) else {
+        let hash = self.hash.hash_one((version, address));
+        let Some(slot) = self.slots.get_mut(hash as usize % SLOTS) else {
             return find();
         };
-        if version == 0 || place.version != version || place.address != address {
-            *place = Found {
+        if version == 0 || slot.version != version || slot.address != address {
+            *slot = Slot {
                 version,
                 address,
                 location: find(),
             };
         }
-        place.location
+        slot.location
     }
 }
 
@@ -67,15 +68,15 @@ impl LocationCache {
 mod tests {
     use super::*;
 
-    /// Check that what is known is not looked for again, that of another version or without one it is, and that those which
-    /// find no place of their own are told apart.
+    /// Check that a cached location is not looked up again, that one of another version or of none is, and that
+    /// addresses with the same slot get their own locations.
     #[test]
-    fn by_version_and_address() {
-        let mut known = LocationCache::default();
-        let mut looked = 0;
+    fn locations_are_cached_by_version_and_address() {
+        let mut cache = LocationCache::default();
+        let mut lookups = 0;
         let mut of = |version, address: u64| {
-            known.get(version, address, || {
-                looked += 1;
+            cache.get(version, address, || {
+                lookups += 1;
                 LocationId((version * 1_000_000 + address) as u32)
             })
         };
@@ -85,10 +86,10 @@ mod tests {
         assert_eq!(of(2, 5), LocationId(2_000_005));
         assert_eq!((of(0, 5), of(0, 5)), (LocationId(5), LocationId(5)));
         for _ in 0..2 {
-            for address in 0..3 * PLACES as u64 {
+            for address in 0..3 * SLOTS as u64 {
                 assert_eq!(of(1, address), LocationId(1_000_000 + address as u32));
             }
         }
-        assert!(looked >= 4 + 3 * PLACES - 1, "{looked}");
+        assert!(lookups >= 4 + 3 * SLOTS - 1, "{lookups}");
     }
 }

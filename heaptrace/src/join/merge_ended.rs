@@ -1,142 +1,100 @@
-//! Ended processes beyond a number, kept as one record for each name.
+//! Merges the oldest ended processes into one record for each name and control group.
 //!
-//! Stage: join. A machine starts processes without end, and each has sites of its own. So the oldest
-//! ended ones are added up with others of their name and control group: nothing goes from any sum, and
-//! what they held is small, because programs of a name have the same stacks. Their places in the
-//! tables are given out again.
+//! Stage: join. A machine starts processes without end, and each has sites of its own. So only some ended
+//! processes keep their own records; the oldest ones are added up. No sum changes by that, and a merged
+//! record stays small, because programs of the same name have the same stacks. The slots that they had in the
+//! tables are used again.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::joiner::Joiner;
-use super::update::{DutyCycle, Process, ProcessId, SiteId};
+use super::ledger::Ledger;
+use super::update::{Process, ProcessId};
 
-/// Most names that are told apart; what a process calls itself is its own choice.
+/// Most names with a record of their own. A process chooses its name itself, so their number needs a limit.
 const MAX_NAMES: usize = 1024;
 
-/// How many ended processes are kept, and how many sites of theirs.
+/// How many ended processes, and sites of these, keep records of their own.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct EndedLimits {
     /// Processes.
-    pub ended: usize,
+    pub processes: usize,
     /// Their sites.
     pub sites: usize,
 }
 
-impl Room {
-    /// What the memory of a run allows.
+impl EndedLimits {
+    /// The limits that fit into the memory of a run.
     pub fn within(memory: u64) -> Self {
         let share = |each| usize::try_from(memory / each).unwrap_or(usize::MAX);
         Self {
-            ended: share(64 << 10),
+            processes: share(64 << 10),
             sites: share(2 << 10),
         }
     }
 }
 
-/// The ended processes that have records of their own, and those records that stand for many.
+/// The ended processes with records of their own, and the records that stand for many.
 #[derive(Debug)]
-pub(super) struct Ended {
-    room: Room,
-    /// In the order of their ends, with the number of their sites.
-    kept: VecDeque<(ProcessId, usize)>,
+pub(super) struct EndedProcesses {
+    limits: EndedLimits,
+    /// In the order in which they ended, with the number of their sites.
+    queue: VecDeque<(ProcessId, usize)>,
+    /// Sites of all processes in the queue.
     sites: usize,
-    by_name: HashMap<(String, String), ProcessId>,
-    /// Places in the table of sites that nobody has.
-    pub(super) vacant_sites: Vec<SiteId>,
+    /// The records of many, by name and control group.
+    merged: HashMap<(String, String), ProcessId>,
 }
 
-impl Ended {
-    pub(super) fn new(room: Room) -> Self {
+impl EndedProcesses {
+    pub(super) fn new(limits: EndedLimits) -> Self {
         Self {
-            room,
-            kept: VecDeque::new(),
+            limits,
+            queue: VecDeque::new(),
             sites: 0,
-            by_name: HashMap::new(),
-            vacant_sites: Vec::new(),
+            merged: HashMap::new(),
         }
     }
 
-    fn next(&mut self) -> Option<ProcessId> {
-        let is_over = self.kept.len() > self.room.ended || self.sites > self.room.sites;
-        if !is_over {
+    /// Adds a process that has ended, and merges the oldest ones while there are too many. Returns the slots
+    /// of the merged ones.
+    pub(super) fn add(&mut self, id: ProcessId, ledger: &mut Ledger) -> Vec<ProcessId> {
+        let entry = ledger.processes().get(id);
+        let sites = entry.map_or(0, |entry| entry.sites().len());
+        self.queue.push_back((id, sites));
+        self.sites += sites;
+        let mut merged = Vec::new();
+        while let Some(oldest) = self.take_excess() {
+            self.merge(oldest, ledger);
+            merged.push(oldest);
+        }
+        merged
+    }
+
+    /// The oldest process, if there are too many.
+    fn take_excess(&mut self) -> Option<ProcessId> {
+        let has_excess = self.queue.len() > self.limits.processes || self.sites > self.limits.sites;
+        if !has_excess {
             return None;
         }
-        let (oldest, sites) = self.kept.pop_front()?;
+        let (oldest, sites) = self.queue.pop_front()?;
         self.sites -= sites;
         Some(oldest)
     }
-}
 
-impl Joiner {
-    /// Notes that a process has ended, and folds the oldest ones where there are too many.
-    pub(super) fn keep_ended(&mut self, id: ProcessId) {
-        let sites = self.processes.get(id).map_or(0, |entry| entry.sites.len());
-        self.ended.kept.push_back((id, sites));
-        self.ended.sites += sites;
-        while let Some(oldest) = self.ended.next() {
-            self.fold(oldest);
+    fn merge(&mut self, id: ProcessId, ledger: &mut Ledger) {
+        if let Some(ended) = ledger.vacate(id) {
+            let into = self.record_of_many(ended.record(), ledger);
+            ledger.merge(ended, into);
         }
     }
 
-    fn fold(&mut self, id: ProcessId) {
-        let Some(old) = self.processes.vacate(id) else {
-            return;
-        };
-        let into = self.record_of_many(&old.record);
-        for (stack, from) in old.sites {
-            let Some(entry) = self.processes.change(into) else {
-                return;
-            };
-            let to = *entry.sites.entry(stack).or_insert(from);
-            let Some(state) = self.sites.get_mut(from.0 as usize) else {
-                continue;
-            };
-            state.process = into;
-            if to != from {
-                let sums = std::mem::take(&mut state.sums);
-                self.peak.merge(from.0, to.0);
-                if let Some(state) = self.sites.get_mut(to.0 as usize) {
-                    state.sums.merge(&sums);
-                }
-                self.ended.vacant_sites.push(from);
-                self.changed(to);
-            }
-            self.changed(from);
-        }
-        if let Some(entry) = self.processes.change(into) {
-            entry.sums.merge(&old.sums);
-            // The peaks of several are not one peak: the highest is kept.
-            if entry.peak.is_below(&old.peak) {
-                entry.peak = old.peak;
-            }
-            let record = &mut entry.record;
-            record.untracked_frees += old.record.untracked_frees;
-            record.failed_allocations += old.record.failed_allocations;
-            record.lost += old.record.lost;
-            record.merged += 1;
-            if let Some(duty_cycle) = old.record.duty_cycle {
-                let sum = record.duty_cycle.get_or_insert(DutyCycle {
-                    unprobed_ns: 0,
-                    ..duty_cycle
-                });
-                sum.unprobed_ns += duty_cycle.unprobed_ns;
-                sum.overhead = sum.overhead.max(duty_cycle.overhead);
-            }
-            for allocator in old.record.allocators {
-                if !record.allocators.contains(&allocator) {
-                    record.allocators.push(allocator);
-                }
-            }
-        }
-    }
-
-    /// The record for all ended processes of a name and control group.
-    fn record_of_many(&mut self, one: &Process) -> ProcessId {
+    /// The record of all ended processes with the name and control group of this one.
+    fn record_of_many(&mut self, one: &Process, ledger: &mut Ledger) -> ProcessId {
         let mut name = (one.command.clone(), one.cgroup.clone());
-        if self.ended.by_name.len() >= MAX_NAMES && !self.ended.by_name.contains_key(&name) {
+        if self.merged.len() >= MAX_NAMES && !self.merged.contains_key(&name) {
             name = ("(others)".to_owned(), String::new());
         }
-        if let Some(id) = self.ended.by_name.get(&name) {
+        if let Some(id) = self.merged.get(&name) {
             return *id;
         }
         let record = Process {
@@ -145,8 +103,8 @@ impl Joiner {
             ended: true,
             ..Process::default()
         };
-        let id = self.processes.add_merged(record);
-        self.ended.by_name.insert(name, id);
+        let id = ledger.add_merged(record);
+        self.merged.insert(name, id);
         id
     }
 }

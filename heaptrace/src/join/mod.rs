@@ -1,5 +1,6 @@
-//! Stage join: allocations meet their frees, and become counters per site and per process.
+//! Stage join: brings frees to their allocations, and counts both by site and by process.
 
+mod address_spaces;
 mod addresses;
 mod blocks;
 mod cgroups;
@@ -9,22 +10,31 @@ mod estimate;
 mod interner;
 mod joiner;
 mod keyed_hash;
+mod ledger;
 mod location_cache;
+mod mappings;
 mod merge_ended;
 mod modules;
+mod orphans;
 mod peak;
+mod process;
 mod processes;
+mod reasons;
 mod regions;
-mod spaces;
+mod run_facts;
+mod sent_stack;
+mod sites;
+mod stacks;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threads;
 mod update;
 
 pub use joiner::Joiner;
-pub use merge_ended::Room;
+pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
-pub use processes::Sampled;
+pub use process::Sampled;
+pub use reasons::{Loss, Note};
 pub use update::{
     Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Module, ModuleId,
     Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals,

@@ -1,8 +1,8 @@
 //! Files that were mapped executable, each held open until it has been symbolized.
 //!
-//! Stage: join. A process may be gone, and its files replaced or deleted, before anybody asks for
-//! names; an open descriptor keeps the very file. What a module is goes by the file's identity, which the kernel tells, never
-//! by what it says of itself.
+//! Stage: join. When names are looked up, a process may be gone, and its files replaced or deleted; an open
+//! descriptor keeps the right file. The kernel's identity of a file tells modules apart, never the build id
+//! that the file claims.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,25 +12,25 @@ use super::update::{Module, ModuleId};
 use crate::open::{Expected, FileId, Identity, Opened};
 use crate::sys;
 
-/// Most files that are held open. The names of what comes later are not found.
+/// Most files that are held open. Later files have no names.
 const MAX_OPEN: u64 = 8192;
 
 /// Every module of a run.
 #[derive(Debug)]
 pub(super) struct Modules {
-    /// Those whose files were opened: the same file under the same path.
+    /// Modules with an open file, by the file and its path.
     opened: HashMap<(Identity, String), ModuleId>,
-    /// The module that a file was last known as.
+    /// The last module of each file, by the numbers in the mapping and the path.
     latest: HashMap<(Expected, String), ModuleId>,
     entries: Vec<Entry>,
     new: Vec<Module>,
-    /// Of the new ones, those whose build ids were not asked for.
+    /// New modules that need a build id.
     unidentified: Vec<ModuleId>,
     files: OpenFiles,
     most_open: u64,
 }
 
-/// What is kept of a module.
+/// A module, as this table keeps it.
 #[derive(Debug)]
 struct Entry {
     path: String,
@@ -61,14 +61,14 @@ impl Default for Modules {
             new: Vec::new(),
             unidentified: Vec::new(),
             files: OpenFiles::default(),
-            // The probes need the others.
+            // The probes need the other half of the descriptors.
             most_open: MAX_OPEN.min(sys::most_open_files() / 2),
         }
     }
 }
 
 impl Modules {
-    /// Id of a module; opens its file where it is new.
+    /// The id of a module. If the module is new, `open` opens its file.
     pub(super) fn intern(
         &mut self,
         module: Module,
@@ -76,14 +76,14 @@ impl Modules {
         open: impl FnOnce() -> Option<Opened>,
     ) -> ModuleId {
         let key = (expected, module.path.clone());
-        let known = self.latest.get(&key).copied();
-        if let Some(id) = known
+        let latest = self.latest.get(&key).copied();
+        if let Some(id) = latest
             && self.is_unchanged(id)
         {
             return id;
         }
         let opened = (self.files.open < self.most_open).then(open).flatten();
-        let id = match (opened, known) {
+        let id = match (opened, latest) {
             (Some(opened), _) => {
                 let key = (opened.identity, module.path.clone());
                 match self.opened.get(&key) {
@@ -102,8 +102,7 @@ impl Modules {
         id
     }
 
-    /// Whether a module's file is open, and has the content that it had. As long as it is open, no other file gets its
-    /// numbers.
+    /// Whether a module's file is open and has not changed. While it is open, no other file gets its numbers.
     fn is_unchanged(&self, id: ModuleId) -> bool {
         let file = self.files.file(id);
         let now = file.and_then(|file| Identity::of(&file).ok());
@@ -127,7 +126,7 @@ impl Modules {
         id
     }
 
-    /// Whether a module is of a file, by what the kernel says.
+    /// Whether a module belongs to a file, by the kernel's numbers.
     pub(super) fn is_of(&self, id: ModuleId, file: FileId, path: &str) -> bool {
         self.entries
             .get(id.0 as usize)
@@ -137,13 +136,13 @@ impl Modules {
             })
     }
 
-    /// Path of a module.
+    /// The path of a module.
     pub(super) fn path(&self, id: ModuleId) -> &str {
         let entry = self.entries.get(id.0 as usize);
         entry.map_or("", |entry| &entry.path)
     }
 
-    /// The new modules whose build ids are to be asked for, with their paths and files.
+    /// The new modules that need a build id, with their paths and files.
     pub(super) fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
         std::mem::take(&mut self.unidentified)
             .into_iter()
@@ -151,16 +150,16 @@ impl Modules {
             .collect()
     }
 
-    /// Keeps the build id of a module that was not told yet.
+    /// Sets the build id of a module that was not handed out yet.
     pub(super) fn identify(&mut self, id: ModuleId, build_id: Vec<u8>) {
-        let told = self.entries.len() - self.new.len();
-        let index = (id.0 as usize).checked_sub(told);
+        let handed_out = self.entries.len() - self.new.len();
+        let index = (id.0 as usize).checked_sub(handed_out);
         if let Some(module) = index.and_then(|index| self.new.get_mut(index)) {
             module.build_id = build_id;
         }
     }
 
-    /// The modules that came since the last call.
+    /// The modules that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<Module> {
         std::mem::take(&mut self.new)
     }
@@ -170,7 +169,7 @@ impl Modules {
         &self.files
     }
 
-    /// The open files, to keep.
+    /// The open files, when everything is joined.
     pub(super) fn into_files(self) -> OpenFiles {
         self.files
     }
@@ -190,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Check that a file is the same module as long as it has its content, another one under its path is another, and that
-    /// what can't be opened is told apart by the kernel's numbers.
+    /// Check that an unchanged file stays the same module, that another file under its path is another
+    /// module, and that the kernel's numbers tell files apart that can't be opened.
     #[test]
     fn files_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
@@ -208,13 +207,13 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         let first = intern(1, &path);
         assert_eq!(intern(1, &path), first);
-        // Another file in its place, as a package's upgrade leaves it.
+        // Another file under its path, as after the upgrade of a package.
         let other = dir.path().join("other");
         std::fs::write(&other, "two").unwrap();
         std::fs::rename(&other, &path).unwrap();
         let second = intern(2, &path);
         assert_ne!(second, first);
-        // Written over in place.
+        // New content in the same file.
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, "three").unwrap();
         assert_ne!(intern(2, &path), second);

@@ -1,37 +1,37 @@
-//! The exact peak: each site's bytes at the moment when the sum of all was highest.
+//! The exact peak: the bytes of each site at the moment when the sum of all sites was highest.
 //!
-//! Stage: join. A growing program reaches a new peak with every allocation, so nothing may be
-//! copied then but the sites that changed since the last one: usually one.
+//! Stage: join. A growing program reaches a new peak with every allocation. So a new peak copies only the
+//! sites that changed since the last peak, usually one.
 
 use super::estimate::{Amount, Estimate};
 
-/// Bytes of a site, now and at the peak.
+/// The bytes of a site, now and at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Level {
     now: Amount,
     at_peak: Amount,
-    /// Whether `now` changed since the peak; if so the site is in `changed`.
+    /// Whether `now` changed since the peak; then the site is in [`Peak::changed_since_peak`].
     is_changed: bool,
 }
 
-/// See the head of this file.
+/// The bytes of all sites, now and at the peak.
 #[derive(Debug, Default)]
 pub(super) struct Peak {
     levels: Vec<Level>,
-    changed: Vec<u32>,
-    /// Sites whose bytes at the peak are not what they were when this list was last taken.
-    moved: Vec<u32>,
+    changed_since_peak: Vec<u32>,
+    /// Sites whose bytes at the peak changed since this list was last handed out.
+    changed_at_peak: Vec<u32>,
     now: Amount,
     highest: Amount,
 }
 
 impl Peak {
-    /// Bytes of all sites at the peak.
+    /// The bytes of all sites at the peak.
     pub(super) fn highest(&self) -> &Amount {
         &self.highest
     }
 
-    /// Bytes of a site at the peak.
+    /// The bytes of a site at the peak.
     pub(super) fn at_peak(&self, site: u32) -> Amount {
         self.levels
             .get(site as usize)
@@ -39,30 +39,30 @@ impl Peak {
     }
 
     /// Sites whose bytes at the peak changed since the last call; some more than once.
-    pub(super) fn take_moved(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.moved)
+    pub(super) fn take_changed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.changed_at_peak)
     }
 
-    /// A site has more bytes.
+    /// Adds bytes to a site.
     pub(super) fn grow(&mut self, site: u32, by: Estimate) {
         let bytes = by.bytes;
         self.set(site, |now| *now += bytes);
         self.now += bytes;
         if self.highest.is_below(&self.now) {
             self.highest = self.now;
-            for site in self.changed.drain(..) {
+            for site in self.changed_since_peak.drain(..) {
                 if let Some(level) = self.levels.get_mut(site as usize) {
                     level.is_changed = false;
                     if level.at_peak != level.now {
                         level.at_peak = level.now;
-                        self.moved.push(site);
+                        self.changed_at_peak.push(site);
                     }
                 }
             }
         }
     }
 
-    /// A site has fewer bytes.
+    /// Takes bytes off a site.
     pub(super) fn shrink(&mut self, site: u32, by: Estimate) {
         self.lower(site, by.bytes);
     }
@@ -72,14 +72,14 @@ impl Peak {
         self.now -= bytes;
     }
 
-    /// A site has none any more: its process ended.
+    /// Takes all bytes off a site: its process has ended.
     pub(super) fn clear(&mut self, site: u32) {
         let level = self.levels.get(site as usize);
         let bytes = level.map_or_else(Amount::default, |level| level.now);
         self.lower(site, bytes);
     }
 
-    /// A site takes another one's bytes over.
+    /// Adds all bytes of a site to another site.
     pub(super) fn merge(&mut self, from: u32, to: u32) {
         let Some(level) = self.levels.get_mut(from as usize) else {
             return;
@@ -90,7 +90,7 @@ impl Peak {
         if let Some(level) = self.levels.get_mut(to as usize) {
             level.at_peak += at_peak;
         }
-        self.moved.extend([from, to]);
+        self.changed_at_peak.extend([from, to]);
     }
 
     fn set(&mut self, site: u32, change: impl FnOnce(&mut Amount)) {
@@ -104,7 +104,7 @@ impl Peak {
         change(&mut level.now);
         if !level.is_changed {
             level.is_changed = true;
-            self.changed.push(site);
+            self.changed_since_peak.push(site);
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         Estimate::of(bytes, 1)
     }
 
-    /// Check against the plain way, a copy of the world at each new peak, over random runs.
+    /// Check that random runs give the same peak as a copy of all sites at each new peak.
     #[test]
     fn equals_a_copy_at_each_peak() {
         let mut random = numbers(1);
@@ -145,9 +145,9 @@ mod tests {
                         peak.clear(site as u32);
                     }
                 }
-                // What is asked for again only where it moved is what it is.
+                // The list of changed sites is complete.
                 if random(10) == 0 {
-                    for site in peak.take_moved() {
+                    for site in peak.take_changed() {
                         known[site as usize] = peak.at_peak(site).rounded();
                     }
                     assert_eq!(

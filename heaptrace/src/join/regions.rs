@@ -1,23 +1,23 @@
-//! What of an address space a process has mapped by itself, and which call mapped each part.
+//! The mappings of one process, by address, each with the owner that its caller gave it.
 //!
-//! Stage: join. A mapping can be given back in parts, in any order, and one call can give back parts of
-//! several, so this is kept by address and not by call. What a call gives back is what was there when it
-//! was called: its return may be heard of after another thread has had the addresses again. Knows nothing
-//! of stacks and counters.
+//! Stage: join. A mapping can be unmapped in parts and in any order, and one call can unmap parts of several
+//! mappings. So mappings are kept by address, not by call. A call unmaps what was there when it began: by the
+//! time its return is seen, another thread may have mapped the addresses again. Knows nothing of stacks and
+//! counters.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Most parts that were replaced and are remembered.
+/// Most replaced parts that are remembered.
 const MAX_REPLACED: usize = 64;
 
-/// The mappings of a process, each with what its owner wants to know of it.
+/// The mappings of a process.
 #[derive(Debug)]
 pub(super) struct Regions<T> {
-    /// By their first addresses; no two have an address in common.
+    /// By their first addresses. No two overlap.
     parts: BTreeMap<u64, Part>,
-    whole: HashMap<u64, Whole<T>>,
-    next: u64,
-    /// Parts that others took the place of, for calls that were under way then.
+    mappings: HashMap<u64, Mapping<T>>,
+    next_mapping: u64,
+    /// Parts that other mappings replaced, for calls that had begun before.
     replaced: VecDeque<Replaced>,
 }
 
@@ -28,12 +28,12 @@ struct Part {
     mapping: u64,
 }
 
-/// A mapping.
+/// A mapping, as one call made it.
 #[derive(Debug)]
-struct Whole<T> {
-    of: T,
-    since: u64,
-    /// Bytes of it that are left.
+struct Mapping<T> {
+    owner: T,
+    mapped_at: u64,
+    /// Bytes of it that are still mapped.
     left: u64,
 }
 
@@ -41,18 +41,17 @@ struct Whole<T> {
 struct Replaced {
     start: u64,
     end: u64,
-    since: u64,
-    at: u64,
+    mapped_at: u64,
+    replaced_at: u64,
 }
 
-/// Bytes of a mapping that are mapped no more.
+/// Bytes of a mapping that are not mapped any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone<T> {
-    /// What was said of the mapping.
-    pub(super) of: T,
-    /// How many.
+pub(super) struct RemovedPart<T> {
+    /// The owner of the mapping.
+    pub(super) owner: T,
     pub(super) bytes: u64,
-    /// Whether they were the last of it.
+    /// Whether they were the last bytes of the mapping.
     pub(super) is_last: bool,
 }
 
@@ -60,22 +59,22 @@ impl<T> Default for Regions<T> {
     fn default() -> Self {
         Self {
             parts: BTreeMap::new(),
-            whole: HashMap::new(),
-            next: 0,
+            mappings: HashMap::new(),
+            next_mapping: 0,
             replaced: VecDeque::new(),
         }
     }
 }
 
 impl<T: Copy> Regions<T> {
-    /// How many parts there are.
+    /// The number of parts.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// Takes out what was mapped before a time between two addresses.
-    pub(super) fn take(&mut self, start: u64, end: u64, before: u64) -> Vec<Gone<T>> {
-        let mut gone = Vec::new();
+    /// Removes everything between two addresses that was mapped before a time.
+    pub(super) fn unmap(&mut self, start: u64, end: u64, before: u64) -> Vec<RemovedPart<T>> {
+        let mut removed = Vec::new();
         for (at, part) in self.between(start, end, before) {
             let (from, to) = (at.max(start), part.end.min(end));
             self.parts.remove(&at);
@@ -85,22 +84,26 @@ impl<T: Copy> Regions<T> {
             if to < part.end {
                 self.parts.insert(to, part);
             }
-            gone.extend(self.shrink(part.mapping, to - from));
+            removed.extend(self.shrink(part.mapping, to - from));
         }
-        gone
+        removed
     }
 
-    /// Notes a mapping that was made at a time. Nothing may be left between its addresses.
-    pub(super) fn put(&mut self, start: u64, end: u64, since: u64, of: T) {
-        let mapping = self.next;
-        self.next += 1;
-        let left = end - start;
-        self.whole.insert(mapping, Whole { of, since, left });
+    /// Adds a mapping. Nothing else may be between its addresses.
+    pub(super) fn map(&mut self, start: u64, end: u64, mapped_at: u64, owner: T) {
+        let mapping = self.next_mapping;
+        self.next_mapping += 1;
+        let new = Mapping {
+            owner,
+            mapped_at,
+            left: end - start,
+        };
+        self.mappings.insert(mapping, new);
         self.parts.insert(start, Part { end, mapping });
     }
 
-    /// Takes out all that is between two addresses, because something else is mapped there since a time.
-    pub(super) fn replace(&mut self, start: u64, end: u64, at: u64) -> Vec<Gone<T>> {
+    /// Removes everything between two addresses, because something else was mapped there at a time.
+    pub(super) fn replace(&mut self, start: u64, end: u64, time: u64) -> Vec<RemovedPart<T>> {
         for (from, part) in self.between(start, end, u64::MAX) {
             if self.replaced.len() == MAX_REPLACED {
                 self.replaced.pop_front();
@@ -108,22 +111,26 @@ impl<T: Copy> Regions<T> {
             self.replaced.push_back(Replaced {
                 start: from.max(start),
                 end: part.end.min(end),
-                since: self.whole.get(&part.mapping).map_or(0, |it| it.since),
-                at,
+                mapped_at: self
+                    .mappings
+                    .get(&part.mapping)
+                    .map_or(0, |it| it.mapped_at),
+                replaced_at: time,
             });
         }
-        self.take(start, end, u64::MAX)
+        self.unmap(start, end, u64::MAX)
     }
 
-    /// Whether anything between two addresses was mapped at a time; also if it was replaced since.
-    pub(super) fn knew(&self, start: u64, end: u64, time: u64) -> bool {
+    /// Whether anything between two addresses was mapped at a time, also if it has been replaced since.
+    pub(super) fn was_mapped(&self, start: u64, end: u64, time: u64) -> bool {
         !self.between(start, end, time).is_empty()
-            || self
-                .replaced
-                .iter()
-                .any(|it| it.start < end && start < it.end && it.since < time && time < it.at)
+            || self.replaced.iter().any(|it| {
+                let overlaps = it.start < end && start < it.end;
+                overlaps && it.mapped_at < time && time < it.replaced_at
+            })
     }
 
+    /// The parts that overlap these addresses, of mappings from before a time.
     fn between(&self, start: u64, end: u64, before: u64) -> Vec<(u64, Part)> {
         if start >= end {
             return Vec::new();
@@ -135,20 +142,24 @@ impl<T: Copy> Regions<T> {
             .chain(self.parts.range(start..end))
             .map(|(at, part)| (*at, *part))
             .filter(|(_, part)| {
-                let whole = self.whole.get(&part.mapping);
-                whole.is_some_and(|whole| whole.since < before)
+                let mapping = self.mappings.get(&part.mapping);
+                mapping.is_some_and(|mapping| mapping.mapped_at < before)
             })
             .collect()
     }
 
-    fn shrink(&mut self, mapping: u64, bytes: u64) -> Option<Gone<T>> {
-        let whole = self.whole.get_mut(&mapping)?;
-        whole.left = whole.left.saturating_sub(bytes);
-        let (of, is_last) = (whole.of, whole.left == 0);
+    fn shrink(&mut self, number: u64, bytes: u64) -> Option<RemovedPart<T>> {
+        let mapping = self.mappings.get_mut(&number)?;
+        mapping.left = mapping.left.saturating_sub(bytes);
+        let (owner, is_last) = (mapping.owner, mapping.left == 0);
         if is_last {
-            self.whole.remove(&mapping);
+            self.mappings.remove(&number);
         }
-        Some(Gone { of, bytes, is_last })
+        Some(RemovedPart {
+            owner,
+            bytes,
+            is_last,
+        })
     }
 }
 
@@ -157,32 +168,32 @@ mod tests {
     use super::*;
     use crate::random::numbers;
 
-    /// What a page belongs to, one by one: the plain way.
+    /// A simple model: the owner of each page, and when the page was mapped.
     #[derive(Default)]
     struct Pages {
         pages: HashMap<u64, (u32, u64)>,
     }
 
     impl Pages {
-        fn left(&self, of: u32) -> u64 {
-            self.pages.values().filter(|page| page.0 == of).count() as u64
+        fn left(&self, owner: u32) -> u64 {
+            self.pages.values().filter(|page| page.0 == owner).count() as u64
         }
 
-        fn take(&mut self, start: u64, end: u64, before: u64) -> HashMap<u32, u64> {
-            let mut gone = HashMap::new();
+        fn unmap(&mut self, start: u64, end: u64, before: u64) -> HashMap<u32, u64> {
+            let mut removed = HashMap::new();
             for page in start..end {
                 if self.pages.get(&page).is_some_and(|it| it.1 < before)
-                    && let Some((of, _)) = self.pages.remove(&page)
+                    && let Some((owner, _)) = self.pages.remove(&page)
                 {
-                    *gone.entry(of).or_default() += 1;
+                    *removed.entry(owner).or_default() += 1;
                 }
             }
-            gone
+            removed
         }
     }
 
-    /// Check against a model that keeps every page by itself, over random calls: mappings over others,
-    /// and parts taken out of the middle, across several, and only of what was there before a time.
+    /// Check that random calls remove the same bytes as from a model of single pages: mappings over others,
+    /// and parts unmapped from the middle, across several mappings, and only of those from before a time.
     #[test]
     fn equals_a_model_of_pages() {
         let mut random = numbers(7);
@@ -198,35 +209,36 @@ mod tests {
                 } else {
                     time - random(time)
                 };
-                let knew = regions.knew(start, end, before);
-                let gone = if is_new {
+                let was_mapped = regions.was_mapped(start, end, before);
+                let removed = if is_new {
                     regions.replace(start, end, time)
                 } else {
-                    regions.take(start, end, before)
+                    regions.unmap(start, end, before)
                 };
-                let expected = pages.take(start, end, before);
+                let expected = pages.unmap(start, end, before);
                 if !expected.is_empty() {
-                    assert!(knew);
+                    assert!(was_mapped);
                 }
                 let mut sums = HashMap::<u32, u64>::new();
-                for it in &gone {
-                    *sums.entry(it.of).or_default() += it.bytes;
+                for it in &removed {
+                    *sums.entry(it.owner).or_default() += it.bytes;
                     assert!(it.bytes > 0);
                 }
                 assert_eq!(sums, expected);
-                // The last part of each that is all gone says so, and no other one does.
-                for of in sums.keys() {
-                    let lasts = gone.iter().filter(|it| it.of == *of && it.is_last).count();
-                    assert_eq!(lasts, usize::from(pages.left(*of) == 0));
+                // The last part of each mapping is marked, and no other one.
+                for owner in sums.keys() {
+                    let is_last = |it: &&RemovedPart<u32>| it.owner == *owner && it.is_last;
+                    let lasts = removed.iter().filter(is_last).count();
+                    assert_eq!(lasts, usize::from(pages.left(*owner) == 0));
                 }
                 if is_new {
                     last += 1;
-                    regions.put(start, end, time, last);
+                    regions.map(start, end, time, last);
                     pages
                         .pages
                         .extend((start..end).map(|page| (page, (last, time))));
                 }
-                let left: u64 = regions.whole.values().map(|it| it.left).sum();
+                let left: u64 = regions.mappings.values().map(|it| it.left).sum();
                 assert_eq!(left, pages.pages.len() as u64);
                 let spans = regions.parts.iter().map(|(at, part)| part.end - at);
                 assert_eq!(spans.sum::<u64>(), left);
@@ -234,19 +246,18 @@ mod tests {
         }
     }
 
-    /// Check that a mapping that another one took the place of is known to a call that was under way
-    /// then, and to none that began later.
+    /// Check that a replaced mapping counts as mapped for a call that had begun before, and for no later one.
     #[test]
-    fn remembers_what_was_replaced() {
+    fn replaced_mappings_are_remembered() {
         let mut regions = Regions::default();
-        regions.put(10, 20, 1, 'a');
+        regions.map(10, 20, 1, 'a');
         assert_eq!(regions.replace(12, 14, 5).len(), 1);
-        regions.put(12, 14, 5, 'b');
-        assert!(regions.knew(12, 13, 3));
-        assert_eq!(regions.take(12, 13, 3), []);
-        regions.take(12, 14, 7);
-        assert!(regions.knew(12, 13, 4));
-        assert!(!regions.knew(12, 13, 6));
-        assert!(!regions.knew(20, 30, 4));
+        regions.map(12, 14, 5, 'b');
+        assert!(regions.was_mapped(12, 13, 3));
+        assert_eq!(regions.unmap(12, 13, 3), []);
+        regions.unmap(12, 14, 7);
+        assert!(regions.was_mapped(12, 13, 4));
+        assert!(!regions.was_mapped(12, 13, 6));
+        assert!(!regions.was_mapped(20, 30, 4));
     }
 }

@@ -1,24 +1,25 @@
-//! Whole stories, event by event, as the kernel program tells them.
+//! Tests of the join as a whole, event by event, and the events that other tests use.
+
+mod duty_cycle;
 
 use heaptrace_common::wire::{
-    Alloc, Free, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind,
-    map_flag,
+    Alloc, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind, map_flag,
 };
 
-use super::{Errors, Joiner, Kind, Process, Room, Totals, Update};
-use crate::events::record::Event;
+use super::{EndedLimits, Errors, Joiner, Kind, Loss, Process, Totals, Update};
+use crate::events::record::{self, Event};
 
-/// Room for all that a test tells.
-const ROOM: Room = Room {
-    ended: 100,
+/// Limits that no test here exceeds.
+const LIMITS: EndedLimits = EndedLimits {
+    processes: 100,
     sites: 1000,
 };
 
-/// No process of any machine has this id.
+/// No process of any machine has this pid.
 pub(crate) const PID: u32 = u32::MAX - 1;
 
-pub(crate) fn begin(process: u64) -> Event {
-    Event::ProcessBegin(ProcessBegin {
+pub(super) fn process_begin(process: u64) -> ProcessBegin {
+    ProcessBegin {
         kind: kind::PROCESS_BEGIN,
         pad: 0,
         tgid: PID,
@@ -27,11 +28,15 @@ pub(crate) fn begin(process: u64) -> Event {
         start_time: 7,
         comm: *b"name\0rest of it\0",
         cgroup: 0,
-    })
+    }
 }
 
-pub(crate) fn end(process: u64, reason: u32) -> Event {
-    Event::ProcessEnd(ProcessEnd {
+pub(crate) fn begin(process: u64) -> Event {
+    Event::ProcessBegin(process_begin(process))
+}
+
+pub(super) fn process_end(process: u64, reason: u32) -> ProcessEnd {
+    ProcessEnd {
         kind: kind::PROCESS_END,
         pad: 0,
         reason,
@@ -40,7 +45,11 @@ pub(crate) fn end(process: u64, reason: u32) -> Event {
         failed: 2,
         untracked: 3,
         lost: 4,
-    })
+    }
+}
+
+pub(crate) fn end(process: u64, reason: u32) -> Event {
+    Event::ProcessEnd(process_end(process, reason))
 }
 
 pub(crate) fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
@@ -76,18 +85,11 @@ pub(crate) fn alloc(process: u64, stack: u64, id: u64, size: u64) -> Alloc {
 }
 
 pub(crate) fn free(process: u64, id: u64, flags: u16) -> Event {
-    Event::Free(Free {
-        kind: kind::FREE,
-        flags,
-        tid: PID,
-        time: 4,
-        process,
-        id,
-    })
+    Event::Free(record::tests::free(process, id, flags))
 }
 
-fn tell(events: impl IntoIterator<Item = Event>) -> (Joiner, Update) {
-    let mut joiner = Joiner::new(false, ROOM);
+fn join(events: impl IntoIterator<Item = Event>) -> (Joiner, Update) {
+    let mut joiner = Joiner::new(false, LIMITS);
     for event in events {
         joiner.event(event);
     }
@@ -100,10 +102,10 @@ fn only_process(update: &Update) -> &Process {
     &update.processes[0].1
 }
 
-/// Check that frees take away what allocations added, at the site, the process and the run alike.
+/// Check that a free takes its allocation off the live memory of the site, the process and the run.
 #[test]
-fn a_free_meets_its_allocation() {
-    let (_, update) = tell([
+fn frees_take_off_their_allocations() {
+    let (_, update) = join([
         begin(1),
         stack(1, 10, &[5]),
         Event::Alloc(alloc(1, 10, 100, 64)),
@@ -131,11 +133,11 @@ fn a_free_meets_its_allocation() {
     assert_eq!(process.command, "name");
 }
 
-/// Check that realloc is a free and an allocation, and that an address handed out again frees the
-/// block that stood there.
+/// Check that `realloc` is a free and an allocation, and that a block at an address that is handed out again
+/// is freed.
 #[test]
-fn blocks_are_taken_over_and_replaced() {
-    let (_, update) = tell([
+fn reallocated_and_replaced_blocks_are_freed() {
+    let (_, update) = join([
         begin(1),
         stack(1, 10, &[5]),
         Event::Alloc(alloc(1, 10, 100, 64)),
@@ -147,7 +149,7 @@ fn blocks_are_taken_over_and_replaced() {
             replaced: 101,
             ..alloc(1, 10, 102, 16)
         }),
-        // What was proven freed by its address is swept later; it must not count again.
+        // A block that was freed by its address is swept later. That must not count again.
         free(1, 101, 0),
     ]);
     assert_eq!(update.totals.frees, 2);
@@ -155,11 +157,10 @@ fn blocks_are_taken_over_and_replaced() {
     assert_eq!(update.totals.peak_live_bytes, 128);
 }
 
-/// Check that the same frames under two ids are one site, and that the same frames of another
-/// process are another.
+/// Check that equal frames under two ids are one site, and that another process has a site of its own for them.
 #[test]
-fn stacks_are_known_by_their_frames() {
-    let (_, update) = tell([
+fn equal_stacks_are_one_site() {
+    let (_, update) = join([
         begin(1),
         begin(2),
         stack(1, 10, &[5, 6]),
@@ -178,11 +179,11 @@ fn stacks_are_known_by_their_frames() {
     assert_eq!(counts, [2, 1]);
 }
 
-/// Check that an ended process keeps what it had not freed, that the peak does not, and that its
-/// blocks are named once, to be taken out of the kernel's map.
+/// Check that an ended process keeps its live bytes, that the peak of the run does not, and that its blocks
+/// are handed out once, to be removed from the kernel's map.
 #[test]
-fn an_ended_process_keeps_its_blocks() {
-    let (mut joiner, update) = tell([
+fn ended_processes_keep_their_live_bytes() {
+    let (mut joiner, update) = join([
         begin(1),
         stack(1, 10, &[5]),
         Event::Alloc(alloc(1, 10, 100, 64)),
@@ -203,10 +204,10 @@ fn an_ended_process_keeps_its_blocks() {
     assert_eq!(joiner.take_orphans().count(), 0);
 }
 
-/// Check that an update has only what changed since the one before.
+/// Check that an update has only the changes since the update before.
 #[test]
 fn updates_are_differences() {
-    let (mut joiner, _) = tell([
+    let (mut joiner, _) = join([
         begin(1),
         stack(1, 10, &[5]),
         stack(1, 11, &[6]),
@@ -219,7 +220,7 @@ fn updates_are_differences() {
     assert!(update.stacks.is_empty() && update.locations.is_empty());
     assert_eq!(update.sites.len(), 1);
     assert_eq!(update.sites[0].1.totals.live_bytes, 0);
-    // A new peak elsewhere changes what this site had at the peak.
+    // A new peak of another site changes the bytes of this site at the peak.
     joiner.event(Event::Alloc(alloc(1, 10, 102, 1000)));
     let update = joiner.take_update(8);
     let at_peak: Vec<_> = update
@@ -230,17 +231,17 @@ fn updates_are_differences() {
     assert_eq!(at_peak, [1064, 0]);
 }
 
-/// Check that an event that names what is not known is counted as lost, and does no harm.
+/// Check that events with unknown processes or stacks are counted as lost, and change nothing.
 #[test]
-fn what_cannot_be_joined_is_counted() {
-    let (_, update) = tell([
+fn unjoined_events_are_counted() {
+    let (_, update) = join([
         Event::Alloc(alloc(1, 10, 100, 64)),
         stack(1, 10, &[5]),
         begin(1),
         Event::Alloc(alloc(1, 99, 100, 64)),
         free(7, 1, 0),
     ]);
-    assert_eq!(update.quality.lost["unjoined"], 3);
+    assert_eq!(update.quality.lost[Loss::Unjoined.name()], 3);
     assert_eq!(update.totals, Totals::default());
 }
 
@@ -260,20 +261,20 @@ pub(crate) fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> E
     })
 }
 
-/// Check that mapped memory is an allocation that is freed by parts, at a site of its own beside the
-/// blocks of the same stack, and that moving it is a free and an allocation.
+/// Check that a mapping is an allocation that can be freed in parts, that it has another site than blocks
+/// with the same stack, and that a move is a free and an allocation.
 #[test]
 fn mappings_are_freed_by_parts() {
     const NEW: u16 = map_flag::RECORDED;
     const MOVED: u16 = map_flag::RECORDED | map_flag::MOVED;
-    let (mut joiner, update) = tell([
+    let (mut joiner, update) = join([
         begin(1),
         stack(1, 10, &[5]),
         Event::Alloc(alloc(1, 10, 100, 64)),
         map(NEW, 10, (0x1000, 0x4000), (0, 0)),
         map(0, 20, (0, 0), (0x2000, 0x1000)),
         map(MOVED, 30, (0x9000, 0x2000), (0x3000, 0x1000)),
-        // What is not known stays so.
+        // These were mapped before the tracing began.
         map(MOVED, 40, (0x50000, 0x1000), (0x60000, 0x1000)),
         map(0, 50, (0, 0), (0x70000, 0x1000)),
     ]);
@@ -292,7 +293,7 @@ fn mappings_are_freed_by_parts() {
         ..Totals::default()
     };
     assert_eq!(sites[1].totals, expected);
-    // One that was lost on its way ends what was there before it, and nothing that came after.
+    // An unmapping whose event was lost frees what was mapped before it, and nothing later.
     let unmapped = |start, before| Unmapped {
         process: 1,
         start,
@@ -308,11 +309,11 @@ fn mappings_are_freed_by_parts() {
     assert_eq!(joiner.take_update(8).totals.live_bytes, 64 + 0x2000);
 }
 
-/// Check that a mapping whose stack or process is not known is counted as lost.
+/// Check that a mapping with an unknown stack or process is counted as lost.
 #[test]
 fn mappings_without_a_stack_are_counted() {
     let new = || map(map_flag::RECORDED, 10, (0x1000, 0x4000), (0, 0));
-    let (_, update) = tell([new(), begin(1), new(), map(0, 20, (0, 0), (0x1000, 0x1000))]);
-    assert_eq!(update.quality.lost["unjoined"], 2);
+    let (_, update) = join([new(), begin(1), new(), map(0, 20, (0, 0), (0x1000, 0x1000))]);
+    assert_eq!(update.quality.lost[Loss::Unjoined.name()], 2);
     assert_eq!(update.totals, Totals::default());
 }

@@ -1,37 +1,38 @@
-//! Names of threads, where sites of threads of different names are kept apart.
+//! Names of threads, if threads of different names have sites of their own.
 //!
-//! Stage: join. A thread that ended before anybody could ask for its name has none, and one that
-//! changes its name is called by the new one from then on, a second later at most.
+//! Stage: join. A thread that ended before its name could be read has none. A thread that changes its name
+//! has the new one after a second at most.
 
 use super::interner::Interner;
 use super::keyed_hash::HashMap;
 use super::update::ThreadNameId;
 
-/// How long a name is believed, in nanoseconds.
-const BELIEVED: u64 = 1_000_000_000;
+/// How long a name stays cached, in nanoseconds.
+const MAX_AGE: u64 = 1_000_000_000;
 
-/// Most names of a run. A program can give every thread a new one, and each makes sites.
+/// Most names of a run. A program can give every thread a new name, and each name makes sites.
 const MAX_NAMES: usize = 4096;
 
-/// Most threads of a process that are remembered at a time.
-const MAX_KNOWN: usize = 1 << 16;
+/// Most threads of a process whose names are cached.
+const MAX_CACHED: usize = 1 << 16;
 
-/// What threads are called that come after so many others.
+/// The name of all threads beyond [`MAX_NAMES`].
 const OTHERS: &str = "[others]";
 
-/// See the head of this file.
+/// The names of a run.
 #[derive(Debug)]
 pub(super) struct Threads {
     names: Interner<String>,
+    /// Distinct names.
     count: usize,
     /// By serial number of the process and id of the thread.
-    known: HashMap<u64, HashMap<u32, Known>>,
+    cache: HashMap<u64, HashMap<u32, CachedName>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CachedName {
     name: Option<ThreadNameId>,
-    asked: u64,
+    read_at: u64,
 }
 
 impl Threads {
@@ -39,26 +40,26 @@ impl Threads {
         Self {
             names: Interner::new(),
             count: 0,
-            known: HashMap::default(),
+            cache: HashMap::default(),
         }
     }
 
-    /// The name of a thread at a time.
+    /// The name of a thread at a time; `read` reads it if it is not cached.
     pub(super) fn name(
         &mut self,
         process: u64,
         tid: u32,
         time: u64,
-        ask: impl FnOnce() -> Option<String>,
+        read: impl FnOnce() -> Option<String>,
     ) -> Option<ThreadNameId> {
-        let known = self.known.entry(process).or_default();
-        let old = known.get(&tid).copied();
+        let cache = self.cache.entry(process).or_default();
+        let old = cache.get(&tid).copied();
         if let Some(old) = old
-            && time.saturating_sub(old.asked) < BELIEVED
+            && time.saturating_sub(old.read_at) < MAX_AGE
         {
             return old.name;
         }
-        let name = match ask().filter(|name| !name.is_empty()) {
+        let name = match read().filter(|name| !name.is_empty()) {
             Some(name) => {
                 let name = if self.count < MAX_NAMES {
                     name
@@ -71,26 +72,27 @@ impl Threads {
             }
             None => old.and_then(|old| old.name),
         };
-        if known.len() >= MAX_KNOWN {
-            known.clear();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        known.insert(tid, Known { name, asked: time });
+        let read_at = time;
+        cache.insert(tid, CachedName { name, read_at });
         name
     }
 
     /// Forgets the threads of a process.
     pub(super) fn ended(&mut self, process: u64) {
-        self.known.remove(&process);
+        self.cache.remove(&process);
     }
 
-    /// The names that came since the last call.
+    /// The names that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<String> {
         self.names.take_new()
     }
 }
 
-/// Name of a thread that is there.
-pub(super) fn ask(pid: u32, tid: u32) -> Option<String> {
+/// Reads the name of a running thread.
+pub(super) fn read_name(pid: u32, tid: u32) -> Option<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -105,16 +107,16 @@ mod tests {
         move || name
     }
 
-    /// Check that a thread is asked once in a while, keeps its name when it is gone, and that those
-    /// of one name are one.
+    /// Check that a name is read again after a while, that a thread keeps its name when it is gone, and that
+    /// equal names have one id.
     #[test]
-    fn names_are_believed_for_a_while() {
+    fn names_are_cached_for_a_while() {
         let mut threads = Threads::new();
         let first = threads.name(1, 10, 0, named("a"));
-        assert_eq!(threads.name(1, 10, BELIEVED - 1, named("b")), first);
-        let second = threads.name(1, 10, BELIEVED, named("b"));
+        assert_eq!(threads.name(1, 10, MAX_AGE - 1, named("b")), first);
+        let second = threads.name(1, 10, MAX_AGE, named("b"));
         assert_ne!(second, first);
-        assert_eq!(threads.name(1, 10, 3 * BELIEVED, || None), second);
+        assert_eq!(threads.name(1, 10, 3 * MAX_AGE, || None), second);
         assert_eq!(threads.name(2, 10, 0, named("a")), first);
         assert_eq!(threads.name(1, 11, 0, || None), None);
         assert_eq!(threads.take_new(), ["a", "b"]);
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(threads.name(1, 10, 0, || None), None);
     }
 
-    /// Check that a program which makes up names without end is bounded.
+    /// Check that a program with endless new names gets a limited number of them.
     #[test]
     fn names_are_bounded() {
         let mut threads = Threads::new();
@@ -134,14 +136,14 @@ mod tests {
         assert_eq!(names.last().map(String::as_str), Some(OTHERS));
     }
 
-    /// Check that a thread that is there has its name.
+    /// Check that the name of a running thread is read.
     #[test]
-    fn of_threads() {
+    fn running_threads_have_names() {
         let own = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
         let pid = std::process::id();
         // SAFETY: takes no arguments.
         let tid = unsafe { libc::gettid() } as u32;
-        assert_eq!(ask(pid, tid).as_deref(), Some(own.trim_end()));
-        assert_eq!(ask(u32::MAX, 1), None);
+        assert_eq!(read_name(pid, tid).as_deref(), Some(own.trim_end()));
+        assert_eq!(read_name(u32::MAX, 1), None);
     }
 }

@@ -1,39 +1,39 @@
-//! What the join stage hands on: tables that only grow, and records that changed.
+//! The results of the join: tables that only grow, and records that changed.
 //!
-//! Stage: join. An [`Update`] is the one thing that leaves this stage: the live view folds it into a
-//! profile in memory, the recorder writes it to the data file, and a reader of that file folds it
-//! again. This file knows nothing of how addresses get names, nor of any file format.
+//! Stage: join. An [`Update`] is the only data that leaves this stage. The live view folds it into a profile
+//! in memory, the recorder writes it to the data file, and a reader of that file folds it again. Knows
+//! nothing of names of addresses and of file formats.
 //!
-//! Tables (modules, locations, stacks) are append-only: an id is an index and never changes its
-//! meaning. Processes and sites are written whole whenever they changed, last one wins (also where
-//! another one has taken the place of one that was merged with others), so that a
-//! stream of updates cut off anywhere is still a true picture of an earlier moment.
+//! Tables (modules, locations, stacks) are append-only: an id is an index, and never changes its meaning. A
+//! changed process or site is sent as a whole, and replaces the record before; this includes a record that
+//! uses the slot of a merged one. So a stream of updates that is cut off anywhere is a true picture of an
+//! earlier moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Index of a [`Module`] in the run's module table.
+/// Index of a [`Module`] in the module table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
 
-/// Index of a [`Location`] in the run's location table.
+/// Index of a [`Location`] in the location table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationId(pub u32);
 
-/// Index of a [`Stack`] in the run's stack table.
+/// Index of a [`Stack`] in the stack table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
-/// Index of a [`Process`] in the run's process table.
+/// Index of a [`Process`] in the process table of the run.
 ///
-/// A process here is one program image: a pid that calls `exec` begins a new record.
+/// A process is one program image here: `exec` begins a new record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-/// Index of a [`Site`] in the run's site table.
+/// Index of a [`Site`] in the site table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub u32);
 
-/// Index of a thread's name in the run's table of them.
+/// Index of a thread's name in the name table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadNameId(pub u32);
 
@@ -42,36 +42,36 @@ pub struct ThreadNameId(pub u32);
 pub struct Module {
     /// Path as the process saw it, `[vdso]` for the kernel's page.
     pub path: String,
-    /// GNU build id; empty where the file has none.
+    /// GNU build id; empty if the file has none.
     pub build_id: Vec<u8>,
-    /// Address of the executable mapping in the first process that was seen with it.
+    /// Address of the executable mapping in the first process that mapped it.
     pub text_start: u64,
-    /// First address behind that mapping.
+    /// First address after that mapping.
     pub text_end: u64,
     /// Offset in the file at which that mapping begins.
     pub text_offset: u64,
-    /// Root folder, in the agent's view, of the first process seen with it (empty: the agent's own).
+    /// Root folder, in the agent's view, of the first process that mapped it (empty: the agent's own).
     pub root: String,
 }
 
-/// One code address, to be symbolized once however many stacks go through it.
+/// One code address. It is symbolized once, however many stacks contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The module that holds it; `None` for JIT code and for what no mapping was known.
+    /// The module that holds it; `None` for JIT code, or if its mapping is unknown.
     pub module: Option<ModuleId>,
-    /// Offset in the module's file, or the bare address where there is no module. Points into the
-    /// calling instruction (return address minus one), so it can be looked up as it is.
+    /// Offset in the module's file, or the address itself if there is no module. It points into the
+    /// calling instruction (return address minus one), so it can be looked up unchanged.
     pub address: u64,
 }
 
 /// How far a stack goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completeness {
-    /// Ends at a recognised outermost frame.
+    /// The walk ended at a recognised outermost frame.
     Complete,
-    /// Deeper than the frame limit.
+    /// The stack is deeper than the frame limit.
     Truncated,
-    /// The walk ended where no outermost frame was recognised.
+    /// The walk ended before an outermost frame was recognised.
     Broken,
 }
 
@@ -95,24 +95,24 @@ pub struct Totals {
     pub frees: u64,
     /// Bytes those blocks had asked for.
     pub freed_bytes: u64,
-    /// Blocks not freed (for an ended process: when it ended).
+    /// Blocks that are not freed (for an ended process: that were not freed when it ended).
     pub live_allocations: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// Blocks that were not seen freed, but may have been while their process was not probed.
+    /// Blocks whose free was not seen, but may have been missed while their process was paused.
     pub uncertain_allocations: u64,
     /// Their bytes.
     pub uncertain_bytes: u64,
-    /// For the run: the highest sum of live bytes. For a process: its own highest. For a site: its
-    /// live bytes at the moment of the run's peak, so that sites add up to the run's figure.
+    /// For the run: the most live bytes at a time. For a process: its own most. For a site: its live
+    /// bytes at the moment of the run's peak, so that sites add up to the peak of the run.
     pub peak_live_bytes: u64,
     /// Blocks freed by the thread that allocated them with no allocation of that thread in between.
     pub temporary_allocations: u64,
-    /// How uncertain these are.
+    /// The standard errors of these counters.
     pub errors: Errors,
 }
 
-/// Standard errors of [`Totals`], each of the counter of its name; all zero where every allocation was
+/// Standard errors of [`Totals`], each for the counter of the same name. They are zero if every allocation was
 /// recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the counters")]
@@ -127,25 +127,25 @@ pub struct Errors {
     pub temporary_allocations: u64,
 }
 
-/// From when on samples were taken at another rate.
+/// A change of the sampling rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateChange {
     /// Nanoseconds since the run began.
     pub at_ns: u64,
-    /// The process that it is about; `None` for all that have no rate of their own.
+    /// The process; `None` for all processes without a rate of their own.
     pub process: Option<ProcessId>,
     /// Mean bytes between samples.
     pub mean_bytes: u64,
 }
 
-/// An allocator that was hooked in a process.
+/// An allocator that was probed in a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Allocator {
     /// The file that holds it.
     pub path: String,
-    /// What it is, e.g. `glibc`.
+    /// Its kind, e.g. `glibc`.
     pub kind: String,
-    /// Names of the functions that are probed.
+    /// Names of the probed functions.
     pub hooks: Vec<String>,
 }
 
@@ -158,8 +158,8 @@ pub struct Process {
     pub start_time_ns: u64,
     /// Name (`comm`); raw, to be escaped by every output.
     pub command: String,
-    /// Its words, as they were at its first allocation, cut to a size; empty if it ended before they
-    /// could be read. Raw, too.
+    /// Command line at its first allocation, cut to a size; empty if it ended before that could be read.
+    /// Raw, too.
     pub command_line: String,
     /// Control group path, empty if unknown.
     pub cgroup: String,
@@ -171,29 +171,30 @@ pub struct Process {
     pub untracked_frees: u64,
     /// Calls of allocator functions that failed.
     pub failed_allocations: u64,
-    /// Allocations of its that found no place in the kernel's maps or the ring.
+    /// Its allocations that found no room in the kernel's maps or in the ring.
     pub lost: u64,
-    /// How many ended processes of its name the record stands for; 0 where it is one process's.
+    /// The number of ended processes that the record stands for; 0 if it is the record of one process.
     pub merged: u64,
-    /// What was hooked in it.
+    /// The allocators that were probed in it.
     pub allocators: Vec<Allocator>,
-    /// That it was not probed all the time, if so.
+    /// Its duty cycle, if it was paused at any time.
     pub duty_cycle: Option<DutyCycle>,
 }
 
-/// A process that is probed in turns, since probing it all the time would slow it down too much.
+/// The duty cycle of a process: it is paused from time to time, because constant probing would slow it down
+/// too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DutyCycle {
-    /// When it was first left alone, nanoseconds since the run began.
+    /// When it was first paused, nanoseconds since the run began.
     pub from_ns: u64,
-    /// How long it has not been probed since, all in all.
+    /// The sum of its pauses, in nanoseconds.
     pub unprobed_ns: u64,
-    /// What share of its processor time went into probes before, in ten-thousandths.
+    /// The share of its processor time that probes took before, in ten-thousandths.
     pub overhead: u32,
 }
 
 impl Process {
-    /// A place in the table that no process has.
+    /// A slot of the table without a process.
     pub(super) fn vacant() -> Self {
         Self {
             ended: true,
@@ -201,52 +202,54 @@ impl Process {
         }
     }
 
-    /// Whether it is such a place.
+    /// Whether the slot has no process.
     pub fn is_vacant(&self) -> bool {
         self.ended && self.pid == 0 && self.merged == 0
     }
 }
 
-/// What kind of memory.
+/// Kinds of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Blocks of an allocator.
     #[default]
     Heap,
-    /// Pages that were mapped by the program itself, whole ones.
+    /// Whole pages that the program itself mapped.
     Mapped,
 }
 
-/// Everything that one stack in one process allocated; in the threads of one name, where these are
-/// kept apart.
+/// Everything that one stack in one process allocated; if threads of different names have sites of their own,
+/// in the threads of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The process.
     pub process: ProcessId,
     /// The stack.
     pub stack: StackId,
-    /// Name of the thread, where it is asked for and known.
+    /// Name of the thread, if it was asked for and could be read.
     pub thread: Option<ThreadNameId>,
-    /// What kind of memory it is.
+    /// Kind of memory.
     pub kind: Kind,
     /// Its counters.
     pub totals: Totals,
 }
 
-/// How far the numbers can be believed.
+/// How far the numbers can be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quality {
     /// Allocations that reached the agent.
     pub samples: u64,
-    /// What was dropped, per reason; every reason there is, also where its count is zero.
+    /// How often something was lost, by the name of the [`Loss`](super::Loss) or of the kernel program's
+    /// counter.
     pub lost: BTreeMap<String, u64>,
-    /// What happened and cost nothing, per kind; every kind there is.
+    /// How often something happened that takes nothing out of the totals, by the name of the
+    /// [`Note`](super::Note), of the kernel program's counter, or of a kind of broken stack.
     pub noted: BTreeMap<String, u64>,
-    /// Allocators that a traced process mapped and that are not probed: what it allocates by them
-    /// is not in the numbers.
+    /// Allocators that a traced process mapped, but that are not probed: allocations through them
+    /// are not in the numbers.
     pub unprobed: BTreeSet<String>,
-    /// Files for whose unwind tables there was no room, each with who runs it and why: their frames
-    /// are left by frame pointers, if they have any.
+    /// Files for whose unwind tables there was no room, each with a process that runs it and the reason. Their
+    /// frames are walked by frame pointers, if they have any.
     pub without_tables: BTreeSet<String>,
     /// Files that no reader could read, each with the reason: their names, tables or allocators are missing.
     pub unreadable: BTreeSet<String>,
@@ -258,26 +261,26 @@ pub struct Quality {
     pub stacks_complete: u64,
     /// Samples whose stack is deeper than the limit.
     pub stacks_truncated: u64,
-    /// Samples whose stack ended early.
+    /// Samples whose stack is broken: its walk ended early.
     pub stacks_broken: u64,
-    /// Bytes of kernel memory that the maps of the kernel program take.
+    /// Kernel memory that the maps of the kernel program use, in bytes.
     pub kernel_map_bytes: u64,
-    /// Processor time that the agent has taken, nanoseconds.
+    /// Processor time that the agent has used, in nanoseconds.
     pub agent_cpu_ns: u64,
-    /// Most memory that the agent had, bytes.
+    /// The most memory that the agent has used at a time, in bytes.
     pub agent_peak_bytes: u64,
-    /// Nanoseconds that a hit of a probe takes on this machine; 0 where that was not asked.
+    /// Cost of a probe hit on this machine, in nanoseconds; 0 if it was not measured.
     pub hit_ns: u64,
-    /// What share of a process's processor time may go into probes, in ten-thousandths; 0 for any.
+    /// The share of a process's processor time that may go into probes, in ten-thousandths; 0 for no limit.
     pub max_overhead: u32,
 }
 
-/// What changed since the last update. See the head of this file.
+/// The changes since the last update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// Nanoseconds since the run began.
     pub elapsed_ns: u64,
-    /// New modules; the first has the id that follows the last one of the update before.
+    /// New modules. The first one has the id after the last one of the update before.
     pub modules: Vec<Module>,
     /// New locations.
     pub locations: Vec<Location>,
@@ -285,12 +288,12 @@ pub struct Update {
     pub stacks: Vec<Stack>,
     /// New names of threads; raw, to be escaped by every output.
     pub threads: Vec<String>,
-    /// Changed processes, whole.
+    /// Changed processes, each as a whole.
     pub processes: Vec<(ProcessId, Process)>,
-    /// Changed sites, whole.
+    /// Changed sites, each as a whole.
     pub sites: Vec<(SiteId, Site)>,
-    /// How often sizes of each class were asked for, since the run began: of no bytes, and of each
-    /// power of two up to the next; empty where nothing is known.
+    /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
+    /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,
     /// New changes of the sampling rate.
     pub rates: Vec<RateChange>,

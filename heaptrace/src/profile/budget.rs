@@ -1,60 +1,62 @@
-//! How much memory a data file may take, by how much of it was read.
+//! Limits the memory for the contents of a data file, by the bytes that were read of it.
 //!
 //! Stage: profile. A few bytes of a crafted file can stand for a gigabyte: zeros compress well, and an empty
-//! record takes a hundred times its size. So each record is charged before it is kept. Knows nothing of chunks and
-//! messages.
+//! record needs a hundred times its size. So each record is charged before it is kept. Knows nothing of
+//! chunks and messages.
 
 use thiserror::Error;
 
-use super::{Profile, Symbols};
+use super::model::{Profile, Snapshot};
+use super::symbols::Symbols;
 use crate::join::{
     Allocator, Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
 };
 
-/// What any file may take.
+/// The memory that any file may use.
 const BASE: u64 = 256 << 20;
 
-/// What it may take for each of its bytes. Deep stacks that are much alike compress well: real files take up to a hundred.
+/// The memory that it may use for each of its bytes. Similar deep stacks compress well: real files need up to
+/// a hundred.
 const PER_BYTE: u64 = 256;
 
-/// What a record of these bytes can become while it is decoded: an empty allocator takes two of them.
+/// The memory that decoding may need for each byte of a record: an empty allocator has two bytes.
 const DECODED: u64 = 80;
 
-/// What the memory allocator takes for a block, beside it.
+/// The memory that the memory allocator needs for each block, beside the block.
 const BLOCK: u64 = 16;
 
-/// What every update leaves.
-const SNAPSHOT: u64 = 2 * size_of::<super::Snapshot>() as u64;
+/// The memory that every update needs for its snapshot.
+const SNAPSHOT: u64 = 2 * size_of::<Snapshot>() as u64;
 
-/// The file needs more memory than it may take.
+/// The file needs more memory than it may use.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("its records take more than {} of memory; give more by --max-memory, if you trust it", crate::text::bytes(*.0))]
+#[error("its records need more than {} of memory; if you trust the file, allow more with --max-memory", crate::text::bytes(*.0))]
 pub(in crate::profile) struct Exceeded(u64);
 
-/// What is left of the memory.
+/// The memory that is used and allowed.
 #[derive(Debug)]
 pub(in crate::profile) struct Budget {
-    /// Given by the user; else it follows from what was read.
-    most: Option<u64>,
+    /// The user's limit. Without it, the limit depends on the bytes that were read.
+    limit: Option<u64>,
     /// Bytes of the file.
     read: u64,
-    /// Bytes of its messages.
+    /// Bytes of its decompressed messages.
     unpacked: u64,
-    /// Memory of records that stay.
+    /// Memory of the records in the profile.
     kept: u64,
-    /// Memory of the update or symbols that are being read.
+    /// Memory of the update or the symbols that are not whole yet.
     pending: u64,
-    /// What of `kept` is for the names and lists of each process, for its quality, and for symbols: newer
-    /// ones take their place.
+    /// The parts of `kept` for the names and lists of each process, for the quality, and for symbols: newer
+    /// ones replace them.
     processes: Vec<u64>,
     quality: u64,
     symbols: u64,
 }
 
 impl Budget {
-    pub(in crate::profile) fn new(most: Option<u64>) -> Self {
+    pub(in crate::profile) fn new(limit: Option<u64>) -> Self {
         Self {
-            most,
+            limit,
             read: 0,
             unpacked: 0,
             kept: 0,
@@ -65,28 +67,28 @@ impl Budget {
         }
     }
 
-    fn most(&self) -> u64 {
+    fn limit(&self) -> u64 {
         let by_size = BASE.saturating_add(PER_BYTE.saturating_mul(self.read));
-        self.most.unwrap_or(by_size)
+        self.limit.unwrap_or(by_size)
     }
 
-    /// Bytes of the file were read, from which so many are to be unpacked. All of them have to be gone through, which
-    /// takes time where it takes no memory.
+    /// Charges bytes that were read, and the bytes that decompressing them gives. All of these have to be
+    /// parsed, which costs time even if it needs no memory.
     pub(in crate::profile) fn unpack(&mut self, read: u64, unpacked: u64) -> Result<(), Exceeded> {
         self.read = self.read.saturating_add(read);
         self.unpacked = self.unpacked.saturating_add(unpacked);
-        if self.unpacked > self.most() {
-            return Err(Exceeded(self.most()));
+        if self.unpacked > self.limit() {
+            return Err(Exceeded(self.limit()));
         }
         Ok(())
     }
 
-    /// A record of so many bytes is to be decoded.
+    /// Checks that a record of so many bytes may be decoded.
     pub(in crate::profile) fn decode(&self, bytes: usize) -> Result<(), Exceeded> {
         self.check(DECODED.saturating_mul(bytes as u64))
     }
 
-    /// A record is to be kept with others that are not whole yet.
+    /// Charges a record of an update, or of symbols, that is not whole yet.
     pub(in crate::profile) fn charge(&mut self, cost: u64) -> Result<(), Exceeded> {
         self.check(cost)?;
         self.pending += cost;
@@ -95,18 +97,18 @@ impl Budget {
 
     fn check(&self, more: u64) -> Result<(), Exceeded> {
         let sum = self.kept.saturating_add(self.pending).saturating_add(more);
-        if sum > self.most() {
-            return Err(Exceeded(self.most()));
+        if sum > self.limit() {
+            return Err(Exceeded(self.limit()));
         }
         Ok(())
     }
 
-    /// What is pending is not kept after all.
+    /// Drops the pending records.
     pub(in crate::profile) fn forget(&mut self) {
         self.pending = 0;
     }
 
-    /// An update is to become part of the profile; what it takes the place of is free again.
+    /// Charges an update that becomes part of the profile, and frees the records that it replaces.
     pub(in crate::profile) fn keep_update(&mut self, update: &crate::join::Update) {
         self.pending = 0;
         self.kept += update.modules.iter().map(Cost::cost).sum::<u64>()
@@ -129,24 +131,25 @@ impl Budget {
         self.kept = self.kept - std::mem::replace(&mut self.quality, quality) + quality;
     }
 
-    /// An update is not to become part of the profile; only the snapshot is.
+    /// Drops the pending update, but charges its snapshot.
     pub(in crate::profile) fn skip_update(&mut self) {
         self.pending = 0;
         self.kept += SNAPSHOT;
     }
 
-    /// So many sites are new.
+    /// Charges new sites.
     pub(in crate::profile) fn keep_sites(&mut self, count: usize) {
         self.kept += count as u64 * 2 * size_of::<Site>() as u64;
     }
 
-    /// Symbols are whole, and take the place of earlier ones.
+    /// Charges the pending symbols, which are whole now, and frees the earlier ones.
     pub(in crate::profile) fn keep_symbols(&mut self) {
         let cost = std::mem::take(&mut self.pending);
         self.kept = self.kept - std::mem::replace(&mut self.symbols, cost) + cost;
     }
 
-    /// Checks what outputs make of a profile: each puts the frames of sites together, and some put texts to frames.
+    /// Checks the memory that outputs need for a profile: each joins the frames of sites, and some copy texts
+    /// to frames.
     pub(in crate::profile) fn check_outputs(
         &self,
         profile: &Profile,
@@ -189,13 +192,13 @@ impl Budget {
     }
 }
 
-/// How much memory something takes: where it is read, and again where it is kept.
+/// The memory of a record: while it is read, and again when it is kept.
 pub(in crate::profile) trait Cost {
-    /// Bytes, at most.
+    /// The most bytes that it can use.
     fn cost(&self) -> u64;
 }
 
-/// A list of texts takes a block for each.
+/// The memory of texts, each with a block of its own.
 fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> u64 {
     texts
         .into_iter()

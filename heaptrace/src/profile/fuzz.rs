@@ -1,13 +1,14 @@
-//! Checks for fuzzers: any data file.
+//! Properties that must hold for any data file.
 //!
 //! Stage: profile.
 
-use super::{Profile, ReadOptions, Recording, read_from};
+use super::datafile::{ReadOptions, Recording, read_from};
+use super::model::Profile;
 
-/// Bytes of a message's head in an input: its kind and its length.
+/// Bytes before each message of an input: its kind and its length.
 const HEAD: usize = 3;
 
-/// Checks that the indices of any profile are valid, and that folding it again gives the same profile.
+/// Every index in the result is in its table, and folding the result again gives the same.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
     match read_from(data, "input", ReadOptions::default()) {
         Ok(recording) => sound(&recording),
@@ -18,12 +19,12 @@ pub(crate) fn data_file(data: &[u8]) -> u64 {
     }
 }
 
-/// Checks the same for files with valid chunks, so that inputs vary their content.
+/// The same with whole chunks, so that the messages in them are decoded.
 pub(crate) fn messages(data: &[u8]) -> u64 {
     data_file(&framed(data))
 }
 
-/// Makes a data file of these messages. Each is a byte for the kind, two for the length, and the content.
+/// A data file with the messages of an input. Each has a byte for its kind, two for its length, and its bytes.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
     let mut rest = data;
@@ -35,7 +36,7 @@ pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
             break;
         };
         let begin = file.len();
-        // One kind more than exists.
+        // One kind more than there are.
         file.extend(u32::from(head[0] % 6).to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
@@ -68,7 +69,7 @@ fn sound(recording: &Recording) -> u64 {
             is_in(thread.0, profile.threads.len());
         }
     }
-    // The profile as one update gives the same profile.
+    // One update leads from an empty profile to the same one.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);

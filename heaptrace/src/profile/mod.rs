@@ -1,4 +1,4 @@
-//! Stage profile: the model that every output reads, and the data file that keeps it.
+//! Stage profile: the model that every output reads, and the data file that stores it.
 
 mod budget;
 mod datafile;

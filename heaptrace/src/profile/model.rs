@@ -1,7 +1,7 @@
-//! The profile: what a run found, with addresses not yet named.
+//! The profile: the results of a run, before addresses get names.
 //!
-//! Stage: profile. Made by folding [`Update`]s, whether they come from a run that goes on or out of
-//! a data file. Knows nothing of symbols and of outputs.
+//! Stage: profile. A profile is made of [`Update`]s, which come from a running join or from a data file.
+//! Knows nothing of symbols and of outputs.
 
 use thiserror::Error;
 
@@ -10,12 +10,12 @@ use crate::join::{
 };
 use crate::text;
 
-/// How allocations were chosen.
+/// How allocations were selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every allocation was recorded.
     Exact,
-    /// Some were, at random, one in so many bytes.
+    /// Allocations were sampled at random, one in so many bytes.
     Sampled {
         /// Mean bytes between samples.
         mean_bytes: u64,
@@ -39,32 +39,32 @@ pub struct SizeRange {
 }
 
 impl SizeRange {
-    /// All of them.
+    /// All sizes.
     pub const ALL: Self = Self {
         min: 0,
         max: u64::MAX,
     };
 }
 
-/// What is known when a run begins.
+/// Facts that are known when a run begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunInfo {
     /// Version of heaptrace that made the record.
     pub version: String,
-    /// How allocations were chosen.
+    /// How allocations were selected.
     pub mode: Mode,
-    /// Of which sizes.
+    /// Which sizes were recorded.
     pub sizes: SizeRange,
     /// When the run began, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// What was traced, as the user gave it: `--pid 12`, `--all`, or the command.
+    /// The target, as the user gave it: `--pid 12`, `--all`, or the command.
     pub target: String,
     /// Kernel release of the machine.
     pub kernel: String,
 }
 
 impl RunInfo {
-    /// Of an exact run of this target, for tests.
+    /// The facts of an exact run of this target, for tests.
     #[cfg(test)]
     pub(crate) fn exact(target: &str) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl RunInfo {
         }
     }
 
-    /// How allocations were chosen, for a headline: `exact`, `sampled, one in 512.0 KiB`.
+    /// How allocations were selected, for a headline: `exact`, `sampled, one in 512.0 KiB`.
     pub fn chosen(&self) -> String {
         let mut words = match self.mode {
             Mode::Exact => "exact".to_owned(),
@@ -92,8 +92,7 @@ impl RunInfo {
         words
     }
 
-    /// Whether the free of a block that is not known tells nothing: it may be one of those that were not
-    /// recorded on purpose.
+    /// Whether some allocations were left out on purpose. Then the free of an unknown block means nothing.
     pub fn is_partial(&self) -> bool {
         self.mode.is_sampled() || self.sizes != SizeRange::ALL
     }
@@ -102,15 +101,15 @@ impl RunInfo {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// In order: everything that was recorded is in the profile.
+    /// It ended in order: the profile has everything that was recorded.
     Orderly,
-    /// The record ends early (its writer was killed, or the disk was full).
+    /// The record ends early: its writer was killed, or the disk was full.
     CutOff,
-    /// It went on: what is here is a snapshot of it.
+    /// The run continued: the profile is a snapshot of it.
     WentOn,
 }
 
-/// What was live at some time of a run.
+/// The totals at some time of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Nanoseconds since the run began.
@@ -119,7 +118,7 @@ pub struct Snapshot {
     pub totals: Totals,
 }
 
-/// A run's findings.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// How the run was made.
@@ -146,23 +145,23 @@ pub struct Profile {
     pub rates: Vec<RateChange>,
     /// Totals of the run.
     pub totals: Totals,
-    /// How far to believe them.
+    /// How far the numbers can be trusted.
     pub quality: Quality,
 }
 
-/// An update that can't follow what was folded before.
+/// Why an update can't follow the updates before.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FoldError {
-    /// A record names a table entry that does not exist.
+    /// A record refers to a table entry that does not exist.
     #[error("a {what} refers to {table} entry {index}, but there are only {len}")]
     Dangling {
         /// The record.
         what: &'static str,
         /// The table.
         table: &'static str,
-        /// The entry it names.
+        /// The entry.
         index: u32,
-        /// How many there are.
+        /// The number of entries.
         len: usize,
     },
     /// A process or site skips ids.
@@ -170,9 +169,9 @@ pub enum FoldError {
     Gap {
         /// The table.
         table: &'static str,
-        /// The id it has.
+        /// Its id.
         index: u32,
-        /// The id that was due.
+        /// The next id.
         len: usize,
     },
 }
@@ -197,7 +196,7 @@ impl Profile {
         }
     }
 
-    /// An update that leads here from nothing.
+    /// The update that leads to this profile from an empty one.
     pub fn to_update(&self) -> Update {
         Update {
             elapsed_ns: self.duration_ns,
@@ -214,9 +213,9 @@ impl Profile {
         }
     }
 
-    /// Takes in what changed.
+    /// Applies an update.
     ///
-    /// Every reference is checked, so that whoever reads a profile may index its tables.
+    /// Every reference is checked, so that a reader of the profile can index its tables.
     pub fn fold(&mut self, update: Update) -> Result<(), FoldError> {
         self.duration_ns = update.elapsed_ns;
         self.modules.extend(update.modules);
@@ -256,7 +255,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Takes out the places in the tables that nobody has any more. Nothing may be folded after it.
+    /// Removes the vacant slots from the tables. No update may be folded after that.
     pub fn settle(&mut self) {
         self.sites.retain(|site| site.totals.allocations != 0);
         let mut is_kept: Vec<bool> = self.processes.iter().map(|it| !it.is_vacant()).collect();

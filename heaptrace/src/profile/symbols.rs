@@ -1,6 +1,6 @@
-//! Names of code addresses, as the data file keeps them and the outputs read them.
+//! Names of code addresses, as the data file stores them and the outputs read them.
 //!
-//! Stage: profile. Only the table: how a name is found is the next stage's business.
+//! Stage: profile. This is only the table: the next stage finds the names.
 
 use crate::join::LocationId;
 
@@ -8,10 +8,10 @@ use crate::join::LocationId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StringId(pub u32);
 
-/// One function at one code address; several where functions were inlined there.
+/// One function at one code address. An address has several if functions were inlined there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Function name, demangled; `None` where nothing is known of the address.
+    /// Function name, demangled; `None` if the address has no known name.
     pub function: Option<StringId>,
     /// Source file, `None` if unknown.
     pub file: Option<StringId>,
@@ -26,8 +26,8 @@ pub struct Frame {
 pub struct Symbols {
     /// Interned strings.
     pub strings: Vec<String>,
-    /// Per location the functions at it, innermost (most inlined) first. A location that was not
-    /// looked up is beyond the end or has an empty list.
+    /// The functions of each location, innermost (most inlined) first. A location that was not looked up
+    /// is beyond the end or has an empty list.
     pub frames: Vec<Vec<Frame>>,
 }
 

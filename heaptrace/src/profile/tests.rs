@@ -1,21 +1,21 @@
-//! What the join stage tells, folded into a profile.
+//! Tests of a profile that is made of the updates of the join.
 
 use heaptrace_common::wire::end;
 
 use super::{Profile, RunInfo};
 use crate::events::record::Event;
 use crate::join::tests::{alloc, begin, end, free, stack};
-use crate::join::{Joiner, Room, Site, Totals};
+use crate::join::{EndedLimits, Joiner, Site, Totals};
 
-/// Check that ended processes without end are kept as few, that their sums stay what they were at every
-/// level, and that those still running are left alone.
+/// Check that many ended processes are merged into few records, that no sum changes by that, and that running
+/// processes keep their own records.
 #[test]
-fn ended_processes_are_folded() {
-    let room = Room {
-        ended: 5,
+fn ended_processes_are_merged() {
+    let limits = EndedLimits {
+        processes: 5,
         sites: 1000,
     };
-    let mut joiner = Joiner::new(false, room);
+    let mut joiner = Joiner::new(false, limits);
     let mut profile = Profile::new(RunInfo::exact("--all"));
     joiner.event(begin(1000));
     joiner.event(stack(1000, 1_000_000, &[9]));
@@ -24,7 +24,7 @@ fn ended_processes_are_folded() {
         joiner.event(begin(process));
         for frame in 0..3 {
             let id = process * 100 + frame;
-            // Two stacks that all have, and one of its own for each.
+            // Two stacks that all processes have, and one that only this process has.
             let frames = [if frame < 2 { frame + 1 } else { id }];
             joiner.event(stack(process, id, &frames));
             joiner.event(Event::Alloc(alloc(process, id, id, 10 * process)));
@@ -70,7 +70,7 @@ fn ended_processes_are_folded() {
     assert_eq!((many[0].merged, many[0].pid, many[0].ended), (95, 0, true));
     assert_eq!((many[0].untracked_frees, many[0].lost), (3 * 95, 4 * 95));
     assert_eq!(profile.quality.untracked_frees, 300);
-    // The stacks that all have are one site; the two common ones, and those of their own.
+    // Each common stack is one site, and each other stack has its own.
     let sites = |process: usize| {
         let of = |site: &&Site| site.process.0 as usize == process;
         profile.sites.iter().filter(of).count()

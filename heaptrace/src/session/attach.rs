@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 
 use super::run::Run;
 use crate::config::{RunConfig, Target};
-use crate::join::{self, Joiner};
+use crate::join::{self, Joiner, Note};
 use crate::open::FileId;
 use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
-use crate::probes::target_events::AttachError;
 use crate::probes::launch::Held;
+use crate::probes::target_events::AttachError;
 use crate::proc::maps::Mapping;
 use crate::proc::owner::Owner;
 use crate::proc::processes;
@@ -108,7 +108,7 @@ fn attach_all(reader: &mut Reader, wanted: LookFor<'_>, run: &mut Run) -> Result
         let found: Vec<(Owner, Found)> = pids.into_iter().filter_map(of_one).collect();
         (found, unread)
     })?;
-    run.joiner.set_noted("processes_not_read", unread);
+    run.joiner.set_noted(Note::ProcessesNotRead, unread);
     let is_any = found.iter().any(|(_, it)| !it.allocators.is_empty());
     for (owner, found) in found {
         add_found(found, &owner, Streams::Read, run)?;
@@ -164,7 +164,8 @@ pub(super) fn add_found(
                 name_unprobed(format!("{}: {refusal}", allocator.path), owner, run);
             }
         }
-        run.joiner.set_noted("files_refused", run.probes.refused());
+        run.joiner
+            .set_noted(Note::FilesRefused, run.probes.refused());
     }
     Ok(new)
 }
@@ -174,7 +175,7 @@ fn name_unprobed(words: String, owner: &Owner, run: &mut Run) {
     if run.probes.may_name(owner) {
         run.joiner.add_unprobed(words);
     } else {
-        run.joiner.note_one("files_unprobed_unnamed");
+        run.joiner.note_one(Note::FilesUnprobedUnnamed);
     }
 }
 

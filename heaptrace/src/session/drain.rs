@@ -16,7 +16,7 @@ use super::priority::Priority;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, SideEvent, Sideband};
-use crate::join::Joiner;
+use crate::join::{Joiner, Loss, Note};
 use crate::kernel::program::Program;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
@@ -231,15 +231,15 @@ impl Drain {
 
     /// Reports the losses of the streams, and the state of unwind tables and readers.
     pub(super) fn report(&self, joiner: &mut Joiner) {
-        joiner.set_lost("undecoded", self.undecoded);
+        joiner.set_lost(Loss::Undecoded, self.undecoded);
         let lost = self.sideband.get_ref().lost();
-        joiner.set_lost("sideband", lost.saturating_sub(self.lost_before));
+        joiner.set_lost(Loss::Sideband, lost.saturating_sub(self.lost_before));
         let tables = self.tables.counts();
-        joiner.set_noted("unwind_tables_refused", tables.refused);
-        joiner.set_noted("unwind_tables_evicted", tables.evicted);
-        joiner.set_noted("unwind_tables_delayed", tables.delayed);
-        joiner.set_noted("unwind_tables_cached", tables.cached);
-        joiner.set_noted("unwind_functions_damaged", tables.damaged);
+        joiner.set_noted(Note::UnwindTablesRefused, tables.refused);
+        joiner.set_noted(Note::UnwindTablesEvicted, tables.evicted);
+        joiner.set_noted(Note::UnwindTablesDelayed, tables.delayed);
+        joiner.set_noted(Note::UnwindTablesCached, tables.cached);
+        joiner.set_noted(Note::UnwindFunctionsDamaged, tables.damaged);
         joiner.set_without_tables(self.tables.refused());
         joiner.set_unreadable(self.budget.unread());
     }

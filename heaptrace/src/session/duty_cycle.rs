@@ -13,9 +13,10 @@ use super::hit_cost::HitCost;
 use super::run::Run;
 use super::targets;
 use crate::config::RunConfig;
+use crate::join::Loss;
 use crate::probes::attach::Probes;
-use crate::probes::target_events::Reach;
 use crate::probes::guardian::Guardian;
+use crate::probes::target_events::Reach;
 use crate::sys;
 use crate::text;
 
@@ -119,7 +120,7 @@ impl DutyCycles {
             // No descriptors, or no memory in some control group. The next tick tries again.
             Err(error) => {
                 tracing::info!("can't pause or resume processes: {error}");
-                run.joiner.lost_one("turns_failed");
+                run.joiner.lost_one(Loss::DutyCycleFailed);
                 Ok(false)
             }
         }
@@ -134,7 +135,7 @@ impl DutyCycles {
             for pid in run.joiner.followed() {
                 if let Err(error) = run.probes.resume_target(pid) {
                     tracing::warn!("{error:#}");
-                    run.joiner.lost_one("turns_failed");
+                    run.joiner.lost_one(Loss::DutyCycleFailed);
                 }
             }
         }

@@ -8,7 +8,7 @@ use heaptrace_common::counters::Counter;
 
 use super::drain::Drain;
 use crate::events::record::Event;
-use crate::join::Joiner;
+use crate::join::{Joiner, Loss};
 use crate::kernel::program::{self, PodBlockKey, Program};
 use crate::sys;
 
@@ -29,11 +29,7 @@ impl Swept {
     ) -> Result<()> {
         let counters = program.counters()?;
         for (counter, count) in Counter::ALL.iter().zip(counters) {
-            if counter.is_loss() {
-                joiner.set_lost(counter.name(), count);
-            } else {
-                joiner.set_noted(counter.name(), count);
-            }
+            joiner.set_counter(*counter, count);
         }
         drain.report(joiner);
         let count = |counter: Counter| counters[counter as usize];
@@ -78,7 +74,7 @@ fn sweep_blocks(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> Re
         if let Some(block) = program.take_block(&key)? {
             if block.freed_at == 0 {
                 drain.empty(joiner);
-                joiner.lost_one("swept_live");
+                joiner.lost_one(Loss::SweptLive);
             }
             joiner.swept(key.0.process, block.id);
         }

@@ -13,11 +13,11 @@ use super::seen_files::SeenFiles;
 use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
-use crate::join::Joiner;
+use crate::join::{Joiner, Loss, Note};
 use crate::open::{self, FileId};
-use crate::proc::library_names::is_allocator;
 use crate::probes::attach::Probes;
 use crate::probes::target_events::Reach;
+use crate::proc::library_names::is_allocator;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
@@ -158,13 +158,13 @@ struct Counts {
 
 impl Counts {
     fn report(&self, joiner: &mut Joiner) {
-        joiner.set_noted("allocators_probed_late", self.probed_late);
-        joiner.set_noted("files_not_looked_into", self.waiting + self.dropped);
-        joiner.set_noted("files_gone_unseen", self.unopened);
-        joiner.set_noted("files_forgotten", self.forgotten);
+        joiner.set_noted(Note::AllocatorsProbedLate, self.probed_late);
+        joiner.set_noted(Note::FilesNotLookedInto, self.waiting + self.dropped);
+        joiner.set_noted(Note::FilesGoneUnseen, self.unopened);
+        joiner.set_noted(Note::FilesForgotten, self.forgotten);
         // The allocations through dropped files may be missing in every number.
-        joiner.set_lost("files", self.dropped);
-        joiner.set_lost("processes_unreached", self.processes_unreached);
+        joiner.set_lost(Loss::Files, self.dropped);
+        joiner.set_lost(Loss::ProcessesUnreached, self.processes_unreached);
     }
 }
 
@@ -179,12 +179,12 @@ fn reach(probes: &mut Probes, file: FileId, pid: u32, unreached: &mut u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::Room;
+    use crate::join::EndedLimits;
 
     /// Check that each kind of file that is not probed in time is reported under its own reason.
     #[test]
     fn each_count_is_reported() {
-        let mut joiner = Joiner::new(true, Room::within(1 << 30));
+        let mut joiner = Joiner::new(true, EndedLimits::within(1 << 30));
         let counts = Counts {
             probed_late: 1,
             waiting: 2,

@@ -11,7 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use super::rate::{Change, Control, TICK};
 use super::run::Run;
 use crate::config::RunConfig;
-use crate::join::RateChange;
+use crate::join::{Note, RateChange};
 
 /// The sampling rates of a run that limits its samples per second.
 pub(super) struct SamplingRates {
@@ -58,7 +58,7 @@ impl SamplingRates {
             Some((_, pid)) => {
                 if let Err(error) = run.program.set_shift_of(pid, change.shift) {
                     tracing::debug!("process {pid} gets no rate of its own: {error:#}");
-                    run.joiner.note_one("rates_refused");
+                    run.joiner.note_one(Note::RatesRefused);
                     return Ok(());
                 }
             }

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
 use crate::probes::allocators;
-use crate::probes::target_events::{AttachError, Reach};
 use crate::probes::launch::{self, Held, LaunchError};
+use crate::probes::target_events::{AttachError, Reach};
 use crate::reader::Reader;
 use crate::unwind::{self, MappedFile, Tables, UsingProcess};
 

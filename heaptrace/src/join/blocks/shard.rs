@@ -1,45 +1,50 @@
 //! A part of a process's blocks: an open hash table that grows by a quarter.
 //!
-//! Stage: join. Collisions are looked for slot by slot. What is taken out leaves no mark: what stands behind it moves up.
+//! Stage: join. A search goes on slot by slot after a collision. A removed block leaves no mark: the blocks
+//! after it move up.
 
-use super::Block;
+use super::block::Block;
 use crate::join::keyed_hash::KeyedHash;
 use crate::join::update::SiteId;
 
-/// The fewest slots.
-const LEAST: usize = 8;
+/// The fewest slots of a table.
+const MIN_SLOTS: usize = 8;
 
-/// A block, packed, or none where the id is 0.
+/// A packed block; none if the id is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
     id: u64,
-    /// The address, and in the lowest bits the index of its terms.
+    /// The address; in the lowest bits the index of its shared values.
     packed: u64,
     site: u32,
     pub(super) size: u32,
 }
 
-/// Bits of an index of terms.
-const TERMS_BITS: u32 = 16;
+/// Bits of an index of shared values.
+const INDEX_BITS: u32 = 16;
 
-/// See the head of this file.
+/// A hash table of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Not a power of two: a hash is scaled to them.
+    /// Their number need not be a power of two: a hash is scaled to it.
     slots: Box<[Slot]>,
     len: usize,
 }
 
 impl Slot {
-    /// A block with the index of its terms, if that and the rest of it fit.
-    pub(super) fn new(id: u64, block: &Block, terms: impl FnOnce() -> Option<u16>) -> Option<Self> {
+    /// A packed block, with the index of its shared values; none if it does not fit.
+    pub(super) fn new(
+        id: u64,
+        block: &Block,
+        shared: impl FnOnce() -> Option<u16>,
+    ) -> Option<Self> {
         let size = u32::try_from(block.size).ok()?;
-        if id == 0 || block.address >> (u64::BITS - TERMS_BITS) != 0 {
+        if id == 0 || block.address >> (u64::BITS - INDEX_BITS) != 0 {
             return None;
         }
         Some(Self {
             id,
-            packed: block.address << TERMS_BITS | u64::from(terms()?),
+            packed: block.address << INDEX_BITS | u64::from(shared()?),
             site: block.site.0,
             size,
         })
@@ -50,10 +55,10 @@ impl Slot {
     }
 
     pub(super) fn address(&self) -> u64 {
-        self.packed >> TERMS_BITS
+        self.packed >> INDEX_BITS
     }
 
-    pub(super) fn terms(&self) -> u16 {
+    pub(super) fn shared(&self) -> u16 {
         self.packed as u16
     }
 
@@ -63,15 +68,14 @@ impl Slot {
 }
 
 impl Shard {
-    /// Puts a slot in; what had its id before comes out.
-    pub(super) fn insert(&mut self, slot: Slot, key: KeyedHash) -> Option<Slot> {
+    /// Adds a block. Returns the one that had its id before.
+    pub(super) fn insert(&mut self, slot: Slot, hash: KeyedHash) -> Option<Slot> {
         // Five sixths are full at most.
         if (self.len + 1) * 6 > self.slots.len() * 5 {
-            self.resize((self.slots.len() * 5 / 4).max(LEAST), key);
+            self.resize((self.slots.len() * 5 / 4).max(MIN_SLOTS), hash);
         }
-        let place = self.find(slot.id, key)?;
-        let found = self.slots.get_mut(place)?;
-        let old = std::mem::replace(found, slot);
+        let index = self.find(slot.id, hash)?;
+        let old = std::mem::replace(self.slots.get_mut(index)?, slot);
         if !old.is_vacant() {
             return Some(old);
         }
@@ -79,45 +83,45 @@ impl Shard {
         None
     }
 
-    /// Takes out what has an id.
-    pub(super) fn remove(&mut self, id: u64, key: KeyedHash) -> Option<Slot> {
-        let mut hole = self.find(id, key)?;
+    /// Removes the block with an id.
+    pub(super) fn remove(&mut self, id: u64, hash: KeyedHash) -> Option<Slot> {
+        let mut hole = self.find(id, hash)?;
         let slot = self.slots.get(hole).copied()?;
         if slot.is_vacant() {
             return None;
         }
-        let mut place = hole;
+        let mut index = hole;
         loop {
-            place = self.next(place);
-            let other = self.slots.get(place).copied().unwrap_or_default();
+            index = self.next(index);
+            let other = self.slots.get(index).copied().unwrap_or_default();
             if other.is_vacant() {
                 break;
             }
-            // One that could stand in the hole is not looked for behind it.
-            let home = self.home(other.id, key);
-            if self.distance(home, place) >= self.distance(hole, place) {
+            // A search for this block would end at the hole, so the block moves there.
+            let home = self.home(other.id, hash);
+            if self.distance(home, index) >= self.distance(hole, index) {
                 self.put(hole, other);
-                hole = place;
+                hole = index;
             }
         }
         self.put(hole, Slot::default());
         self.len -= 1;
-        if self.slots.len() > LEAST && self.len * 4 < self.slots.len() {
-            self.resize((self.len * 3 / 2).max(LEAST), key);
+        if self.slots.len() > MIN_SLOTS && self.len * 4 < self.slots.len() {
+            self.resize((self.len * 3 / 2).max(MIN_SLOTS), hash);
         }
         Some(slot)
     }
 
-    /// Moves those with a bit in their hash to another shard.
-    pub(super) fn split(&mut self, bit: u64, key: KeyedHash) -> Self {
-        let has_bit = |slot: &&Slot| key.of(slot.id) & bit != 0;
+    /// Moves the blocks with a bit in their hash to another shard.
+    pub(super) fn split(&mut self, bit: u64, hash: KeyedHash) -> Self {
+        let has_bit = |slot: &&Slot| hash.of_number(slot.id) & bit != 0;
         let moved = self.iter().filter(has_bit).count();
         let mut parts = [
             Self::with_slots(slots_for(self.len - moved)),
             Self::with_slots(slots_for(moved)),
         ];
         for slot in self.iter() {
-            parts[usize::from(has_bit(&slot))].add(*slot, key);
+            parts[usize::from(has_bit(&slot))].add(*slot, hash);
         }
         let [left, right] = parts;
         *self = left;
@@ -131,7 +135,7 @@ impl Shard {
             .map(|slot| slot.address())
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     #[cfg(test)]
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
@@ -148,51 +152,52 @@ impl Shard {
         self.slots.iter().filter(|slot| !slot.is_vacant())
     }
 
-    fn resize(&mut self, slots: usize, key: KeyedHash) {
+    fn resize(&mut self, slots: usize, hash: KeyedHash) {
         let mut resized = Self::with_slots(slots);
         for slot in self.iter() {
-            resized.add(*slot, key);
+            resized.add(*slot, hash);
         }
         *self = resized;
     }
 
-    /// Adds one whose id is not there, where there is room.
-    fn add(&mut self, slot: Slot, key: KeyedHash) {
-        if let Some(place) = self.find(slot.id, key) {
-            self.put(place, slot);
+    /// Adds a block with a new id, without growing.
+    fn add(&mut self, slot: Slot, hash: KeyedHash) {
+        if let Some(index) = self.find(slot.id, hash) {
+            self.put(index, slot);
             self.len += 1;
         }
     }
 
-    fn put(&mut self, place: usize, slot: Slot) {
-        if let Some(old) = self.slots.get_mut(place) {
+    fn put(&mut self, index: usize, slot: Slot) {
+        if let Some(old) = self.slots.get_mut(index) {
             *old = slot;
         }
     }
 
-    /// Where an id stands, or would.
-    fn find(&self, id: u64, key: KeyedHash) -> Option<usize> {
-        let mut place = self.home(id, key);
+    /// The slot of an id, or the vacant slot where it belongs.
+    fn find(&self, id: u64, hash: KeyedHash) -> Option<usize> {
+        let mut index = self.home(id, hash);
         loop {
-            let slot = self.slots.get(place)?;
+            let slot = self.slots.get(index)?;
             if slot.id == id || slot.is_vacant() {
-                return Some(place);
+                return Some(index);
             }
-            place = self.next(place);
+            index = self.next(index);
         }
     }
 
-    /// Where an id is looked for first. By the upper bits of its hash: the lower ones tell its shard.
-    fn home(&self, id: u64, key: KeyedHash) -> usize {
-        (((key.of(id) >> 32) * self.slots.len() as u64) >> 32) as usize
+    /// The slot where the search for an id begins. It depends on the upper bits of the hash: the lower bits
+    /// choose the shard.
+    fn home(&self, id: u64, hash: KeyedHash) -> usize {
+        (((hash.of_number(id) >> 32) * self.slots.len() as u64) >> 32) as usize
     }
 
-    fn next(&self, place: usize) -> usize {
-        let next = place + 1;
+    fn next(&self, index: usize) -> usize {
+        let next = index + 1;
         if next == self.slots.len() { 0 } else { next }
     }
 
-    /// From one slot forward to another.
+    /// The number of steps forward from one slot to another.
     fn distance(&self, from: usize, to: usize) -> usize {
         if from <= to {
             to - from
@@ -202,7 +207,7 @@ impl Shard {
     }
 }
 
-/// Slots for so many blocks, of which three quarters are full.
+/// The number of slots for some blocks, so that three quarters are full.
 fn slots_for(blocks: usize) -> usize {
-    (blocks * 4).div_ceil(3).max(LEAST)
+    (blocks * 4).div_ceil(3).max(MIN_SLOTS)
 }

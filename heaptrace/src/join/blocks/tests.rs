@@ -1,8 +1,9 @@
-//! Blocks against a plain table.
+//! Blocks, compared with a standard table.
 
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::join::update::SiteId;
 use crate::kernel::sizes;
 use crate::random::numbers;
 
@@ -12,18 +13,18 @@ fn plain(address: u64, size: u64) -> Block {
         address,
         size,
         mean: 1,
-        turn: 0,
+        pauses: 0,
     }
 }
 
-/// A block of any kind, those that fit into no slot included.
+/// A random block, which may not fit into a slot.
 fn any(random: &mut impl FnMut(u64) -> u64) -> Block {
     Block {
         site: SiteId(random(u64::from(u32::MAX)) as u32),
         address: random(1 << 30) << random(34),
         size: random(1 << 20) << random(20),
         mean: 1 << random(20),
-        turn: random(3) as u32,
+        pauses: random(3) as u32,
     }
 }
 
@@ -33,10 +34,10 @@ impl Blocks {
     }
 }
 
-/// Check against a plain table, over random runs that grow large and shrink again, with ids as processors give
-/// them: every block comes out as it went in, once, and none that is not there.
+/// Check that random runs, which grow large and shrink again, remove every block once and unchanged, with ids
+/// as processors give them.
 #[test]
-fn equals_a_plain_table() {
+fn equals_a_standard_table() {
     let mut random = numbers(1);
     for round in 0..6 {
         let mut blocks = Blocks::default();
@@ -44,7 +45,7 @@ fn equals_a_plain_table() {
         let mut ids = Vec::new();
         let mut next = [0_u64; 4];
         for step in 0..120_000_u64 {
-            // First it grows, then it stays, then it shrinks.
+            // First the table grows, then it keeps its size, then it shrinks.
             let grows = [9, 5, 2][(step / 40_000) as usize];
             if random(10) < grows {
                 let cpu = random(4);
@@ -61,7 +62,7 @@ fn equals_a_plain_table() {
             }
             assert_eq!(blocks.len + blocks.odd.len(), model.len());
         }
-        // One whose id is there already takes its place, whether either fits into a slot or not.
+        // A block replaces one with the same id, whether they fit into slots or not.
         for id in ids.iter().take(100) {
             let block = any(&mut random);
             blocks.insert(*id, block);
@@ -81,10 +82,10 @@ fn equals_a_plain_table() {
     }
 }
 
-/// Check that the table takes no more for a block than the budget reckons with, however many there are, and gives
-/// back what it has no use for.
+/// Check that the table never uses more memory for a block than the budget says, and that it frees memory
+/// when blocks are removed.
 #[test]
-fn takes_little_memory() {
+fn blocks_use_little_memory() {
     let mut blocks = Blocks::default();
     let mut most = 0.0_f64;
     for id in 1..=400_000_u64 {
@@ -102,9 +103,9 @@ fn takes_little_memory() {
     assert!(left < 2000, "{left} slots for 100 blocks");
 }
 
-/// Check that ids which differ only where processors and counters do are spread evenly over shards.
+/// Check that ids which differ only in their processor and counter are spread evenly over the shards.
 #[test]
-fn spreads_ids() {
+fn ids_are_spread_over_shards() {
     let mut blocks = Blocks::default();
     for cpu in 0..64_u64 {
         for id in 1..=2000 {

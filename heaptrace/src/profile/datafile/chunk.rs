@@ -1,7 +1,7 @@
 //! One chunk of the data file: kind, lengths, checksum, compressed payload.
 //!
-//! Stage: profile. Takes bytes and hands out bytes; knows nothing of what they mean. What it reads
-//! is not to be trusted: every length has a bound, and nothing is allocated on a length's word.
+//! Stage: profile. The bytes that it reads are not trusted: every length has a limit, and no memory is
+//! allocated only because a length asks for it. Knows nothing of the meaning of a payload.
 
 use std::io::{self, Read};
 
@@ -9,27 +9,27 @@ use thiserror::Error;
 
 use crate::profile::budget::{Budget, Exceeded};
 
-/// Most bytes of a payload, whatever else may be taken, so that a crafted file can't make its reader take all memory.
+/// Most bytes of a payload, so that a crafted file can't make its reader use all memory.
 pub(super) const MAX_RAW: usize = 16 << 20;
 
-/// Most bytes of a compressed payload; zstd adds little to what it can't compress.
+/// Most bytes of a compressed payload. zstd adds few bytes to data that it can't compress.
 const MAX_COMPRESSED: usize = MAX_RAW + MAX_RAW / 128 + 512;
 
 const HEADER: usize = 16;
 
-/// Level 3 is zstd's own default: about as fast as a disk writes.
+/// zstd's own default, which is about as fast as a disk.
 const LEVEL: i32 = 3;
 
-/// What is in a chunk. Numbers are part of the format.
+/// The kind of a chunk. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// How the run was made; the first chunk, once.
+    /// How the run was made; only the first chunk.
     Start = 1,
-    /// What changed.
+    /// An update.
     Update = 2,
     /// Names of locations.
     Symbols = 3,
-    /// The orderly end; the last chunk.
+    /// The orderly end; only the last chunk.
     End = 4,
 }
 
@@ -47,13 +47,13 @@ pub(super) enum ChunkError {
     /// The file ends within a chunk.
     #[error("it ends within a chunk")]
     Cut,
-    /// The chunk is not what was written.
+    /// The chunk is not as it was written.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    /// It takes too much memory.
+    /// The chunk needs too much memory.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The system can't read.
+    /// The system can't read the file.
     #[error("it can't be read further: {0}")]
     Io(#[from] io::Error),
 }
@@ -117,9 +117,9 @@ pub(super) fn decode(
     Ok(Some((kind, raw)))
 }
 
-/// Whether the rest of a file ends with the chunk that ends a run: then it is not cut.
+/// Whether the rest of a file ends with the chunk that ends a run: then the file is not cut off.
 fn ends_in_order(rest: &[u8]) -> bool {
-    /// More than such a chunk takes.
+    /// More bytes than such a chunk has.
     const MOST: usize = 64;
     let tail = &rest[rest.len().saturating_sub(MOST)..];
     (0..tail.len().saturating_sub(HEADER)).any(|at| {
@@ -130,7 +130,7 @@ fn ends_in_order(rest: &[u8]) -> bool {
     })
 }
 
-/// Covers the head, too: a flipped kind would make one message of another.
+/// The checksum covers the head, too: a damaged kind would make one message of another.
 fn checksum(head: &[u8], compressed: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(head);
@@ -138,7 +138,7 @@ fn checksum(head: &[u8], compressed: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads `len` bytes, fewer only at the end of the file.
+/// Reads `len` bytes, or fewer at the end of the file.
 pub(super) fn read_up_to(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     reader.by_ref().take(len as u64).read_to_end(&mut out)?;

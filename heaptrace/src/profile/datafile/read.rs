@@ -1,7 +1,7 @@
-//! Reads a data file back into a profile.
+//! Reads a data file into a profile.
 //!
-//! Stage: profile. The file is not to be trusted: whatever its bytes are, the answer is the profile
-//! up to the last whole chunk and a warning, or one clear error.
+//! Stage: profile. The file is not trusted. For any bytes, the result is the profile up to the last whole
+//! chunk with a warning, or one clear error.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -10,20 +10,22 @@ use std::path::Path;
 use prost::Message as _;
 
 use super::chunk::{self, ChunkError, Kind, read_up_to, u32_at};
-use super::{DataFileError, MAGIC, VERSION};
+use super::error::DataFileError;
+use super::format::{MAGIC, VERSION};
 use crate::join::Update;
 use crate::profile::budget::Budget;
+use crate::profile::model::{Profile, RunEnd, RunInfo, Snapshot};
+use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, WireError, merge};
-use crate::profile::{Profile, RunEnd, RunInfo, Snapshot, Symbols};
 use crate::text;
 
 /// How a data file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// As it was so many nanoseconds into the run: up to the last update until then, with names that were written
-    /// later.
+    /// Reads the state so many nanoseconds into the run: up to the last update until then, with names that were
+    /// written later.
     pub until: u64,
-    /// Most memory for what it holds; otherwise it follows from the length of the file.
+    /// Most memory for its contents; without it, the limit depends on the length of the file.
     pub max_memory: Option<u64>,
 }
 
@@ -36,19 +38,19 @@ impl Default for ReadOptions {
     }
 }
 
-/// What a data file holds.
+/// The contents of a data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// What the run found.
+    /// The profile of the run.
     pub profile: Profile,
-    /// Names of its locations, where the recorder had the time to look them up.
+    /// Names of its locations, if the recorder had the time to look them up.
     pub symbols: Option<Symbols>,
     /// Every update, in the order of time.
     pub snapshots: Vec<Snapshot>,
-    /// What the reader of any report on it should know: one sentence each.
+    /// Warnings for every report about it, one sentence each.
     pub warnings: Vec<String>,
-    /// Whether something is in the file that its writer did not write. One that was only cut short by the end of its
-    /// writer is not damaged.
+    /// Whether the file has bytes that its writer did not write. A file that was cut off because its writer
+    /// was killed is not damaged.
     pub is_damaged: bool,
 }
 
@@ -57,7 +59,7 @@ pub fn read(path: &Path) -> Result<Recording, DataFileError> {
     open(path)?.read(ReadOptions::default())
 }
 
-/// A data file of which nothing was read yet.
+/// An open data file, before it is read.
 #[derive(Debug)]
 pub struct DataFile {
     file: File,
@@ -111,20 +113,20 @@ pub fn read_from(
         update: None,
         symbols: None,
     };
-    let broken = loop {
+    let incomplete = loop {
         match chunk::decode(&mut reader, &mut reading.budget) {
             Ok(Some((kind, payload))) => match reading.take(kind, &payload) {
                 Ok(()) if reading.duration_ns.is_some() => break None,
                 Ok(()) => {}
-                Err(why) => break Some(Broken::damaged(why)),
+                Err(why) => break Some(Incomplete::damaged(why)),
             },
-            Ok(None) => break Some(Broken::cut("it has no end")),
-            Err(error @ ChunkError::Cut) => break Some(Broken::cut(error)),
-            Err(error) => break Some(Broken::damaged(error)),
+            Ok(None) => break Some(Incomplete::cut("it has no end")),
+            Err(error @ ChunkError::Cut) => break Some(Incomplete::cut(error)),
+            Err(error) => break Some(Incomplete::damaged(error)),
         }
     };
     let (mut budget, symbols) = (reading.budget, reading.recording.symbols.as_ref());
-    // Neither is whole, and so neither is kept.
+    // These are not whole, so they are dropped.
     (reading.update, reading.symbols) = (None, None);
     budget.forget();
     budget
@@ -135,35 +137,35 @@ pub fn read_from(
         })?;
     let mut recording = reading.recording;
     recording.profile.settle();
-    let went_on = |it: &Snapshot| it.elapsed_ns > until;
-    if let Some(first) = recording.snapshots.first().filter(|it| went_on(it)) {
+    let is_later = |it: &Snapshot| it.elapsed_ns > until;
+    if let Some(first) = recording.snapshots.first().filter(|it| is_later(it)) {
         let first = text::duration(first.elapsed_ns);
-        recording
-            .warnings
-            .push(format!("{name} knows nothing before {first} into the run"));
+        recording.warnings.push(format!(
+            "{name} has nothing before {first} into the run; give a later time with --at"
+        ));
     }
-    if recording.snapshots.last().is_some_and(went_on) {
+    if recording.snapshots.last().is_some_and(is_later) {
         recording.profile.end = RunEnd::WentOn;
     } else if let Some(duration_ns) = reading.duration_ns {
         recording.profile.duration_ns = duration_ns;
         recording.profile.end = RunEnd::Orderly;
     }
-    match broken {
-        // It is not the end that is asked for.
+    match incomplete {
+        // The user did not ask for the end.
         _ if recording.profile.end == RunEnd::WentOn => {}
-        Some(Broken { why, is_damaged }) => {
+        Some(Incomplete { why, is_damaged }) => {
             recording.is_damaged = is_damaged;
             recording.warnings.push(format!(
-                "{name} is incomplete ({why}): this is what was known {} into the run",
+                "{name} is incomplete ({why}): it shows the state {} into the run",
                 text::duration(recording.profile.duration_ns)
             ));
         }
         None => {
             if !matches!(chunk::decode(&mut reader, &mut budget), Ok(None)) {
                 recording.is_damaged = true;
-                recording
-                    .warnings
-                    .push(format!("{name} goes on after its end; the rest is ignored"));
+                recording.warnings.push(format!(
+                    "{name} has more bytes after its end; they are ignored"
+                ));
             }
         }
     }
@@ -171,13 +173,13 @@ pub fn read_from(
 }
 
 /// Why reading ended before the end.
-struct Broken {
+struct Incomplete {
     why: String,
     is_damaged: bool,
 }
 
-impl Broken {
-    /// As it is when the writer was killed.
+impl Incomplete {
+    /// The file ends early, as after its writer was killed.
     fn cut(why: impl ToString) -> Self {
         Self {
             why: why.to_string(),
@@ -234,13 +236,13 @@ fn read_start(
     }
 }
 
-/// A recording, and what is not whole yet.
+/// A recording while it is read, with the messages that are not whole yet.
 struct Reading {
     recording: Recording,
     budget: Budget,
-    /// Nothing later is folded.
+    /// Later updates are not folded.
     until: u64,
-    /// How long the run took, once its end was read.
+    /// How long the run took, after its end was read.
     duration_ns: Option<u64>,
     update: Option<Update>,
     symbols: Option<Symbols>,
@@ -303,7 +305,7 @@ impl Reading {
 
 fn damaged(why: impl Into<WireError>) -> String {
     match why.into() {
-        // Not what is wrong with it.
+        // The limit is no damage.
         WireError::Exceeded(why) => why.to_string(),
         why => format!("it is damaged: {why}"),
     }

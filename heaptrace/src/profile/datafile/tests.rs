@@ -1,12 +1,13 @@
-//! Tests of the data file as a whole: written to a real file, read back, cut and spoiled.
+//! Tests of the data file as a whole: written to a real file, read again, cut and damaged.
 
 use std::path::{Path, PathBuf};
 
+use super::format::MAGIC;
 use super::*;
 use crate::join::{
-    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Module, ModuleId,
-    Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
-    Update,
+    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Loss, Module, ModuleId,
+    Note, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId,
+    Totals, Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -158,7 +159,7 @@ fn read_until(path: &Path, until: u64) -> Result<Recording, DataFileError> {
     open(path)?.read(options)
 }
 
-/// Writes three updates and symbols; also gives every state that a reader may see, and the bytes.
+/// Writes three updates and symbols. Returns every state that a reader may see, and the bytes.
 fn written(dir: &Path) -> (PathBuf, Vec<Profile>, Vec<u8>) {
     let path = dir.join("heaptrace.data");
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
@@ -180,9 +181,9 @@ fn written(dir: &Path) -> (PathBuf, Vec<Profile>, Vec<u8>) {
     (path, states, bytes)
 }
 
-/// Check that everything that was written is read, and nothing is complained about.
+/// Check that everything is read as it was written, without a warning.
 #[test]
-fn round_trip() {
+fn everything_is_read_as_written() {
     let dir = tempfile::tempdir().unwrap();
     let (path, states, _) = written(dir.path());
     let recording = read(&path).unwrap();
@@ -191,14 +192,14 @@ fn round_trip() {
     assert_eq!(recording.warnings, Vec::<String>::new());
 }
 
-/// Check that a file can be read as it was at any time, with names that were written later, and what
-/// is said where nothing was known yet.
+/// Check that a file can be read as it was at an earlier time, with names that were written later, and that a
+/// time before the first update gives a warning.
 #[test]
-fn earlier_times() {
+fn earlier_times_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let (path, states, _) = written(dir.path());
     const SECOND: u64 = 1_000_000_000;
-    // Updates are of 0, 1 and 2 seconds.
+    // The updates are from 0, 1 and 2 seconds.
     for (until, state, end) in [
         (0, 1, RunEnd::WentOn),
         (2 * SECOND - 1, 2, RunEnd::WentOn),
@@ -228,15 +229,38 @@ fn earlier_times() {
     assert!(recording.warnings[0].contains("nothing before 7.00 s"));
 }
 
-/// Check that what a writer that was killed leaves can be read, with a warning that says when.
+/// Check that the counts of every loss and every note are read as they were written.
 #[test]
-fn killed_writer() {
+fn losses_and_notes_are_read_as_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let losses = Loss::ALL.iter().map(|it| it.name().to_owned());
+    let notes = Note::ALL.iter().map(|it| it.name().to_owned());
+    let update = Update {
+        quality: Quality {
+            lost: losses.zip(0..).collect(),
+            noted: notes.zip(0..).collect(),
+            ..Quality::default()
+        },
+        ..Update::default()
+    };
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
+    writer.update(&update).unwrap();
+    let quality = read(&path).unwrap().profile.quality;
+    assert_eq!(quality, update.quality);
+    assert_eq!(quality.lost.len(), Loss::ALL.len());
+    assert_eq!(quality.noted.len(), Note::ALL.len());
+}
+
+/// Check that the file of a killed writer can be read, with a warning that says how far it goes.
+#[test]
+fn files_of_killed_writers_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     writer.update(&update(1)).unwrap();
-    // Still open: nothing may wait in a buffer.
+    // The file is still open: no bytes may wait in a buffer.
     let recording = read(&path).unwrap();
     assert_eq!(recording.profile.end, RunEnd::CutOff);
     assert_eq!(recording.profile.sites.len(), 2);
@@ -244,10 +268,10 @@ fn killed_writer() {
     assert!(recording.warnings[0].contains("1.00 s into the run"));
 }
 
-/// Check that a file cut at any byte gives an earlier state or a clear error, and more bytes never
-/// give less.
+/// Check that a file that is cut at any byte gives an earlier state or a clear error, and that more bytes
+/// never give an earlier one.
 #[test]
-fn cut_everywhere() {
+fn cut_files_give_earlier_states() {
     let dir = tempfile::tempdir().unwrap();
     let (_, states, bytes) = written(dir.path());
     let mut reached = 0;
@@ -269,22 +293,22 @@ fn cut_everywhere() {
     assert_eq!(reached, states.len() - 2);
 }
 
-/// Check that any flipped bit gives an earlier state or a clear error, never something else.
+/// Check that any flipped bit gives an earlier state or a clear error.
 #[test]
-fn flipped_everywhere() {
+fn flipped_bits_give_earlier_states() {
     let dir = tempfile::tempdir().unwrap();
     let (_, states, bytes) = written(dir.path());
     for at in 0..bytes.len() {
         for bit in [0, 3, 7] {
-            let mut spoiled = bytes.clone();
-            spoiled[at] ^= 1 << bit;
-            match read_from(spoiled.as_slice(), "it", ReadOptions::default()) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            match read_from(damaged.as_slice(), "it", ReadOptions::default()) {
                 Ok(recording) => {
                     assert!(
                         states[..states.len() - 1].contains(&recording.profile),
                         "bit {bit} of byte {at}: not an earlier state"
                     );
-                    // The length of the last chunk: the file could as well be cut there.
+                    // A damaged length of the last chunk looks like a file that is cut there.
                     let is_last = at + 32 > bytes.len();
                     assert!(recording.is_damaged || is_last, "bit {bit} of byte {at}");
                     assert_eq!(recording.warnings.len(), 1);
@@ -298,10 +322,9 @@ fn flipped_everywhere() {
     }
 }
 
-/// Check that chunks that are whole, but contradict each other, stop the reader at the last state
-/// that made sense.
+/// Check that the reader stops at the last sound state if whole chunks contradict each other.
 #[test]
-fn whole_but_senseless() {
+fn contradictions_end_the_reading() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
@@ -329,9 +352,10 @@ fn whole_but_senseless() {
     assert!(recording.is_damaged);
 }
 
-/// Check that an update too large for one chunk comes back as one update, and counts only whole.
+/// Check that an update that is too large for one chunk is read as one update, and is dropped if a part is
+/// missing.
 #[test]
-fn large_update() {
+fn large_updates_are_read_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let large = Update {
@@ -358,9 +382,9 @@ fn large_update() {
     assert!(bytes.len() as u64 > before);
 }
 
-/// Check that symbols beyond the size of a chunk survive.
+/// Check that symbols that are too large for one chunk are read.
 #[test]
-fn large_symbols() {
+fn large_symbols_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let symbols = Symbols {
@@ -373,9 +397,9 @@ fn large_symbols() {
     assert_eq!(read(&path).unwrap().symbols, Some(symbols));
 }
 
-/// Check that each kind of wrong file gets its own error, which names the file.
+/// Check that each kind of wrong file has its own error, which names the file.
 #[test]
-fn wrong_files() {
+fn wrong_files_have_their_own_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     assert!(matches!(read(&path), Err(DataFileError::Missing { .. })));
@@ -394,9 +418,9 @@ fn wrong_files() {
     assert!(error.to_string().contains(path.to_str().unwrap()));
 }
 
-/// Check that bytes behind the end are noticed and do no harm.
+/// Check that bytes after the end give a warning and change nothing.
 #[test]
-fn trailing_bytes() {
+fn bytes_after_the_end_give_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let (_, states, mut bytes) = written(dir.path());
     bytes.extend(b"more");
@@ -405,9 +429,9 @@ fn trailing_bytes() {
     assert_eq!(recording.warnings.len(), 1);
 }
 
-/// Check that a device that takes nothing gives the write error, and that the path is named.
+/// Check that a full device gives a write error, which names the path.
 #[test]
-fn full_device() {
+fn full_devices_are_write_errors() {
     let error =
         DataFileWriter::create(Path::new("/dev/full"), &RunInfo::exact("--pid 42")).unwrap_err();
     assert!(matches!(error, DataFileError::Write { .. }));
@@ -415,21 +439,24 @@ fn full_device() {
     assert!(text.contains("/dev/full") && text.contains("No space left"));
 }
 
-/// Check that after a write that failed half way the file ends with the last whole chunk, and that
-/// the writer stays dead.
+/// Check that the file ends with its last whole chunk after a failed write, and that the writer writes
+/// nothing more.
 #[test]
-fn disk_full_half_way() {
+fn failed_writes_leave_whole_chunks() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.update(&update(0)).unwrap();
     let whole = std::fs::read(&path).unwrap();
-    // A file size limit is the full disk that a test can have without root. It is the process's,
-    // so the test runs itself again in another one.
+    // Without root, a limit of the file size stands for a full disk. The limit belongs to the process, so the
+    // test runs itself again in another process.
     if std::env::var_os("HEAPTRACE_TEST_LIMITED").is_none() {
-        // Its output comes through a pipe: a file that the tests print to has the limit, too.
+        // Its output goes through a pipe, because the limit applies to a file that the test prints to.
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "profile::datafile::tests::disk_full_half_way"])
+            .args([
+                "--exact",
+                "profile::datafile::tests::failed_writes_leave_whole_chunks",
+            ])
             .env("HEAPTRACE_TEST_LIMITED", "1")
             .output()
             .unwrap();

@@ -1,7 +1,7 @@
-//! Writes a data file, chunk by chunk, as the run goes.
+//! Writes a data file, chunk by chunk, during the run.
 //!
-//! Stage: profile. Each call hands whole chunks to the system, so that a killed writer leaves a
-//! file that reads up to the last of them.
+//! Stage: profile. Each call gives whole chunks to the system, so the file of a killed writer can be read up
+//! to its last chunk.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use super::chunk::{self, Kind};
-use super::{DataFileError, MAGIC, VERSION};
+use super::error::DataFileError;
+use super::format::{MAGIC, VERSION};
 use crate::create::Destination;
 use crate::join::Update;
+use crate::profile::model::RunInfo;
+use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
-use crate::profile::{RunInfo, Symbols};
 
-/// Bytes at which an update is split: far below what a reader takes, so that the last record that
-/// went into a part can't push it over.
+/// Most bytes of a part of an update, before its last record. It is far below the limit of a reader, so that
+/// the last record can't exceed that.
 const PART: usize = 4 << 20;
 
 /// A data file that is being written.
@@ -31,12 +33,12 @@ pub struct DataFileWriter {
 }
 
 impl DataFileWriter {
-    /// Creates the file, readable by its owner only, and writes how the run is made.
+    /// Creates the file, which only its owner can read, and writes how the run is made.
     pub fn create(path: &Path, info: &RunInfo) -> Result<Self, DataFileError> {
         Self::create_at(&Self::destination(path)?, path, info)
     }
 
-    /// Finds where the file goes, and whether it can, before there is anything to write.
+    /// Checks that the file can be created, before there is anything to write.
     pub fn destination(path: &Path) -> Result<Destination, DataFileError> {
         Destination::open(path).map_err(|source| DataFileError::Create {
             path: path.to_owned(),
@@ -44,13 +46,13 @@ impl DataFileWriter {
         })
     }
 
-    /// As `create`, in a folder that is held open; errors call the file `path`.
+    /// Creates the file in an open folder; errors call the file `path`.
     pub fn create_at(
         destination: &Destination,
         path: &Path,
         info: &RunInfo,
     ) -> Result<Self, DataFileError> {
-        // It has its name from the beginning, so that there is something to read when the writer is killed.
+        // The file has its name from the beginning, so that it can be read after the writer was killed.
         let file = destination
             .create()
             .map_err(|source| DataFileError::Create {
@@ -60,7 +62,7 @@ impl DataFileWriter {
         Self::to(file, path.to_owned(), info)
     }
 
-    /// Writes to what is open; errors call it `path`.
+    /// Writes to an open file; errors call it `path`.
     pub fn to(file: File, path: PathBuf, info: &RunInfo) -> Result<Self, DataFileError> {
         let mut writer = Self {
             file,
@@ -74,7 +76,7 @@ impl DataFileWriter {
         Ok(writer)
     }
 
-    /// Writes what changed.
+    /// Writes an update.
     pub fn update(&mut self, update: &Update) -> Result<(), DataFileError> {
         self.chunks(
             Vec::new(),
@@ -83,7 +85,7 @@ impl DataFileWriter {
         )
     }
 
-    /// Writes the names of locations; they replace those written before.
+    /// Writes the names of locations. They replace the names that were written before.
     pub fn symbols(&mut self, symbols: &Symbols) -> Result<(), DataFileError> {
         self.chunks(
             Vec::new(),
@@ -92,22 +94,22 @@ impl DataFileWriter {
         )
     }
 
-    /// Writes that everything was written.
+    /// Writes the orderly end.
     pub fn finish(mut self, duration_ns: u64) -> Result<(), DataFileError> {
         self.chunks(Vec::new(), Kind::End, &[End { duration_ns }])
     }
 
-    /// Bytes that were written.
+    /// Bytes written up to now.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The file was renamed; errors name it by its new name.
+    /// Records that the file was renamed; errors use its new name.
     pub fn moved_to(&mut self, path: PathBuf) {
         self.path = path;
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -125,8 +127,8 @@ impl DataFileWriter {
         }
         self.try_chunks(head, kind, messages).map_err(|source| {
             self.failed = true;
-            // Takes off what was written of the chunk that failed, so that the file ends whole. A
-            // pipe or a device can't, and a reader copes with a cut one.
+            // Removes the incomplete chunk, so that the file ends with a whole one. A pipe or a device can't
+            // do that, but a reader accepts an incomplete chunk.
             let _ = self.file.set_len(self.written);
             DataFileError::Write {
                 path: self.path.clone(),

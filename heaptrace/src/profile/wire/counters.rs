@@ -1,4 +1,4 @@
-//! The message of a set of counters, and of their standard errors.
+//! The message of a set of counters, with their standard errors.
 //!
 //! Stage: profile.
 
@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::join::{Errors, Totals};
 
-/// [`Totals`].
+/// [`Totals`], as a message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Counters {
     #[prost(uint64, tag = "1")]

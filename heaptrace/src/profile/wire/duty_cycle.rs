@@ -1,4 +1,4 @@
-//! The message of a process that was probed in turns.
+//! The message of a process's duty cycle.
 //!
 //! Stage: profile.
 
@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::join;
 
-/// [`join::DutyCycle`].
+/// [`join::DutyCycle`], as a message.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct DutyCycle {
     #[prost(uint64, tag = "1")]

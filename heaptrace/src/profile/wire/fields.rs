@@ -1,13 +1,14 @@
-//! The fields of a message, one after the other, without decoding them.
+//! Splits a message into its fields, without decoding them.
 //!
-//! Stage: profile. A message that is decoded as a whole can take a hundred times its bytes; this hands out each record
-//! in it, so that somebody can ask what it is going to take. Knows nothing of what the fields mean.
+//! Stage: profile. A message that is decoded as a whole can use a hundred times its size in memory. This
+//! hands out each record in it, so that its memory can be checked before it is decoded. Knows nothing of the
+//! meaning of fields.
 
 use prost::bytes::Buf as _;
 
-use super::WireError;
+use super::error::WireError;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// A number.
@@ -75,7 +76,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Takes a number of variable length off; `None` where there is none.
+/// Takes a number of variable length off the bytes; `None` if they don't begin with one.
 pub(super) fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -96,9 +97,9 @@ pub(super) fn number(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that fields of every kind are handed out as they were written, and that what ends early is an error.
+    /// Check that fields of every kind are handed out as they were written, and that a cut message is an error.
     #[test]
-    fn every_kind() {
+    fn fields_of_every_kind_are_handed_out() {
         let message = [
             &[0x08, 0x96, 0x01][..],
             &[0x11, 1, 0, 0, 0, 0, 0, 0, 0x80],

@@ -1,29 +1,33 @@
-//! Decodes updates and symbols record by record, each one charged before it is kept.
+//! Decodes updates and symbols record by record, and charges each record to the budget before it is kept.
 //!
-//! Stage: profile. The messages that are written stand beside it; knows nothing of chunks.
+//! Stage: profile. Knows nothing of chunks.
 
 use prost::Message;
 
 use super::counters::Counters;
+use super::error::WireError;
 use super::fields::{Fields, Value, number};
 use super::symbols::Frames;
 use super::update::{Location, Module, Process, QualityMessage, Rate, Site, Stack};
-use super::{MAX_DEPTH, WireError};
 use crate::join::{self, Update};
 use crate::profile::budget::{Budget, Cost};
-use crate::profile::{Frame, Symbols};
+use crate::profile::symbols::{Frame, Symbols};
+
+/// Most code addresses of a stack, and most functions of a code address. Writers stay far below it, so that a
+/// later version can write more.
+const MAX_DEPTH: usize = 4096;
 
 /// Most classes of sizes; there are 65.
 const MAX_SIZES: usize = 1024;
 
-/// Adds what a part holds to the update that it is a part of; whether another part follows.
+/// Adds the records of a part to its update. Returns whether another part follows.
 pub(in crate::profile) fn update(
     part: &[u8],
     update: &mut Update,
     budget: &mut Budget,
 ) -> Result<bool, WireError> {
     let mut more = false;
-    // What is no list is in the last part.
+    // The values that are no lists are in the last part.
     update.elapsed_ns = 0;
     update.totals = join::Totals::default();
     update.quality = join::Quality::default();
@@ -80,14 +84,14 @@ pub(in crate::profile) fn update(
             (20, Value::Bytes(bytes)) => {
                 keep(&mut update.threads, text(bytes)?, budget)?;
             }
-            // Of a later version.
+            // A field of a later version.
             _ => {}
         }
     }
     Ok(more)
 }
 
-/// Adds what a part holds to the symbols that it is a part of; whether another part follows.
+/// Adds the records of a part to its symbols. Returns whether another part follows.
 pub(in crate::profile) fn symbols(
     part: &[u8],
     symbols: &mut Symbols,
@@ -114,7 +118,7 @@ pub(in crate::profile) fn symbols(
     Ok(more)
 }
 
-/// Decodes a record, which may take many times its bytes until it is in its place.
+/// Decodes a record, which may need many times its bytes meanwhile.
 fn record<M: Message + Default>(bytes: &[u8], budget: &Budget) -> Result<M, WireError> {
     budget.decode(bytes.len())?;
     Ok(M::decode(bytes)?)

@@ -4,13 +4,13 @@
 
 use prost::Message;
 
-use super::Parts;
-use crate::profile::{Frame, StringId, Symbols};
+use super::parts::{Part, Parts};
+use crate::profile::symbols::{Frame, StringId, Symbols};
 
-/// [`Symbols`], or a part of them.
+/// [`Symbols`], or a part of them, as a message.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::profile) struct SymbolsMessage {
-    /// Whether the next chunk goes on with these symbols.
+    /// Whether the next chunk continues these symbols.
     #[prost(bool, tag = "1")]
     pub(in crate::profile) more: bool,
     #[prost(string, repeated, tag = "2")]
@@ -45,12 +45,11 @@ struct FrameMessage {
 }
 
 impl SymbolsMessage {
-    /// Symbols in messages of about `budget` bytes, so that no chunk is too large to be read.
-    pub(in crate::profile) fn parts(symbols: &Symbols, budget: usize) -> Vec<Self> {
-        let mut parts = Parts::<Self>::new(budget);
+    /// Symbols in parts of at most about `max_size` bytes.
+    pub(in crate::profile) fn parts(symbols: &Symbols, max_size: usize) -> Vec<Self> {
+        let mut parts = Parts::<Self>::new(max_size);
         for string in &symbols.strings {
-            parts.reserve(string.len() + 6);
-            parts.open.strings.push(string.clone());
+            parts.add_text(string, |part| &mut part.strings);
         }
         for frames in &symbols.frames {
             let frames = Frames {
@@ -59,6 +58,12 @@ impl SymbolsMessage {
             parts.add(frames, |part| &mut part.locations);
         }
         parts.all()
+    }
+}
+
+impl Part for SymbolsMessage {
+    fn set_more(&mut self) {
+        self.more = true;
     }
 }
 

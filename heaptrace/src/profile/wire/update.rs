@@ -1,4 +1,4 @@
-//! The messages of an update, and of the tables and records in it.
+//! The messages of an update, and of its tables and records.
 //!
 //! Stage: profile.
 
@@ -8,16 +8,17 @@ use prost::Message;
 
 use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
-use super::{Parts, WireError};
+use super::error::WireError;
+use super::parts::{Part, Parts};
 use crate::join::{
     self, Completeness, Kind, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId,
     ThreadNameId,
 };
 
-/// [`join::Update`], or a part of one.
+/// [`join::Update`], or a part of one, as a message.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::profile) struct UpdateMessage {
-    /// Whether the next chunk goes on with this update.
+    /// Whether the next chunk continues this update.
     #[prost(bool, tag = "1")]
     pub(in crate::profile) more: bool,
     #[prost(uint64, tag = "2")]
@@ -181,9 +182,9 @@ pub(super) struct QualityMessage {
 }
 
 impl UpdateMessage {
-    /// An update in messages of about `budget` bytes, so that no chunk is too large to be read.
-    pub(in crate::profile) fn parts(update: &join::Update, budget: usize) -> Vec<Self> {
-        let mut parts = Parts::<Self>::new(budget);
+    /// An update in parts of at most about `max_size` bytes.
+    pub(in crate::profile) fn parts(update: &join::Update, max_size: usize) -> Vec<Self> {
+        let mut parts = Parts::<Self>::new(max_size);
         for module in &update.modules {
             parts.add(Module::from(module), |part| &mut part.modules);
         }
@@ -194,8 +195,7 @@ impl UpdateMessage {
             parts.add(Stack::from(stack), |part| &mut part.stacks);
         }
         for thread in &update.threads {
-            parts.reserve(thread.len() + 6);
-            parts.open.threads.push(thread.clone());
+            parts.add_text(thread, |part| &mut part.threads);
         }
         for (id, process) in &update.processes {
             parts.add(Process::new(*id, process), |part| &mut part.processes);
@@ -213,6 +213,12 @@ impl UpdateMessage {
             last.quality = Some((&update.quality).into());
         }
         parts
+    }
+}
+
+impl Part for UpdateMessage {
+    fn set_more(&mut self) {
+        self.more = true;
     }
 }
 

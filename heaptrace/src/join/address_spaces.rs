@@ -1,0 +1,257 @@
+//! Address spaces: which file was mapped where, in which process, and when.
+//!
+//! Stage: join. Events of two streams meet here, so every question names a time: since then, a pid may have
+//! called `exec`, or may belong to another process. Knows only executable mappings.
+
+use super::keyed_hash::HashMap;
+use super::update::ModuleId;
+
+/// Most mappings that are kept of one program image: a JIT compiler can make any number.
+const MAX_MAPPINGS: usize = 16_384;
+
+/// A module's position in an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CodeMapping {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Offset of `start` in the file.
+    pub(super) offset: u64,
+    pub(super) module: ModuleId,
+    pub(super) mapped_at: u64,
+}
+
+/// One program image of one process.
+#[derive(Clone, Debug)]
+struct Image {
+    began_at: u64,
+    /// In the order of `mapped_at`.
+    mappings: Vec<CodeMapping>,
+    /// Changes with every mapping. No two images ever have the same version.
+    version: u64,
+}
+
+/// The address spaces of all processes of interest.
+#[derive(Debug, Default)]
+pub(super) struct AddressSpaces {
+    /// The images of each pid, in the order of `began_at`.
+    by_pid: HashMap<u32, Vec<Image>>,
+    last_version: u64,
+    /// Mappings beyond [`MAX_MAPPINGS`].
+    not_kept: u64,
+}
+
+impl AddressSpaces {
+    /// Whether a process has an image.
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.by_pid.contains_key(&pid)
+    }
+
+    /// The processes with images.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.by_pid.keys().copied().collect()
+    }
+
+    /// Begins a program image.
+    pub(super) fn begin(&mut self, pid: u32, time: u64) {
+        self.insert(pid, time, Vec::new());
+    }
+
+    /// Begins a child's image with its parent's mappings.
+    pub(super) fn fork(&mut self, pid: u32, parent: u32, time: u64) {
+        let mappings = self
+            .at(parent, time)
+            .map(|image| image.mappings.clone())
+            .unwrap_or_default();
+        self.insert(pid, time, mappings);
+    }
+
+    fn insert(&mut self, pid: u32, began_at: u64, mappings: Vec<CodeMapping>) {
+        self.last_version += 1;
+        let image = Image {
+            began_at,
+            mappings,
+            version: self.last_version,
+        };
+        let images = self.by_pid.entry(pid).or_default();
+        let index = images.partition_point(|other| other.began_at <= began_at);
+        images.insert(index, image);
+    }
+
+    /// Adds a mapping to the image that the process had at its time.
+    pub(super) fn map(&mut self, pid: u32, mapping: CodeMapping) {
+        let time = mapping.mapped_at;
+        let images = self.by_pid.get_mut(&pid);
+        let Some(image) =
+            images.and_then(|images| images.iter_mut().rfind(|image| image.began_at <= time))
+        else {
+            return;
+        };
+        if image.mappings.len() >= MAX_MAPPINGS {
+            self.not_kept += 1;
+            return;
+        }
+        let index = image
+            .mappings
+            .partition_point(|other| other.mapped_at <= time);
+        image.mappings.insert(index, mapping);
+        self.last_version += 1;
+        image.version = self.last_version;
+    }
+
+    /// Mappings that were not kept, because their image had too many.
+    pub(super) fn not_kept(&self) -> u64 {
+        self.not_kept
+    }
+
+    /// The version of the image that a process has at a time, if none of its mappings is later: while the
+    /// version stays the same, every address in it has the same location. 0 if no image fits.
+    pub(super) fn version(&self, pid: u32, time: u64) -> u64 {
+        let image = self.at(pid, time);
+        let is_past = |image: &&Image| {
+            let last = image.mappings.last();
+            last.is_none_or(|mapping| mapping.mapped_at <= time)
+        };
+        image.filter(is_past).map_or(0, |image| image.version)
+    }
+
+    /// The mapping that covered an address at a time.
+    pub(super) fn find(&self, pid: u32, time: u64, address: u64) -> Option<CodeMapping> {
+        let image = self.at(pid, time)?;
+        let covers = |mapping: &&CodeMapping| {
+            mapping.mapped_at <= time && mapping.start <= address && address < mapping.end
+        };
+        image.mappings.iter().rev().find(covers).copied()
+    }
+
+    /// The modules of a process at a time.
+    pub(super) fn modules(&self, pid: u32, time: u64) -> impl Iterator<Item = ModuleId> + '_ {
+        let image = self.at(pid, time);
+        let mappings = image.map_or(&[][..], |image| &image.mappings);
+        mappings.iter().map(|mapping| mapping.module)
+    }
+
+    /// Forgets the images of a process that began before a time.
+    pub(super) fn forget(&mut self, pid: u32, until: u64) {
+        if let Some(images) = self.by_pid.get_mut(&pid) {
+            images.retain(|image| image.began_at > until);
+            if images.is_empty() {
+                self.by_pid.remove(&pid);
+            }
+        }
+    }
+
+    /// The image that a process has at a time.
+    fn at(&self, pid: u32, time: u64) -> Option<&Image> {
+        let images = self.by_pid.get(&pid)?;
+        images.iter().rev().find(|image| image.began_at <= time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, module: u32, mapped_at: u64) -> CodeMapping {
+        CodeMapping {
+            start,
+            end: start + 0x100,
+            offset: 0,
+            module: ModuleId(module),
+            mapped_at,
+        }
+    }
+
+    fn module_at(spaces: &AddressSpaces, pid: u32, time: u64, address: u64) -> Option<u32> {
+        let found = spaces.find(pid, time, address);
+        found.map(|mapping| mapping.module.0)
+    }
+
+    /// Check that an address leads to the module that was mapped there at the time, not to a later one.
+    #[test]
+    fn answers_depend_on_the_time() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, mapping(0x1000, 7, 10));
+        spaces.map(1, mapping(0x1000, 8, 20));
+        assert_eq!(module_at(&spaces, 1, 15, 0x1050), Some(7));
+        assert_eq!(module_at(&spaces, 1, 25, 0x1050), Some(8));
+        assert_eq!(module_at(&spaces, 1, 5, 0x1050), None);
+        assert_eq!(module_at(&spaces, 1, 25, 0x1100), None);
+    }
+
+    /// Check that late events are sorted in by their time.
+    #[test]
+    fn late_events_are_sorted_in() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.begin(1, 100);
+        spaces.map(1, mapping(0x1000, 8, 120));
+        spaces.map(1, mapping(0x1000, 7, 50));
+        assert_eq!(module_at(&spaces, 1, 60, 0x1000), Some(7));
+        assert_eq!(module_at(&spaces, 1, 110, 0x1000), None);
+    }
+
+    /// Check that a child has its parent's mappings, but not the parent's later ones.
+    #[test]
+    fn children_inherit_mappings() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, mapping(0x1000, 7, 10));
+        spaces.fork(2, 1, 20);
+        spaces.map(1, mapping(0x2000, 8, 30));
+        assert_eq!(module_at(&spaces, 2, 40, 0x1000), Some(7));
+        assert_eq!(module_at(&spaces, 2, 40, 0x2000), None);
+    }
+
+    /// Check that every change makes a new version, that a time before the last change has none, and that no
+    /// two processes share one.
+    #[test]
+    fn every_change_makes_a_version() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, mapping(0x1000, 7, 10));
+        let first = spaces.version(1, 15);
+        assert_eq!(spaces.version(1, 10), first);
+        assert_eq!((spaces.version(1, 9), spaces.version(2, 15)), (0, 0));
+        spaces.fork(2, 1, 20);
+        assert_ne!(spaces.version(2, 20), first);
+        assert_eq!(spaces.version(1, 20), first);
+        // A late event that changes nothing at the time of the question.
+        spaces.map(1, mapping(0x3000, 9, 5));
+        let second = spaces.version(1, 15);
+        assert!(first != 0 && second != 0 && second != first);
+        spaces.begin(1, 30);
+        assert_ne!(spaces.version(1, 30), second);
+        assert_eq!(spaces.version(1, 29), second);
+    }
+
+    /// Check that mappings beyond the limit of an image are counted, and that a new image has room again.
+    #[test]
+    fn mappings_beyond_the_limit_are_counted() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        for number in 0..MAX_MAPPINGS as u64 + 3 {
+            spaces.map(1, mapping(number * 0x1000, 7, 10));
+        }
+        assert_eq!(spaces.not_kept(), 3);
+        spaces.begin(1, 20);
+        spaces.map(1, mapping(0x1000, 7, 30));
+        assert_eq!(spaces.not_kept(), 3);
+        // A process that is not of interest has no image.
+        spaces.map(2, mapping(0x1000, 7, 30));
+        assert_eq!(spaces.not_kept(), 3);
+    }
+
+    /// Check that forgetting a process keeps its successor with the same pid.
+    #[test]
+    fn successors_are_kept() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.begin(1, 50);
+        spaces.map(1, mapping(0x1000, 9, 60));
+        spaces.forget(1, 40);
+        assert_eq!(module_at(&spaces, 1, 70, 0x1000), Some(9));
+        spaces.forget(1, 80);
+        assert!(!spaces.knows(1));
+    }
+}

@@ -1,0 +1,17 @@
+//! A live block, unpacked.
+//!
+//! Stage: join.
+
+use crate::join::update::SiteId;
+
+/// A block that was allocated and not freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::join) struct Block {
+    pub(in crate::join) site: SiteId,
+    pub(in crate::join) address: u64,
+    pub(in crate::join) size: u64,
+    /// The mean bytes between samples when it was sampled.
+    pub(in crate::join) mean: u64,
+    /// How many times its process had been paused when it was allocated.
+    pub(in crate::join) pauses: u32,
+}

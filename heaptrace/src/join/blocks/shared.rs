@@ -1,0 +1,138 @@
+//! Values that many blocks share, stored once: the mean of sampling, and the number of pauses of the process.
+//!
+//! Stage: join. At any time, one or two pairs of values are in use; over a long run, any number of pairs. So
+//! the slots of pairs without blocks are used again.
+
+use crate::join::keyed_hash::HashMap;
+
+/// The fewest new pairs between two searches for pairs without blocks.
+const MIN_NEW: usize = 64;
+
+/// The values that blocks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SharedValues {
+    pub(super) mean: u64,
+    pub(super) pauses: u32,
+}
+
+/// The shared values of a process's blocks, by index.
+#[derive(Debug, Default)]
+pub(super) struct SharedTable {
+    entries: Vec<Entry>,
+    by_value: HashMap<SharedValues, u16>,
+    vacant: Vec<u16>,
+    /// New pairs that may still be added before the next search for pairs without blocks.
+    until_search: usize,
+    /// The index of the last request.
+    last: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    value: SharedValues,
+    blocks: u32,
+}
+
+impl SharedTable {
+    /// The index of a pair, for one more block; none if there are too many pairs.
+    pub(super) fn index(&mut self, value: SharedValues) -> Option<u16> {
+        let is_it = |entry: &&mut Entry| entry.value == value;
+        let last = self.entries.get_mut(usize::from(self.last));
+        if let Some(entry) = last.filter(is_it) {
+            entry.blocks = entry.blocks.checked_add(1)?;
+            return Some(self.last);
+        }
+        let index = match self.by_value.get(&value) {
+            Some(index) => *index,
+            None => self.add(value)?,
+        };
+        let entry = self.entries.get_mut(usize::from(index))?;
+        entry.blocks = entry.blocks.checked_add(1)?;
+        self.last = index;
+        Some(index)
+    }
+
+    /// The pair of an index, which has one block less now.
+    pub(super) fn release(&mut self, index: u16) -> SharedValues {
+        let Some(entry) = self.entries.get_mut(usize::from(index)) else {
+            return SharedValues { mean: 1, pauses: 0 };
+        };
+        entry.blocks = entry.blocks.saturating_sub(1);
+        entry.value
+    }
+
+    fn add(&mut self, value: SharedValues) -> Option<u16> {
+        if self.vacant.is_empty() {
+            match self.until_search.checked_sub(1) {
+                Some(left) => self.until_search = left,
+                None => self.find_vacant(),
+            }
+        }
+        let entry = Entry { value, blocks: 0 };
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                *self.entries.get_mut(usize::from(index))? = entry;
+                index
+            }
+            None => {
+                let index = u16::try_from(self.entries.len()).ok()?;
+                self.entries.push(entry);
+                index
+            }
+        };
+        self.by_value.insert(value, index);
+        Some(index)
+    }
+
+    /// Finds the pairs without blocks.
+    fn find_vacant(&mut self) {
+        for (index, entry) in (0..=u16::MAX).zip(&self.entries) {
+            if entry.blocks == 0 {
+                self.by_value.remove(&entry.value);
+                self.vacant.push(index);
+            }
+        }
+        let used = self.entries.len() - self.vacant.len();
+        // So searches stay cheap, also if all indices are in use.
+        self.until_search = used.max(MIN_NEW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a pair keeps its index while it has a block, that pairs without blocks make room, and that
+    /// there are never more pairs than indices.
+    #[test]
+    fn slots_are_used_again() {
+        let of = |mean, pauses| SharedValues { mean, pauses };
+        let mut shared = SharedTable::default();
+        let mut kept = Vec::new();
+        for pauses in 0..200_000 {
+            let index = shared.index(of(1, pauses)).unwrap();
+            assert_eq!(shared.index(of(1, pauses)), Some(index));
+            assert_eq!(shared.release(index), of(1, pauses));
+            if pauses % 10 == 0 {
+                kept.push((index, pauses));
+            } else {
+                shared.release(index);
+            }
+        }
+        let entries = shared.entries.len();
+        assert!(entries < 3 * kept.len(), "{entries}");
+        for (index, pauses) in kept.drain(..) {
+            assert_eq!(shared.index(of(1, pauses)), Some(index));
+            shared.release(index);
+            shared.release(index);
+        }
+        let pauses = 0..100_000;
+        let added = pauses.filter(|pauses| shared.index(of(2, *pauses)).is_some());
+        assert_eq!(added.count(), 1 << 16);
+        // A pair without blocks makes room for one other pair, though not at once.
+        shared.release(7);
+        let pauses = 0..200_000;
+        let added = pauses.filter(|pauses| shared.index(of(3, *pauses)).is_some());
+        assert_eq!(added.count(), 1);
+    }
+}

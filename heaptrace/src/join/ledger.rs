@@ -1,0 +1,247 @@
+//! The books of a run: its processes and sites, their sums, and the peak.
+//!
+//! Stage: join. Every allocation and every free changes the sums of a site, of its process and of the run
+//! together, so only this type changes any of them. Knows nothing of addresses and of how stacks get their
+//! ids.
+
+use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
+
+use super::estimate::{Estimate, Sums};
+use super::peak::Peak;
+use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
+use super::processes::Processes;
+use super::sent_stack::SentStack;
+use super::sites::{SiteOrigin, Sites};
+use super::update::{Process, ProcessId, Site, SiteId, Totals};
+
+/// Processes, sites, sums and the peak.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    processes: Processes,
+    sites: Sites,
+    sums: Sums,
+    peak: Peak,
+}
+
+impl Ledger {
+    /// The processes, to be read.
+    pub(super) fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// Adds a process.
+    pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) {
+        self.processes.begin(event, record);
+    }
+
+    /// Takes over the counters that the kernel program keeps of a running process.
+    pub(super) fn set_counters(&mut self, state: &ProcessState) {
+        if let Some(id) = self.processes.id(state.process)
+            && let Some(entry) = self.processes.change(id)
+        {
+            entry.set_counters(state);
+        }
+    }
+
+    /// Adds a stack to a process. Returns its key in the kernel's map if the process has ended.
+    pub(super) fn add_stack(
+        &mut self,
+        process: ProcessId,
+        id: u64,
+        key: StackKey,
+        stack: SentStack,
+    ) -> Option<StackKey> {
+        self.processes.change(process)?.add_stack(id, key, stack)
+    }
+
+    /// The site of an origin, which is added if it is new.
+    pub(super) fn site(&mut self, origin: SiteOrigin) -> Option<SiteId> {
+        let Self {
+            processes, sites, ..
+        } = self;
+        let key = SiteKey::new(origin.stack, origin.thread, origin.kind);
+        let entry = processes.change(origin.process)?;
+        Some(entry.site(key, || sites.add(origin)))
+    }
+
+    /// Remembers the site of all blocks of a stack, by the kernel program's id of the stack.
+    pub(super) fn set_site_of_stack(&mut self, process: ProcessId, stack: u64, site: SiteId) {
+        if let Some(entry) = self.processes.change(process) {
+            entry.set_site_of_stack(stack, site);
+        }
+    }
+
+    /// Adds a block.
+    pub(super) fn allocated(&mut self, process: ProcessId, site: SiteId, event: &Alloc) {
+        self.processes.count_sample(process);
+        let mut is_certain = true;
+        if let Some(entry) = self.processes.change(process) {
+            is_certain = entry.is_certain(event.time);
+            entry.add_block(site, event);
+        }
+        let estimate = Estimate::of(event.size, event.mean);
+        self.add(process, site, estimate, is_certain);
+    }
+
+    /// Adds allocated memory, and whether its end is certain to be seen.
+    pub(super) fn add(
+        &mut self,
+        process: ProcessId,
+        site: SiteId,
+        estimate: Estimate,
+        is_certain: bool,
+    ) {
+        self.count(process, site, |sums| sums.allocated(estimate));
+        self.peak.grow(site.0, estimate);
+        if !is_certain {
+            self.doubt(process, site, estimate);
+        }
+        if let Some(entry) = self.processes.change(process) {
+            entry.raise_peak();
+        }
+    }
+
+    /// Takes a block out, by the serial number of its process.
+    pub(super) fn block_freed(&mut self, serial: u64, id: u64, temporary: bool) {
+        let Some(process) = self.processes.id(serial) else {
+            return;
+        };
+        // A block that is missing was swept before, or its address was handed out again.
+        let entry = self.processes.change(process);
+        let Some((block, is_certain)) = entry.and_then(|entry| entry.take_block(id)) else {
+            return;
+        };
+        // What it added, even if the sampling rate has changed since.
+        let estimate = Estimate::of(block.size, block.mean);
+        if is_certain {
+            self.take_off(process, block.site, estimate, temporary);
+        } else {
+            self.count(process, block.site, |sums| sums.proven_freed(estimate));
+        }
+    }
+
+    /// Takes off freed memory that was certainly live.
+    pub(super) fn take_off(
+        &mut self,
+        process: ProcessId,
+        site: SiteId,
+        estimate: Estimate,
+        temporary: bool,
+    ) {
+        self.count(process, site, |sums| sums.freed(estimate, temporary));
+        self.peak.shrink(site.0, estimate);
+    }
+
+    /// Makes live memory uncertain.
+    fn doubt(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
+        self.count(process, site, |sums| sums.doubt(estimate));
+        self.peak.shrink(site.0, estimate);
+    }
+
+    /// Changes the sums of a site, of its process and of the run.
+    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+        change(&mut self.sums);
+        if let Some(entry) = self.processes.change(process) {
+            entry.change_sums(&change);
+        }
+        self.sites.change(site, change);
+    }
+
+    /// Pauses a process: everything that it has is uncertain from now on. Returns its serial number.
+    pub(super) fn pause(
+        &mut self,
+        process: ProcessId,
+        overhead: u32,
+        elapsed_ns: u64,
+        time: u64,
+    ) -> Option<u64> {
+        let entry = self.processes.change(process)?;
+        entry.pause(overhead, elapsed_ns, time);
+        let serial = entry.serial();
+        let sites: Vec<SiteId> = entry.sites().collect();
+        for site in sites {
+            let live = self.sites.live(site);
+            if live != Estimate::default() {
+                self.doubt(process, site, live);
+            }
+        }
+        Some(serial)
+    }
+
+    /// Adds time in which a process was not probed. Returns whether the process is still running.
+    pub(super) fn add_unprobed_time(&mut self, process: ProcessId, serial: u64, ns: u64) -> bool {
+        let entry = self.processes.change(process);
+        let Some(entry) = entry.filter(|entry| entry.serial() == serial) else {
+            return false;
+        };
+        entry.add_unprobed_time(ns);
+        !entry.record().ended
+    }
+
+    /// Ends a process. Its live memory stays in its totals, but not in the bytes that are live in the run.
+    pub(super) fn end(&mut self, process: ProcessId, event: &ProcessEnd) -> Option<Leftovers> {
+        let Self {
+            processes, peak, ..
+        } = self;
+        let entry = processes.change(process)?;
+        let leftovers = entry.end(event);
+        for site in entry.sites() {
+            peak.clear(site.0);
+        }
+        let pid = entry.record().pid;
+        processes.ended(pid, process);
+        Some(leftovers)
+    }
+
+    /// Takes an ended process out, to be merged into a record of many.
+    pub(super) fn vacate(&mut self, process: ProcessId) -> Option<ProcessEntry> {
+        self.processes.vacate(process)
+    }
+
+    /// Adds a record that stands for many ended processes.
+    pub(super) fn add_merged(&mut self, record: Process) -> ProcessId {
+        self.processes.add_merged(record)
+    }
+
+    /// Merges an ended process, with its sites, into a record of many.
+    pub(super) fn merge(&mut self, mut ended: ProcessEntry, into: ProcessId) {
+        let Self {
+            processes,
+            sites,
+            peak,
+            ..
+        } = self;
+        let Some(entry) = processes.change(into) else {
+            return;
+        };
+        for (key, from) in ended.take_sites() {
+            let to = entry.site(key, || from);
+            sites.move_to(from, into);
+            if to != from {
+                sites.merge(from, to);
+                peak.merge(from.0, to.0);
+            }
+        }
+        entry.merge(ended);
+    }
+
+    /// The samples that arrived since the last call, and the processes that ended.
+    pub(super) fn take_sampled(&mut self) -> Vec<Sampled> {
+        self.processes.take_sampled()
+    }
+
+    /// The processes that changed since the last call.
+    pub(super) fn take_changed_processes(&mut self) -> Vec<(ProcessId, Process)> {
+        self.processes.take_changed()
+    }
+
+    /// The sites that changed since the last call.
+    pub(super) fn take_changed_sites(&mut self) -> Vec<(SiteId, Site)> {
+        self.sites.take_changed(&mut self.peak)
+    }
+
+    /// Totals of the run.
+    pub(super) fn totals(&self) -> Totals {
+        self.sums.totals(self.peak.highest())
+    }
+}

@@ -1,0 +1,156 @@
+//! Facts about a run beside its allocations: its quality, its sampling rates, and the sizes that were asked
+//! for.
+//!
+//! Stage: join. Other stages and the kernel program report them; each update carries them.
+
+use std::collections::BTreeSet;
+
+use heaptrace_common::counters::Counter;
+
+use super::keyed_hash::HashMap;
+use super::reasons::{Loss, Note, broken_stack};
+use super::sent_stack::{SentStack, completeness};
+use super::update::{Completeness, Quality, RateChange};
+use crate::reader::Unread;
+use crate::sys::Usage;
+
+/// Most changes of the sampling rate that a run lists.
+const MAX_RATE_CHANGES: u32 = 1 << 16;
+
+/// The facts up to now.
+#[derive(Debug)]
+pub(super) struct RunFacts {
+    quality: Quality,
+    /// Samples with a broken stack, by how the walk ended.
+    broken_stacks: HashMap<u32, u64>,
+    /// How often sizes of each class were asked for.
+    sizes: Vec<u64>,
+    /// Changes of the rate that were not handed out yet.
+    rates: Vec<RateChange>,
+    rates_listed: u32,
+}
+
+impl RunFacts {
+    pub(super) fn new() -> Self {
+        let mut facts = Self {
+            quality: Quality::default(),
+            broken_stacks: HashMap::default(),
+            sizes: Vec::new(),
+            rates: Vec::new(),
+            rates_listed: 0,
+        };
+        // Reports show these even if they never happen.
+        facts.set_lost(Loss::Unjoined, 0);
+        facts.set_lost(Loss::SweptLive, 0);
+        facts
+    }
+
+    pub(super) fn lost_one(&mut self, reason: Loss) {
+        *self.lost(reason.name()) += 1;
+    }
+
+    pub(super) fn set_lost(&mut self, reason: Loss, count: u64) {
+        *self.lost(reason.name()) = count;
+    }
+
+    pub(super) fn note_one(&mut self, kind: Note) {
+        *self.noted(kind.name()) += 1;
+    }
+
+    pub(super) fn set_noted(&mut self, kind: Note, count: u64) {
+        *self.noted(kind.name()) = count;
+    }
+
+    /// Takes over a counter of the kernel program.
+    pub(super) fn set_counter(&mut self, counter: Counter, count: u64) {
+        if counter.is_loss() {
+            *self.lost(counter.name()) = count;
+        } else {
+            *self.noted(counter.name()) = count;
+        }
+    }
+
+    fn lost(&mut self, name: &str) -> &mut u64 {
+        self.quality.lost.entry(name.to_owned()).or_default()
+    }
+
+    fn noted(&mut self, name: &str) -> &mut u64 {
+        self.quality.noted.entry(name.to_owned()).or_default()
+    }
+
+    /// Counts a sample, by how far its stack goes.
+    pub(super) fn count_sample(&mut self, stack: &SentStack) {
+        match completeness(stack.walk()) {
+            Completeness::Complete => self.quality.stacks_complete += 1,
+            Completeness::Truncated => self.quality.stacks_truncated += 1,
+            Completeness::Broken => {
+                self.quality.stacks_broken += 1;
+                *self.broken_stacks.entry(stack.walk()).or_default() += 1;
+            }
+        }
+        self.quality.samples += 1;
+    }
+
+    pub(super) fn rate_changed(&mut self, change: RateChange) {
+        if self.rates_listed < MAX_RATE_CHANGES {
+            self.rates_listed += 1;
+            self.rates.push(change);
+        } else {
+            self.note_one(Note::RateChangesUnlisted);
+        }
+    }
+
+    pub(super) fn take_rates(&mut self) -> Vec<RateChange> {
+        std::mem::take(&mut self.rates)
+    }
+
+    pub(super) fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.sizes = sizes;
+    }
+
+    pub(super) fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
+
+    pub(super) fn set_kernel_map_bytes(&mut self, bytes: u64) {
+        self.quality.kernel_map_bytes = bytes;
+    }
+
+    pub(super) fn set_agent_usage(&mut self, usage: Usage) {
+        self.quality.agent_cpu_ns = usage.cpu_ns;
+        self.quality.agent_peak_bytes = usage.peak_bytes;
+    }
+
+    pub(super) fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
+        self.quality.hit_ns = hit_ns;
+        self.quality.max_overhead = max_overhead;
+    }
+
+    pub(super) fn set_unreadable(&mut self, unread: Unread) {
+        self.set_noted(Note::FilesUnreadable, unread.count);
+        let files = unread.files.into_iter();
+        self.quality.unreadable = files.map(|(file, why)| format!("{file}: {why}")).collect();
+    }
+
+    pub(super) fn set_without_tables(&mut self, files: BTreeSet<String>) {
+        self.quality.without_tables = files;
+    }
+
+    pub(super) fn set_unprobed(&mut self, unprobed: &BTreeSet<String>) {
+        self.quality.unprobed.clone_from(unprobed);
+    }
+
+    pub(super) fn set_calls(&mut self, untracked_frees: u64, failed_allocations: u64) {
+        self.quality.untracked_frees = untracked_frees;
+        self.quality.failed_allocations = failed_allocations;
+    }
+
+    /// The quality up to now.
+    pub(super) fn quality(&self) -> Quality {
+        let mut quality = self.quality.clone();
+        for (walk, count) in &self.broken_stacks {
+            *quality.noted.entry(broken_stack(*walk)).or_default() += count;
+        }
+        quality
+    }
+}

@@ -1,0 +1,116 @@
+//! The sites of a run, with their sums.
+//!
+//! Stage: join. A slot of the table is used again after its site was merged into another one. Knows nothing of
+//! blocks and processes but their ids.
+
+use super::estimate::{Estimate, Sums};
+use super::peak::Peak;
+use super::update::{Kind, ProcessId, Site, SiteId, StackId, ThreadNameId};
+
+/// All sites, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    entries: Vec<Entry>,
+    changed: Vec<SiteId>,
+    /// Slots without a site.
+    vacant: Vec<SiteId>,
+}
+
+/// What tells the sites of a run apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SiteOrigin {
+    pub(super) process: ProcessId,
+    pub(super) stack: StackId,
+    pub(super) thread: Option<ThreadNameId>,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    origin: SiteOrigin,
+    sums: Sums,
+    /// Whether its id is in the list of changed sites.
+    is_changed: bool,
+}
+
+impl Sites {
+    /// Adds a site without allocations.
+    pub(super) fn add(&mut self, origin: SiteOrigin) -> SiteId {
+        let next = SiteId(self.entries.len() as u32);
+        let id = self.vacant.pop().unwrap_or(next);
+        match self.entries.get_mut(id.0 as usize) {
+            Some(entry) => {
+                entry.origin = origin;
+                entry.sums = Sums::default();
+            }
+            None => self.entries.push(Entry {
+                origin,
+                sums: Sums::default(),
+                is_changed: false,
+            }),
+        }
+        id
+    }
+
+    /// Changes the sums of a site.
+    pub(super) fn change(&mut self, id: SiteId, change: impl FnOnce(&mut Sums)) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            change(&mut entry.sums);
+            if !entry.is_changed {
+                entry.is_changed = true;
+                self.changed.push(id);
+            }
+        }
+    }
+
+    /// The memory of a site that is certainly live.
+    pub(super) fn live(&self, id: SiteId) -> Estimate {
+        let entry = self.entries.get(id.0 as usize);
+        entry.map_or_else(Estimate::default, |entry| entry.sums.live())
+    }
+
+    /// Gives a site to another process.
+    pub(super) fn move_to(&mut self, id: SiteId, process: ProcessId) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.origin.process = process;
+        }
+        self.change(id, |_| {});
+    }
+
+    /// Adds the sums of a site to another one, and makes its slot vacant.
+    pub(super) fn merge(&mut self, from: SiteId, into: SiteId) {
+        let mut sums = Sums::default();
+        self.change(from, |own| sums = std::mem::take(own));
+        self.change(into, |own| own.merge(&sums));
+        self.vacant.push(from);
+    }
+
+    /// The sites that changed since the last call, in the order of their ids.
+    pub(super) fn take_changed(&mut self, peak: &mut Peak) -> Vec<(SiteId, Site)> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.extend(peak.take_changed().into_iter().map(SiteId));
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+            .into_iter()
+            .filter_map(|id| {
+                let entry = self.entries.get_mut(id.0 as usize)?;
+                entry.is_changed = false;
+                let SiteOrigin {
+                    process,
+                    stack,
+                    thread,
+                    kind,
+                } = entry.origin;
+                let site = Site {
+                    process,
+                    stack,
+                    thread,
+                    kind,
+                    totals: entry.sums.totals(&peak.at_peak(id.0)),
+                };
+                Some((id, site))
+            })
+            .collect()
+    }
+}
