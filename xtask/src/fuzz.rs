@@ -3,7 +3,6 @@
 //! It must not know what is checked: it runs a test of `tests/` for longer than that runs by itself, a boundary at a
 //! time in a process of its own, saves the input at which one fails or dies, and keeps docs/fuzzing.md's table.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -159,14 +158,4 @@ fn save(at_hand: &Path, name: &str, seed: u64) -> Result<String> {
     let path = at_hand.with_file_name(format!("{name}-{seed}-died"));
     fs::write(&path, bytes.get(..length).unwrap_or(bytes))?;
     Ok(path.display().to_string())
-}
-
-/// What a line of `name=value` words says.
-pub(crate) fn values(line: &str) -> BTreeMap<&str, u64> {
-    line.split_whitespace()
-        .filter_map(|word| {
-            let (name, value) = word.split_once('=')?;
-            Some((name, value.parse().ok()?))
-        })
-        .collect()
 }

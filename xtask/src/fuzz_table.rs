@@ -2,13 +2,14 @@
 //!
 //! Part of `cargo xtask fuzz`, which alone writes it. A row is replaced when its boundary is run anew.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::{fuzz, workspace};
+use crate::workspace;
 
 const HEAD: &str = "| Boundary | Inputs | Not refused at once | Different outcomes | Most memory | Slowest | Took | Seed |";
 const RULE: &str = "|--|--:|--:|--:|--:|--:|--:|--:|";
@@ -29,7 +30,7 @@ pub struct Row {
 impl Row {
     /// From what the test prints: its name, and numbers.
     pub fn parse(line: &str, took: Duration) -> Result<Self> {
-        let values = fuzz::values(line);
+        let values = values(line);
         let value = |name: &str| {
             let value = values.get(name).copied();
             value.with_context(|| format!("no {name} in {line:?}"))
@@ -109,6 +110,16 @@ fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// What a line of `name=value` words says.
+fn values(line: &str) -> BTreeMap<&str, u64> {
+    line.split_whitespace()
+        .filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            Some((name, value.parse().ok()?))
+        })
+        .collect()
 }
 
 #[cfg(test)]

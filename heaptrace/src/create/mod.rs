@@ -6,7 +6,7 @@
 //! that did not exist, and then takes the place of the name that was asked for, whatever stands there by then:
 //! nothing that is there is ever opened to be written. Only streams are, and never so that it blocks.
 
-mod owner;
+mod identity;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -21,13 +21,13 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use owner::Owner;
+use identity::Identity;
 use walk::{End, Found};
 
 /// Where an output goes.
 #[derive(Debug)]
 pub struct Destination {
-    owner: Owner,
+    identity: Identity,
     place: Place,
 }
 
@@ -52,11 +52,11 @@ impl Destination {
     /// What a process has open (`/dev/stdout`) and devices that take anything (`/dev/null`) are streams; a
     /// file takes the place of the one before it.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::open_for(path, Owner::current())
+        Self::open_for(path, Identity::current())
     }
 
-    fn open_for(path: &Path, owner: Owner) -> io::Result<Self> {
-        let place = match walk::walk(path, owner)? {
+    fn open_for(path: &Path, identity: Identity) -> io::Result<Self> {
+        let place = match walk::walk(path, identity)? {
             End::Open(handle) => Place::Stream(handle),
             End::Name {
                 found: Some(Found { handle, stat }),
@@ -68,12 +68,12 @@ impl Destination {
                 found,
             } => {
                 if let Some(Found { stat, .. }) = found {
-                    check_replaced(owner, &folder, &stat)?;
+                    check_replaced(identity, &folder, &stat)?;
                 }
                 Place::File { folder, name }
             }
         };
-        Ok(Self { owner, place })
+        Ok(Self { identity, place })
     }
 
     /// The name in its folder; `None` for a stream.
@@ -90,7 +90,7 @@ impl Destination {
             Place::File { folder, name } => (folder, name),
             Place::Stream(handle) => {
                 return Ok(Pending {
-                    file: Some(stream(handle, self.owner)?),
+                    file: Some(stream(handle, self.identity)?),
                     target: None,
                 });
             }
@@ -109,13 +109,13 @@ impl Destination {
                     let pending = Pending {
                         file: Some(file.into()),
                         target: Some(Target {
-                            owner: self.owner,
+                            identity: self.identity,
                             folder: folder.try_clone()?,
                             name: name.clone(),
                             temporary: temporary.into(),
                         }),
                     };
-                    self.owner.give(pending.file()?)?;
+                    self.identity.give(pending.file()?)?;
                     return Ok(pending);
                 }
                 Err(Errno::EXIST) if attempt < 100 => {}
@@ -134,7 +134,7 @@ impl Destination {
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         let folder = self.folder()?;
         Ok(look(folder, name)?.map(|stat| Entry {
-            is_replaceable: check_replaced(self.owner, folder, &stat).is_ok(),
+            is_replaceable: check_replaced(self.identity, folder, &stat).is_ok(),
             len: stat.st_size.try_into().unwrap_or(0),
         }))
     }
@@ -174,7 +174,7 @@ pub struct Pending {
 
 #[derive(Debug)]
 struct Target {
-    owner: Owner,
+    identity: Identity,
     folder: OwnedFd,
     name: OsString,
     temporary: OsString,
@@ -219,7 +219,7 @@ impl Target {
         // loses its name, and nothing of its content.
         match look(&self.folder, &self.name)? {
             Some(found) => {
-                check_replaced(self.owner, &self.folder, &found)?;
+                check_replaced(self.identity, &self.folder, &found)?;
                 self.rename(RenameFlags::empty())
             }
             None => match self.rename(RenameFlags::NOREPLACE) {
@@ -251,8 +251,8 @@ fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     }
 }
 
-fn check_replaced(owner: Owner, folder: &OwnedFd, found: &Stat) -> io::Result<()> {
-    owner.check_replaced(&rustix::fs::fstat(folder)?, found)
+fn check_replaced(identity: Identity, folder: &OwnedFd, found: &Stat) -> io::Result<()> {
+    identity.check_replaced(&rustix::fs::fstat(folder)?, found)
 }
 
 /// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: what goes there harms nobody.
@@ -269,13 +269,13 @@ fn is_bottomless(stat: &Stat) -> bool {
 
 /// Opens a stream to be written. A regular file, as behind `heaptrace … -o /dev/stdout > file`, is emptied and
 /// made private.
-fn stream(handle: &OwnedFd, owner: Owner) -> io::Result<File> {
+fn stream(handle: &OwnedFd, identity: Identity) -> io::Result<File> {
     let stream = walk::reopen(handle, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&stream)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-        owner.check_written(&stat)?;
+        identity.check_written(&stat)?;
         rustix::fs::fchmod(&stream, Mode::from_raw_mode(0o600))?;
-        owner.give(&stream)?;
+        identity.give(&stream)?;
         rustix::fs::ftruncate(&stream, 0)?;
     }
     // It was opened so that it could not block; that a reader is slow is no error.

@@ -14,17 +14,17 @@ fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn ours() -> Owner {
-    Owner::of(me(), None)
+fn ours() -> Identity {
+    Identity::of(me(), None)
 }
 
 /// What a stranger sees: our files are not his, and our folders are open to others.
-fn as_stranger() -> Owner {
-    Owner::of(STRANGER, None)
+fn as_stranger() -> Identity {
+    Identity::of(STRANGER, None)
 }
 
-fn create(path: &Path, owner: Owner) -> io::Result<File> {
-    Destination::open_for(path, owner)?.create()
+fn create(path: &Path, identity: Identity) -> io::Result<File> {
+    Destination::open_for(path, identity)?.create()
 }
 
 fn names(folder: &Path) -> Vec<OsString> {
@@ -131,7 +131,7 @@ fn strange_links() {
     symlink(target.join("file"), &file).unwrap();
     symlink(&target, &folder).unwrap();
     // Root's links are everybody's, so these have to be given away, which only root can.
-    let owner = if me() == 0 {
+    let identity = if me() == 0 {
         for link in [&file, &folder] {
             std::os::unix::fs::lchown(link, Some(STRANGER), None).unwrap();
         }
@@ -140,11 +140,41 @@ fn strange_links() {
         as_stranger()
     };
     for path in [&file, &folder.join("file"), &folder.join("new")] {
-        let error = create(path, owner).unwrap_err();
+        let error = create(path, identity).unwrap_err();
         assert!(error.to_string().contains("another user"), "{error}");
     }
     assert_eq!(names(&target), ["file"]);
     assert_eq!(fs::read(target.join("file")).unwrap(), b"precious");
+}
+
+/// Check that a link of root's is not followed if others can write to its folder: any user can put a hard link to one
+/// there. In root's own folder it is followed.
+#[test]
+fn root_links_are_followed_only_in_closed_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("link");
+    symlink("target", &path).unwrap();
+    let mut folder = rustix::fs::stat(dir.path()).unwrap();
+    let mut link = rustix::fs::lstat(&path).unwrap();
+    (folder.st_uid, link.st_uid) = (0, 0);
+    let root = Identity::of(0, None);
+    let sudo = Identity::of(0, Some((STRANGER, STRANGER)));
+    let user = Identity::of(STRANGER, None);
+    for identity in [root, sudo, user] {
+        for mode in [0o1777, 0o777, 0o775] {
+            folder.st_mode = folder.st_mode & !0o7777 | mode;
+            let error = identity.check_link(&folder, &link).unwrap_err();
+            assert!(error.to_string().contains("another user"), "{error}");
+        }
+        folder.st_mode = folder.st_mode & !0o7777 | 0o755;
+        identity.check_link(&folder, &link).unwrap();
+    }
+    // A user's own link in a folder of the user's group.
+    link.st_uid = STRANGER;
+    folder.st_mode = folder.st_mode & !0o7777 | 0o775;
+    for identity in [sudo, user] {
+        identity.check_link(&folder, &link).unwrap();
+    }
 }
 
 /// Check that a link that takes the place of the file after it was looked at is refused, and that a folder
@@ -196,7 +226,7 @@ fn files_of_others() {
         let error = create(&path, as_stranger()).unwrap_err();
         assert!(error.to_string().contains("another user"), "{error}");
         // The same file, for whom it belongs to.
-        Destination::open_for(&path, Owner::of(STRANGER, Some((me(), 0)))).unwrap();
+        Destination::open_for(&path, Identity::of(STRANGER, Some((me(), 0)))).unwrap();
     }
     assert_eq!(fs::read(&path).unwrap(), b"theirs");
 }
@@ -211,7 +241,7 @@ fn given_to_the_caller() {
     } else {
         (me(), rustix::process::getegid().as_raw())
     };
-    create(&path, Owner::of(me(), Some((uid, gid)))).unwrap();
+    create(&path, Identity::of(me(), Some((uid, gid)))).unwrap();
     let found = path.metadata().unwrap();
     assert_eq!((found.uid(), found.gid()), (uid, gid));
     assert_eq!(found.mode() & 0o7777, 0o600);

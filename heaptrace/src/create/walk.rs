@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat};
 use rustix::io::Errno;
 
-use super::owner::Owner;
+use super::identity::Identity;
 
 /// Most links on a way; as many as the kernel follows.
 const MAX_LINKS: u32 = 40;
@@ -38,7 +38,7 @@ pub(super) struct Found {
 }
 
 /// Goes to the folder of a path.
-pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
+pub(super) fn walk(path: &Path, identity: Identity) -> io::Result<End> {
     let mut left = steps(path);
     let mut folder = start(path)?;
     let mut links = 0;
@@ -67,7 +67,7 @@ pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
             folder = open_at(&handle, OsStr::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
             continue;
         }
-        owner.check_link(&rustix::fs::fstat(&folder)?, &stat)?;
+        identity.check_link(&rustix::fs::fstat(&folder)?, &stat)?;
         links += 1;
         if links > MAX_LINKS {
             return Err(Errno::LOOP.into());

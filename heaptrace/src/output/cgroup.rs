@@ -5,7 +5,7 @@
 
 /// What a path says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CgroupNames {
     /// The innermost container.
     pub(super) container: Option<Container>,
     /// The Kubernetes pod of that container.
@@ -47,7 +47,7 @@ const SCOPES: [(&str, &str); 8] = [
 /// What precedes the name of an LXC container, in the name of a group.
 const LXC: [&str; 2] = ["lxc.payload.", "lxc.payload-"];
 
-impl Place {
+impl CgroupNames {
     /// Reads a path.
     pub(super) fn of(path: &str) -> Self {
         let mut place = Self::default();
@@ -195,7 +195,7 @@ mod tests {
             text.replace("UID", UID).replace("ID", ID)
         };
         let path = filled(path);
-        let found = Place::of(&path);
+        let found = CgroupNames::of(&path);
         let container = found.container.as_ref();
         assert_eq!(container.map_or("", |it| it.runtime), runtime, "{path}");
         if let Some(container) = container {
@@ -406,7 +406,7 @@ mod tests {
                 "deb",
             ),
         ] {
-            let found = Place::of(path).container.unwrap();
+            let found = CgroupNames::of(path).container.unwrap();
             assert_eq!(
                 (found.runtime, found.id.as_str()),
                 (runtime, name),
@@ -420,7 +420,7 @@ mod tests {
             "/machine.slice",
             "/lxc.monitor/web",
         ] {
-            assert_eq!(Place::of(path).container, None, "{path}");
+            assert_eq!(CgroupNames::of(path).container, None, "{path}");
         }
     }
 
@@ -440,9 +440,9 @@ mod tests {
             "/pod",
             "/kubepods-pod",
         ] {
-            assert_eq!(Place::of(path).container, None, "{path}");
+            assert_eq!(CgroupNames::of(path).container, None, "{path}");
         }
-        Place::of(&"/docker-".repeat(1 << 16));
-        Place::of(&"é".repeat(64));
+        CgroupNames::of(&"/docker-".repeat(1 << 16));
+        CgroupNames::of(&"é".repeat(64));
     }
 }

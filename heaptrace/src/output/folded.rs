@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::report_input::{ReportInput, kind_name, process_label};
-use super::{Label, Metric, OutputError};
+use super::error::OutputError;
+use super::label::{Label, kind_name};
+use super::metric::Metric;
+use super::report_input::{ReportInput, process_label};
 use crate::join::{Kind, LocationId, Site};
 use crate::text;
 
@@ -41,13 +43,13 @@ impl Folded {
 
 /// Folds the stacks of a metric; frames with less than some part of all are left out.
 pub(super) fn fold(
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     metric: Metric,
     least_part: f64,
 ) -> Result<Folded, OutputError> {
-    let mut folder = Folder::new(findings);
+    let mut folder = Folder::new(input);
     let mut sum = 0u64;
-    for (index, site) in (0..).zip(&findings.profile.sites) {
+    for (index, site) in (0..).zip(&input.profile.sites) {
         let value = metric.of(&site.totals);
         // Only a crafted file gets there; a drawing of it would be of numbers that are none.
         sum = sum
@@ -55,7 +57,7 @@ pub(super) fn fold(
             .filter(|sum| i64::try_from(*sum).is_ok())
             .ok_or(OutputError::TooLarge)?;
         if value > 0 {
-            folder.places.push(Place::first(index, value));
+            folder.cursors.push(Cursor::first(index, value));
         }
     }
     folder.fold(sum as f64 * least_part)?;
@@ -74,7 +76,7 @@ pub(super) const LEFT_OUT: &str = "[left out]";
 
 /// How far a site's stack has been gone through.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Cursor {
     site: u32,
     /// How many code addresses have been, the root of the graph being one.
     address: u32,
@@ -88,7 +90,7 @@ struct Place {
 /// No frame: the stack ends.
 const NONE: u32 = u32::MAX;
 
-impl Place {
+impl Cursor {
     fn first(site: u32, value: u64) -> Self {
         Self {
             site,
@@ -105,19 +107,19 @@ impl Place {
 struct Open {
     depth: usize,
     name: u32,
-    /// The places of the sites below it.
+    /// The cursors of the sites below it.
     sites: Range<usize>,
 }
 
 struct Folder<'a> {
-    findings: &'a ReportInput<'a>,
+    input: &'a ReportInput<'a>,
     /// What stands at the root of the graph, if it is no function.
     root: Root,
     names: Names,
     /// Where the names of each code address are among those of all, the outermost function first.
     at: Vec<Option<(u32, u32)>>,
     of_addresses: Vec<u32>,
-    places: Vec<Place>,
+    cursors: Vec<Cursor>,
     stacks: Vec<(Vec<u32>, u64)>,
     left_out: u64,
 }
@@ -130,22 +132,22 @@ enum Root {
 }
 
 impl<'a> Folder<'a> {
-    fn new(findings: &'a ReportInput<'a>) -> Self {
+    fn new(input: &'a ReportInput<'a>) -> Self {
         // Of who calls; a stack has no one function that could be its root.
-        let label = findings.grouping.map(|grouping| grouping.by);
+        let label = input.grouping.map(|grouping| grouping.by);
         let label = label.filter(|label| !label.is_of_stack());
-        let is_one = findings.profile.processes.len() <= 1;
+        let is_one = input.profile.processes.len() <= 1;
         Self {
-            findings,
+            input,
             root: match label {
                 Some(label) => Root::Label(label),
                 None if is_one => Root::Function,
                 None => Root::Process,
             },
             names: Names::default(),
-            at: vec![None; findings.profile.locations.len()],
+            at: vec![None; input.profile.locations.len()],
             of_addresses: Vec::new(),
-            places: Vec::new(),
+            cursors: Vec::new(),
             stacks: Vec::new(),
             left_out: 0,
         }
@@ -157,7 +159,7 @@ impl<'a> Folder<'a> {
         let mut open = vec![Open {
             depth: 0,
             name: NONE,
-            sites: 0..self.places.len(),
+            sites: 0..self.cursors.len(),
         }];
         let mut path = Vec::new();
         while let Some(frame) = open.pop() {
@@ -204,48 +206,48 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// Puts the sites of a frame together by the next one; its name, their places and their sum.
+    /// Puts the sites of a frame together by the next one; its name, their cursors and their sum.
     fn callees(&mut self, sites: Range<usize>) -> Vec<(u32, Range<usize>, u64)> {
         for index in sites.clone() {
-            let Some(mut place) = self.places.get(index).copied() else {
+            let Some(mut cursor) = self.cursors.get(index).copied() else {
                 continue;
             };
-            place.next = self.step(&mut place).unwrap_or(NONE);
-            if let Some(old) = self.places.get_mut(index) {
-                *old = place;
+            cursor.next = self.step(&mut cursor).unwrap_or(NONE);
+            if let Some(old) = self.cursors.get_mut(index) {
+                *old = cursor;
             }
         }
         let start = sites.start;
-        let Some(places) = self.places.get_mut(sites) else {
+        let Some(cursors) = self.cursors.get_mut(sites) else {
             return Vec::new();
         };
-        places.sort_unstable_by_key(|place| place.next);
+        cursors.sort_unstable_by_key(|cursor| cursor.next);
         let mut at = start;
-        places
+        cursors
             .chunk_by(|a, b| a.next == b.next)
             .map(|same| {
                 let sites = at..at + same.len();
                 at = sites.end;
-                let name = same.first().map_or(NONE, |place| place.next);
-                (name, sites, same.iter().map(|place| place.value).sum())
+                let name = same.first().map_or(NONE, |cursor| cursor.next);
+                (name, sites, same.iter().map(|cursor| cursor.value).sum())
             })
             .collect()
     }
 
     /// The next frame of a site.
-    fn step(&mut self, place: &mut Place) -> Option<u32> {
-        let site = self.findings.profile.sites.get(place.site as usize)?;
-        let locations = self.findings.locations(site.stack);
+    fn step(&mut self, cursor: &mut Cursor) -> Option<u32> {
+        let site = self.input.profile.sites.get(cursor.site as usize)?;
+        let locations = self.input.locations(site.stack);
         // The root, the code addresses from the outermost one on, and the kind of memory.
-        if place.address == 0 {
-            place.address = 1;
+        if cursor.address == 0 {
+            cursor.address = 1;
             if let Some(root) = self.root_of(site) {
                 return Some(self.names.id(&root));
             }
         }
-        let at = place.address as usize;
+        let at = cursor.address as usize;
         let Some(left) = locations.len().checked_sub(at) else {
-            place.address = place.address.checked_add(1)?;
+            cursor.address = cursor.address.checked_add(1)?;
             if at == 1 {
                 return Some(self.names.id("[no stack]"));
             }
@@ -256,27 +258,27 @@ impl<'a> Folder<'a> {
         };
         let names = self.names_at(*locations.get(left)?);
         let functions = self.of_addresses.get(names)?;
-        let name = functions.get(place.function as usize).copied()?;
-        place.function += 1;
-        if place.function as usize == functions.len() {
-            (place.address, place.function) = (place.address + 1, 0);
+        let name = functions.get(cursor.function as usize).copied()?;
+        cursor.function += 1;
+        if cursor.function as usize == functions.len() {
+            (cursor.address, cursor.function) = (cursor.address + 1, 0);
         }
         Some(name)
     }
 
     /// Where the names at a code address are: found once, however many stacks go through it.
     fn names_at(&mut self, location: LocationId) -> Range<usize> {
-        let place = location.0 as usize;
-        if let Some(Some((start, end))) = self.at.get(place) {
+        let index = location.0 as usize;
+        if let Some(Some((start, end))) = self.at.get(index) {
             return *start as usize..*end as usize;
         }
         let start = self.of_addresses.len();
-        for frame in self.findings.frames(location).iter().rev() {
+        for frame in self.input.frames(location).iter().rev() {
             let name = self.names.id(&frame.label());
             self.of_addresses.push(name);
         }
         let end = self.of_addresses.len();
-        if let Some(known) = self.at.get_mut(place) {
+        if let Some(known) = self.at.get_mut(index) {
             *known = Some((start as u32, end as u32));
         }
         start..end
@@ -286,8 +288,8 @@ impl<'a> Folder<'a> {
     fn root_of(&self, site: &Site) -> Option<String> {
         match self.root {
             Root::Function => None,
-            Root::Process => self.findings.process(site).map(process_label),
-            Root::Label(label) => Some(match self.findings.caller(site, label) {
+            Root::Process => self.input.process(site).map(process_label),
+            Root::Label(label) => Some(match self.input.caller(site, label) {
                 Some(name) => text::escape(&name).into_owned(),
                 None => label.none().to_owned(),
             }),

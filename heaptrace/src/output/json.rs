@@ -8,16 +8,19 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
-use super::cgroup::Place;
-use super::report_input::{Stretch, kind_name, rates};
-use super::{Grouping, Metric, OutputError, ReportInput};
+use super::cgroup::CgroupNames;
+use super::error::OutputError;
+use super::grouping::Grouping;
+use super::label::kind_name;
+use super::metric::Metric;
+use super::report_input::{ReportInput, Stretch, rates};
 use crate::join::{self, Kind, Totals};
 use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
 /// Writes the report, all sites in it, as one line.
-pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
-    let profile = findings.profile;
+pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    let profile = input.profile;
     let is_sampled = profile.info.mode.is_sampled();
     let report = Report {
         schema: 1,
@@ -35,23 +38,23 @@ pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(
             RunEnd::CutOff => "cut-off",
             RunEnd::WentOn => "went-on",
         },
-        warnings: findings.warnings,
-        filters: findings.filters.iter().map(ToString::to_string).collect(),
+        warnings: input.warnings,
+        filters: input.filters.iter().map(ToString::to_string).collect(),
         totals: Counters::new(&profile.totals, is_sampled),
-        mapped: findings
+        mapped: input
             .mapped()
             .map(|totals| Counters::new(&totals, is_sampled)),
-        quality: Quality::new(findings),
+        quality: Quality::new(input),
         processes: profile
             .processes
             .iter()
             .map(|process| Process::new(process, &profile.info))
             .collect(),
-        sites: Sites(findings),
+        sites: Sites(input),
         sizes: sizes(&profile.sizes),
         rates: rates(profile).iter().map(Rate::new).collect(),
-        group_by: findings.grouping.map(|grouping| grouping.by.name()),
-        groups: findings.grouping.map(|grouping| groups(findings, grouping)),
+        group_by: input.grouping.map(|grouping| grouping.by.name()),
+        groups: input.grouping.map(|grouping| groups(input, grouping)),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
     report.serialize(&mut serializer).map_err(io::Error::from)?;
@@ -304,18 +307,18 @@ impl Counters {
 }
 
 impl<'a> Quality<'a> {
-    fn new(findings: &ReportInput<'a>) -> Self {
-        let quality = &findings.profile.quality;
+    fn new(input: &ReportInput<'a>) -> Self {
+        let quality = &input.profile.quality;
         Self {
             samples: quality.samples,
             lost: &quality.lost,
-            untracked_frees: (!findings.profile.info.is_partial())
+            untracked_frees: (!input.profile.info.is_partial())
                 .then_some(quality.untracked_frees),
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
-            frames_unsymbolized: findings.unsymbolized(),
+            frames_unsymbolized: input.unsymbolized(),
             noted: &quality.noted,
             unprobed: &quality.unprobed,
             without_tables: &quality.without_tables,
@@ -332,7 +335,7 @@ impl<'a> Quality<'a> {
 
 impl<'a> Process<'a> {
     fn new(process: &'a join::Process, info: &RunInfo) -> Self {
-        let place = Place::of(&process.cgroup);
+        let place = CgroupNames::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
@@ -395,27 +398,27 @@ struct Sites<'a>(&'a ReportInput<'a>);
 
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(findings) = self;
-        let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
+        let Self(input) = self;
+        let mut sites: Vec<&join::Site> = input.profile.sites.iter().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
-        serializer.collect_seq(sites.into_iter().map(|site| Site::new(findings, site)))
+        serializer.collect_seq(sites.into_iter().map(|site| Site::new(input, site)))
     }
 }
 
 impl<'a> Site<'a> {
-    fn new(findings: &'a ReportInput<'a>, site: &join::Site) -> Self {
-        let is_sampled = findings.profile.info.mode.is_sampled();
+    fn new(input: &'a ReportInput<'a>, site: &join::Site) -> Self {
+        let is_sampled = input.profile.info.mode.is_sampled();
         Self {
-            pid: findings.process(site).map_or(0, |process| process.pid),
+            pid: input.process(site).map_or(0, |process| process.pid),
             totals: SiteTotals {
                 counters: Counters::new(&site.totals, is_sampled),
                 // Always there; in a sample it is among the others.
                 live_bytes_error: (!is_sampled).then_some(0),
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
-            stack: Stack(findings, site.stack),
-            stack_end: findings.completeness(site.stack).1,
-            thread: findings.thread(site),
+            stack: Stack(input, site.stack),
+            stack_end: input.completeness(site.stack).1,
+            thread: input.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
         }
     }
@@ -426,8 +429,8 @@ struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
 
 impl Serialize for Stack<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(findings, id) = self;
-        serializer.collect_seq(findings.stack(*id).into_iter().map(|frame| Frame {
+        let Self(input, id) = self;
+        serializer.collect_seq(input.stack(*id).into_iter().map(|frame| Frame {
             function: frame.function.unwrap_or_default(),
             module: frame.module.map_or("", |module| module.path.as_str()),
             file: frame.file.unwrap_or_default(),
@@ -439,9 +442,9 @@ impl Serialize for Stack<'_> {
 }
 
 /// The groups that were asked for, the largest first.
-fn groups<'a>(findings: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
-    let is_sampled = findings.profile.info.mode.is_sampled();
-    let (groups, _) = super::groups::groups(findings, grouping);
+fn groups<'a>(input: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+    let is_sampled = input.profile.info.mode.is_sampled();
+    let (groups, _) = super::groups::groups(input, grouping);
     groups
         .into_iter()
         .map(|group| Group {
@@ -453,7 +456,7 @@ fn groups<'a>(findings: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a
                 .map(|totals| Counters::new(totals, is_sampled)),
             sites: group.sites,
             processes: group.processes,
-            stack: group.stack.map(|id| Stack(findings, id)),
+            stack: group.stack.map(|id| Stack(input, id)),
         })
         .collect()
 }

@@ -4,9 +4,9 @@
 
 use std::borrow::Cow;
 
-use super::cgroup::Place;
-use super::report_input::{StackFrame, file_name};
-use crate::join::Process;
+use super::cgroup::CgroupNames;
+use super::frame::{StackFrame, file_name};
+use crate::join::{Kind, Process};
 
 /// A kind of name, by its own name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,10 +124,10 @@ impl Label {
             },
             Self::Cgroup => process.cgroup.clone(),
             Self::Container => {
-                let container = Place::of(&process.cgroup).container?;
+                let container = CgroupNames::of(&process.cgroup).container?;
                 format!("{} {}", container.runtime, container.short())
             }
-            Self::Unit => Place::of(&process.cgroup).unit?,
+            Self::Unit => CgroupNames::of(&process.cgroup).unit?,
             Self::Stack
             | Self::Function
             | Self::Line
@@ -157,6 +157,14 @@ impl Label {
             Self::Module => frame.module.map(|module| module.path.as_str().into()),
             _ => None,
         }
+    }
+}
+
+/// The name of a kind of memory.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Heap => "heap",
+        Kind::Mapped => "mmap",
     }
 }
 

@@ -4,9 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Filter, Grouping, Label, Metric, groups};
+use super::filter::Filter;
+use super::frame::StackFrame;
+use super::grouping::Grouping;
+use super::label::{Label, kind_name};
+use super::metric::Metric;
+use super::sum;
 use crate::join::{
-    Completeness, Kind, LocationId, Module, Process, RateChange, Site, StackId, Totals,
+    Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals,
 };
 use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
@@ -24,25 +29,6 @@ pub struct ReportInput<'a> {
     pub filters: &'a [Filter],
     /// What sites are put together by, where that is asked for.
     pub grouping: Option<Grouping>,
-}
-
-/// One function of a call stack.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StackFrame<'a> {
-    /// The location it is at; inlined functions share one.
-    pub(super) location: LocationId,
-    /// Its name, if it is known.
-    pub(super) function: Option<&'a str>,
-    /// The file that holds its code, if any does.
-    pub(super) module: Option<&'a Module>,
-    /// Offset in that file, or the bare address.
-    pub(super) address: u64,
-    /// Its source file, if it is known.
-    pub(super) file: Option<&'a str>,
-    /// The source line, 0 if unknown.
-    pub(super) line: u32,
-    /// Whether it was inlined into the next one.
-    pub(super) inlined: bool,
 }
 
 impl<'a> ReportInput<'a> {
@@ -105,7 +91,7 @@ impl<'a> ReportInput<'a> {
         let mut mapped = sites.filter(|site| site.kind == Kind::Mapped).peekable();
         mapped.peek()?;
         let mut totals = Totals::default();
-        mapped.for_each(|site| groups::add(&mut totals, &site.totals));
+        mapped.for_each(|site| sum::add(&mut totals, &site.totals));
         Some(totals)
     }
 
@@ -185,20 +171,6 @@ impl<'a> ReportInput<'a> {
     }
 }
 
-impl StackFrame<'_> {
-    /// The function's name, or where it is: `[libfoo.so+0x1234]`. Safe to print.
-    pub(super) fn label(&self) -> String {
-        match (self.function, self.module) {
-            (Some(function), _) => text::escape(function).into_owned(),
-            (None, Some(module)) => {
-                let name = text::escape(file_name(&module.path));
-                format!("[{name}+{:#x}]", self.address)
-            }
-            (None, None) => format!("[{:#x}]", self.address),
-        }
-    }
-}
-
 /// A stretch of a run over which a sampling rate ruled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch<'a> {
@@ -245,22 +217,6 @@ pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
         .collect();
     stretches.reverse();
     stretches
-}
-
-/// The last part of a path.
-pub(super) fn file_name(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit_once('/') {
-        Some((_, name)) => name,
-        None => path,
-    }
-}
-
-/// The name of a kind of memory.
-pub(super) fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Heap => "heap",
-        Kind::Mapped => "mmap",
-    }
 }
 
 /// A process as people name it: `server (42)`. Safe to print.

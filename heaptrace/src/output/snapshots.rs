@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-use super::OutputError;
+use super::error::OutputError;
 use crate::profile::Snapshot;
 use crate::text::{bytes, count};
 

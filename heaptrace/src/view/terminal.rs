@@ -6,7 +6,8 @@
 use std::io::{self, IsTerminal as _, Stdout};
 use std::os::fd::AsFd;
 
-use super::{Layout, Screen, Size, Table};
+use super::screen::{Layout, Screen, Size};
+use super::table::Table;
 
 /// Rows of a report that is appended, where the user did not say how many.
 const APPENDED_ROWS: usize = 10;
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use crate::output::Metric;
     use crate::profile::{Profile, RunInfo, Symbols};
-    use crate::view::Rows;
+    use crate::view::table::Rows;
 
     /// Check dates around leap days and the ends of years and centuries.
     #[test]

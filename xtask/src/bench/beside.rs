@@ -13,7 +13,10 @@ use anyhow::{Context, Result};
 use super::measured::{Measured, Runs};
 use super::mode::{EXACT, SAMPLED, UNTRACED, measure_once};
 use super::stats::Spread;
-use super::{Effort, Figure, Section, cell};
+use super::cell::cell;
+use super::effort::Effort;
+use super::figure::Figure;
+use super::section::Section;
 use crate::{apt, process, run, workspace};
 
 /// Debian packages of the others.

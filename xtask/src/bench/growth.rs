@@ -10,7 +10,9 @@ use anyhow::Result;
 use super::measured::{Measured, Tracing};
 use super::mode::{EXACT, measure_once};
 use super::stats::Spread;
-use super::{Effort, Figure, Section};
+use super::effort::Effort;
+use super::figure::Figure;
+use super::section::Section;
 use crate::run;
 
 /// Pairs of `malloc` and `free`, at least: what is done once for a run counts for little then.

@@ -3,6 +3,8 @@
 //! It must not know how heaptrace traces: it runs the release build from outside and reads what the programs print.
 
 mod beside;
+mod cell;
+mod effort;
 pub mod figure;
 mod growth;
 pub mod machine;
@@ -10,6 +12,7 @@ pub mod measured;
 pub mod mode;
 mod pairs;
 pub mod programs;
+mod section;
 pub mod stats;
 mod stream;
 mod targets;
@@ -22,10 +25,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::{run, workspace};
+use effort::Effort;
 use figure::Figure;
 use machine::Machine;
 use mode::{BYSTANDER, EXACT, FLOOR, SAMPLED, UNTRACED};
-use stats::Spread;
+use section::Section;
 
 /// Where the results are written to, below the repository's root.
 const PAGE: &str = "docs/benchmarks.md";
@@ -82,28 +86,6 @@ impl Part {
         Self::Stream,
         Self::Growth,
     ];
-}
-
-/// How much is done.
-struct Effort {
-    rounds: u32,
-    seconds: f64,
-    filter: Option<String>,
-}
-
-impl Effort {
-    fn wants(&self, name: &str) -> bool {
-        let filter = self.filter.as_deref();
-        filter.is_none_or(|filter| name.contains(filter))
-    }
-}
-
-/// What a part gave.
-#[derive(Default)]
-struct Section {
-    /// Of the page.
-    text: String,
-    figures: Vec<Figure>,
 }
 
 /// Run the task.
@@ -207,21 +189,4 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     println!("Written to {}", path.display());
     Ok(())
-}
-
-/// A spread in a table.
-fn cell(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(String::new, |spread| {
-        format!(
-            "{:.digits$} ({:.digits$}–{:.digits$})",
-            spread.median, spread.min, spread.max
-        )
-    })
-}
-
-/// The middle of some values in a table, in a unit of so many.
-fn middle(values: &[f64], unit: f64, digits: usize) -> String {
-    Spread::of(values).map_or_else(String::new, |spread| {
-        format!("{:.digits$}", spread.median / unit)
-    })
 }

@@ -11,7 +11,10 @@ use super::measured::Runs;
 use super::mode::{EXACT, FLOOR, Mode, SAMPLED, measure};
 use super::stats::Spread;
 use super::workload::{WORKLOADS, Workload};
-use super::{Effort, Figure, Section, cell};
+use super::cell::cell;
+use super::effort::Effort;
+use super::figure::Figure;
+use super::section::Section;
 
 /// A workload on a number of threads.
 struct Row {

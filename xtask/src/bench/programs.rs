@@ -14,7 +14,10 @@ use anyhow::{Context, Result};
 use super::measured::Runs;
 use super::mode::{EXACT, FLOOR, SAMPLED, UNTRACED, measure};
 use super::stats::Spread;
-use super::{Effort, Figure, Section, cell, middle};
+use super::cell::{cell, middle};
+use super::effort::Effort;
+use super::figure::Figure;
+use super::section::Section;
 use crate::{apt, process, run, workspace};
 
 /// Debian packages that they come from.

@@ -10,7 +10,8 @@ use anyhow::Result;
 use super::machine::Machine;
 use super::measured::{Measured, Tracing};
 use super::mode::{EXACT, alone, data_file, measure_once};
-use super::{Effort, Section};
+use super::effort::Effort;
+use super::section::Section;
 use crate::{process, run, workspace};
 
 /// Sizes of the ring, from one that anything overflows to the default.

@@ -17,6 +17,7 @@ use crate::bench::machine::Machine;
 use crate::bench::stats::Spread;
 use crate::{process, run, workspace};
 use library::Library;
+use table::Row;
 
 /// Where the results are written to, below the repository's root.
 const PAGE: &str = "docs/placement.md";
@@ -36,25 +37,6 @@ pub struct Args {
     /// Print the results and write no file.
     #[arg(long)]
     dry_run: bool,
-}
-
-/// A function of an allocator.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The allocator.
-    pub allocator: String,
-    /// The function's names.
-    pub functions: String,
-    /// Where in the function the probe stands.
-    pub offset: u64,
-    /// The instruction there.
-    pub instruction: String,
-    /// Nanoseconds without a probe, with one at the entry, and with one where heaptrace places it.
-    pub untraced: Spread,
-    /// With a probe at the entry, and whether the kernel executes the instruction out of line.
-    pub entry: (Spread, bool),
-    /// The same where heaptrace places it.
-    pub placed: (Spread, bool),
 }
 
 /// Run the task.
@@ -116,7 +98,7 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
         };
         println!(
             "    {}+{} ({}): {:.0} ns, at the entry {:.0} ns",
-            place.functions, place.offset, place.instruction, placed.min, entry.min
+            place.functions, place.offset, place.instruction, placed.median, entry.median
         );
         rows.push(Row {
             allocator: library.name.clone(),

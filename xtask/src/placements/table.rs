@@ -4,9 +4,27 @@
 
 use std::fmt::Write;
 
-use super::Row;
 use crate::bench::machine::Machine;
 use crate::bench::stats::Spread;
+
+/// A function of an allocator.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// The allocator.
+    pub(super) allocator: String,
+    /// The function's names.
+    pub(super) functions: String,
+    /// Where in the function the probe stands.
+    pub(super) offset: u64,
+    /// The instruction there.
+    pub(super) instruction: String,
+    /// Nanoseconds without a probe, with one at the entry, and with one where heaptrace places it.
+    pub(super) untraced: Spread,
+    /// With a probe at the entry, and whether the kernel executes the instruction out of line.
+    pub(super) entry: (Spread, bool),
+    /// The same where heaptrace places it.
+    pub(super) placed: (Spread, bool),
+}
 
 /// The whole page.
 pub(super) fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
@@ -44,12 +62,12 @@ fn write_page(
     for row in rows {
         writeln!(
             page,
-            "| {} | {} | +{} | `{}` | {:.0} | {} | {} |",
+            "| {} | {} | +{} | `{}` | {} | {} | {} |",
             row.allocator,
             row.functions.replace('/', ", "),
             row.offset,
             row.instruction,
-            row.untraced.min,
+            spread(row.untraced),
             cell(row.entry),
             cell(row.placed)
         )?;
@@ -59,7 +77,12 @@ fn write_page(
 
 fn cell((time, is_stepped): (Spread, bool)) -> String {
     let mark = if is_stepped { " **2×**" } else { "" };
-    format!("{:.0}{mark}", time.min)
+    format!("{}{mark}", spread(time))
+}
+
+/// The median, with the smallest and the largest time.
+fn spread(time: Spread) -> String {
+    format!("{:.0} ({:.0}–{:.0})", time.median, time.min, time.max)
 }
 
 #[cfg(test)]
@@ -70,11 +93,11 @@ mod tests {
     #[test]
     fn second_traps_are_marked() {
         let time = Spread {
-            median: 1234.5,
+            median: 1234.0,
             min: 1000.0,
             max: 2000.0,
         };
-        assert_eq!(cell((time, false)), "1000");
-        assert!(cell((time, true)).ends_with(" **2×**"));
+        assert_eq!(cell((time, false)), "1234 (1000–2000)");
+        assert_eq!(cell((time, true)), "1234 (1000–2000) **2×**");
     }
 }

@@ -3,71 +3,73 @@
 //!
 //! Stage: output.
 
-use super::*;
-use crate::join::DutyCycle;
+use std::io;
+
+use super::page::Page;
+use crate::join::{DutyCycle, Totals};
+use crate::output::report_input::process_label;
+use crate::text::{bytes, count, duration, share};
 
 /// Such processes that are named at most.
 const MOST_NAMED: usize = 20;
 
-impl Report<'_, '_> {
-    /// What may have been freed unseen.
-    pub(super) fn uncertain(&mut self) -> io::Result<()> {
-        let totals = self.findings.profile.totals;
-        if totals.uncertain_allocations == 0 {
-            return Ok(());
-        }
-        let size = format!("{:>10}", bytes(totals.uncertain_bytes));
-        writeln!(
-            self.out,
-            "  {:<10}{}  in {} allocations, live or freed while their process was not probed",
-            "uncertain",
-            self.style.bold(&size),
-            count(totals.uncertain_allocations),
-        )
+/// What may have been freed unseen.
+pub(super) fn uncertain(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let totals = page.input.profile.totals;
+    if totals.uncertain_allocations == 0 {
+        return Ok(());
     }
+    let size = format!("{:>10}", bytes(totals.uncertain_bytes));
+    writeln!(
+        page.out,
+        "  {:<10}{}  in {} allocations, live or freed while their process was not probed",
+        "uncertain",
+        page.style.bold(&size),
+        count(totals.uncertain_allocations),
+    )
+}
 
-    /// Which processes, and what a hit of a probe costs, by which that was decided.
-    pub(super) fn duty_cycle(&mut self) -> io::Result<()> {
-        let profile = self.findings.profile;
-        let quality = &profile.quality;
-        let in_turns = profile
-            .processes
-            .iter()
-            .filter_map(|it| Some((it, it.duty_cycle?)));
-        let mut in_turns: Vec<_> = in_turns.collect();
-        in_turns.sort_by_key(|(_, duty_cycle)| std::cmp::Reverse(duty_cycle.unprobed_ns));
-        for (process, duty_cycle) in in_turns.iter().take(MOST_NAMED) {
-            let line = format!(
-                "  {:<20}{}: {}",
-                "probed in turns",
-                process_label(process),
-                words(duty_cycle, profile.duration_ns, process.merged),
-            );
-            writeln!(self.out, "{}", self.style.warning(&line))?;
-        }
-        if in_turns.len() > MOST_NAMED {
-            let rest = count((in_turns.len() - MOST_NAMED) as u64);
-            writeln!(self.out, "  {:<20}and {rest} more processes", "")?;
-        }
-        if !in_turns.is_empty() {
-            writeln!(
-                self.out,
-                "  {:<20}what they did meanwhile is not in the numbers, and not extrapolated; \
-                 --max-overhead off probes all the time",
-                ""
-            )?;
-        }
-        if quality.max_overhead > 0 {
-            writeln!(
-                self.out,
-                "  {:<20}{} ns for a hit of a probe; at most {} % of a process's processor time",
-                "overhead",
-                count(quality.hit_ns),
-                f64::from(quality.max_overhead) / 100.0,
-            )?;
-        }
-        Ok(())
+/// Which processes, and what a hit of a probe costs, by which that was decided.
+pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let profile = page.input.profile;
+    let quality = &profile.quality;
+    let in_turns = profile
+        .processes
+        .iter()
+        .filter_map(|it| Some((it, it.duty_cycle?)));
+    let mut in_turns: Vec<_> = in_turns.collect();
+    in_turns.sort_by_key(|(_, duty_cycle)| std::cmp::Reverse(duty_cycle.unprobed_ns));
+    for (process, duty_cycle) in in_turns.iter().take(MOST_NAMED) {
+        let line = format!(
+            "  {:<20}{}: {}",
+            "probed in turns",
+            process_label(process),
+            words(duty_cycle, profile.duration_ns, process.merged),
+        );
+        writeln!(page.out, "{}", page.style.warning(&line))?;
     }
+    if in_turns.len() > MOST_NAMED {
+        let rest = count((in_turns.len() - MOST_NAMED) as u64);
+        writeln!(page.out, "  {:<20}and {rest} more processes", "")?;
+    }
+    if !in_turns.is_empty() {
+        writeln!(
+            page.out,
+            "  {:<20}what they did meanwhile is not in the numbers, and not extrapolated; \
+             --max-overhead off probes all the time",
+            ""
+        )?;
+    }
+    if quality.max_overhead > 0 {
+        writeln!(
+            page.out,
+            "  {:<20}{} ns for a hit of a probe; at most {} % of a process's processor time",
+            "overhead",
+            count(quality.hit_ns),
+            f64::from(quality.max_overhead) / 100.0,
+        )?;
+    }
+    Ok(())
 }
 
 fn words(duty_cycle: &DutyCycle, run_ns: u64, merged: u64) -> String {

@@ -4,9 +4,15 @@
 
 use std::io::{self, Write};
 
-use super::super::groups::{Grouping, groups};
-use super::super::{Label, Metric, ReportInput, shorten};
-use super::{DEFAULT_WIDTH, Style, stack};
+use super::page::DEFAULT_WIDTH;
+use super::stack;
+use super::style::Style;
+use crate::output::grouping::Grouping;
+use crate::output::groups::groups;
+use crate::output::label::Label;
+use crate::output::metric::Metric;
+use crate::output::report_input::ReportInput;
+use crate::output::shorten;
 use crate::text::{count, escape, share};
 
 /// Least room for a name.
@@ -26,13 +32,13 @@ const OTHERS: [(&str, Metric); 4] = [
 /// Writes the groups with most of a metric.
 pub(super) fn write(
     out: &mut dyn Write,
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     grouping: Grouping,
     width: Option<usize>,
     style: Style,
 ) -> io::Result<()> {
     let Grouping { by, metric, .. } = grouping;
-    let (groups, all) = groups(findings, grouping);
+    let (groups, all) = groups(input, grouping);
     if groups.is_empty() {
         let heading = format!("No site has any {}", metric.title());
         return writeln!(out, "{}\n", style.bold(&heading));
@@ -45,7 +51,7 @@ pub(super) fn write(
         metric.title()
     );
     writeln!(out, "{}\n", style.bold(&heading))?;
-    let whole = metric.of(&findings.profile.totals);
+    let whole = metric.of(&input.profile.totals);
     let is_cumulative = groups.iter().any(|group| group.cumulative.is_some());
     let mut heads = vec![if is_cumulative { "ITSELF" } else { "" }, "SHARE"];
     if is_cumulative {
@@ -54,7 +60,7 @@ pub(super) fn write(
     // What it is ranked by has its column already.
     let others: Vec<_> = OTHERS.iter().filter(|(_, it)| *it != metric).collect();
     heads.extend(others.iter().map(|(head, _)| *head));
-    let in_processes = by != Label::Pid && findings.profile.processes.len() > 1;
+    let in_processes = by != Label::Pid && input.profile.processes.len() > 1;
     if in_processes {
         heads.push("PROCESSES");
     }
@@ -110,7 +116,7 @@ pub(super) fn write(
         };
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {
-            for line in stack::lines(findings, id, width.unwrap_or(DEFAULT_WIDTH), style) {
+            for line in stack::lines(input, id, width.unwrap_or(DEFAULT_WIDTH), style) {
                 writeln!(out, "     {line}")?;
             }
             writeln!(out)?;

@@ -2,10 +2,11 @@
 //!
 //! Stage: output.
 
-use super::super::report_input::{ReportInput, StackFrame, file_name};
-use super::super::shorten;
-use super::Style;
+use super::style::Style;
 use crate::join::{Completeness, StackId};
+use crate::output::frame::{StackFrame, file_name};
+use crate::output::report_input::ReportInput;
+use crate::output::shorten;
 use crate::text::escape;
 
 /// Frames that are shown at most; deeper ones rarely tell more, and JSON has them all.
@@ -19,12 +20,12 @@ const INDENT: usize = 5;
 
 /// The lines of a stack.
 pub(super) fn lines(
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     stack: StackId,
     width: usize,
     style: Style,
 ) -> Vec<String> {
-    let frames = findings.stack(stack);
+    let frames = input.stack(stack);
     let mut lines = Vec::new();
     let mut at = 0;
     while at < frames.len() {
@@ -45,7 +46,7 @@ pub(super) fn lines(
         }
         at += cycle * times;
     }
-    match findings.completeness(stack).0 {
+    match input.completeness(stack).0 {
         Completeness::Complete => {}
         Completeness::Truncated => lines.push(style.dim("… deeper than the frame limit")),
         Completeness::Broken if frames.is_empty() => lines.push(style.dim("… no stack")),

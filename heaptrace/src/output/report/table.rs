@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::Style;
+use super::style::Style;
 
 /// Widest cell; a process may have made up its name.
 const MAX_CELL: usize = 40;

@@ -195,7 +195,7 @@ fn explode(file: &[u8]) -> f64 {
             cumulative: true,
             top: None,
         });
-        let findings = ReportInput {
+        let input = ReportInput {
             grouping,
             ..ReportInput::new(&recording.profile, &symbols)
         };
@@ -206,7 +206,7 @@ fn explode(file: &[u8]) -> f64 {
             Format::Flamegraph(Metric::TotalBytes),
         ] {
             // Only the memory counts.
-            let _ = format.write(&findings, &mut io::sink());
+            let _ = format.write(&input, &mut io::sink());
         }
     }
     reader.1 as f64 / file.len() as f64

@@ -2,7 +2,8 @@
 
 use super::{assert_printable, sample, snapshot, text};
 use crate::join::{ProcessId, ThreadNameId, Totals};
-use crate::output::groups::{Group, add, groups};
+use crate::output::groups::{Group, groups};
+use crate::output::sum::add;
 use crate::output::{
     Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, folded, select,
 };
@@ -136,12 +137,12 @@ fn threads() {
     let io = select(profile, &symbols, &filters(&["thread=io*", "pid=41"]));
     assert_eq!((io.sites.len(), io.processes.len()), (1, 1));
     assert_eq!(io.processes[0].totals.live_bytes, 100_000);
-    let findings = ReportInput::new(&io, &symbols);
-    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&io, &symbols);
+    let report = text(&Format::Text(ReportOptions::default()), &input);
     assert!(report.contains("by thread io\\x1b1"), "{report}");
     assert_printable(&report);
-    assert!(text(&Format::Json, &findings).contains(r#""thread":"io\u001b1""#));
-    let pprof = crate::output::pprof::build(&findings);
+    assert!(text(&Format::Json, &input).contains(r#""thread":"io\u001b1""#));
+    let pprof = crate::output::pprof::build(&input);
     assert!(pprof.string_table.iter().any(|text| text == "thread"));
 }
 
@@ -242,7 +243,7 @@ fn text_reports() {
     ] {
         let filters = filters(words);
         let profile = selected(words);
-        let findings = ReportInput {
+        let input = ReportInput {
             filters: &filters,
             grouping: Some(by(label)),
             ..ReportInput::new(&profile, &symbols)
@@ -251,7 +252,7 @@ fn text_reports() {
             top: 4,
             ..ReportOptions::default()
         };
-        whole.push_str(&text(&Format::Text(options), &findings));
+        whole.push_str(&text(&Format::Text(options), &input));
         whole.push_str("\n----\n\n");
     }
     assert_printable(&whole);
@@ -264,12 +265,12 @@ fn json() {
     let symbols = sample::symbols();
     let words = ["process=server"];
     let (filters, profile) = (filters(&words), selected(&words));
-    let findings = ReportInput {
+    let input = ReportInput {
         filters: &filters,
         grouping: Some(by(Label::Function)),
         ..ReportInput::new(&profile, &symbols)
     };
-    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(found["filters"], serde_json::json!(words));
     assert_eq!(found["group_by"], "function");
     assert_eq!(found["groups"][0]["name"], "grab");
@@ -283,11 +284,11 @@ fn json() {
 fn roots_of_flame_graphs() {
     let (profile, symbols) = (sample::profile(), sample::symbols());
     let roots = |label| -> Vec<String> {
-        let findings = ReportInput {
+        let input = ReportInput {
             grouping: Some(by(label)),
             ..ReportInput::new(&profile, &symbols)
         };
-        let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
+        let folded = folded::fold(&input, Metric::LiveBytes, 0.0).unwrap();
         let stacks = folded.stacks();
         let mut roots: Vec<_> = stacks.map(|(frames, _)| frames[0].to_owned()).collect();
         roots.dedup();

@@ -22,14 +22,14 @@ use crate::profile::{Profile, RunEnd, Symbols};
 
 use sample::{EVIL, profile, symbols};
 
-fn written(format: &Format, findings: &ReportInput<'_>) -> Vec<u8> {
+fn written(format: &Format, input: &ReportInput<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    format.write(findings, &mut out).unwrap();
+    format.write(input, &mut out).unwrap();
     out
 }
 
-fn text(format: &Format, findings: &ReportInput<'_>) -> String {
-    String::from_utf8(written(format, findings)).unwrap()
+fn text(format: &Format, input: &ReportInput<'_>) -> String {
+    String::from_utf8(written(format, input)).unwrap()
 }
 
 /// Compares with a file of `snapshots/`.
@@ -60,11 +60,11 @@ fn assert_printable(text: &str) {
 fn report() {
     let (profile, symbols) = (profile(), symbols());
     let warnings = [format!("{EVIL} is incomplete")];
-    let findings = ReportInput {
+    let input = ReportInput {
         warnings: &warnings,
         ..ReportInput::new(&profile, &symbols)
     };
-    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    let found = text(&Format::Text(ReportOptions::default()), &input);
     assert_printable(&found);
     snapshot("report.txt", &found);
 }
@@ -93,13 +93,13 @@ fn narrow_report() {
 #[test]
 fn colors() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
-    let plain = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let plain = text(&Format::Text(ReportOptions::default()), &input);
     let options = ReportOptions {
         color: true,
         ..ReportOptions::default()
     };
-    let mut colored = text(&Format::Text(options), &findings);
+    let mut colored = text(&Format::Text(options), &input);
     assert_ne!(colored, plain);
     for code in ["\x1b[1m", "\x1b[2m", "\x1b[1;36m", "\x1b[1;33m", "\x1b[0m"] {
         assert!(colored.contains(code), "{code:?}");
@@ -182,8 +182,8 @@ fn json_promise() {
     }
 }
 
-fn folded(findings: &ReportInput<'_>, metric: Metric) -> String {
-    let lines = folded::fold(findings, metric, 0.0).unwrap().lines();
+fn folded(input: &ReportInput<'_>, metric: Metric) -> String {
+    let lines = folded::fold(input, metric, 0.0).unwrap().lines();
     lines.iter().map(|line| line.clone() + "\n").collect()
 }
 
@@ -217,8 +217,8 @@ fn folded_values() {
 #[test]
 fn flamegraph() {
     let (mut profile, mut symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &input);
     assert!(svg.contains("heaptrace: live bytes of --pid 41 --pid 42"));
     assert!(svg.contains("exact · live 127.0 KiB in 130 · total 1.3 MiB in 1,313"));
     assert!(svg.contains("LOST 7"));
@@ -242,8 +242,8 @@ fn flamegraph() {
     profile.stacks[0].locations = vec![LocationId(0), LocationId(4)];
     profile.stacks[2].locations = vec![LocationId(3), LocationId(4)];
     profile.stacks[3].locations = vec![LocationId(2), LocationId(4)];
-    let findings = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &input);
     assert_eq!(
         svg.matches("<title>handle_request(int) (200,000").count(),
         1
@@ -271,15 +271,15 @@ fn absurd_numbers() {
     for site in &mut profile.sites {
         site.totals.live_bytes = u64::MAX / 2;
     }
-    let findings = ReportInput::new(&profile, &symbols);
-    let result = Format::Flamegraph(Metric::LiveBytes).write(&findings, &mut io::sink());
+    let input = ReportInput::new(&profile, &symbols);
+    let result = Format::Flamegraph(Metric::LiveBytes).write(&input, &mut io::sink());
     assert!(matches!(result, Err(OutputError::TooLarge)));
     for format in [
         Format::Text(ReportOptions::default()),
         Format::Json,
         Format::Pprof,
     ] {
-        format.write(&findings, &mut io::sink()).unwrap();
+        format.write(&input, &mut io::sink()).unwrap();
     }
 }
 
@@ -287,7 +287,7 @@ fn absurd_numbers() {
 #[test]
 fn closed_pipe() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
+    let input = ReportInput::new(&profile, &symbols);
     for format in [
         Format::Text(ReportOptions::default()),
         Format::Json,
@@ -296,7 +296,7 @@ fn closed_pipe() {
     ] {
         let (reader, mut writer) = io::pipe().unwrap();
         drop(reader);
-        match format.write(&findings, &mut writer) {
+        match format.write(&input, &mut writer) {
             Err(OutputError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
             other => panic!("{format:?}: {other:?}"),
         }
@@ -308,13 +308,13 @@ fn closed_pipe() {
 fn empty() {
     let mut profile = Profile::new(profile().info);
     let symbols = Symbols::default();
-    let findings = ReportInput::new(&profile, &symbols);
-    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let found = text(&Format::Text(ReportOptions::default()), &input);
     assert!(found.contains("No site has any live bytes"));
     assert!(found.contains("not ended"));
-    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(json["end"], "cut-off");
-    assert_eq!(decoded(&findings).sample, []);
+    assert_eq!(decoded(&input).sample, []);
     profile.end = RunEnd::Orderly;
     let found = text(
         &Format::Text(ReportOptions::default()),
@@ -324,8 +324,8 @@ fn empty() {
 }
 
 /// The pprof file as its reader sees it.
-fn decoded(findings: &ReportInput<'_>) -> proto::Profile {
-    let bytes = written(&Format::Pprof, findings);
+fn decoded(input: &ReportInput<'_>) -> proto::Profile {
+    let bytes = written(&Format::Pprof, input);
     let mut raw = Vec::new();
     flate2::read::GzDecoder::new(bytes.as_slice())
         .read_to_end(&mut raw)

@@ -60,10 +60,10 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
 
 /// Every frame of the graph by its path, the outermost first, and its bytes: the plain way.
 fn frames(profile: &Profile, symbols: &Symbols) -> BTreeMap<Vec<String>, u64> {
-    let findings = ReportInput::new(profile, symbols);
+    let input = ReportInput::new(profile, symbols);
     let mut frames = BTreeMap::new();
     for site in &profile.sites {
-        let stack = findings.stack(site.stack);
+        let stack = input.stack(site.stack);
         let mut path: Vec<_> = stack.iter().rev().map(|it| it.label()).collect();
         if path.is_empty() {
             path.push("[no stack]".to_owned());

@@ -9,14 +9,14 @@ use rustix::fs::{FileType, Gid, Stat, Uid};
 
 /// Who writes, and for whom.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
+pub(super) struct Identity {
     /// The effective user of this process.
     me: u32,
     /// The user and group that called `sudo`.
     caller: Option<(u32, u32)>,
 }
 
-impl Owner {
+impl Identity {
     /// The owner of what this process writes.
     pub(super) fn current() -> Self {
         let me = rustix::process::geteuid().as_raw();
@@ -43,13 +43,19 @@ impl Owner {
         (folder.st_uid == 0 || self.is_ours(folder.st_uid)) && folder.st_mode & 0o022 == 0
     }
 
-    /// Checks a link: one that a stranger could have put there leads where the stranger wants.
+    /// Checks that a symbolic link can be followed: no other user can have put it where it is.
+    ///
+    /// If others can write to the folder, the link must be ours, and root's links don't count as ours. Any user
+    /// can make a hard link to root's symbolic links (unless `fs.protected_hardlinks` is set), or move one out of
+    /// a folder that this user can write to. So root as its owner does not show that root chose its name and place.
     pub(super) fn check_link(self, folder: &Stat, link: &Stat) -> io::Result<()> {
-        if link.st_uid == 0 || self.is_ours(link.st_uid) || self.is_closed(folder) {
+        let is_placed_by_us = link.st_uid != 0 && self.is_ours(link.st_uid);
+        if is_placed_by_us || self.is_closed(folder) {
             return Ok(());
         }
         Err(io::Error::other(
-            "there is a link of another user in it, which is not followed",
+            "it leads over a symbolic link in a folder that another user can write to, which is not followed; \
+             give the path that the link leads to",
         ))
     }
 
