@@ -1,8 +1,8 @@
-//! Every boundary at which bytes come in that somebody else made, with what has to hold there.
+//! Lists every boundary where heaptrace reads data made by others, with the checks that must hold there.
 //!
-//! No stage of the flow: it sees all, and only fuzzers see it (feature `fuzz`). One function for each boundary takes
-//! any bytes and panics where the code behind the boundary has a bug. `fuzz/` hands them to cargo-fuzz, `tests/` to
-//! a mutator of its own. It must not know where inputs come from.
+//! No stage of the flow; it sees all stages, and only fuzzers use it (feature `fuzz`). Each boundary has a
+//! function that takes any bytes, and panics if the code has a bug. `fuzz/` runs these functions with
+//! cargo-fuzz, `tests/` with its own mutator. It must not know where inputs come from.
 
 use crate::reader::Job;
 use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwind};
@@ -10,28 +10,28 @@ use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwin
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary {
-    /// Its name: of cargo-fuzz's target, and of the folder of its corpus.
+    /// The name of the boundary, of its cargo-fuzz target and of its corpus folder.
     pub name: &'static str,
-    /// Which code reads what.
+    /// A description of the data.
     pub what: &'static str,
     /// Takes an input. What it gives is 0 where the input was refused at once, and tells roughly how much of the
     /// code behind saw it where not: an input with a new number is worth to be kept and changed further.
     pub check: fn(&[u8]) -> u64,
-    /// Most bytes of memory that an input may take beyond `per_byte` for each of its own.
+    /// The largest memory in bytes that any input may use, in addition to `per_byte`.
     pub fixed_bytes: usize,
-    /// Most bytes of memory for each byte of an input.
+    /// The largest memory in bytes for each byte of an input.
     pub per_byte: usize,
-    /// Longest input that is worth while.
+    /// The longest useful input.
     pub longest: usize,
 }
 
 impl Boundary {
-    /// The one with a name.
+    /// The boundary with a name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BOUNDARIES.iter().find(|boundary| boundary.name == name)
     }
 
-    /// Most memory that an input of so many bytes may take.
+    /// The largest memory that an input of this length may use.
     pub fn most_bytes(&self, length: usize) -> usize {
         self.fixed_bytes + self.per_byte * length
     }
@@ -51,15 +51,15 @@ const fn boundary(name: &'static str, what: &'static str, check: fn(&[u8]) -> u6
     }
 }
 
-/// All of them.
+/// All boundaries.
 pub static BOUNDARIES: &[Boundary] = &[
     Boundary {
-        // A chunk may hold 16 MiB, and is decompressed before anything is known of it.
+        // A chunk can hold 16 MiB, and is decompressed before its content is checked.
         fixed_bytes: 96 * MIB,
         longest: 16 * KIB,
         ..boundary(
             "data_file",
-            "a data file, as bytes",
+            "the bytes of a data file",
             profile::fuzz::data_file,
         )
     },
@@ -69,7 +69,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 8 * KIB,
         ..boundary(
             "data_messages",
-            "the messages of a data file whose chunks are whole, folded",
+            "the messages of a data file with complete chunks, folded",
             profile::fuzz::messages,
         )
     },
@@ -79,7 +79,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 8 * KIB,
         ..boundary(
             "reports",
-            "what a data file says, written in each format",
+            "the content of a data file, written in each format",
             output::fuzz::reports,
         )
     },
@@ -104,7 +104,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 64 * KIB,
         ..boundary(
             "allocators",
-            "an ELF file: symbols, relocations, packed symbols, and code that is followed",
+            "an ELF file: symbols, relocations, packed symbols, and the code of functions",
             probes::fuzz::allocators,
         )
     },
@@ -112,7 +112,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         fixed_bytes: MIB,
         ..boundary(
             "placement",
-            "the code of a function, for the best place of a probe",
+            "the code of a function, for the cheapest probe location",
             probes::fuzz::placement,
         )
     },
@@ -129,7 +129,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 16 * KIB,
         ..boundary(
             "kept_table",
-            "an unwind table that was kept on disk",
+            "a cached unwind table",
             unwind::fuzz::kept,
         )
     },
@@ -177,8 +177,8 @@ pub static BOUNDARIES: &[Boundary] = &[
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
 
-/// Any question about any file has an answer that the tracer can decode: a byte for the job, one for the length of the
-/// question, the question, and the file.
+/// Check that the answer to any question about any file can be decoded. The input is a byte for the job, a
+/// byte for the question's length, the question, and the file.
 fn questions(data: &[u8]) -> u64 {
     let [job, length, rest @ ..] = data else {
         return 0;
@@ -189,7 +189,7 @@ fn questions(data: &[u8]) -> u64 {
         return 0;
     };
     let answer = jobs::answers()(job, question, vec![file]);
-    // A question that is none has no answer, which is refused.
+    // An invalid question has an empty answer, which is refused.
     if answer.is_empty() {
         return 0;
     }
@@ -198,7 +198,7 @@ fn questions(data: &[u8]) -> u64 {
     (job as u64) << 32 | seen
 }
 
-/// Any answer is either refused or passes the checks of whoever asked.
+/// Check that any answer is either refused or passes the checks of the stage that asked.
 fn answers(data: &[u8]) -> u64 {
     let Some((job, answer)) = data.split_first() else {
         return 0;
@@ -210,7 +210,7 @@ fn answers(data: &[u8]) -> u64 {
     }
 }
 
-/// What the tracer makes of an answer; 0 where it is none.
+/// Decodes an answer as the tracer does; returns 0 if it is refused.
 fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
@@ -223,7 +223,7 @@ fn said(job: Job, answer: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that names are each a boundary's own, and that no boundary fails on nothing.
+    /// Check that the names of boundaries are distinct, and that every boundary accepts empty input.
     #[test]
     fn names_are_distinct() {
         for boundary in BOUNDARIES {

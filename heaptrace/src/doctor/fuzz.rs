@@ -1,8 +1,8 @@
-//! What has to hold of the capabilities that `/proc` tells of. For fuzzers only.
+//! Checks that must hold for any capabilities text of `/proc`. For fuzzers only.
 
 use super::capabilities::{Capabilities, Capability};
 
-/// Capabilities are what the line says.
+/// Check that the parsed capabilities match the text.
 pub(crate) fn status(data: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(data);
     let Some(capabilities) = Capabilities::parse(&text) else {

@@ -1,4 +1,4 @@
-//! What has to hold of any bytes in the kernel's rings.
+//! Checks that must hold for any bytes in the kernel's ring buffers.
 //!
 //! Stage: events. For fuzzers only.
 
@@ -7,7 +7,7 @@ use heaptrace_common::limits::MAX_FRAMES;
 use super::record::{Event, decode};
 use super::sideband::{Change, Parsed, parse};
 
-/// A record of the ring is an event of its own size, or none.
+/// Check that a ring record is either an event of its own size or an error.
 pub(crate) fn ring(data: &[u8]) -> u64 {
     match decode(data) {
         Ok(Event::Stack(head, frames)) => {
@@ -18,14 +18,14 @@ pub(crate) fn ring(data: &[u8]) -> u64 {
         }
         Ok(_) => u64::from(data[0]),
         Err(error) => {
-            // Every error can be told.
+            // Every error has a message.
             assert!(!error.to_string().is_empty());
             0
         }
     }
 }
 
-/// A record of perf's gives no more than is in it.
+/// Check that a perf record gives no more text than it has bytes.
 pub(crate) fn sideband(data: &[u8]) -> u64 {
     let event = match parse(data) {
         Parsed::Event(event) => event,
@@ -39,7 +39,7 @@ pub(crate) fn sideband(data: &[u8]) -> u64 {
         }
         Change::Exited => 3,
         Change::Exec { command } => {
-            // A byte that is no UTF-8 becomes a character of three.
+            // A byte that is not UTF-8 becomes a character of three bytes.
             assert!(command.len() <= 3 * data.len() && !command.contains('\0'));
             4 + command.len() as u64
         }

@@ -6,22 +6,22 @@ use std::io;
 
 use thiserror::Error;
 
-/// Why input can't be written.
+/// The reason why a profile can't be written.
 #[derive(Debug, Error)]
 pub enum OutputError {
-    /// The writer failed, by a closed pipe or a full disk.
+    /// The writer failed, for example because of a closed pipe or a full disk.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// There is nothing of that.
+    /// The profile has none of the requested metric.
     #[error("nothing to draw: this profile has no {what}; choose another --metric")]
     Nothing {
-        /// What there is nothing of.
+        /// The name of the metric.
         what: &'static str,
     },
-    /// The sum of what is to be drawn is beyond 64 bits.
-    #[error("can't draw this: its numbers are too large to be true, so the file is damaged")]
+    /// The sum of the values is beyond 64 bits.
+    #[error("can't draw this profile: its numbers are impossibly large, so the file is damaged")]
     TooLarge,
-    /// Its stacks have more text than a drawing can have.
-    #[error("can't draw this: its stacks are too long; draw a part of it by --filter")]
+    /// The stacks have more text than a drawing can hold.
+    #[error("can't draw this profile: its stacks are too long; select a part of it with --filter")]
     TooMuch,
 }

@@ -1,7 +1,6 @@
-//! Filters: what of a profile is looked at.
+//! A filter: a kind of name and a pattern for it.
 //!
-//! Stage: output. Takes a profile and gives one of the sites that pass, whose totals add up again:
-//! no format has to know of filters, but to say that there were some.
+//! Stage: output. Must not know profiles; `select.rs` applies filters to them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +12,7 @@ use super::label::Label;
 use super::shorten;
 use crate::join::Process;
 
-/// A name that is asked for: `function=GLOB`.
+/// A filter as on the command line: `function=GLOB`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     label: Label,
@@ -31,12 +30,12 @@ impl FromStr for Filter {
         let Some(label) = label else {
             let keys = Label::ALL.map(Label::name);
             return Err(format!(
-                "`{key}` is no key; there are {}",
+                "unknown key `{key}`; use one of {}",
                 keys[1..].join(", ")
             ));
         };
         if glob.is_empty() {
-            return Err(format!("no name is empty; write it as {key}=GLOB"));
+            return Err(format!("the pattern is empty; write it as {key}=GLOB"));
         }
         Ok(Self {
             label,
@@ -52,7 +51,7 @@ impl fmt::Display for Filter {
 }
 
 impl Filter {
-    /// The kind of name that it looks at.
+    /// The kind of name that the filter matches.
     pub(super) fn label(&self) -> Label {
         self.label
     }
@@ -62,7 +61,7 @@ impl Filter {
         self.glob.matches(name)
     }
 
-    /// Whether a process is asked for; by more names than the one that groups it.
+    /// Whether a process matches. A container matches also by its full id and by its runtime.
     pub(super) fn matches_process(&self, process: &Process) -> bool {
         let is = |name: &str| !name.is_empty() && self.glob.matches(name);
         match self.label {
@@ -74,7 +73,7 @@ impl Filter {
         }
     }
 
-    /// Whether a frame is asked for; by more names than the one that groups it.
+    /// Whether a frame matches. It matches also without a function's parameters or a path's folders.
     pub(super) fn matches_frame(&self, frame: &StackFrame<'_>) -> bool {
         let Some(name) = self.label.of_frame(frame) else {
             return false;

@@ -1,4 +1,4 @@
-//! A flame graph, as SVG; inferno draws it.
+//! Draws a flame graph as SVG, by inferno.
 //!
 //! Stage: output.
 
@@ -12,7 +12,8 @@ use super::metric::Metric;
 use super::report_input::ReportInput;
 use crate::text;
 
-/// How wide a frame must be to be drawn, of a hundred parts: a pixel of a graph that is nine times as wide as a screen.
+/// The narrowest frame that is drawn, in percent of the graph's width: one pixel of a graph nine times as
+/// wide as a screen.
 const NARROWEST: f64 = 0.01;
 
 /// Draws the stacks of a metric, the innermost frames at the top.
@@ -38,12 +39,13 @@ pub(super) fn write(
         "allocations"
     }
     .to_owned();
-    // The same function has the same colour in every graph, so that two can be compared.
+    // A function has the same colour in every graph, so that graphs can be compared.
     options.deterministic = true;
-    // Not a chart, but the one way to keep the order that the stacks are in (it is turned round):
-    // inferno sorts lines, and between `f;` and `f(` it would draw `f` twice.
+    // Inferno keeps the order of the stacks only in this mode, reversed. Otherwise it sorts lines, and would
+    // draw `f` twice because `f(` sorts between `f;` and `f `.
     options.flame_chart = true;
-    // By way of memory, so that an error of the writer keeps its kind: a closed pipe is none.
+    // The SVG is built in memory, so that an error of the writer keeps its kind. A closed pipe is not
+    // reported as an error.
     let mut svg = Vec::new();
     flamegraph::from_lines(
         &mut options,

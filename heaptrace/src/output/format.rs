@@ -10,7 +10,7 @@ use super::report::ReportOptions;
 use super::report_input::ReportInput;
 use super::{flamegraph, json, pprof, report};
 
-/// A format, with what it can be asked for.
+/// An output format, with its options.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// The report for people.
@@ -24,13 +24,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// Writes input in this format.
+    /// Writes a profile in this format.
     pub fn write(
         &self,
         input: &ReportInput<'_>,
         out: &mut dyn Write,
     ) -> Result<(), OutputError> {
-        // All of them write in small pieces.
+        // All formats write in small pieces.
         let mut out = BufWriter::new(out);
         match self {
             Self::Text(options) => report::write(input, options, &mut out),

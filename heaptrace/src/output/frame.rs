@@ -8,13 +8,13 @@ use crate::text;
 /// One function of a call stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackFrame<'a> {
-    /// The location it is at; inlined functions share one.
+    /// The location of its code; inlined functions share one.
     pub(super) location: LocationId,
     /// Its name, if it is known.
     pub(super) function: Option<&'a str>,
-    /// The file that holds its code, if any does.
+    /// The file that holds its code, if there is one.
     pub(super) module: Option<&'a Module>,
-    /// Offset in that file, or the bare address.
+    /// The offset in that file, or the bare address.
     pub(super) address: u64,
     /// Its source file, if it is known.
     pub(super) file: Option<&'a str>,
@@ -25,7 +25,7 @@ pub(super) struct StackFrame<'a> {
 }
 
 impl StackFrame<'_> {
-    /// The function's name, or where it is: `[libfoo.so+0x1234]`. Safe to print.
+    /// The function's name, or its position: `[libfoo.so+0x1234]`. Safe to print.
     pub(super) fn label(&self) -> String {
         match (self.function, self.module) {
             (Some(function), _) => text::escape(function).into_owned(),

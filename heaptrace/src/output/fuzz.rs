@@ -1,4 +1,4 @@
-//! What has to hold of any path of a control group, and of any profile that is written.
+//! Checks that must hold for any control group path and any profile.
 //!
 //! Stage: output. For fuzzers only.
 
@@ -11,7 +11,7 @@ use super::report::ReportOptions;
 use super::report_input::ReportInput;
 use crate::profile::{self, Symbols};
 
-/// Names are parts of the path, and can be shortened.
+/// Check that names are parts of the path and can be shortened.
 pub(crate) fn cgroup(data: &[u8]) -> u64 {
     let path = String::from_utf8_lossy(data);
     let place = CgroupNames::of(&path);
@@ -33,7 +33,7 @@ pub(crate) fn cgroup(data: &[u8]) -> u64 {
     seen
 }
 
-/// Counts, and looks for what a terminal would obey.
+/// Counts bytes, and looks for escape sequences.
 #[derive(Default)]
 struct Text {
     bytes: u64,
@@ -52,7 +52,7 @@ impl Write for Text {
     }
 }
 
-/// Every format can be written of whatever was read, and none has an escape sequence in it.
+/// Check that every profile that can be read can be written in every format, without an escape sequence.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
     let Ok(recording) =
@@ -83,7 +83,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
             seen = seen * 32 + u64::from(out.bytes.ilog2());
         }
     }
-    // A gzipped message, in which any byte may be.
+    // A gzipped message can contain any byte.
     let _ = Format::Pprof.write(&input, &mut Text::default());
     seen
 }

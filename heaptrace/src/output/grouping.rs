@@ -5,15 +5,15 @@
 use super::label::Label;
 use super::metric::Metric;
 
-/// What is asked for.
+/// The requested grouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grouping {
-    /// What puts sites together.
+    /// The name by which sites are grouped.
     pub by: Label,
-    /// What groups are ranked by.
+    /// The metric by which groups are ranked.
     pub metric: Metric,
-    /// Whether what is allocated below a function, a line or a module is wanted, too.
+    /// Whether to count also what is allocated by callees of a function, a line or a module.
     pub cumulative: bool,
-    /// How many are wanted; all, where nothing is said.
+    /// The largest number of groups; all if `None`.
     pub top: Option<usize>,
 }

@@ -1,6 +1,6 @@
-//! Sites put together by a name that they have in common.
+//! Groups sites by a name that they share.
 //!
-//! Stage: output. Knows nothing of how groups are shown.
+//! Stage: output. Must not know how groups are printed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,25 +10,25 @@ use super::report_input::ReportInput;
 use super::sum::add;
 use crate::join::{LocationId, Site, StackId, Totals};
 
-/// Sites with a name in common.
+/// Sites that share a name.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The name, as it is.
+    /// The name, not escaped.
     pub name: String,
-    /// The stack, where that is what they have in common.
+    /// The stack, if sites are grouped by stack.
     pub stack: Option<StackId>,
-    /// What was allocated there: for functions, lines and modules by the innermost frame itself. All
-    /// groups together have what the run has.
+    /// Allocations of the group itself; for functions, lines and modules those of the innermost frame. The
+    /// totals of all groups add up to the totals of the run.
     pub totals: Totals,
-    /// What was allocated there or by anything called from there; for functions, lines and modules.
+    /// Allocations of the group and of its callees; only for functions, lines and modules.
     pub cumulative: Option<Totals>,
-    /// How many sites.
+    /// The number of sites.
     pub sites: u64,
-    /// How many processes.
+    /// The number of processes.
     pub processes: u64,
 }
 
-/// The groups of a profile, the largest first, and how many there are with any of the metric.
+/// The groups of a profile, the largest first, and the number of groups with a non-zero value.
 pub fn groups(input: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
     let mut builder = Builder {
         input,
@@ -66,12 +66,12 @@ struct Builder<'a> {
     by: Label,
     cumulative: bool,
     groups: Vec<Group>,
-    /// The processes of each group.
+    /// The process ids of each group.
     pids: Vec<BTreeSet<u32>>,
     ids: HashMap<(String, Option<StackId>), usize>,
     /// The groups of each location, innermost frame first.
     at: HashMap<LocationId, Vec<usize>>,
-    /// The site that each group was last given: recursion counts once.
+    /// The last site that each group counted, plus one. It makes recursion count once.
     last_site: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Counts a site: as a whole, and `within` the group itself.
+    /// Counts a site in the group's cumulative totals and, if `within`, in its own totals.
     fn count(&mut self, id: usize, index: usize, site: &Site, within: bool) {
         let (Some(group), Some(last), Some(pids)) = (
             self.groups.get_mut(id),

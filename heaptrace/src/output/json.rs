@@ -1,6 +1,6 @@
 //! The report for programs: JSON, schema 1.
 //!
-//! Stage: output. Field names and their order are a promise; fields may be added, never changed.
+//! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::join::{self, Kind, Totals};
 use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
-/// Writes the report, all sites in it, as one line.
+/// Writes the whole report, with all sites, as one line.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = input.profile;
     let is_sampled = profile.info.mode.is_sampled();
@@ -76,7 +76,7 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
     totals: Counters,
-    /// What of them is mapped memory, where there is any.
+    /// The part of the totals that is mapped memory, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     mapped: Option<Counters>,
     quality: Quality<'a>,
@@ -91,7 +91,7 @@ struct Report<'a> {
     groups: Option<Vec<Group<'a>>>,
 }
 
-/// Sizes that are counted together, both ends in them.
+/// A range of sizes that are counted together, both ends included.
 #[derive(Serialize)]
 struct SizeClass {
     min: u64,
@@ -99,12 +99,12 @@ struct SizeClass {
     calls: u64,
 }
 
-/// A stretch over which a sampling rate ruled.
+/// A period with its sampling rate.
 #[derive(Serialize)]
 struct Rate {
     from_ns: u64,
     to_ns: u64,
-    /// Absent where it is the rate of all that have none of their own.
+    /// Absent for the rate of all processes that have no rate of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     mean_bytes: u64,
@@ -127,7 +127,7 @@ struct Counters {
     live_bytes: u64,
     peak_live_bytes: u64,
     temporary_allocations: u64,
-    /// Where processes were probed in turns.
+    /// Present if processes were paused at times.
     #[serde(skip_serializing_if = "Option::is_none")]
     uncertain_allocations: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,7 @@ struct Counters {
     errors: Option<Errors>,
 }
 
-/// Standard errors, where there are any.
+/// Standard errors of a sampled run.
 #[derive(Serialize)]
 struct Errors {
     allocations_error: u64,
@@ -153,7 +153,7 @@ struct Errors {
 struct Quality<'a> {
     samples: u64,
     lost: &'a BTreeMap<String, u64>,
-    /// Nothing where it can't be known.
+    /// Absent if it can't be known.
     untracked_frees: Option<u64>,
     failed_allocations: u64,
     stacks_complete: u64,
@@ -173,7 +173,7 @@ struct Quality<'a> {
     max_overhead_percent: Option<f64>,
 }
 
-/// That a process was probed in turns.
+/// The duty cycle of a process that was paused at times.
 #[derive(Serialize)]
 struct DutyCycle {
     from_ns: u64,
@@ -236,7 +236,7 @@ struct Site<'a> {
     stack_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
-    /// Absent for the blocks of an allocator.
+    /// Absent for allocator blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
 }
@@ -247,7 +247,7 @@ struct SiteTotals {
     counters: Counters,
     #[serde(skip_serializing_if = "Option::is_none")]
     live_bytes_error: Option<u64>,
-    /// Whether its live bytes are more than chance may make out of nothing.
+    /// Whether the live bytes are larger than chance can explain.
     #[serde(
         rename = "live_bytes_significant",
         skip_serializing_if = "Option::is_none"
@@ -262,8 +262,8 @@ struct Frame<'a> {
     file: &'a str,
     line: u32,
     inlined: bool,
-    /// Offset in the module's file, or the bare address; hexadecimal, since a number of 64 bits is
-    /// more than many JSON readers keep.
+    /// Offset in the module's file, or the bare address. It is hexadecimal text, because many JSON readers
+    /// can't represent 64-bit numbers.
     address: String,
 }
 
@@ -300,8 +300,8 @@ impl Counters {
             live_bytes: totals.live_bytes,
             peak_live_bytes: totals.peak_live_bytes,
             temporary_allocations: totals.temporary_allocations,
-            uncertain_allocations: some(totals.uncertain_allocations),
-            uncertain_bytes: some(totals.uncertain_bytes),
+            uncertain_allocations: non_zero(totals.uncertain_allocations),
+            uncertain_bytes: non_zero(totals.uncertain_bytes),
         }
     }
 }
@@ -326,8 +326,8 @@ impl<'a> Quality<'a> {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
-            probe_hit_ns: some(quality.hit_ns),
-            max_overhead_percent: some(quality.max_overhead.into())
+            probe_hit_ns: non_zero(quality.hit_ns),
+            max_overhead_percent: non_zero(quality.max_overhead.into())
                 .and(Some(f64::from(quality.max_overhead) / 100.0)),
         }
     }
@@ -335,7 +335,7 @@ impl<'a> Quality<'a> {
 
 impl<'a> Process<'a> {
     fn new(process: &'a join::Process, info: &RunInfo) -> Self {
-        let place = CgroupNames::of(&process.cgroup);
+        let names = CgroupNames::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
@@ -357,13 +357,13 @@ impl<'a> Process<'a> {
             lost: process.lost,
             merged: process.merged,
             command_line: &process.command_line,
-            container: place.container.map(|it| Container {
+            container: names.container.map(|it| Container {
                 runtime: it.runtime,
                 id: it.id,
             }),
-            pod: place.pod,
-            unit: place.unit,
-            slice: place.slice,
+            pod: names.pod,
+            unit: names.unit,
+            slice: names.slice,
             probed_in_turns: process.duty_cycle.map(|duty_cycle| DutyCycle {
                 from_ns: duty_cycle.from_ns,
                 unprobed_ns: duty_cycle.unprobed_ns,
@@ -373,12 +373,12 @@ impl<'a> Process<'a> {
     }
 }
 
-/// A number that is left out where it is zero.
-fn some(number: u64) -> Option<u64> {
+/// The number, or `None` if it is zero.
+fn non_zero(number: u64) -> Option<u64> {
     (number != 0).then_some(number)
 }
 
-/// The classes of sizes that were asked for at all.
+/// The size classes that have calls.
 fn sizes(counts: &[u64]) -> Vec<SizeClass> {
     let powers = (0..64).map(|power: u32| (1 << power, u64::MAX >> (63 - power)));
     std::iter::once((0, 0))
@@ -393,7 +393,7 @@ fn sizes(counts: &[u64]) -> Vec<SizeClass> {
         .collect()
 }
 
-/// Every site, those with most live bytes first, each put together when it is written.
+/// All sites, the largest live bytes first. Each is built while it is written.
 struct Sites<'a>(&'a ReportInput<'a>);
 
 impl Serialize for Sites<'_> {
@@ -412,7 +412,7 @@ impl<'a> Site<'a> {
             pid: input.process(site).map_or(0, |process| process.pid),
             totals: SiteTotals {
                 counters: Counters::new(&site.totals, is_sampled),
-                // Always there; in a sample it is among the others.
+                // Always present; a sampled run has it among the other errors.
                 live_bytes_error: (!is_sampled).then_some(0),
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
@@ -424,7 +424,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// A stack, put together when it is written: all of them take far more memory than the profile.
+/// A stack that is built while it is written. All stacks together would use far more memory than the profile.
 struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
 
 impl Serialize for Stack<'_> {
@@ -441,7 +441,7 @@ impl Serialize for Stack<'_> {
     }
 }
 
-/// The groups that were asked for, the largest first.
+/// The requested groups, the largest first.
 fn groups<'a>(input: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
     let is_sampled = input.profile.info.mode.is_sampled();
     let (groups, _) = super::groups::groups(input, grouping);
@@ -461,8 +461,8 @@ fn groups<'a>(input: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> 
         .collect()
 }
 
-/// Escapes also what JSON allows and a terminal acts on, so that the text stays the same to every
-/// reader of JSON and harmless to a person who looks at it.
+/// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
+/// harmless to print.
 struct Escaping;
 
 impl Formatter for Escaping {

@@ -1,4 +1,4 @@
-//! Stage output: a profile and its symbols, written in the formats that people and programs read.
+//! Stage output: writes a profile and its symbols in formats for people and for programs.
 //!
 //! Each format is a pure function from [`ReportInput`] to a writer, in a file of its own.
 

@@ -1,6 +1,6 @@
 //! The profile for pprof: gzipped `profile.proto`.
 //!
-//! Stage: output. Names are written as they are; `go tool pprof` quotes what it shows.
+//! Stage: output. Names are written unescaped; `go tool pprof` quotes them when it shows them.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -19,7 +19,7 @@ use crate::join::{Kind, LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
 
-/// Writes all sites, each with allocated and live blocks and bytes.
+/// Writes all sites, each with its allocated and live blocks and bytes.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = build(input);
     let mut encoder = GzEncoder::new(out, Compression::default());
@@ -28,7 +28,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
     Ok(())
 }
 
-/// The message, before it is encoded.
+/// Builds the message, not yet encoded.
 pub(super) fn build(input: &ReportInput<'_>) -> Profile {
     let mut builder = Builder {
         input,
@@ -39,7 +39,7 @@ pub(super) fn build(input: &ReportInput<'_>) -> Profile {
         locations: HashMap::new(),
         functions: HashMap::new(),
     };
-    // The format wants the empty string first.
+    // The format requires that the empty string is first.
     builder.string("");
     builder.head();
     for id in module_order(input) {
@@ -55,9 +55,9 @@ struct Builder<'a> {
     input: &'a ReportInput<'a>,
     profile: Profile,
     strings: HashMap<String, i64>,
-    /// Lowest and highest offset of each module's locations.
+    /// The lowest and highest offset of each module's locations.
     ranges: HashMap<ModuleId, (u64, u64)>,
-    /// Where each module's mapping is in the list.
+    /// The index of each module's mapping.
     mappings: HashMap<ModuleId, usize>,
     locations: HashMap<LocationId, u64>,
     functions: HashMap<(i64, i64), u64>,
@@ -120,7 +120,7 @@ impl Builder<'_> {
         comments.extend(self.input.warnings.iter().cloned());
         comments.extend(self.input.only());
         for comment in comments {
-            // pprof prints comments as they are.
+            // pprof prints comments unescaped.
             let comment = self.string(&text::escape(&comment));
             self.profile.comment.push(comment);
         }
@@ -230,8 +230,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Adds the mapping of a module, stretched so that it holds all of its locations: a file can
-    /// have several executable mappings, and a crafted data file anything.
+    /// Adds the mapping of a module, extended to all of its locations. A file can have several executable
+    /// mappings, and a crafted data file can have any location.
     fn mapping(&mut self, id: ModuleId) {
         let Some(module) = self.input.profile.modules.get(id.0 as usize) else {
             return;
@@ -284,7 +284,7 @@ impl Builder<'_> {
     }
 }
 
-/// Lowest and highest offset of each module's locations.
+/// The lowest and highest offset of each module's locations.
 fn ranges(input: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
     let mut ranges = HashMap::new();
     for location in &input.profile.locations {
@@ -297,13 +297,13 @@ fn ranges(input: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
     ranges
 }
 
-/// Modules with the program first: pprof takes the first mapping for the main binary.
+/// The modules, with the program first, because pprof treats the first mapping as the main binary.
 fn module_order(input: &ReportInput<'_>) -> Vec<ModuleId> {
     let mut order: Vec<ModuleId> = (0..input.profile.modules.len())
         .filter_map(|index| u32::try_from(index).ok())
         .map(ModuleId)
         .collect();
-    // A process is called after its program, cut to 15 bytes.
+    // A process has the name of its program, cut to 15 bytes.
     let is_program = |id: &ModuleId| {
         let name = input.profile.modules.get(id.0 as usize);
         let name = name.map_or("", |module| file_name(&module.path));
@@ -320,7 +320,7 @@ fn module_order(input: &ReportInput<'_>) -> Vec<ModuleId> {
     order
 }
 
-/// pprof's numbers have a sign; what is beyond is cut.
+/// Converts to pprof's signed numbers; larger values saturate.
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

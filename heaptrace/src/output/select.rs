@@ -1,6 +1,6 @@
 //! Selects the part of a profile that passes the filters.
 //!
-//! Stage: output. The result is a profile whose totals add up, so a format needs to know only that there were filters.
+//! Stage: output. The result is a profile whose totals add up again, so formats need no code for filters.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +11,9 @@ use super::sum::add;
 use crate::join::{LocationId, Process, ProcessId, StackId, Totals};
 use crate::profile::{Profile, Symbols};
 
-/// What of a profile passes all filters: its sites, and the processes that are asked for and, where functions
-/// are, have one of them. Totals are the sums over those sites, the peak is what of the run's peak was theirs.
+/// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread or
+/// kind) also drops the processes that have no such site. Totals are the sums over these sites; the peak is
+/// their part of the run's peak.
 pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Profile {
     if filters.is_empty() {
         return profile;
@@ -26,7 +27,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     let (of_threads, of_processes): (Vec<_>, Vec<_>) = of_callers
         .into_iter()
         .partition(|filter| filter.label() == Label::Thread);
-    // Of some sites of a process, that is, and not of others.
+    // These filters select some sites of a process and not others.
     let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty() || !of_kinds.is_empty();
     let matches = |process: &Process| of_processes.iter().all(|it| it.matches_process(process));
     let mut kept: Vec<bool> = profile.processes.iter().map(matches).collect();
@@ -55,7 +56,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
             *kept &= with_sites.contains(&index);
         }
     }
-    // Processes move together, and sites name them by their new place.
+    // Remaining processes get new indexes, which sites refer to.
     let mut moved = HashMap::new();
     let mut processes = Vec::new();
     for (index, process) in std::mem::take(&mut profile.processes)
@@ -78,7 +79,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
             add(sum, &site.totals);
         }
     }
-    // Without some of its sites, a process has no highest point of its own that is known.
+    // The peak of a process is unknown if some of its sites are filtered out.
     if is_of_sites {
         for (process, totals) in processes.iter_mut().zip(of_process) {
             process.totals = totals;
@@ -92,12 +93,12 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     }
 }
 
-/// Which stacks pass the filters that are of frames, each location looked at once.
+/// Selects stacks by the filters on frames. Each location is checked once.
 struct StackFilter<'a> {
     input: ReportInput<'a>,
     filters: &'a [&'a Filter],
-    /// Which filters have what they ask for at a location, a bit each.
-    known: HashMap<LocationId, u64>,
+    /// The filters that match at a location, one bit each.
+    cached: HashMap<LocationId, u64>,
 }
 
 impl<'a> StackFilter<'a> {
@@ -105,7 +106,7 @@ impl<'a> StackFilter<'a> {
         Self {
             input: ReportInput::new(profile, symbols),
             filters,
-            known: HashMap::new(),
+            cached: HashMap::new(),
         }
     }
 
@@ -124,10 +125,10 @@ impl<'a> StackFilter<'a> {
     }
 
     fn at(&mut self, location: LocationId, filters: &[&Filter]) -> u64 {
-        // More filters than bits are asked for by nobody; they are only not remembered.
-        let remembered = self.filters.len() <= 64;
-        if remembered && let Some(known) = self.known.get(&location) {
-            return *known;
+        // Results for more than 64 filters don't fit into the bits, so they are not cached.
+        let is_cached = self.filters.len() <= 64;
+        if is_cached && let Some(cached) = self.cached.get(&location) {
+            return *cached;
         }
         let mut found = 0;
         for frame in self.input.frames(location) {
@@ -135,8 +136,8 @@ impl<'a> StackFilter<'a> {
                 found |= u64::from(filter.matches_frame(&frame)) << bit;
             }
         }
-        if remembered {
-            self.known.insert(location, found);
+        if is_cached {
+            self.cached.insert(location, found);
         }
         found
     }

@@ -4,7 +4,7 @@
 
 use crate::join::{Errors, Totals};
 
-/// Adds counters up; those of a crafted file may be of any size.
+/// Adds counters, saturating, because a crafted file can hold any number.
 pub(super) fn add(sum: &mut Totals, part: &Totals) {
     let Totals {
         allocations,
@@ -43,7 +43,7 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         peak_live_bytes,
         temporary_allocations,
     } = errors;
-    // Which allocations of one site are sampled has nothing to do with those of another: variances add up.
+    // The samples of different sites are independent, so their variances add up.
     for (sum, part) in [
         (&mut sum.errors.allocations, allocations),
         (&mut sum.errors.allocated_bytes, allocated_bytes),

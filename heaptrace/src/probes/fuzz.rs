@@ -1,4 +1,4 @@
-//! What has to hold of any text of `/proc`, and of any file that is looked at for allocators.
+//! Checks that must hold for any text of `/proc`, and for any file that is searched for allocators.
 //!
 //! Stage: probes. For fuzzers only.
 
@@ -8,7 +8,7 @@ use crate::proc::maps;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
-/// Mappings are made of what is in the text.
+/// Check that mappings contain only parts of the text.
 pub(crate) fn maps(data: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(data);
     let (mut count, mut paths) = (0, 0);
@@ -21,14 +21,14 @@ pub(crate) fn maps(data: &[u8]) -> u64 {
     count as u64 * 8 + u64::from(paths.checked_ilog2().unwrap_or(0))
 }
 
-/// What is said of any file is believed: it passes the checks of whoever asked.
+/// Check that the result for any file passes the checks of the stage that asked.
 pub(crate) fn allocators(data: &[u8]) -> u64 {
     sys::file_in_memory("input", data).map_or(0, |file| {
         super::allocators::fuzz::answer(file, data.len() as u64)
     })
 }
 
-/// What a program needs is bounded.
+/// Check that the needs of a program are bounded.
 pub(crate) fn needs(data: &[u8]) -> u64 {
     let needs = image::needs(data);
     assert!(needs.libraries.len() <= 512);
@@ -49,7 +49,7 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
     bits | (needs.libraries.len() as u64) << 4
 }
 
-/// What a reader says of a file's build id, needs and allocators.
+/// Decodes a reader's answer about a file's build id, needs and allocators.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
@@ -61,7 +61,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     }
 }
 
-/// A place is the entry, or an instruction behind it that lies in the function.
+/// Check that a probe location is the entry or a later instruction inside the function.
 pub(crate) fn placement(data: &[u8]) -> u64 {
     const PROGRAMS: [&str; 7] = [
         "malloc_entry",

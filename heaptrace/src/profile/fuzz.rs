@@ -1,13 +1,13 @@
-//! What has to hold of any data file.
+//! Checks that must hold for any data file.
 //!
 //! Stage: profile. For fuzzers only.
 
 use super::{Profile, ReadOptions, Recording, read_from};
 
-/// Bytes of the head of a message in an input: its kind, and its length.
+/// The length of a message head in an input, in bytes: kind and length.
 const HEAD: usize = 3;
 
-/// What is read can be indexed, and read again gives the same.
+/// Check that a profile's indexes are valid, and that reading it again gives the same profile.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
     match read_from(data, "input", ReadOptions::default()) {
         Ok(recording) => sound(&recording),
@@ -18,12 +18,12 @@ pub(crate) fn data_file(data: &[u8]) -> u64 {
     }
 }
 
-/// The same with chunks that are whole, so that what is in them counts.
+/// The same with complete chunks, so that the fuzzer reaches their content.
 pub(crate) fn messages(data: &[u8]) -> u64 {
     data_file(&framed(data))
 }
 
-/// A data file with these messages: a byte for the kind, two for the length, and the content, one after the other.
+/// A data file with these messages. Each message is a byte for the kind, two for the length, and its content.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
     let mut rest = data;
@@ -35,7 +35,7 @@ pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
             break;
         };
         let begin = file.len();
-        // One more than there are.
+        // This includes one kind more than exist.
         file.extend(u32::from(head[0] % 6).to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
@@ -68,7 +68,7 @@ fn sound(recording: &Recording) -> u64 {
             is_in(thread.0, profile.threads.len());
         }
     }
-    // What was folded leads there again, in one step.
+    // Folding the result again in one step gives the same profile.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);

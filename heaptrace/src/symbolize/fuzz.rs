@@ -1,4 +1,4 @@
-//! What has to hold of any file that a symbolizer is let near, and of any name.
+//! Checks that must hold for any file that is symbolized, and for any name.
 //!
 //! Stage: symbolize. For fuzzers only.
 
@@ -8,7 +8,7 @@ use super::elf::ElfFacts;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
-/// Facts are bounded, and a debug link leads nowhere but beside the file.
+/// Check that facts are bounded, and that a debug link stays beside the file.
 pub(crate) fn facts(data: &[u8]) -> u64 {
     let Ok(file) = sys::file_in_memory("input", data) else {
         return 0;
@@ -28,7 +28,7 @@ pub(crate) fn facts(data: &[u8]) -> u64 {
     seen + 16 * u64::from(facts.has_dwarf) + 32 * u64::from(facts.compressed)
 }
 
-/// What a reader says of debug files and names can be decoded, or is refused.
+/// Check that a reader's answer about debug files and names is decoded or refused.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Facts {
         let facts: Option<Option<Facts>> = decode(answer);
@@ -43,7 +43,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     })
 }
 
-/// A readable name is not longer than names may be, and there is one for everything.
+/// Check that every name has a readable form, and that its length is bounded.
 pub(crate) fn demangle(data: &[u8]) -> u64 {
     let name = String::from_utf8_lossy(data);
     let readable = demangle::demangle(&name);

@@ -1,4 +1,4 @@
-//! What has to hold of the unwind table of any file, and of any table that was kept.
+//! Checks that must hold for the unwind table of any file, and for any cached table.
 //!
 //! Stage: unwind. For fuzzers only.
 
@@ -11,7 +11,7 @@ use super::table::{Limits, Table, lookup};
 use super::{build, cache_format};
 use crate::reader::{Job, decode};
 
-/// Limits at which the tables of small files would be found to grow.
+/// Limits that small files can reach.
 const LIMITS: Limits = Limits {
     rows: 20_000,
     functions: 2_000,
@@ -19,10 +19,10 @@ const LIMITS: Limits = Limits {
     time: Duration::from_secs(3),
 };
 
-/// What kept tables were made from here.
+/// The fingerprint of the input of the cached tables here.
 const PRINT: [u8; 32] = [7; 32];
 
-/// Memory in which every word differs, some of it not readable.
+/// Memory in which every word differs, and some words are not readable.
 struct Noise;
 
 impl Memory for Noise {
@@ -32,7 +32,7 @@ impl Memory for Noise {
     }
 }
 
-/// The table of a file, if it has one, is what the kernel program relies on.
+/// Check that the table of a file, if it has one, has the properties that the kernel program relies on.
 pub(crate) fn table(data: &[u8]) -> u64 {
     let Ok(table) = build(data, &LIMITS) else {
         return 0;
@@ -40,7 +40,7 @@ pub(crate) fn table(data: &[u8]) -> u64 {
     assert!(table.rows.len() <= LIMITS.rows);
     assert_eq!(table.rules.first(), Some(&Rule::NONE));
     sound(&table);
-    // What is kept of it comes back as it was.
+    // The table is the same after it was written and read.
     if data.first().is_some_and(|_| data.len().is_multiple_of(16)) {
         let bytes = cache_format::encode(&table, &PRINT);
         assert_eq!(cache_format::decode(&bytes, &PRINT).as_ref(), Some(&table));
@@ -49,8 +49,8 @@ pub(crate) fn table(data: &[u8]) -> u64 {
     1 + size(table.rows.len()) * 64 + size(table.rules.len()) * 8 + u64::from(table.damaged.min(7))
 }
 
-/// A kept table that is believed is sound, whoever wrote it. The checksum and what it is made from are made right
-/// first: whoever writes one does so, too.
+/// Check that a cached table that is accepted is sound, even if an attacker wrote it. The checksum and the
+/// fingerprint are made valid first, because an attacker can do so too.
 pub(crate) fn kept(data: &[u8]) -> u64 {
     assert!(cache_format::decode(data, &PRINT).is_none_or(|table| table.is_sound()));
     let mut bytes = data.to_vec();
@@ -87,7 +87,7 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
     1 + table.rows.len() as u64 * 8 + table.pages.len() as u64 + (kinds.sum::<u64>() << 32)
 }
 
-/// What a reader says of a table is refused, or sound.
+/// Check that a reader's table is refused or sound.
 pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
         let told: Option<Result<[u8; 32], String>> = decode(answer);
@@ -102,7 +102,7 @@ pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
     }
 }
 
-/// Looks every row up, and walks by each.
+/// Looks up every row, and walks by each.
 fn sound(table: &Table) {
     assert_eq!(table.pages.first(), Some(&0));
     assert_eq!(table.pages.last(), Some(&(table.rows.len() as u32)));
@@ -120,7 +120,7 @@ fn sound(table: &Table) {
     }
 }
 
-/// A step by any rule ends with a known outcome, and goes up the stack if it goes anywhere.
+/// Checks that a step by any rule has a known outcome, and moves up the stack if it succeeds.
 fn follow(rule: Rule, ip: u64) {
     let start = Registers {
         ip,

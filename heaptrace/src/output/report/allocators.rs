@@ -8,7 +8,7 @@ use std::io;
 use super::page::Page;
 use crate::text::escape;
 
-/// The allocators, each once with the processes that it is hooked in.
+/// Writes each allocator once, with the processes in which it is probed.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     let mut hooked = BTreeMap::<_, Vec<u32>>::new();
     let mut without = Vec::new();

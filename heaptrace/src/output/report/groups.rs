@@ -15,13 +15,13 @@ use crate::output::report_input::ReportInput;
 use crate::output::shorten;
 use crate::text::{count, escape, share};
 
-/// Least room for a name.
+/// The smallest width of the name column.
 const MIN_NAME: usize = 24;
 
-/// Most that is shown of one.
+/// The largest width of the name column.
 const MAX_NAME: usize = 200;
 
-/// Counters that are always shown.
+/// The counters that every table shows.
 const OTHERS: [(&str, Metric); 4] = [
     ("LIVE", Metric::LiveBytes),
     ("BLOCKS", Metric::LiveAllocations),
@@ -29,7 +29,7 @@ const OTHERS: [(&str, Metric); 4] = [
     ("ALLOCATIONS", Metric::TotalAllocations),
 ];
 
-/// Writes the groups with most of a metric.
+/// Writes the groups with the largest values of a metric.
 pub(super) fn write(
     out: &mut dyn Write,
     input: &ReportInput<'_>,
@@ -57,7 +57,7 @@ pub(super) fn write(
     if is_cumulative {
         heads.extend(["IN STACK", "SHARE"]);
     }
-    // What it is ranked by has its column already.
+    // The ranking metric has its own column already.
     let others: Vec<_> = OTHERS.iter().filter(|(_, it)| *it != metric).collect();
     heads.extend(others.iter().map(|(head, _)| *head));
     let in_processes = by != Label::Pid && input.profile.processes.len() > 1;
@@ -105,7 +105,7 @@ pub(super) fn write(
     let name = by.name().to_uppercase();
     writeln!(out, "{}", style.dim(&format!("{head}  {name}")))?;
     let taken = head.chars().count() + 2;
-    // Nobody's terminal is too narrow for a file.
+    // A file has no width limit.
     let room = width.map_or(MAX_NAME, |width| width.saturating_sub(taken).max(MIN_NAME));
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
@@ -127,9 +127,9 @@ pub(super) fn write(
     }
     if is_cumulative {
         let note = match by {
-            Label::Module => "itself: by code of the file; in stack: also by what that code called",
+            Label::Module => "itself: allocations by code of the file; in stack: also by code that it called",
             _ => {
-                "itself: where the allocator was called; in stack: also by what was called from there"
+                "itself: allocations made there; in stack: also by functions called from there"
             }
         };
         writeln!(out, "  {}", style.dim(note))?;

@@ -1,4 +1,4 @@
-//! The first lines of a report: what was traced, how, and what to know before reading on.
+//! The first lines of a report: target, mode, duration, warnings and filters.
 //!
 //! Stage: output.
 
@@ -31,11 +31,11 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     writeln!(page.out)
 }
 
-/// Says so where a warning doesn't.
+/// Writes that the run did not end, unless a warning says so.
 pub(super) fn not_ended(page: &mut Page<'_, '_>) -> io::Result<()> {
     let note = match page.input.profile.end {
-        RunEnd::CutOff => "not ended: what follows was true at the last update",
-        RunEnd::WentOn => "a snapshot: the run went on",
+        RunEnd::CutOff => "not ended: the numbers are those of the last update",
+        RunEnd::WentOn => "a snapshot: the run continued",
         RunEnd::Orderly => return Ok(()),
     };
     if page.input.warnings.is_empty() {

@@ -1,6 +1,6 @@
-//! The report for people: what leaks, how much, from where, and how far to believe it.
+//! The report for people: the largest sites, totals, processes, and how reliable the numbers are.
 //!
-//! Stage: output. Every string of a traced process is escaped before it is printed.
+//! Stage: output. Escapes every string of a traced process before it is printed.
 
 mod allocators;
 mod duty_cycle;
@@ -42,7 +42,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes what changes during a run: totals, the top sites, and losses, if there are any.
+/// Writes the parts that change during a run: totals, the top sites, and losses, if there are any.
 pub fn write_summary(
     input: &ReportInput<'_>,
     options: &ReportOptions,

@@ -1,4 +1,4 @@
-//! A report that is being written: its input, its options and where it goes.
+//! The report that is being written: input, options and writer.
 //!
 //! Stage: output. Each section of a report has a file of its own, and writes to a [`Page`].
 
@@ -8,19 +8,19 @@ use super::style::Style;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
 
-/// Columns if the width is not known.
+/// The width in columns if the terminal's width is unknown.
 pub(super) const DEFAULT_WIDTH: usize = 100;
 
-/// What a report is asked for.
+/// Options of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportOptions {
-    /// What sites are ranked by.
+    /// The metric by which sites are ranked.
     pub metric: Metric,
-    /// How many sites are shown.
+    /// The number of sites to show.
     pub top: usize,
     /// Whether colours are used.
     pub color: bool,
-    /// Columns of the terminal, if it is one.
+    /// The width of the terminal in columns, if it is one.
     pub width: Option<usize>,
 }
 

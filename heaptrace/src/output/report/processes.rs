@@ -8,7 +8,7 @@ use super::page::Page;
 use super::table;
 use crate::text::{bytes, count, escape};
 
-/// Processes that the table shows at most.
+/// The largest number of processes in the table.
 const MAX_PROCESSES: usize = 20;
 
 /// Writes a row for each process.

@@ -1,4 +1,4 @@
-//! How far a report can be believed: what was lost or left out, and what the run cost.
+//! How reliable a report is: losses, files without probes, and the costs of the run.
 //!
 //! Stage: output.
 
@@ -9,7 +9,7 @@ use super::duty_cycle;
 use super::page::Page;
 use crate::text::{bytes, count, duration, escape, share};
 
-/// Writes what was lost, what was not probed, and what the run cost.
+/// Writes losses, files that were not probed, stack quality and costs.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     let quality = &page.input.profile.quality;
     let info = &page.input.profile.info;
@@ -33,7 +33,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     )?;
     for (what, files) in [
         ("not probed", &quality.unprobed),
-        ("not unwound", &quality.without_tables),
+        ("no unwind table", &quality.without_tables),
         ("not readable", &quality.unreadable),
     ] {
         for words in files {
@@ -80,10 +80,10 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         (
             "untracked frees",
             if is_partial {
-                "unknown: most blocks are not recorded on purpose".to_owned()
+                "unknown: this run records only some blocks".to_owned()
             } else {
                 format!(
-                    "{} (of blocks from before tracing, mostly)",
+                    "{} (usually of blocks allocated before tracing)",
                     count(quality.untracked_frees)
                 )
             },
@@ -99,7 +99,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         (
             "stacks",
             format!(
-                "{} complete ({}), {} deeper than the limit, {} broken off",
+                "{} complete ({}), {} deeper than the limit, {} incomplete",
                 count(quality.stacks_complete),
                 share(quality.stacks_complete, all),
                 count(quality.stacks_truncated),
@@ -117,7 +117,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         (
             "agent",
             format!(
-                "{} of processor time, {} of memory at most",
+                "{} of processor time, at most {} of memory",
                 duration(quality.agent_cpu_ns),
                 bytes(quality.agent_peak_bytes)
             ),
@@ -129,7 +129,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one line of what was lost, if anything was.
+/// Writes all losses in one line, if there are any.
 pub(super) fn lost_line(page: &mut Page<'_, '_>) -> io::Result<()> {
     let quality = &page.input.profile.quality;
     let lost: Vec<String> = quality

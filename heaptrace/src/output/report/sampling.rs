@@ -1,5 +1,4 @@
-//! What a report says of sampling: how uncertain numbers are, which rate ruled when, and the sizes that
-//! were asked for, which are counted and not estimated.
+//! The sampling rates of a run, and the sizes of all calls, which are counted exactly.
 //!
 //! Stage: output.
 
@@ -10,10 +9,10 @@ use super::table;
 use crate::output::report_input::{self, process_label};
 use crate::text::{bytes, count, duration, share, size_class};
 
-/// Changes of the rate that are shown at most, and processes that have their own.
+/// The largest number of rate changes that are shown.
 const MAX_CHANGES: usize = 20;
 
-/// How often which sizes were asked for.
+/// Writes the number of calls for each size class.
 pub(super) fn sizes(page: &mut Page<'_, '_>) -> io::Result<()> {
     let sizes = &page.input.profile.sizes;
     let all = sizes.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
@@ -38,7 +37,7 @@ pub(super) fn sizes(page: &mut Page<'_, '_>) -> io::Result<()> {
     writeln!(page.out)
 }
 
-/// Over which stretches which rate ruled.
+/// Writes the periods with their sampling rates.
 pub(super) fn rates(page: &mut Page<'_, '_>) -> io::Result<()> {
     let stretches = report_input::rates(page.input.profile);
     if stretches.len() <= 1 {

@@ -11,7 +11,7 @@ use crate::output::grouping::Grouping;
 use crate::output::report_input::process_label;
 use crate::text::{bytes, count, escape, plus_minus, share};
 
-/// Writes the sites, or the groups that they were put together to.
+/// Writes the sites, or their groups if grouping is requested.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     if let Some(grouping) = page.input.grouping {
         let grouping = Grouping {
@@ -84,7 +84,7 @@ fn site_totals(totals: &Totals) -> String {
         "live {} in {}{}, allocated {} in {}",
         bytes(totals.live_bytes),
         count(totals.live_allocations),
-        duty_cycle::perhaps(totals),
+        duty_cycle::uncertain_suffix(totals),
         bytes(totals.allocated_bytes),
         count(totals.allocations),
     )

@@ -1,4 +1,4 @@
-//! The sums of a run, at the top of a report.
+//! The totals of a run, at the top of a report.
 //!
 //! Stage: output.
 
@@ -8,7 +8,7 @@ use super::duty_cycle;
 use super::page::Page;
 use crate::text::{bytes, count, plus_minus, share};
 
-/// Writes the sums of all counters.
+/// Writes all totals.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     let totals = page.input.profile.totals;
     let errors = totals.errors;
@@ -38,7 +38,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         .chain(mapped)
         .chain(rest.iter().copied())
     {
-        // The unit is enough below 1 KiB, where it is exact, and for what is an estimate.
+        // Below 1 KiB the unit is exact, and an estimate has no exact value.
         let exact = if error > 0 {
             plus_minus(error, bytes)
         } else if size < 1024 {
@@ -57,11 +57,11 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         let size = page.style.bold(&format!("{:>10}", bytes(size)));
         writeln!(page.out, "  {name:<10}{size}{exact}{blocks}")?;
     }
-    of_ended(page)?;
+    not_freed_at_end(page)?;
     duty_cycle::uncertain(page)?;
     writeln!(
         page.out,
-        "  {:<10}{:>10}  of all allocations, {}, were freed at once",
+        "  {:<10}{:>10}  of all allocations ({}) were freed at once",
         "temporary",
         share(totals.temporary_allocations, totals.allocations),
         count(totals.temporary_allocations),
@@ -69,9 +69,9 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     writeln!(page.out)
 }
 
-/// What processes had not freed when they ended, where others go on: it is live by the record, and was given back
-/// to the machine, so the peak can be less.
-fn of_ended(page: &mut Page<'_, '_>) -> io::Result<()> {
+/// Writes the memory that ended processes had not freed, if other processes still run. It counts as live in
+/// the totals, but the system got it back. So the peak can be smaller than the live bytes.
+fn not_freed_at_end(page: &mut Page<'_, '_>) -> io::Result<()> {
     let processes = &page.input.profile.processes;
     if processes.iter().all(|it| it.ended) {
         return Ok(());
@@ -85,8 +85,8 @@ fn of_ended(page: &mut Page<'_, '_>) -> io::Result<()> {
     let size = page.style.bold(&format!("{:>10}", bytes(bytes_left)));
     writeln!(
         page.out,
-        "  {:<10}{size}  in {} allocations that processes left when they ended, no part of the peak after that",
-        "of ended",
+        "  {:<10}{size}  in {} allocations not freed by processes that ended; later peaks don't count them",
+        "ended",
         count(left)
     )
 }

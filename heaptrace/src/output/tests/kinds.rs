@@ -1,4 +1,4 @@
-//! How each format tells mapped memory from the blocks of an allocator.
+//! Tests that each format distinguishes mapped memory from allocator blocks.
 
 use super::{sample, text};
 use crate::join::Kind;
@@ -11,9 +11,9 @@ fn profile() -> Profile {
     profile
 }
 
-/// Check that every format says of a site that it is mapped memory, and the totals how much of them is.
+/// Check that every format marks the sites of mapped memory, and that the totals include its share.
 #[test]
-fn mapped_memory_is_told_apart() {
+fn mapped_memory_is_marked() {
     let (profile, symbols) = (profile(), sample::symbols());
     let input = ReportInput::new(&profile, &symbols);
     let mapped = profile.sites[0].totals;
@@ -39,9 +39,9 @@ fn mapped_memory_is_told_apart() {
     assert_eq!(labels, ["mmap"]);
 }
 
-/// Check that either kind can be looked at alone.
+/// Check that each kind can be selected alone.
 #[test]
-fn kinds_can_be_asked_for() {
+fn kinds_can_be_selected() {
     let symbols = sample::symbols();
     let whole = profile();
     let of = |kind: &str| {

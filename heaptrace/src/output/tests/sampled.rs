@@ -1,4 +1,4 @@
-//! What each format says of a sample: how it was taken, and how sure it is.
+//! Tests that each format describes a sampled run: its rate and its errors.
 
 use super::{sample, text};
 use crate::join::Errors;
@@ -18,15 +18,15 @@ fn profile() -> Profile {
         ..Errors::default()
     };
     profile.totals.errors = errors(10_240);
-    // Little beside what is live there, and much.
+    // The first error is small compared with the live bytes; the second is large.
     profile.sites[0].totals.errors = errors(1_024);
     profile.sites[2].totals.errors = errors(15_000);
     profile
 }
 
-/// Check that a sample is called one in every format, with its rate, its errors, and what is in doubt.
+/// Check that every format marks a sampled run, with its rate, its errors and sites that are not significant.
 #[test]
-fn estimates_are_called_so() {
+fn estimates_are_marked() {
     let (profile, symbols) = (profile(), sample::symbols());
     let input = ReportInput::new(&profile, &symbols);
     let report = text(&Format::Text(ReportOptions::default()), &input);
