@@ -14,8 +14,8 @@ pub struct Boundary {
     pub name: &'static str,
     /// A description of the data.
     pub what: &'static str,
-    /// Takes an input. What it gives is 0 where the input was refused at once, and tells roughly how much of the
-    /// code behind saw it where not: an input with a new number is worth to be kept and changed further.
+    /// Runs an input. It returns 0 if the input was refused at once. Otherwise the number tells roughly how much of
+    /// the code the input reached. Inputs that give a new number are kept and mutated further.
     pub check: fn(&[u8]) -> u64,
     /// The largest memory in bytes that any input may use, in addition to `per_byte`.
     pub fixed_bytes: usize,

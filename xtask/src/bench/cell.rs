@@ -4,7 +4,7 @@
 
 use super::stats::Spread;
 
-/// A spread in a table.
+/// Formats a median with its range for a table.
 pub(super) fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(String::new, |spread| {
         format!(
@@ -14,7 +14,7 @@ pub(super) fn cell(spread: Option<Spread>, digits: usize) -> String {
     })
 }
 
-/// The middle of some values in a table, in a unit of so many.
+/// Formats the median of some values for a table, in multiples of `unit`.
 pub(super) fn middle(values: &[f64], unit: f64, digits: usize) -> String {
     Spread::of(values).map_or_else(String::new, |spread| {
         format!("{:.digits$}", spread.median / unit)

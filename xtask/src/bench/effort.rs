@@ -1,8 +1,8 @@
-//! How many rounds, how long, and which programs are measured.
+//! The number of rounds, their length, and the filter of programs.
 //!
 //! Part of bench.
 
-/// How much is done.
+/// The effort of a measurement.
 pub(super) struct Effort {
     pub(super) rounds: u32,
     pub(super) seconds: f64,

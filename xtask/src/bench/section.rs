@@ -4,10 +4,10 @@
 
 use super::figure::Figure;
 
-/// What a part gave.
+/// The result of one part.
 #[derive(Default)]
 pub(super) struct Section {
-    /// Of the page.
+    /// The text for the page.
     pub(super) text: String,
     pub(super) figures: Vec<Figure>,
 }

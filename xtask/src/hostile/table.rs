@@ -82,12 +82,12 @@ impl fmt::Display for Line {
 const HEAD: &str = "\
 # Hostile targets
 
-`cargo xtask hostile` runs heaptrace, as root, on programs and files that were made to harm it, and wrote this page. It fails
-where one does harm: where heaptrace dies, hangs, takes more memory than the case allows, runs or opens what it must not, ends
-with a wrong status, prints an escape sequence, or loses something without saying so.
+`cargo xtask hostile` writes this page. It runs heaptrace, as root, on programs and files that are made to harm it. It fails if one
+of them does harm: heaptrace dies, hangs, uses more memory than the case allows, executes or opens a forbidden file, ends with a wrong
+status, prints an escape sequence, or loses events without reporting it.
 
-*Time* and *memory* are of the longest run and of the largest process of a case; a plain program's case is the first. Rows are of
-the last run of their case: `cargo xtask hostile FILTER` replaces those of the cases that it ran.
+*Time* is the longest run of a case, and *memory* is the peak of its largest process. The first case is a plain program, for comparison.
+Each row shows the last run of its case: `cargo xtask hostile FILTER` replaces the rows of the cases that it runs.
 
 | Case | What is hostile | Outcome | Time | Memory |
 |--|--|--|--:|--:|

@@ -1,4 +1,4 @@
-//! The results as a page of Markdown.
+//! Writes the results as a page of Markdown.
 //!
 //! Part of placements. It must not measure anything itself.
 
@@ -7,29 +7,29 @@ use std::fmt::Write;
 use crate::bench::machine::Machine;
 use crate::bench::stats::Spread;
 
-/// A function of an allocator.
+/// The measurements of one function of an allocator.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// The allocator.
+    /// The allocator's name and version.
     pub(super) allocator: String,
     /// The function's names.
     pub(super) functions: String,
-    /// Where in the function the probe stands.
+    /// The offset of the probe location in the function.
     pub(super) offset: u64,
-    /// The instruction there.
+    /// The instruction at that location.
     pub(super) instruction: String,
-    /// Nanoseconds without a probe, with one at the entry, and with one where heaptrace places it.
+    /// Nanoseconds per operation without a probe.
     pub(super) untraced: Spread,
-    /// With a probe at the entry, and whether the kernel executes the instruction out of line.
+    /// The same with a probe at the entry, and whether the kernel executes the instruction out of line.
     pub(super) entry: (Spread, bool),
-    /// The same where heaptrace places it.
+    /// The same with a probe at heaptrace's location.
     pub(super) placed: (Spread, bool),
 }
 
-/// The whole page.
+/// Builds the whole page.
 pub(super) fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
     let mut page = String::new();
-    // Writing to a String doesn't fail.
+    // Writing to a String can't fail.
     let _ = write_page(&mut page, machine, rounds, seconds, rows);
     page
 }
@@ -41,22 +41,24 @@ fn write_page(
     seconds: f64,
     rows: &[Row],
 ) -> std::fmt::Result {
-    writeln!(page, "# Where probes stand, and what they cost there\n")?;
+    writeln!(page, "# Probe locations and their costs\n")?;
     writeln!(
         page,
-        "Written by `cargo xtask placements`; run it for your own machine. The places are those of this run's libraries: \
-         heaptrace finds them anew in each file that it probes.\n"
+        "Written by `cargo xtask placements`; run it for your own machine. The locations are those of this run's libraries: \
+         heaptrace computes them anew for each file that it probes.\n"
     )?;
     writeln!(page, "{machine}")?;
     writeln!(
         page,
-        "An operation is one call of the function and, where it gives a block, the `free` for it, in a loop that does nothing else. \
-         One probe without a program is on the function, at its entry or as placed. A time is the least of {rounds} rounds of \
-         {seconds} s, measured in turns: what else the machine does only adds to it. **2×** marks an instruction that the kernel executes out of line, with a second trap.\n"
+        "An operation is one call of the function, and the `free` of its block if it returns one, in a loop that does nothing \
+         else. The function has one probe without a program, at its entry or at heaptrace's location. A time is the median of \
+         {rounds} rounds of {seconds} s, with the smallest and the largest in parentheses. The three ways are measured \
+         alternately. At offset +0 both probes are at the entry, and their times differ only by noise. **2×** marks an \
+         instruction that the kernel executes out of line, with a second trap.\n"
     )?;
     writeln!(
         page,
-        "| allocator | function | place | instruction | untraced, ns | probe at the entry, ns | as placed, ns |"
+        "| allocator | function | offset | instruction | untraced, ns | probe at the entry, ns | probe at heaptrace's location, ns |"
     )?;
     writeln!(page, "|--|--|--:|--|--:|--:|--:|")?;
     for row in rows {
@@ -89,7 +91,7 @@ fn spread(time: Spread) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a second trap is marked, and only where there is one.
+    /// Check that a cell shows the median and the range, and marks a second trap.
     #[test]
     fn second_traps_are_marked() {
         let time = Spread {
