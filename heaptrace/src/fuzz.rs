@@ -127,11 +127,7 @@ pub static BOUNDARIES: &[Boundary] = &[
     },
     Boundary {
         longest: 16 * KIB,
-        ..boundary(
-            "kept_table",
-            "a cached unwind table",
-            unwind::fuzz::kept,
-        )
+        ..boundary("kept_table", "a cached unwind table", unwind::fuzz::kept)
     },
     Boundary {
         fixed_bytes: 4 * MIB,

@@ -67,7 +67,9 @@ impl Identity {
             FileType::RegularFile if self.is_ours(file.st_uid) || self.is_closed(folder) => {
                 return Ok(());
             }
-            FileType::RegularFile => "it belongs to another user, and others can write to its folder",
+            FileType::RegularFile => {
+                "it belongs to another user, and others can write to its folder"
+            }
             FileType::Directory => "it is a folder",
             FileType::Fifo => "it is a FIFO",
             FileType::Socket => "it is a socket",

@@ -25,11 +25,7 @@ pub enum Format {
 
 impl Format {
     /// Writes a profile in this format.
-    pub fn write(
-        &self,
-        input: &ReportInput<'_>,
-        out: &mut dyn Write,
-    ) -> Result<(), OutputError> {
+    pub fn write(&self, input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
         // All formats write in small pieces.
         let mut out = BufWriter::new(out);
         match self {

@@ -312,8 +312,7 @@ impl<'a> Quality<'a> {
         Self {
             samples: quality.samples,
             lost: &quality.lost,
-            untracked_frees: (!input.profile.info.is_partial())
-                .then_some(quality.untracked_frees),
+            untracked_frees: (!input.profile.info.is_partial()).then_some(quality.untracked_frees),
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
             stacks_truncated: quality.stacks_truncated,

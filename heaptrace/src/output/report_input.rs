@@ -10,9 +10,7 @@ use super::grouping::Grouping;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::sum;
-use crate::join::{
-    Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals,
-};
+use crate::join::{Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals};
 use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
 

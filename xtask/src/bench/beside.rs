@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::measured::{Measured, Runs};
-use super::mode::{EXACT, SAMPLED, UNTRACED, measure_once};
-use super::stats::Spread;
 use super::cell::cell;
 use super::effort::Effort;
 use super::figure::Figure;
+use super::measured::{Measured, Runs};
+use super::mode::{EXACT, SAMPLED, UNTRACED, measure_once};
 use super::section::Section;
+use super::stats::Spread;
 use crate::{apt, process, run, workspace};
 
 /// The Debian packages of the other tracers.
@@ -36,7 +36,7 @@ struct Tracer {
     name: &'static str,
     /// The index of the heaptrace mode that does the same work.
     peer: Option<usize>,
-    run: fn(&[OsString], &Place) -> Result<Measured>,
+    run: fn(&[OsString], &Files) -> Result<Measured>,
 }
 
 /// The files of a measurement.
@@ -65,12 +65,12 @@ const TRACERS: [Tracer; 8] = [
     Tracer {
         name: "bpftrace, one in 8192",
         peer: Some(1),
-        run: |command, files| bpftrace(command, place, "&& rand % 8192 == 0"),
+        run: |command, files| bpftrace(command, files, "&& rand % 8192 == 0"),
     },
     Tracer {
         name: "bpftrace, exact",
         peer: Some(2),
-        run: |command, files| bpftrace(command, place, ""),
+        run: |command, files| bpftrace(command, files, ""),
     },
     Tracer {
         name: "heaptrack",

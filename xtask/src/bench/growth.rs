@@ -7,12 +7,12 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::measured::{Measured, Tracing};
-use super::mode::{EXACT, measure_once};
-use super::stats::Spread;
 use super::effort::Effort;
 use super::figure::Figure;
+use super::measured::{Measured, Tracing};
+use super::mode::{EXACT, measure_once};
 use super::section::Section;
+use super::stats::Spread;
 use crate::run;
 
 /// The smallest number of pairs of `malloc` and `free`, so that the start of a run matters little.

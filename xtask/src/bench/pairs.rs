@@ -6,15 +6,15 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::machine::Machine;
-use super::measured::Runs;
-use super::mode::{EXACT, FLOOR, Mode, SAMPLED, measure};
-use super::stats::Spread;
-use super::workload::{WORKLOADS, Workload};
 use super::cell::cell;
 use super::effort::Effort;
 use super::figure::Figure;
+use super::machine::Machine;
+use super::measured::Runs;
+use super::mode::{EXACT, FLOOR, Mode, SAMPLED, measure};
 use super::section::Section;
+use super::stats::Spread;
+use super::workload::{WORKLOADS, Workload};
 
 /// A workload on a number of threads.
 struct Row {

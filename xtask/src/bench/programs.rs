@@ -11,13 +11,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::measured::Runs;
-use super::mode::{EXACT, FLOOR, SAMPLED, UNTRACED, measure};
-use super::stats::Spread;
 use super::cell::{cell, middle};
 use super::effort::Effort;
 use super::figure::Figure;
+use super::measured::Runs;
+use super::mode::{EXACT, FLOOR, SAMPLED, UNTRACED, measure};
 use super::section::Section;
+use super::stats::Spread;
 use crate::{apt, process, run, workspace};
 
 /// The Debian packages of the programs.

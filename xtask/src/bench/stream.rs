@@ -7,10 +7,10 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::effort::Effort;
 use super::machine::Machine;
 use super::measured::{Measured, Tracing};
 use super::mode::{EXACT, alone, data_file, measure_once};
-use super::effort::Effort;
 use super::section::Section;
 use crate::{process, run, workspace};
 

@@ -51,8 +51,8 @@ pub(super) fn section(figures: &[Figure]) -> String {
     let mut text = String::from(
         "\n## Targets\n\n\
          The median ratios of heaptrace's cost to the cost that it is compared with; the tables below have all of them. Further \
-         targets: no event is lost at a million calls per second ("Through the ring", default), an event costs the agent less \
-         than a microsecond, and costs grow at most linearly ("Growth").\n\n\
+         targets: no event is lost at a million calls per second (\"Through the ring\", default), an event costs the agent less \
+         than a microsecond, and costs grow at most linearly (\"Growth\").\n\n\
          | target | at most | measured, least to most | met by | remark |\n|--|--:|--:|--:|--|\n",
     );
     for target in TARGETS {

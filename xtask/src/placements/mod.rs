@@ -82,7 +82,11 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
     for location in locations(&printed)? {
         let function = location.functions.split('/').next().unwrap_or_default();
         let at = |offset: u64| Some((library.path.as_path(), offset));
-        let ways = [None, at(location.entry), at(location.entry + location.offset)];
+        let ways = [
+            None,
+            at(location.entry),
+            at(location.entry + location.offset),
+        ];
         let mut times: [Vec<f64>; 3] = Default::default();
         let mut stepped = [false; 3];
         for _ in 0..args.rounds {

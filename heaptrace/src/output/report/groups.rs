@@ -127,10 +127,10 @@ pub(super) fn write(
     }
     if is_cumulative {
         let note = match by {
-            Label::Module => "itself: allocations by code of the file; in stack: also by code that it called",
-            _ => {
-                "itself: allocations made there; in stack: also by functions called from there"
+            Label::Module => {
+                "itself: allocations by code of the file; in stack: also by code that it called"
             }
+            _ => "itself: allocations made there; in stack: also by functions called from there",
         };
         writeln!(out, "  {}", style.dim(note))?;
     }

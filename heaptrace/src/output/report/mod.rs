@@ -20,8 +20,8 @@ use std::io::{BufWriter, Write};
 
 use super::error::OutputError;
 use super::report_input::ReportInput;
-pub use page::ReportOptions;
 use page::Page;
+pub use page::ReportOptions;
 
 /// Writes the whole report.
 pub(super) fn write(
