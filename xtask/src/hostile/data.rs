@@ -1,6 +1,7 @@
-//! Data files that were not written by heaptrace.
+//! Hostile data files.
 //!
-//! Part of hostile. Chunks are made by hand: zstd's frames can say "this byte, so many times" in four bytes.
+//! Part of hostile. Chunks are built by hand, because a zstd frame can repeat a byte any number of times with
+//! four bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +10,18 @@ use anyhow::{Result, ensure};
 
 use super::zoo::{Cage, first_line};
 
-/// Chunks of a data file.
+/// Kinds of chunks in a data file.
 const START: u32 = 1;
 const UPDATE: u32 = 2;
 const SYMBOLS: u32 = 3;
 
-/// Largest block of a zstd frame.
+/// The largest block of a zstd frame.
 const BLOCK: usize = 128 << 10;
 
 const RAW: u32 = 0;
 const REPEATED: u32 = 1;
 
-/// A zstd frame of blocks: the kind, how many bytes each is, and what is written of it.
+/// A zstd frame of blocks. Each block has a kind, the number of its bytes, and its content.
 fn frame(length: usize, blocks: &[(u32, usize, &[u8])]) -> Vec<u8> {
     // One segment, with its size in four bytes.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
@@ -47,7 +48,7 @@ fn chunk(kind: u32, length: usize, compressed: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// A chunk with these bytes.
+/// A chunk with these bytes, not compressed.
 fn plain(kind: u32, payload: &[u8]) -> Vec<u8> {
     let blocks: Vec<(u32, usize, &[u8])> = payload
         .chunks(BLOCK)
@@ -66,12 +67,12 @@ fn repeated(kind: u32, byte: u8) -> Vec<u8> {
 
 fn head() -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
-    // A version, and that every allocation was recorded.
+    // A version, and the mode that every allocation was recorded.
     file.extend(plain(START, &[0x0a, 3, b'0', b'.', b'1', 0x10, 1]));
     file
 }
 
-/// Reads a file in every way; gives the statuses.
+/// Reads a file with every command, and returns the exit statuses.
 fn read(cage: &Cage<'_>, path: &Path) -> Result<Vec<i32>> {
     let mut codes = Vec::new();
     for command in ["report", "flamegraph", "pprof"] {
@@ -102,7 +103,7 @@ fn bomb(cage: &Cage<'_>, file: &[u8]) -> Result<String> {
     ))
 }
 
-/// Strings and messages, each of them as long as its tag says: 16 MiB of them in half a kilobyte.
+/// Strings and messages that are as long as their tags say: 16 MiB of them in half a kilobyte.
 pub(super) fn repeated_records(cage: &Cage<'_>) -> Result<String> {
     let mut worst = String::new();
     for byte in [0x0a, 0x1a, 0x2a, 0x3a, 0x52, 0x5a] {
@@ -127,10 +128,10 @@ pub(super) fn repeated_names(cage: &Cage<'_>) -> Result<String> {
     Ok(worst)
 }
 
-/// One update in many parts, none of which is the last.
+/// An update in many parts without a last part.
 pub(super) fn endless_update(cage: &Cage<'_>) -> Result<String> {
-    // Empty records of two bytes each, of every list that there is.
-    // It begins with the word that another part follows.
+    // Empty records of two bytes each, of every list. The payload begins with the flag that another part
+    // follows.
     let mut payload = vec![8, 1];
     for tag in [0x1a_u8, 0x22, 0x2a, 0x32, 0x3a, 0x5a] {
         for _ in 0..9_000 {
@@ -144,7 +145,7 @@ pub(super) fn endless_update(cage: &Cage<'_>) -> Result<String> {
     bomb(cage, &file)
 }
 
-/// A chunk that says it is larger than it is, smaller than it is, and larger than one may be.
+/// Chunks that claim to be larger or smaller than they are, or larger than allowed.
 pub(super) fn wrong_lengths(cage: &Cage<'_>) -> Result<String> {
     let path = cage.file("lengths.data");
     for (length, claimed) in [(16 << 20, 100), (100, 16 << 20), (100, u32::MAX as usize)] {
@@ -156,7 +157,7 @@ pub(super) fn wrong_lengths(cage: &Cage<'_>) -> Result<String> {
         let codes = read(cage, &path)?;
         ensure!(codes[0] != 0, "a damaged file was reported with status 0");
     }
-    Ok("refused, with a status that tells".to_owned())
+    Ok("refused, with an error status".to_owned())
 }
 
 /// A real recording.
@@ -177,10 +178,10 @@ pub(super) fn spoiled(cage: &Cage<'_>) -> Result<String> {
             "a file with a flipped bit at {at} was reported with status 0"
         );
     }
-    Ok("each flipped bit told, by the status too".to_owned())
+    Ok("each flipped bit reported, also by the exit status".to_owned())
 }
 
-/// What a killed writer leaves: it reads up to there, and says so.
+/// A recording of a killed writer: it is read up to the cut, with a warning.
 pub(super) fn cut(cage: &Cage<'_>) -> Result<String> {
     let (path, bytes) = real(cage)?;
     for end in [0, 5, 11, 13, bytes.len() / 2, bytes.len() - 1] {
@@ -195,13 +196,13 @@ pub(super) fn cut(cage: &Cage<'_>) -> Result<String> {
         );
         ensure!(
             ended.status.code() == Some(0) || !first_line(&ended.errors).is_empty(),
-            "nothing was said"
+            "nothing was reported"
         );
     }
-    Ok("each cut told".to_owned())
+    Ok("each cut reported".to_owned())
 }
 
-/// Files that never end, or never begin.
+/// Files without an end, and files without a beginning.
 pub(super) fn no_files(cage: &Cage<'_>) -> Result<String> {
     let pipe = cage.file("pipe.data");
     super::surroundings::make_pipe(&pipe)?;

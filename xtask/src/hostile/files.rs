@@ -1,4 +1,4 @@
-//! Files with code that lie: symbols, relocations, debug information, and what they name.
+//! Hostile files with code: wrong symbols, relocations, debug information and links.
 //!
 //! Part of hostile.
 
@@ -17,11 +17,11 @@ use super::elf::{
 };
 use super::zoo::{Cage, functions, word};
 
-/// Allocations of the program itself, and through each file.
+/// The number of allocations of the program itself, and through each file.
 const OWN: u64 = 100;
 const EACH: u64 = 10;
 
-/// Maps these files one after the other and allocates through each; all of it has to be seen.
+/// Maps the files one after another and allocates through each. Every allocation must be seen.
 fn mapped(cage: &Cage<'_>, paths: &[PathBuf]) -> Result<String> {
     let mut mode: Vec<&OsStr> = vec!["map".as_ref()];
     mode.extend(paths.iter().map(|path| word(path)));
@@ -36,7 +36,7 @@ fn one(cage: &Cage<'_>, elf: &Elf) -> Result<String> {
     mapped(cage, &[path])
 }
 
-/// The head of a file with other code at other addresses.
+/// The head of a file with code at the given addresses.
 fn code(parts: &[(u64, &[u8])]) -> Vec<u8> {
     let mut code = vec![
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3,
@@ -49,7 +49,7 @@ fn code(parts: &[(u64, &[u8])]) -> Vec<u8> {
     code
 }
 
-/// An allocator whose `malloc` is this code, which nobody calls.
+/// An allocator whose `malloc` is this code, which is never called.
 fn malloc_is(cage: &Cage<'_>, bytes: &[u8]) -> Result<String> {
     let mut elf = Elf::exporting(&[("malloc", 0x400, 32), ("free", 0x500, 32)]);
     elf.code = code(&[(0x400, bytes), (0x500, &[0x55, 0x5d, 0xc3])]);
@@ -64,7 +64,7 @@ pub(super) fn malloc_begins_with_a_lock(cage: &Cage<'_>) -> Result<String> {
     malloc_is(cage, &[0xf0, 0x0f, 0xb1, 0x0f, 0xc3])
 }
 
-/// Twenty copies of an allocator, each with other bits flipped.
+/// Twenty copies of an allocator, each with different bits flipped.
 pub(super) fn bit_flips(cage: &Cage<'_>) -> Result<String> {
     let names = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
     let functions: Vec<(&str, u64, u64)> = names
@@ -84,7 +84,7 @@ pub(super) fn bit_flips(cage: &Cage<'_>) -> Result<String> {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let at = (state >> 33) as usize % bytes.len();
-            // What is called has to stay as it is.
+            // The code that is called must stay intact.
             if !(0x200..0x210).contains(&at) {
                 bytes[at] ^= 1 << (state >> 61);
             }
@@ -119,7 +119,7 @@ pub(super) fn giant_frames(cage: &Cage<'_>) -> Result<String> {
     one(cage, &with_sparse(".eh_frame", PROGBITS, 4 << 30, 0, 0))
 }
 
-/// 900,000 relocations, each of a symbol with a name of 4 kB: the names overlap.
+/// 900,000 relocations, each of a symbol with a name of 4 kB. The names overlap.
 pub(super) fn many_relocations(cage: &Cage<'_>) -> Result<String> {
     const COUNT: u64 = 900_000;
     let mut names = vec![b'a'; 4096 + 900_000];
@@ -177,7 +177,7 @@ pub(super) fn rust_symbols(cage: &Cage<'_>) -> Result<String> {
     one(cage, &elf)
 }
 
-/// A file whose interpreter is a script that leaves a mark, as a word of a command.
+/// A file whose interpreter is a script that leaves a mark, named as an argument of a command.
 pub(super) fn interpreter(cage: &Cage<'_>) -> Result<String> {
     let (mark, script, document) = (
         cage.file("executed"),
@@ -190,7 +190,7 @@ pub(super) fn interpreter(cage: &Cage<'_>) -> Result<String> {
     if name.len() > 0xf0 {
         name.truncate(0xf0);
     }
-    // Relative, as the folder's name may be long: heaptrace runs in it.
+    // The path is relative, because the folder's name can be long; heaptrace runs in the folder.
     let elf = Elf {
         interpreter: Some([b"./".as_slice(), &name].concat()),
         ..Elf::default()
@@ -227,12 +227,12 @@ pub(super) fn garbage_frames(cage: &Cage<'_>) -> Result<String> {
     mapped(cage, &paths)
 }
 
-/// Entries that name themselves, and each other, as what they begin with.
+/// Entries that name themselves or each other as their common entry.
 pub(super) fn cyclic_frames(cage: &Cage<'_>) -> Result<String> {
     let mut frames = Vec::new();
     for number in 0..4000_u32 {
         frames.extend(20_u32.to_le_bytes());
-        // Zero would be a shared one; this is a distance back, to another of these, or to itself.
+        // Zero would mark a common entry. This is a distance back to another entry, or to the entry itself.
         frames.extend((number % 5 * 24 + 4).to_le_bytes());
         frames.extend([0x1b; 16]);
     }
@@ -246,9 +246,9 @@ pub(super) fn cyclic_frames(cage: &Cage<'_>) -> Result<String> {
     one(cage, &elf)
 }
 
-/// 200,000 entries, each the child of the one before.
+/// 200,000 entries, each a child of the previous one.
 pub(super) fn deep_dwarf(cage: &Cage<'_>) -> Result<String> {
-    // A unit has children; each child is a function of the same code, with children.
+    // A unit has children. Each child is a function of the same code, and has children too.
     let abbreviations = vec![
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // unit: low, length
         2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0x03, 0x08, 0, 0, // function: low, length, name
@@ -297,7 +297,7 @@ fn compressed_zeros(program: &str, mib: u64) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Debug sections of which 1 MB becomes 1 GB, one that says so and one that does not.
+/// Debug sections in which 1 MB becomes 1 GB: one with the true size and one with a false size.
 pub(super) fn compressed_sections(cage: &Cage<'_>) -> Result<String> {
     let python = "python3 -c 'import sys,zlib; c=zlib.compressobj(9); w=sys.stdout.buffer.write\n\
                   for i in iter(lambda: sys.stdin.buffer.read(1<<20), b\"\"): w(c.compress(i))\n\
@@ -361,7 +361,7 @@ pub(super) fn debug_links(cage: &Cage<'_>) -> Result<String> {
     mapped(cage, &paths)
 }
 
-/// Build ids that are none: of no bytes, of one, with a path in them, and of 60 kB.
+/// Invalid build ids: empty, of one byte, with a path in them, and of 60 kB.
 pub(super) fn build_ids(cage: &Cage<'_>) -> Result<String> {
     let long = vec![b'/'; 60_000];
     let ids: [&[u8]; 6] = [b"", b"a", b"../../../../etc/passwd", b"/", &long, &[0; 20]];
@@ -376,7 +376,7 @@ pub(super) fn build_ids(cage: &Cage<'_>) -> Result<String> {
     mapped(cage, &paths)
 }
 
-/// Two files with one build id: each stack has to name its own file's function.
+/// Two files with one build id. Each stack must name its own file's function.
 pub(super) fn forged_build_id(cage: &Cage<'_>) -> Result<String> {
     let (victim, forger) = (cage.file("victim.so"), cage.file("forger.so"));
     for (path, name) in [(&victim, "victims_function"), (&forger, "forged_name")] {
@@ -398,10 +398,10 @@ pub(super) fn forged_build_id(cage: &Cage<'_>) -> Result<String> {
             "{name} was read of another file than {module}"
         );
     }
-    Ok("each has its own names".to_owned())
+    Ok("each file has its own names".to_owned())
 }
 
-/// Twenty files, mapped in turn at one address.
+/// Twenty files that are mapped one after another at one address.
 pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
     let mut mode: Vec<PathBuf> = Vec::new();
     for number in 0..20 {
@@ -432,12 +432,12 @@ pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
         }
     }
     Ok(format!(
-        "{} of 20 have names, none a wrong one",
+        "{} of 20 have names, and no name is wrong",
         named.len()
     ))
 }
 
-/// Headers that claim more than there is.
+/// Headers that claim more data than the file has.
 pub(super) fn claims(cage: &Cage<'_>) -> Result<String> {
     let whole = cage.file("whole.so");
     Elf::exporting(&[("malloc", CODE, 14)]).write(&whole)?;
@@ -464,7 +464,7 @@ pub(super) fn claims(cage: &Cage<'_>) -> Result<String> {
     mapped(cage, &paths)
 }
 
-/// A note of 4 GiB of nothing but notes.
+/// A note section of 4 GiB of empty notes.
 pub(super) fn endless_notes(cage: &Cage<'_>) -> Result<String> {
     one(
         cage,
@@ -488,7 +488,7 @@ pub(super) fn dlopen_storm(cage: &Cage<'_>) -> Result<String> {
         names.iter().any(|name| name == "through_library"),
         "no stack names the library"
     );
-    Ok("all 300 turns seen, with names".to_owned())
+    Ok("all 300 loads seen, with names".to_owned())
 }
 
 fn compile(source: &Path, library: &Path) -> Result<()> {

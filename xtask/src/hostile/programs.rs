@@ -1,4 +1,4 @@
-//! Programs that behave badly: in what they map, fork, name and run.
+//! Hostile programs: their mappings, forks, names and code.
 //!
 //! Part of hostile.
 
@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use super::elf::{CODE, Elf};
 use super::zoo::{Cage, functions, word};
 
-/// A small file with code that can be called.
+/// A small file with callable code.
 fn library(cage: &Cage<'_>, name: &str) -> Result<PathBuf> {
     let path = cage.file(name);
     Elf::exporting(&[("through", CODE, 14)])
@@ -38,7 +38,7 @@ pub(super) fn pipe_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
     replaced(cage, "0")
 }
 
-/// Once with a process that is gone when its files are looked at, and once with one that is still there.
+/// Runs once with a process that is gone when its files are opened, and once with one that still runs.
 fn replaced(cage: &Cage<'_>, kind: &str) -> Result<String> {
     let path = library(cage, "x.so")?;
     let mode = ["map-replaced".as_ref(), word(&path), kind.as_ref()];
@@ -58,7 +58,7 @@ pub(super) fn device_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
     replaced(cage, "1")
 }
 
-/// The file that is cut is a large one, so that its names take a while to be read.
+/// The truncated file is large, so that reading its names takes time.
 pub(super) fn truncated_while_mapped(cage: &Cage<'_>) -> Result<String> {
     let path = cage.file("x.so");
     let mut bytes = fs::read(library(cage, "small.so")?)?;
@@ -68,7 +68,7 @@ pub(super) fn truncated_while_mapped(cage: &Cage<'_>) -> Result<String> {
     seen(cage, &["map-truncated".as_ref(), word(&path)], 350)
 }
 
-/// The same with the live view, which looks names up as it goes.
+/// The same with the live view, which looks up names during the run.
 pub(super) fn truncated_in_live_view(cage: &Cage<'_>) -> Result<String> {
     let path = cage.file("x.so");
     let mut bytes = fs::read(library(cage, "small.so")?)?;
@@ -82,7 +82,7 @@ pub(super) fn truncated_in_live_view(cage: &Cage<'_>) -> Result<String> {
         let ended = cage.run(&arguments)?;
         ensure!(ended.status.code() == Some(0), "{}", ended.status);
     }
-    Ok("3 of 3 ended in order".to_owned())
+    Ok("3 of 3 ended normally".to_owned())
 }
 
 pub(super) fn deleted(cage: &Cage<'_>) -> Result<String> {
@@ -103,7 +103,7 @@ pub(super) fn memory_file(cage: &Cage<'_>) -> Result<String> {
     seen(cage, &["memfd".as_ref(), word(&path)], 200)
 }
 
-/// In a root of its own, with a file at a path where the host has another one.
+/// Runs in its own root folder, with a file at a path where the host has a different file.
 pub(super) fn other_root(cage: &Cage<'_>) -> Result<String> {
     let (root, inside) = (cage.file("root"), "/tmp/heaptrace-zoo-other-root.so");
     fs::create_dir_all(root.join("tmp"))?;
@@ -119,9 +119,9 @@ pub(super) fn other_root(cage: &Cage<'_>) -> Result<String> {
     let names = functions(&result?);
     ensure!(
         !names.iter().any(|name| name == "name_of_the_host"),
-        "a file of the host was read in place of the container's"
+        "a file of the host was read instead of the container's file"
     );
-    Ok("no name of the host's file".to_owned())
+    Ok("no name from the host's file".to_owned())
 }
 
 pub(super) fn many_files(cage: &Cage<'_>) -> Result<String> {
@@ -263,7 +263,7 @@ pub(super) fn long_path(cage: &Cage<'_>) -> Result<String> {
     )
 }
 
-/// Root's program, run by its mode.
+/// Runs root's setuid program.
 pub(super) fn setuid(cage: &Cage<'_>) -> Result<String> {
     let path = cage.file("setuid");
     fs::copy(&cage.zoo.program, &path)?;

@@ -1,4 +1,4 @@
-//! What stands around a run: where it writes, what it may use, and processes that are not what they seem.
+//! Hostile surroundings of a run: its output path, its limits, and the state of its target.
 //!
 //! Part of hostile.
 
@@ -16,7 +16,7 @@ use heaptrace_tests::Group;
 use super::ended::{start, words};
 use super::zoo::{Cage, first_line};
 
-/// Another user, whom nothing belongs to.
+/// Another user, which owns no files.
 const NOBODY: u32 = 65534;
 
 pub(super) fn make_executable(path: &Path) -> Result<()> {
@@ -28,7 +28,7 @@ pub(super) fn make_pipe(path: &Path) -> Result<()> {
     crate::process::run(Command::new("mkfifo").arg(path))
 }
 
-/// A folder that another user may write to, as root sees it.
+/// A folder of another user, which root writes to.
 fn strangers_folder(cage: &Cage<'_>) -> Result<std::path::PathBuf> {
     let folder = cage.file("strangers");
     fs::create_dir_all(&folder)?;
@@ -44,7 +44,7 @@ fn record_to(cage: &Cage<'_>, output: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// A stranger puts links to root's file where the data file goes, while it is made.
+/// Another user replaces the output path by links to root's file during a run.
 pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
     const PRECIOUS: &[u8] = b"root's own\n";
     let folder = strangers_folder(cage)?;
@@ -78,10 +78,10 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
         stop.store(true, Ordering::Relaxed);
         result
     })?;
-    Ok(format!("root's file is untouched; {result} of 12 refused"))
+    Ok(format!("root's file is unchanged; {result} of 12 refused"))
 }
 
-/// A stranger's pipe with a reader: the data must not go there, and nobody waits.
+/// Another user's pipe, with and without a reader. The data must not go there, and heaptrace must not wait.
 pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
     let folder = strangers_folder(cage)?;
     let output = folder.join("pipe.data");
@@ -103,13 +103,13 @@ pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
             leaked = reader.wait_with_output()?.stdout.len();
         }
         let ended = ended?;
-        ensure!(leaked == 0, "{leaked} bytes went to a stranger's pipe");
-        ensure!(ended.status.code() != Some(0), "it was taken for a file");
+        ensure!(leaked == 0, "{leaked} bytes went to another user's pipe");
+        ensure!(ended.status.code() != Some(0), "the pipe was treated as a file");
     }
-    Ok("refused, with a reader and without".to_owned())
+    Ok("refused, with and without a reader".to_owned())
 }
 
-/// A stranger's file, and a hard link to root's.
+/// Another user's file, and a hard link to root's file.
 pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
     let folder = strangers_folder(cage)?;
     let (output, precious) = (folder.join("out.data"), cage.file("precious"));
@@ -121,7 +121,7 @@ pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
         "root's file was overwritten through a link"
     );
     let code = ended.status.code().unwrap_or(-1);
-    // Where it went on, the file is root's alone.
+    // If the run succeeded, only root can read the file.
     if code == 0 {
         let meta = fs::metadata(&output)?;
         ensure!(
@@ -129,10 +129,10 @@ pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
             "others can read it"
         );
     }
-    Ok(format!("root's file is untouched; status {code}"))
+    Ok(format!("root's file is unchanged; status {code}"))
 }
 
-/// With these limits a run ends in order, or says what helps.
+/// Under these limits a run must end normally, or report what the user can do.
 fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
     let mut command = Command::new("sh");
     let script = format!("{limits}; exec \"$@\"");
@@ -145,14 +145,14 @@ fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
     match ended.status.code() {
         Some(0) => {
             cage.whole(&ended, 100)?;
-            Ok("ended in order".to_owned())
+            Ok("ended normally".to_owned())
         }
         _ => {
             let says = ["ulimit", "--max-", "--ring-size", "limit"];
             let names = says.iter().any(|word| ended.errors.contains(word));
             let line = first_line(&ended.errors);
-            ensure!(names, "failed, and does not say what helps: {line}");
-            Ok("refused, and says what helps".to_owned())
+            ensure!(names, "failed, and does not report what to do: {line}");
+            Ok("refused, and reports what to do".to_owned())
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn no_core_no_files(cage: &Cage<'_>) -> Result<String> {
     limited(cage, "ulimit -f 1; ulimit -s 256")
 }
 
-/// A program of ours that goes on, and its id.
+/// A running target program and its id.
 struct Target {
     child: std::process::Child,
     id: u32,
@@ -227,7 +227,7 @@ pub(super) fn stopped(cage: &Cage<'_>) -> Result<String> {
     let ended = cage.run(&record_process(cage, target.id));
     target.signal(libc::SIGCONT);
     cage.whole(&ended?, 0)?;
-    Ok("ended after its time".to_owned())
+    Ok("ended on time".to_owned())
 }
 
 pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
@@ -235,18 +235,18 @@ pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
     let ended = cage.run(&record_process(cage, target.id))?;
     ensure!(
         !first_line(&ended.errors).is_empty(),
-        "nothing was said of it"
+        "the zombie was not reported"
     );
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
 pub(super) fn no_process(cage: &Cage<'_>) -> Result<String> {
     let ended = cage.run(&record_process(cage, 4_194_000))?;
-    ensure!(ended.status.code() != Some(0), "it ended in order");
+    ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok("refused".to_owned())
 }
 
-/// The target ends while it is looked at, again and again.
+/// The target is killed during the attach, repeatedly.
 pub(super) fn killed_while_attaching(cage: &Cage<'_>) -> Result<String> {
     for delay in [0, 20, 50, 100, 200] {
         let target = Target::start(cage, "wait")?;
@@ -258,7 +258,7 @@ pub(super) fn killed_while_attaching(cage: &Cage<'_>) -> Result<String> {
     Ok("5 of 5 ended".to_owned())
 }
 
-/// All of the machine, with a hostile program in it, and an end by a signal.
+/// Traces all processes, including a hostile one, and ends by a signal.
 pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
     let broken = cage.file("broken.so");
     super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
@@ -289,13 +289,13 @@ pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
     let report = cage.report()?;
     ensure!(
         report["totals"]["allocations"].as_u64() >= Some(1000),
-        "too little was seen: {}",
+        "too few allocations were seen: {}",
         first_line(&ended.errors)
     );
-    Ok("went on, and ended when told".to_owned())
+    Ok("continued, and ended on the signal".to_owned())
 }
 
-/// A script that is its own interpreter.
+/// A script that names itself as its interpreter.
 pub(super) fn script_of_itself(cage: &Cage<'_>) -> Result<String> {
     let script = cage.file("loop.sh");
     fs::write(&script, format!("#!{}\n", script.display()))?;
@@ -303,17 +303,17 @@ pub(super) fn script_of_itself(cage: &Cage<'_>) -> Result<String> {
     let mut arguments = words(&["record", "-o"]);
     arguments.extend([cage.data().into(), "--".into(), script.into()]);
     let ended = cage.run(&arguments)?;
-    ensure!(ended.status.code() != Some(0), "it ended in order");
+    ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
-/// A program on an overlay, whose files show other devices than the kernel has for them.
+/// A program on an overlay, whose files show other devices than the kernel records.
 pub(super) fn overlay(cage: &Cage<'_>) -> Result<String> {
     for name in ["lower", "upper", "work", "merged"] {
         fs::create_dir_all(cage.file(name))?;
     }
     fs::copy(&cage.zoo.program, cage.file("lower/zoo"))?;
-    // An overlay cannot lie on another one.
+    // An overlay can't be mounted on another overlay.
     let mut mount = Command::new("mount");
     mount.args(["-t", "overlay", "overlay", "-o"]);
     mount.arg("lowerdir=lower,upperdir=upper,workdir=work");

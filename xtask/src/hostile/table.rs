@@ -1,4 +1,4 @@
-//! The zoo's table: printed as it runs, and written to docs/hostile.md.
+//! The table of the cases: printed during the run, and written to docs/hostile.md.
 //!
 //! Part of hostile. It must not know how cases are run.
 
@@ -12,7 +12,7 @@ use super::cases::{CASES, Case};
 use super::zoo::Zoo;
 use crate::workspace;
 
-/// What came of a case.
+/// The result of a case.
 pub(super) struct Line {
     name: &'static str,
     what: &'static str,
@@ -47,7 +47,7 @@ impl Line {
 
     fn row(&self) -> String {
         let outcome = self.outcome().replace('|', "\\|").replace('\n', " ");
-        // No folder of this machine is published.
+        // Paths of this machine are not published.
         let outcome = outcome.replace(&*workspace::root().to_string_lossy(), ".");
         format!(
             "| {} | {} | {outcome} | {:.1} s | {} MiB |",
@@ -93,7 +93,7 @@ Each row shows the last run of its case: `cargo xtask hostile FILTER` replaces t
 |--|--|--|--:|--:|
 ";
 
-/// Writes docs/hostile.md: rows of these cases, and those that it has of others.
+/// Writes docs/hostile.md with the new rows, and keeps the rows of the other cases.
 pub(super) fn write(lines: &[Line]) -> Result<()> {
     let path = workspace::root().join("docs/hostile.md");
     let old = fs::read_to_string(&path).unwrap_or_default();
