@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 
-use super::zoo::{Cage, MIB, SECONDS};
+use super::suite::{CaseRun, MIB, SECONDS};
 use super::{data, files, programs, surroundings};
 
 /// A hostile case.
@@ -13,10 +13,10 @@ pub(super) struct Case {
     pub(super) what: &'static str,
     pub(super) seconds: u64,
     pub(super) mib: u64,
-    pub(super) run: fn(&Cage<'_>) -> Result<String>,
+    pub(super) run: fn(&CaseRun<'_>) -> Result<String>,
 }
 
-type Run = fn(&Cage<'_>) -> Result<String>;
+type Run = fn(&CaseRun<'_>) -> Result<String>;
 
 const fn case(name: &'static str, what: &'static str, run: Run) -> Case {
     Case {
@@ -182,11 +182,7 @@ pub(super) const CASES: &[Case] = &[
         programs::many_files,
     ),
     case("many-mappings", "10,000 mappings", programs::many_mappings),
-    case(
-        "forks",
-        "2,000 short processes",
-        programs::forks,
-    ),
+    case("forks", "2,000 short processes", programs::forks),
     case("execs", "100 programs in one process", programs::execs),
     case("threads", "2,000 threads, 50 at a time", programs::threads),
     case("zombies", "500 zombies", programs::zombies),
@@ -245,16 +241,8 @@ pub(super) const CASES: &[Case] = &[
         "a process that sends signals to itself and to heaptrace",
         programs::signals,
     ),
-    case(
-        "stopped",
-        "a stopped process",
-        surroundings::stopped,
-    ),
-    case(
-        "zombie",
-        "a zombie process",
-        surroundings::zombie,
-    ),
+    case("stopped", "a stopped process", surroundings::stopped),
+    case("zombie", "a zombie process", surroundings::zombie),
     case(
         "no-process",
         "a process that does not exist",

@@ -10,9 +10,9 @@ mod elf;
 mod ended;
 mod files;
 mod programs;
+mod suite;
 mod surroundings;
 mod table;
-mod zoo;
 
 use std::process::ExitCode;
 
@@ -20,8 +20,8 @@ use anyhow::{Result, bail};
 
 use crate::{apt, process, run};
 use cases::CASES;
+use suite::Suite;
 use table::Line;
-use zoo::Zoo;
 
 /// Run the hostile cases.
 #[derive(clap::Args, Debug)]
@@ -38,12 +38,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     apt::ensure_cc("for the hostile programs")?;
     run::build_release(None)?;
-    let zoo = Zoo::build()?;
+    let suite = Suite::build()?;
     let mut lines = Vec::new();
     for case in CASES {
         let is_wanted = |filter: &String| case.name.contains(filter.as_str());
         if args.filters.is_empty() || args.filters.iter().any(is_wanted) {
-            let line = Line::of(case, &zoo);
+            let line = Line::of(case, &suite);
             println!("{line}");
             lines.push(line);
         }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use heaptrace_tests::Group;
 
 use super::ended::{start, words};
-use super::zoo::{Cage, first_line};
+use super::suite::{CaseRun, first_line};
 
 /// Another user, which owns no files.
 const NOBODY: u32 = 65534;
@@ -29,26 +29,26 @@ pub(super) fn make_pipe(path: &Path) -> Result<()> {
 }
 
 /// A folder of another user, which root writes to.
-fn strangers_folder(cage: &Cage<'_>) -> Result<std::path::PathBuf> {
-    let folder = cage.file("strangers");
+fn strangers_folder(case_run: &CaseRun<'_>) -> Result<std::path::PathBuf> {
+    let folder = case_run.file("strangers");
     fs::create_dir_all(&folder)?;
     std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
     fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
     Ok(folder)
 }
 
-fn record_to(cage: &Cage<'_>, output: &Path) -> Vec<OsString> {
+fn record_to(case_run: &CaseRun<'_>, output: &Path) -> Vec<OsString> {
     let mut arguments = words(&["record", "-o"]);
     arguments.extend([output.into(), "--".into()]);
-    arguments.extend([cage.zoo.program.clone().into(), "plain".into()]);
+    arguments.extend([case_run.suite.program.clone().into(), "plain".into()]);
     arguments
 }
 
 /// Another user replaces the output path by links to root's file during a run.
-pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn output_race(case_run: &CaseRun<'_>) -> Result<String> {
     const PRECIOUS: &[u8] = b"root's own\n";
-    let folder = strangers_folder(cage)?;
-    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+    let folder = strangers_folder(case_run)?;
+    let (output, precious) = (folder.join("out.data"), case_run.file("precious"));
     fs::write(&precious, PRECIOUS)?;
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
         let attempt = || -> Result<u32> {
             let mut refused = 0;
             for _ in 0..12 {
-                let ended = cage.run(&record_to(cage, &output))?;
+                let ended = case_run.run(&record_to(case_run, &output))?;
                 refused += u32::from(ended.status.code() != Some(0));
                 let content = fs::read(&precious)?;
                 ensure!(content == PRECIOUS, "root's file was overwritten");
@@ -82,8 +82,8 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
 }
 
 /// Another user's pipe, with and without a reader. The data must not go there, and heaptrace must not wait.
-pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
-    let folder = strangers_folder(cage)?;
+pub(super) fn output_is_a_pipe(case_run: &CaseRun<'_>) -> Result<String> {
+    let folder = strangers_folder(case_run)?;
     let output = folder.join("pipe.data");
     make_pipe(&output)?;
     std::os::unix::fs::chown(&output, Some(NOBODY), Some(NOBODY))?;
@@ -96,7 +96,7 @@ pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
                     .spawn()
             })
             .transpose()?;
-        let ended = cage.run(&record_to(cage, &output));
+        let ended = case_run.run(&record_to(case_run, &output));
         let mut leaked = 0;
         if let Some(mut reader) = reader {
             let _ = reader.kill();
@@ -104,18 +104,21 @@ pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
         }
         let ended = ended?;
         ensure!(leaked == 0, "{leaked} bytes went to another user's pipe");
-        ensure!(ended.status.code() != Some(0), "the pipe was treated as a file");
+        ensure!(
+            ended.status.code() != Some(0),
+            "the pipe was treated as a file"
+        );
     }
     Ok("refused, with and without a reader".to_owned())
 }
 
 /// Another user's file, and a hard link to root's file.
-pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
-    let folder = strangers_folder(cage)?;
-    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+pub(super) fn output_is_a_strangers(case_run: &CaseRun<'_>) -> Result<String> {
+    let folder = strangers_folder(case_run)?;
+    let (output, precious) = (folder.join("out.data"), case_run.file("precious"));
     fs::write(&precious, "root's own\n")?;
     fs::hard_link(&precious, &output)?;
-    let ended = cage.run(&record_to(cage, &output))?;
+    let ended = case_run.run(&record_to(case_run, &output))?;
     ensure!(
         fs::read(&precious)? == b"root's own\n",
         "root's file was overwritten through a link"
@@ -133,18 +136,18 @@ pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
 }
 
 /// Under these limits a run must end normally, or report what the user can do.
-fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
+fn limited(case_run: &CaseRun<'_>, limits: &str) -> Result<String> {
     let mut command = Command::new("sh");
     let script = format!("{limits}; exec \"$@\"");
     command.args(["-c", &script, "sh"]);
     command.arg(crate::workspace::heaptrace_binary());
     command
-        .args(record_to(cage, &cage.data()))
-        .current_dir(&cage.folder);
-    let ended = cage.end(start(&mut command, &cage.folder)?)?;
+        .args(record_to(case_run, &case_run.data()))
+        .current_dir(&case_run.folder);
+    let ended = case_run.end(start(&mut command, &case_run.folder)?)?;
     match ended.status.code() {
         Some(0) => {
-            cage.whole(&ended, 100)?;
+            case_run.whole(&ended, 100)?;
             Ok("ended normally".to_owned())
         }
         _ => {
@@ -157,22 +160,22 @@ fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
     }
 }
 
-pub(super) fn few_descriptors(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -n 64")
+pub(super) fn few_descriptors(case_run: &CaseRun<'_>) -> Result<String> {
+    limited(case_run, "ulimit -n 64")
 }
 
-pub(super) fn very_few_descriptors(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -n 24")
+pub(super) fn very_few_descriptors(case_run: &CaseRun<'_>) -> Result<String> {
+    limited(case_run, "ulimit -n 24")
 }
 
-pub(super) fn little_memory(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn little_memory(case_run: &CaseRun<'_>) -> Result<String> {
     let group = Group::of_memory("zoo", 64 << 20)?;
     let procs = group.folder().join("cgroup.procs");
-    limited(cage, &format!("echo $$ > '{}'", procs.display()))
+    limited(case_run, &format!("echo $$ > '{}'", procs.display()))
 }
 
-pub(super) fn no_core_no_files(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -f 1; ulimit -s 256")
+pub(super) fn no_core_no_files(case_run: &CaseRun<'_>) -> Result<String> {
+    limited(case_run, "ulimit -f 1; ulimit -s 256")
 }
 
 /// A running target program and its id.
@@ -182,9 +185,9 @@ struct Target {
 }
 
 impl Target {
-    fn start(cage: &Cage<'_>, mode: &str) -> Result<Self> {
-        let output = cage.file("target");
-        let child = Command::new(&cage.zoo.program)
+    fn start(case_run: &CaseRun<'_>, mode: &str) -> Result<Self> {
+        let output = case_run.file("target");
+        let child = Command::new(&case_run.suite.program)
             .args([mode, "-", "30"])
             .stdout(fs::File::create(&output)?)
             .spawn()?;
@@ -215,24 +218,28 @@ impl Drop for Target {
     }
 }
 
-fn record_process(cage: &Cage<'_>, id: u32) -> Vec<OsString> {
+fn record_process(case_run: &CaseRun<'_>, id: u32) -> Vec<OsString> {
     let mut arguments = words(&["record", "--exact", "--duration", "1s", "-o"]);
-    arguments.extend([cage.data().into(), "--pid".into(), id.to_string().into()]);
+    arguments.extend([
+        case_run.data().into(),
+        "--pid".into(),
+        id.to_string().into(),
+    ]);
     arguments
 }
 
-pub(super) fn stopped(cage: &Cage<'_>) -> Result<String> {
-    let target = Target::start(cage, "wait")?;
+pub(super) fn stopped(case_run: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case_run, "wait")?;
     target.signal(libc::SIGSTOP);
-    let ended = cage.run(&record_process(cage, target.id));
+    let ended = case_run.run(&record_process(case_run, target.id));
     target.signal(libc::SIGCONT);
-    cage.whole(&ended?, 0)?;
+    case_run.whole(&ended?, 0)?;
     Ok("ended on time".to_owned())
 }
 
-pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
-    let target = Target::start(cage, "zombie")?;
-    let ended = cage.run(&record_process(cage, target.id))?;
+pub(super) fn zombie(case_run: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case_run, "zombie")?;
+    let ended = case_run.run(&record_process(case_run, target.id))?;
     ensure!(
         !first_line(&ended.errors).is_empty(),
         "the zombie was not reported"
@@ -240,53 +247,53 @@ pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
-pub(super) fn no_process(cage: &Cage<'_>) -> Result<String> {
-    let ended = cage.run(&record_process(cage, 4_194_000))?;
+pub(super) fn no_process(case_run: &CaseRun<'_>) -> Result<String> {
+    let ended = case_run.run(&record_process(case_run, 4_194_000))?;
     ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok("refused".to_owned())
 }
 
 /// The target is killed during the attach, repeatedly.
-pub(super) fn killed_while_attaching(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn killed_while_attaching(case_run: &CaseRun<'_>) -> Result<String> {
     for delay in [0, 20, 50, 100, 200] {
-        let target = Target::start(cage, "wait")?;
-        let running = cage.start(&record_process(cage, target.id))?;
+        let target = Target::start(case_run, "wait")?;
+        let running = case_run.start(&record_process(case_run, target.id))?;
         std::thread::sleep(Duration::from_millis(delay));
         target.signal(libc::SIGKILL);
-        cage.end(running)?;
+        case_run.end(running)?;
     }
     Ok("5 of 5 ended".to_owned())
 }
 
 /// Traces all processes, including a hostile one, and ends by a signal.
-pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
-    let broken = cage.file("broken.so");
+pub(super) fn everything(case_run: &CaseRun<'_>) -> Result<String> {
+    let broken = case_run.file("broken.so");
     super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
     let mut arguments = words(&["record", "--all", "--exact", "-o"]);
-    arguments.push(cage.data().into());
-    let running = cage.start(&arguments)?;
+    arguments.push(case_run.data().into());
+    let running = case_run.start(&arguments)?;
     let began = Instant::now();
     let is_ready =
-        || fs::read_to_string(cage.file("stderr")).is_ok_and(|it| it.contains("tracing"));
-    while !is_ready() && began.elapsed() < Duration::from_secs(cage.seconds / 2) {
+        || fs::read_to_string(case_run.file("stderr")).is_ok_and(|it| it.contains("tracing"));
+    while !is_ready() && began.elapsed() < Duration::from_secs(case_run.seconds / 2) {
         std::thread::sleep(Duration::from_millis(50));
     }
     for mode in ["plain", "comm", "jit"] {
-        let status = Command::new(&cage.zoo.program)
+        let status = Command::new(&case_run.suite.program)
             .args([mode, "-", "50"])
             .stdout(Stdio::null())
             .status()?;
         ensure!(status.success(), "the program was harmed: {status}");
     }
-    let _ = Command::new(&cage.zoo.program)
+    let _ = Command::new(&case_run.suite.program)
         .arg("map")
         .arg(&broken)
         .stdout(Stdio::null())
         .status()?;
     ensure!(running.id() > 0, "no process");
     running.signal(libc::SIGTERM);
-    let ended = cage.end(running)?;
-    let report = cage.report()?;
+    let ended = case_run.end(running)?;
+    let report = case_run.report()?;
     ensure!(
         report["totals"]["allocations"].as_u64() >= Some(1000),
         "too few allocations were seen: {}",
@@ -296,36 +303,40 @@ pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
 }
 
 /// A script that names itself as its interpreter.
-pub(super) fn script_of_itself(cage: &Cage<'_>) -> Result<String> {
-    let script = cage.file("loop.sh");
+pub(super) fn script_of_itself(case_run: &CaseRun<'_>) -> Result<String> {
+    let script = case_run.file("loop.sh");
     fs::write(&script, format!("#!{}\n", script.display()))?;
     make_executable(&script)?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into(), script.into()]);
-    let ended = cage.run(&arguments)?;
+    arguments.extend([case_run.data().into(), "--".into(), script.into()]);
+    let ended = case_run.run(&arguments)?;
     ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
 /// A program on an overlay, whose files show other devices than the kernel records.
-pub(super) fn overlay(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn overlay(case_run: &CaseRun<'_>) -> Result<String> {
     for name in ["lower", "upper", "work", "merged"] {
-        fs::create_dir_all(cage.file(name))?;
+        fs::create_dir_all(case_run.file(name))?;
     }
-    fs::copy(&cage.zoo.program, cage.file("lower/zoo"))?;
+    fs::copy(&case_run.suite.program, case_run.file("lower/zoo"))?;
     // An overlay can't be mounted on another overlay.
     let mut mount = Command::new("mount");
     mount.args(["-t", "overlay", "overlay", "-o"]);
     mount.arg("lowerdir=lower,upperdir=upper,workdir=work");
-    crate::process::run(mount.arg("merged").current_dir(&cage.folder))?;
+    crate::process::run(mount.arg("merged").current_dir(&case_run.folder))?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into()]);
-    arguments.extend([cage.file("merged/zoo").into(), "plain".into()]);
-    let result = cage
+    arguments.extend([case_run.data().into(), "--".into()]);
+    arguments.extend([case_run.file("merged/zoo").into(), "plain".into()]);
+    let result = case_run
         .run(&arguments)
-        .and_then(|ended| cage.whole(&ended, 100));
-    crate::process::run(Command::new("umount").arg("-l").arg(cage.file("merged")))?;
-    let names = super::zoo::functions(&result?);
+        .and_then(|ended| case_run.whole(&ended, 100));
+    crate::process::run(
+        Command::new("umount")
+            .arg("-l")
+            .arg(case_run.file("merged")),
+    )?;
+    let names = super::suite::functions(&result?);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())
 }

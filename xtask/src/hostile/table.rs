@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::cases::{CASES, Case};
-use super::zoo::Zoo;
+use super::suite::Suite;
 use crate::workspace;
 
 /// The result of a case.
@@ -23,12 +23,12 @@ pub(super) struct Line {
 
 impl Line {
     /// Runs a case.
-    pub(super) fn of(case: &Case, zoo: &Zoo) -> Self {
+    pub(super) fn of(case: &Case, suite: &Suite) -> Self {
         let (mut time, mut kib) = (Duration::ZERO, 0);
         let mut attempt = || {
-            let cage = zoo.cage(case.name, case.seconds, case.mib)?;
-            let outcome = (case.run)(&cage);
-            (time, kib) = cage.spent();
+            let case_run = suite.case_run(case.name, case.seconds, case.mib)?;
+            let outcome = (case.run)(&case_run);
+            (time, kib) = case_run.spent();
             outcome
         };
         let outcome = attempt();

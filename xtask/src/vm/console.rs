@@ -103,7 +103,7 @@ impl Run {
     pub(super) fn verdict(&self) -> Result<u64> {
         self.compare().map_err(|error| match self.errors.trim() {
             "" => error,
-            errors => error.context(format!("heaptrace said:\n{errors}\n    and")),
+            errors => error.context(format!("heaptrace printed:\n{errors}\n    and")),
         })
     }
 

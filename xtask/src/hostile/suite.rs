@@ -23,22 +23,22 @@ pub(super) const SECONDS: u64 = 90;
 pub(super) const MIB: u64 = 400;
 
 /// The programs that all cases use, built once.
-pub(super) struct Zoo {
+pub(super) struct Suite {
     heaptrace: PathBuf,
     pub(super) program: PathBuf,
     folder: PathBuf,
 }
 
 /// A case that is running.
-pub(super) struct Cage<'z> {
-    pub(super) zoo: &'z Zoo,
+pub(super) struct CaseRun<'z> {
+    pub(super) suite: &'z Suite,
     pub(super) folder: PathBuf,
     pub(super) seconds: u64,
     pub(super) mib: u64,
     runs: RefCell<(Duration, u64)>,
 }
 
-impl Zoo {
+impl Suite {
     pub(super) fn build() -> Result<Self> {
         let folder = workspace::target_dir().join("hostile");
         if folder.exists() {
@@ -60,11 +60,11 @@ impl Zoo {
         })
     }
 
-    pub(super) fn cage(&self, name: &str, seconds: u64, mib: u64) -> Result<Cage<'_>> {
+    pub(super) fn case_run(&self, name: &str, seconds: u64, mib: u64) -> Result<CaseRun<'_>> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder)?;
-        Ok(Cage {
-            zoo: self,
+        Ok(CaseRun {
+            suite: self,
             folder,
             seconds,
             mib,
@@ -73,7 +73,7 @@ impl Zoo {
     }
 }
 
-impl Cage<'_> {
+impl CaseRun<'_> {
     /// The longest time and the peak memory in KiB of the runs so far.
     pub(super) fn spent(&self) -> (Duration, u64) {
         *self.runs.borrow()
@@ -91,7 +91,7 @@ impl Cage<'_> {
 
     /// Starts heaptrace.
     pub(super) fn start(&self, arguments: &[OsString]) -> Result<Running> {
-        let mut command = Command::new(&self.zoo.heaptrace);
+        let mut command = Command::new(&self.suite.heaptrace);
         start(
             command.args(arguments).current_dir(&self.folder),
             &self.folder,
@@ -135,7 +135,7 @@ impl Cage<'_> {
     pub(super) fn record(&self, options: &[&str], mode: &[&OsStr]) -> Result<Ended> {
         let mut arguments: Vec<OsString> = vec!["record".into(), "-o".into(), self.data().into()];
         arguments.extend(options.iter().map(OsString::from));
-        arguments.extend(["--".into(), self.zoo.program.clone().into()]);
+        arguments.extend(["--".into(), self.suite.program.clone().into()]);
         arguments.extend(mode.iter().map(OsString::from));
         self.run(&arguments)
     }
@@ -201,10 +201,7 @@ pub(super) fn functions(report: &Value) -> Vec<String> {
 /// The first line that is not empty.
 pub(super) fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
-    line.unwrap_or("no message")
-        .chars()
-        .take(160)
-        .collect()
+    line.unwrap_or("no message").chars().take(160).collect()
 }
 
 /// Converts a path to an argument.
