@@ -189,7 +189,7 @@ fn questions(data: &[u8]) -> u64 {
     if answer.is_empty() {
         return 0;
     }
-    let seen = said(job, &answer);
+    let seen = check_answer(job, &answer);
     assert!(seen > 0, "{job:?}: {answer:x?}");
     (job as u64) << 32 | seen
 }
@@ -200,18 +200,18 @@ fn answers(data: &[u8]) -> u64 {
         return 0;
     };
     let job = Job::ALL[usize::from(*job) % Job::ALL.len()];
-    match said(job, answer) {
+    match check_answer(job, answer) {
         0 => 0,
         seen => (job as u64) << 32 | seen,
     }
 }
 
 /// Decodes an answer as the tracer does; returns 0 if it is refused.
-fn said(job: Job, answer: &[u8]) -> u64 {
+fn check_answer(job: Job, answer: &[u8]) -> u64 {
     match job {
-        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::said(job, answer),
-        Job::Fingerprint | Job::Table => unwind::fuzz::said(job, answer),
-        Job::Facts | Job::Names => symbolize::fuzz::said(job, answer),
+        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::check_answer(job, answer),
+        Job::Fingerprint | Job::Table => unwind::fuzz::check_answer(job, answer),
+        Job::Facts | Job::Names => symbolize::fuzz::check_answer(job, answer),
     }
 }
 

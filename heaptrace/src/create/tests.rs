@@ -8,7 +8,7 @@ use std::path::Path;
 use super::*;
 
 /// A user id that these tests never run as.
-const STRANGER: u32 = 12_345;
+const OTHER_USER: u32 = 12_345;
 
 fn me() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -19,8 +19,8 @@ fn ours() -> Identity {
 }
 
 /// Another user's point of view: our files are foreign, and others can write to our folders.
-fn as_stranger() -> Identity {
-    Identity::of(STRANGER, None)
+fn as_other_user() -> Identity {
+    Identity::of(OTHER_USER, None)
 }
 
 fn create(path: &Path, identity: Identity) -> io::Result<File> {
@@ -135,11 +135,11 @@ fn links_of_others_are_refused() {
     // As root, the links are given to another user.
     let identity = if me() == 0 {
         for link in [&file, &folder] {
-            std::os::unix::fs::lchown(link, Some(STRANGER), None).unwrap();
+            std::os::unix::fs::lchown(link, Some(OTHER_USER), None).unwrap();
         }
         ours()
     } else {
-        as_stranger()
+        as_other_user()
     };
     for path in [&file, &folder.join("file"), &folder.join("new")] {
         let error = create(path, identity).unwrap_err();
@@ -160,8 +160,8 @@ fn root_links_are_followed_only_in_closed_folders() {
     let mut link = rustix::fs::lstat(&path).unwrap();
     (folder.st_uid, link.st_uid) = (0, 0);
     let root = Identity::of(0, None);
-    let sudo = Identity::of(0, Some((STRANGER, STRANGER)));
-    let user = Identity::of(STRANGER, None);
+    let sudo = Identity::of(0, Some((OTHER_USER, OTHER_USER)));
+    let user = Identity::of(OTHER_USER, None);
     for identity in [root, sudo, user] {
         for mode in [0o1777, 0o777, 0o775] {
             folder.st_mode = folder.st_mode & !0o7777 | mode;
@@ -172,7 +172,7 @@ fn root_links_are_followed_only_in_closed_folders() {
         identity.check_link(&folder, &link).unwrap();
     }
     // A user's own link in a folder that the user's group can write to.
-    link.st_uid = STRANGER;
+    link.st_uid = OTHER_USER;
     folder.st_mode = folder.st_mode & !0o7777 | 0o775;
     for identity in [sudo, user] {
         identity.check_link(&folder, &link).unwrap();
@@ -215,7 +215,7 @@ fn files_of_others_are_replaced_only_in_closed_folders() {
     let path = dir.path().join("data");
     fs::write(&path, "theirs").unwrap();
     // Our file in our folder, checked for another user. As root, the file and the folder belong to root.
-    let error = create(&path, as_stranger());
+    let error = create(&path, as_other_user());
     if me() == 0 {
         // The folder belongs to root, so no other user can have changed it.
         error.unwrap();
@@ -225,10 +225,10 @@ fn files_of_others_are_replaced_only_in_closed_folders() {
     fs::write(&path, "theirs").unwrap();
     for mode in [0o1777, 0o777, 0o775] {
         fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-        let error = create(&path, as_stranger()).unwrap_err();
+        let error = create(&path, as_other_user()).unwrap_err();
         assert!(error.to_string().contains("another user"), "{error}");
         // The same file, checked for the user that owns it.
-        Destination::open_for(&path, Identity::of(STRANGER, Some((me(), 0)))).unwrap();
+        Destination::open_for(&path, Identity::of(OTHER_USER, Some((me(), 0)))).unwrap();
     }
     assert_eq!(fs::read(&path).unwrap(), b"theirs");
 }
@@ -239,7 +239,7 @@ fn files_belong_to_the_caller_of_sudo() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let (uid, gid) = if me() == 0 {
-        (STRANGER, STRANGER + 1)
+        (OTHER_USER, OTHER_USER + 1)
     } else {
         (me(), rustix::process::getegid().as_raw())
     };

@@ -389,7 +389,7 @@ mod tests {
 
     /// Check that containers with names instead of ids are read.
     #[test]
-    fn named() {
+    fn containers_with_names_are_read() {
         for (path, runtime, name) in [
             ("/lxc/web", "lxc", "web"),
             ("/lxc/web/system.slice/ssh.service", "lxc", "web"),
@@ -426,7 +426,7 @@ mod tests {
 
     /// Check that malformed paths give a result and no panic.
     #[test]
-    fn hostile_paths() {
+    fn malformed_paths_are_read() {
         for path in [
             "////",
             r"/a\x",

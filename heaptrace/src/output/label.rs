@@ -174,7 +174,7 @@ mod tests {
 
     /// Check that names and kinds map one to one, and that every kind names a process or a frame.
     #[test]
-    fn names() {
+    fn names_and_kinds_map_one_to_one() {
         let process = Process {
             pid: 7,
             command: "sh".to_owned(),
@@ -198,7 +198,7 @@ mod tests {
 
     /// Check that a process without a control group has no container and no unit.
     #[test]
-    fn nothing() {
+    fn processes_without_a_group_have_no_container() {
         for label in [Label::Process, Label::Cgroup, Label::Container, Label::Unit] {
             assert_eq!(label.of_process(&Process::default()), None, "{label:?}");
         }

@@ -50,14 +50,14 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
 }
 
 /// Decodes a reader's answer about a file's build id, needs and allocators.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+pub(crate) fn check_answer(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
         Job::Needs => decode::<Needed>(answer).map_or(0, |needs| {
             assert!(decode::<Needed>(&encode(&needs)).as_ref() == Some(&needs));
             1 + needs.libraries.len() as u64
         }),
-        _ => super::allocators::fuzz::said(answer),
+        _ => super::allocators::fuzz::check_answer(answer),
     }
 }
 

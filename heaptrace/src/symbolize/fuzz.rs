@@ -29,7 +29,7 @@ pub(crate) fn facts(data: &[u8]) -> u64 {
 }
 
 /// Check that a reader's answer about debug files and names is decoded or refused.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+pub(crate) fn check_answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Facts {
         let facts: Option<Option<Facts>> = decode(answer);
         return facts.map_or(0, |facts| {

@@ -88,10 +88,10 @@ pub(crate) fn kept(data: &[u8]) -> u64 {
 }
 
 /// Check that a reader's table is refused or sound.
-pub(crate) fn said(job: Job, answer: &[u8]) -> u64 {
+pub(crate) fn check_answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
-        let told: Option<Result<[u8; 32], String>> = decode(answer);
-        return told.map_or(0, |told| 1 + u64::from(told.is_ok()));
+        let decoded: Option<Result<[u8; 32], String>> = decode(answer);
+        return decoded.map_or(0, |decoded| 1 + u64::from(decoded.is_ok()));
     }
     match super::ask::told(answer) {
         Ok(table) => {

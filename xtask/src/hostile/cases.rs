@@ -277,7 +277,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "output-strangers",
         "another user's folder, and a hard link to root's file",
-        surroundings::output_is_a_strangers,
+        surroundings::output_is_of_another_user,
     ),
     case(
         "few-descriptors",

@@ -73,15 +73,15 @@ fn head() -> Vec<u8> {
 }
 
 /// Reads a file with every command, and returns the exit statuses.
-fn read(case_run: &CaseRun<'_>, path: &Path) -> Result<Vec<i32>> {
+fn read(case: &CaseRun<'_>, path: &Path) -> Result<Vec<i32>> {
     let mut codes = Vec::new();
     for command in ["report", "flamegraph", "pprof"] {
         let mut arguments = super::ended::words(&[command]);
         if command != "report" {
-            arguments.extend(["-o".into(), case_run.file("drawn").into()]);
+            arguments.extend(["-o".into(), case.file("drawn").into()]);
         }
         arguments.push(path.into());
-        let ended = case_run.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         let code = ended.status.code().unwrap_or(-1);
         ensure!(
             code == 0 || !ended.errors.trim().is_empty(),
@@ -92,10 +92,10 @@ fn read(case_run: &CaseRun<'_>, path: &Path) -> Result<Vec<i32>> {
     Ok(codes)
 }
 
-fn bomb(case_run: &CaseRun<'_>, file: &[u8]) -> Result<String> {
-    let path = case_run.file("bomb.data");
+fn bomb(case: &CaseRun<'_>, file: &[u8]) -> Result<String> {
+    let path = case.file("bomb.data");
     fs::write(&path, file)?;
-    let codes = read(case_run, &path)?;
+    let codes = read(case, &path)?;
     Ok(format!(
         "{} kB read within bounds, status {}",
         file.len() / 1000,
@@ -104,32 +104,32 @@ fn bomb(case_run: &CaseRun<'_>, file: &[u8]) -> Result<String> {
 }
 
 /// Strings and messages that are as long as their tags say: 16 MiB of them in half a kilobyte.
-pub(super) fn repeated_records(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn repeated_records(case: &CaseRun<'_>) -> Result<String> {
     let mut worst = String::new();
     for byte in [0x0a, 0x1a, 0x2a, 0x3a, 0x52, 0x5a] {
         let mut file = head();
         for _ in 0..30 {
             file.extend(repeated(UPDATE, byte));
         }
-        worst = bomb(case_run, &file)?;
+        worst = bomb(case, &file)?;
     }
     Ok(worst)
 }
 
-pub(super) fn repeated_names(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn repeated_names(case: &CaseRun<'_>) -> Result<String> {
     let mut worst = String::new();
     for byte in [0x0a, 0x12, 0x1a] {
         let mut file = head();
         for _ in 0..30 {
             file.extend(repeated(SYMBOLS, byte));
         }
-        worst = bomb(case_run, &file)?;
+        worst = bomb(case, &file)?;
     }
     Ok(worst)
 }
 
 /// An update in many parts without a last part.
-pub(super) fn endless_update(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn endless_update(case: &CaseRun<'_>) -> Result<String> {
     // Empty records of two bytes each, of every list. The payload begins with the flag that another part
     // follows.
     let mut payload = vec![8, 1];
@@ -142,37 +142,37 @@ pub(super) fn endless_update(case_run: &CaseRun<'_>) -> Result<String> {
     for _ in 0..20 {
         file.extend(plain(UPDATE, &payload));
     }
-    bomb(case_run, &file)
+    bomb(case, &file)
 }
 
 /// Chunks that claim to be larger or smaller than they are, or larger than allowed.
-pub(super) fn wrong_lengths(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("lengths.data");
+pub(super) fn wrong_lengths(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("lengths.data");
     for (length, claimed) in [(16 << 20, 100), (100, 16 << 20), (100, u32::MAX as usize)] {
         let byte = [0x2a];
         let blocks = vec![(REPEATED, BLOCK.min(length), &byte[..]); length.div_ceil(BLOCK)];
         let mut file = head();
         file.extend(chunk(UPDATE, claimed, &frame(length, &blocks)));
         fs::write(&path, file)?;
-        let codes = read(case_run, &path)?;
+        let codes = read(case, &path)?;
         ensure!(codes[0] != 0, "a damaged file was reported with status 0");
     }
     Ok("refused, with an error status".to_owned())
 }
 
 /// A real recording.
-fn real(case_run: &CaseRun<'_>) -> Result<(PathBuf, Vec<u8>)> {
-    case_run.traced(&["plain".as_ref()], 100)?;
-    Ok((case_run.file("spoiled.data"), fs::read(case_run.data())?))
+fn real(case: &CaseRun<'_>) -> Result<(PathBuf, Vec<u8>)> {
+    case.traced(&["plain".as_ref()], 100)?;
+    Ok((case.file("spoiled.data"), fs::read(case.data())?))
 }
 
-pub(super) fn spoiled(case_run: &CaseRun<'_>) -> Result<String> {
-    let (path, bytes) = real(case_run)?;
+pub(super) fn spoiled(case: &CaseRun<'_>) -> Result<String> {
+    let (path, bytes) = real(case)?;
     for at in [bytes.len() / 3, bytes.len() / 2, bytes.len() - 10] {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x10;
         fs::write(&path, bytes)?;
-        let codes = read(case_run, &path)?;
+        let codes = read(case, &path)?;
         ensure!(
             codes[0] != 0,
             "a file with a flipped bit at {at} was reported with status 0"
@@ -182,13 +182,13 @@ pub(super) fn spoiled(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// A recording of a killed writer: it is read up to the cut, with a warning.
-pub(super) fn cut(case_run: &CaseRun<'_>) -> Result<String> {
-    let (path, bytes) = real(case_run)?;
+pub(super) fn cut(case: &CaseRun<'_>) -> Result<String> {
+    let (path, bytes) = real(case)?;
     for end in [0, 5, 11, 13, bytes.len() / 2, bytes.len() - 1] {
         fs::write(&path, &bytes[..end])?;
         let mut arguments = super::ended::words(&["report"]);
         arguments.push(path.clone().into());
-        let ended = case_run.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         let said = ended.output.contains("incomplete") || ended.errors.contains("incomplete");
         ensure!(
             said || ended.status.code() != Some(0),
@@ -203,13 +203,13 @@ pub(super) fn cut(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// Files without an end, and files without a beginning.
-pub(super) fn no_files(case_run: &CaseRun<'_>) -> Result<String> {
-    let pipe = case_run.file("pipe.data");
+pub(super) fn no_files(case: &CaseRun<'_>) -> Result<String> {
+    let pipe = case.file("pipe.data");
     super::surroundings::make_pipe(&pipe)?;
     for path in ["/dev/zero", "/dev/tty", "/proc/self/mem", "/"].map(PathBuf::from) {
         let mut arguments = super::ended::words(&["report"]);
         arguments.push(path.clone().into());
-        let ended = case_run.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         ensure!(
             ended.status.code() != Some(0),
             "{} was reported",

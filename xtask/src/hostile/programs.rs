@@ -14,98 +14,98 @@ use super::elf::{CODE, Elf};
 use super::suite::{CaseRun, functions, word};
 
 /// A small file with callable code.
-fn library(case_run: &CaseRun<'_>, name: &str) -> Result<PathBuf> {
-    let path = case_run.file(name);
+fn library(case: &CaseRun<'_>, name: &str) -> Result<PathBuf> {
+    let path = case.file(name);
     Elf::exporting(&[("through", CODE, 14)])
         .with_build_id(&[9; 20])
         .write(&path)?;
     Ok(path)
 }
 
-fn seen(case_run: &CaseRun<'_>, mode: &[&OsStr], at_least: u64) -> Result<String> {
-    case_run.traced(mode, at_least)?;
+fn seen(case: &CaseRun<'_>, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    case.traced(mode, at_least)?;
     Ok(format!("{at_least} allocations, none missing"))
 }
 
-pub(super) fn plain(case_run: &CaseRun<'_>) -> Result<String> {
-    let report = case_run.traced(&["plain".as_ref()], 100)?;
+pub(super) fn plain(case: &CaseRun<'_>) -> Result<String> {
+    let report = case.traced(&["plain".as_ref()], 100)?;
     let names = functions(&report);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())
 }
 
-pub(super) fn pipe_over_a_mapped_file(case_run: &CaseRun<'_>) -> Result<String> {
-    replaced(case_run, "0")
+pub(super) fn pipe_over_a_mapped_file(case: &CaseRun<'_>) -> Result<String> {
+    replaced(case, "0")
 }
 
 /// Runs once with a process that is gone when its files are opened, and once with one that still runs.
-fn replaced(case_run: &CaseRun<'_>, kind: &str) -> Result<String> {
-    let path = library(case_run, "x.so")?;
+fn replaced(case: &CaseRun<'_>, kind: &str) -> Result<String> {
+    let path = library(case, "x.so")?;
     let mode = ["map-replaced".as_ref(), word(&path), kind.as_ref()];
-    seen(case_run, &mode, 200)?;
+    seen(case, &mode, 200)?;
     fs::remove_file(&path)?;
-    let path = library(case_run, "x.so")?;
+    let path = library(case, "x.so")?;
     let mode = [
         "map-replaced".as_ref(),
         word(&path),
         kind.as_ref(),
         "wait".as_ref(),
     ];
-    seen(case_run, &mode, 200)
+    seen(case, &mode, 200)
 }
 
-pub(super) fn device_over_a_mapped_file(case_run: &CaseRun<'_>) -> Result<String> {
-    replaced(case_run, "1")
+pub(super) fn device_over_a_mapped_file(case: &CaseRun<'_>) -> Result<String> {
+    replaced(case, "1")
 }
 
 /// The truncated file is large, so that reading its names takes time.
-pub(super) fn truncated_while_mapped(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("x.so");
-    let mut bytes = fs::read(library(case_run, "small.so")?)?;
+pub(super) fn truncated_while_mapped(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(4 << 20, 0);
     fs::write(&path, bytes)?;
     super::surroundings::make_executable(&path)?;
-    seen(case_run, &["map-truncated".as_ref(), word(&path)], 350)
+    seen(case, &["map-truncated".as_ref(), word(&path)], 350)
 }
 
 /// The same with the live view, which looks up names during the run.
-pub(super) fn truncated_in_live_view(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("x.so");
-    let mut bytes = fs::read(library(case_run, "small.so")?)?;
+pub(super) fn truncated_in_live_view(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(4 << 20, 0);
     for _ in 0..3 {
         fs::write(&path, &bytes)?;
         super::surroundings::make_executable(&path)?;
         let mut arguments = super::ended::words(&["--interval", "100ms", "--"]);
-        arguments.push(case_run.suite.program.clone().into());
+        arguments.push(case.suite.program.clone().into());
         arguments.extend(["map-truncated".into(), path.clone().into()]);
-        let ended = case_run.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         ensure!(ended.status.code() == Some(0), "{}", ended.status);
     }
     Ok("3 of 3 ended normally".to_owned())
 }
 
-pub(super) fn deleted(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = library(case_run, "x.so")?;
-    seen(case_run, &["map-deleted".as_ref(), word(&path)], 200)
+pub(super) fn deleted(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
+    seen(case, &["map-deleted".as_ref(), word(&path)], 200)
 }
 
-pub(super) fn written_while_mapped(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("x.so");
-    let mut bytes = fs::read(library(case_run, "small.so")?)?;
+pub(super) fn written_while_mapped(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(1 << 20, 0);
     fs::write(&path, bytes)?;
-    seen(case_run, &["map-written".as_ref(), word(&path)], 200)
+    seen(case, &["map-written".as_ref(), word(&path)], 200)
 }
 
-pub(super) fn memory_file(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = library(case_run, "x.so")?;
-    seen(case_run, &["memfd".as_ref(), word(&path)], 200)
+pub(super) fn memory_file(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
+    seen(case, &["memfd".as_ref(), word(&path)], 200)
 }
 
 /// Runs in its own root folder, with a file at a path where the host has a different file.
-pub(super) fn other_root(case_run: &CaseRun<'_>) -> Result<String> {
-    let (root, inside) = (case_run.file("root"), "/tmp/heaptrace-zoo-other-root.so");
+pub(super) fn other_root(case: &CaseRun<'_>) -> Result<String> {
+    let (root, inside) = (case.file("root"), "/tmp/heaptrace-zoo-other-root.so");
     fs::create_dir_all(root.join("tmp"))?;
     let host = PathBuf::from(inside);
     Elf::exporting(&[("name_of_the_host", CODE, 14)])
@@ -114,7 +114,7 @@ pub(super) fn other_root(case_run: &CaseRun<'_>) -> Result<String> {
     Elf::exporting(&[("name_of_the_container", CODE, 14)])
         .with_build_id(&[5; 20])
         .write(&root.join("tmp/heaptrace-zoo-other-root.so"))?;
-    let result = case_run.traced(&["chroot".as_ref(), word(&root), inside.as_ref()], 200);
+    let result = case.traced(&["chroot".as_ref(), word(&root), inside.as_ref()], 200);
     fs::remove_file(&host)?;
     let names = functions(&result?);
     ensure!(
@@ -124,10 +124,10 @@ pub(super) fn other_root(case_run: &CaseRun<'_>) -> Result<String> {
     Ok("no name from the host's file".to_owned())
 }
 
-pub(super) fn many_files(case_run: &CaseRun<'_>) -> Result<String> {
-    let (small, folder) = (library(case_run, "small.so")?, case_run.file("many"));
+pub(super) fn many_files(case: &CaseRun<'_>) -> Result<String> {
+    let (small, folder) = (library(case, "small.so")?, case.file("many"));
     fs::create_dir_all(&folder)?;
-    let report = case_run.traced(
+    let report = case.traced(
         &[
             "many-files".as_ref(),
             word(&folder),
@@ -146,89 +146,84 @@ pub(super) fn many_files(case_run: &CaseRun<'_>) -> Result<String> {
     Ok(format!("all 5,000 seen; {noted} notes"))
 }
 
-pub(super) fn many_mappings(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = library(case_run, "x.so")?;
+pub(super) fn many_mappings(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
     seen(
-        case_run,
+        case,
         &["many-mappings".as_ref(), word(&path), "10000".as_ref()],
         200,
     )
 }
 
-fn number(case_run: &CaseRun<'_>, mode: &str, count: &str, at_least: u64) -> Result<String> {
+fn number(case: &CaseRun<'_>, mode: &str, count: &str, at_least: u64) -> Result<String> {
     seen(
-        case_run,
+        case,
         &[mode.as_ref(), "-".as_ref(), count.as_ref()],
         at_least,
     )
 }
 
-pub(super) fn forks(case_run: &CaseRun<'_>) -> Result<String> {
-    number(case_run, "forks", "2000", 2100)
+pub(super) fn forks(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "forks", "2000", 2100)
 }
 
-pub(super) fn execs(case_run: &CaseRun<'_>) -> Result<String> {
-    number(case_run, "execs", "100", 100 * 101)
+pub(super) fn execs(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "execs", "100", 100 * 101)
 }
 
-pub(super) fn threads(case_run: &CaseRun<'_>) -> Result<String> {
-    number(case_run, "threads", "2000", 100)
+pub(super) fn threads(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "threads", "2000", 100)
 }
 
-pub(super) fn deep_stack(case_run: &CaseRun<'_>) -> Result<String> {
-    number(case_run, "deep", "40000", 120)
+pub(super) fn deep_stack(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "deep", "40000", 120)
 }
 
-pub(super) fn zombies(case_run: &CaseRun<'_>) -> Result<String> {
-    number(case_run, "zombies", "500", 100)
+pub(super) fn zombies(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "zombies", "500", 100)
 }
 
-pub(super) fn own_code(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["jit".as_ref()], 600)
+pub(super) fn own_code(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["jit".as_ref()], 600)
 }
 
-pub(super) fn bad_frame_pointers(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["bad-frame-pointer".as_ref()], 300)
+pub(super) fn bad_frame_pointers(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["bad-frame-pointer".as_ref()], 300)
 }
 
-pub(super) fn names_of_threads(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["comm".as_ref()], 1100)
+pub(super) fn names_of_threads(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["comm".as_ref()], 1100)
 }
 
-pub(super) fn ptraced(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["traced".as_ref()], 200)
+pub(super) fn ptraced(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["traced".as_ref()], 200)
 }
 
-pub(super) fn undumpable(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["undumpable".as_ref()], 300)
+pub(super) fn undumpable(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["undumpable".as_ref()], 300)
 }
 
-pub(super) fn signals(case_run: &CaseRun<'_>) -> Result<String> {
-    seen(case_run, &["signals".as_ref()], 300)
+pub(super) fn signals(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["signals".as_ref()], 300)
 }
 
 /// Runs a copy of the program under another name.
-fn renamed(
-    case_run: &CaseRun<'_>,
-    path: &PathBuf,
-    mode: &[&OsStr],
-    at_least: u64,
-) -> Result<String> {
-    fs::copy(&case_run.suite.program, path)?;
+fn renamed(case: &CaseRun<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    fs::copy(&case.suite.program, path)?;
     let mut arguments = super::ended::words(&["record", "-o"]);
-    arguments.extend([case_run.data().into(), "--".into(), path.clone().into()]);
+    arguments.extend([case.data().into(), "--".into(), path.clone().into()]);
     arguments.extend(mode.iter().map(Into::into));
-    let ended = case_run.run(&arguments)?;
-    case_run.whole(&ended, at_least)?;
+    let ended = case.run(&arguments)?;
+    case.whole(&ended, at_least)?;
     for format in ["flamegraph", "pprof"] {
         let mut arguments = super::ended::words(&[format, "-o", "drawn"]);
         if format == "flamegraph" {
             arguments.extend(super::ended::words(&["--metric", "total-bytes"]));
         }
-        arguments.push(case_run.data().into());
-        let ended = case_run.run(&arguments)?;
+        arguments.push(case.data().into());
+        let ended = case.run(&arguments)?;
         ensure!(ended.status.success(), "{format}: {}", ended.errors);
-        let drawn = fs::read(case_run.file("drawn"))?;
+        let drawn = fs::read(case.file("drawn"))?;
         ensure!(
             !drawn.contains(&0x1b) || format == "pprof",
             "an escape sequence was drawn"
@@ -237,33 +232,31 @@ fn renamed(
     Ok(format!("{at_least} allocations, printed as text"))
 }
 
-pub(super) fn name_with_escapes(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("evil\x1b[2J\n<script>\u{202e} (deleted)");
+pub(super) fn name_with_escapes(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("evil\x1b[2J\n<script>\u{202e} (deleted)");
     renamed(
-        case_run,
+        case,
         &path,
         &["plain".as_ref(), "\x1b]0;title\x07".as_ref()],
         100,
     )
 }
 
-pub(super) fn name_that_is_no_text(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run
-        .folder
-        .join(OsStr::from_bytes(b"\xff\xfe\x80name\xc3"));
+pub(super) fn name_that_is_no_text(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.folder.join(OsStr::from_bytes(b"\xff\xfe\x80name\xc3"));
     let word = OsStr::from_bytes(b"\x80\xff");
-    renamed(case_run, &path, &["plain".as_ref(), word], 100)
+    renamed(case, &path, &["plain".as_ref(), word], 100)
 }
 
-pub(super) fn long_path(case_run: &CaseRun<'_>) -> Result<String> {
-    let mut path = case_run.folder.clone();
+pub(super) fn long_path(case: &CaseRun<'_>) -> Result<String> {
+    let mut path = case.folder.clone();
     while path.as_os_str().len() < 3700 {
         path.push("d".repeat(240));
     }
     fs::create_dir_all(&path)?;
     let long = "x".repeat(120_000);
     renamed(
-        case_run,
+        case,
         &path.join("zoo"),
         &["plain".as_ref(), long.as_ref()],
         100,
@@ -271,9 +264,9 @@ pub(super) fn long_path(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// Runs root's setuid program.
-pub(super) fn setuid(case_run: &CaseRun<'_>) -> Result<String> {
-    let path = case_run.file("setuid");
-    fs::copy(&case_run.suite.program, &path)?;
+pub(super) fn setuid(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("setuid");
+    fs::copy(&case.suite.program, &path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6755))?;
-    seen(case_run, &["exec".as_ref(), word(&path)], 200)
+    seen(case, &["exec".as_ref(), word(&path)], 200)
 }

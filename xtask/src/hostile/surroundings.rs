@@ -29,26 +29,26 @@ pub(super) fn make_pipe(path: &Path) -> Result<()> {
 }
 
 /// A folder of another user, which root writes to.
-fn strangers_folder(case_run: &CaseRun<'_>) -> Result<std::path::PathBuf> {
-    let folder = case_run.file("strangers");
+fn folder_of_another_user(case: &CaseRun<'_>) -> Result<std::path::PathBuf> {
+    let folder = case.file("strangers");
     fs::create_dir_all(&folder)?;
     std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
     fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
     Ok(folder)
 }
 
-fn record_to(case_run: &CaseRun<'_>, output: &Path) -> Vec<OsString> {
+fn record_to(case: &CaseRun<'_>, output: &Path) -> Vec<OsString> {
     let mut arguments = words(&["record", "-o"]);
     arguments.extend([output.into(), "--".into()]);
-    arguments.extend([case_run.suite.program.clone().into(), "plain".into()]);
+    arguments.extend([case.suite.program.clone().into(), "plain".into()]);
     arguments
 }
 
 /// Another user replaces the output path by links to root's file during a run.
-pub(super) fn output_race(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn output_race(case: &CaseRun<'_>) -> Result<String> {
     const PRECIOUS: &[u8] = b"root's own\n";
-    let folder = strangers_folder(case_run)?;
-    let (output, precious) = (folder.join("out.data"), case_run.file("precious"));
+    let folder = folder_of_another_user(case)?;
+    let (output, precious) = (folder.join("out.data"), case.file("precious"));
     fs::write(&precious, PRECIOUS)?;
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(super) fn output_race(case_run: &CaseRun<'_>) -> Result<String> {
         let attempt = || -> Result<u32> {
             let mut refused = 0;
             for _ in 0..12 {
-                let ended = case_run.run(&record_to(case_run, &output))?;
+                let ended = case.run(&record_to(case, &output))?;
                 refused += u32::from(ended.status.code() != Some(0));
                 let content = fs::read(&precious)?;
                 ensure!(content == PRECIOUS, "root's file was overwritten");
@@ -82,8 +82,8 @@ pub(super) fn output_race(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// Another user's pipe, with and without a reader. The data must not go there, and heaptrace must not wait.
-pub(super) fn output_is_a_pipe(case_run: &CaseRun<'_>) -> Result<String> {
-    let folder = strangers_folder(case_run)?;
+pub(super) fn output_is_a_pipe(case: &CaseRun<'_>) -> Result<String> {
+    let folder = folder_of_another_user(case)?;
     let output = folder.join("pipe.data");
     make_pipe(&output)?;
     std::os::unix::fs::chown(&output, Some(NOBODY), Some(NOBODY))?;
@@ -96,7 +96,7 @@ pub(super) fn output_is_a_pipe(case_run: &CaseRun<'_>) -> Result<String> {
                     .spawn()
             })
             .transpose()?;
-        let ended = case_run.run(&record_to(case_run, &output));
+        let ended = case.run(&record_to(case, &output));
         let mut leaked = 0;
         if let Some(mut reader) = reader {
             let _ = reader.kill();
@@ -113,12 +113,12 @@ pub(super) fn output_is_a_pipe(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// Another user's file, and a hard link to root's file.
-pub(super) fn output_is_a_strangers(case_run: &CaseRun<'_>) -> Result<String> {
-    let folder = strangers_folder(case_run)?;
-    let (output, precious) = (folder.join("out.data"), case_run.file("precious"));
+pub(super) fn output_is_of_another_user(case: &CaseRun<'_>) -> Result<String> {
+    let folder = folder_of_another_user(case)?;
+    let (output, precious) = (folder.join("out.data"), case.file("precious"));
     fs::write(&precious, "root's own\n")?;
     fs::hard_link(&precious, &output)?;
-    let ended = case_run.run(&record_to(case_run, &output))?;
+    let ended = case.run(&record_to(case, &output))?;
     ensure!(
         fs::read(&precious)? == b"root's own\n",
         "root's file was overwritten through a link"
@@ -136,18 +136,18 @@ pub(super) fn output_is_a_strangers(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// Under these limits a run must end normally, or report what the user can do.
-fn limited(case_run: &CaseRun<'_>, limits: &str) -> Result<String> {
+fn limited(case: &CaseRun<'_>, limits: &str) -> Result<String> {
     let mut command = Command::new("sh");
     let script = format!("{limits}; exec \"$@\"");
     command.args(["-c", &script, "sh"]);
     command.arg(crate::workspace::heaptrace_binary());
     command
-        .args(record_to(case_run, &case_run.data()))
-        .current_dir(&case_run.folder);
-    let ended = case_run.end(start(&mut command, &case_run.folder)?)?;
+        .args(record_to(case, &case.data()))
+        .current_dir(&case.folder);
+    let ended = case.end(start(&mut command, &case.folder)?)?;
     match ended.status.code() {
         Some(0) => {
-            case_run.whole(&ended, 100)?;
+            case.whole(&ended, 100)?;
             Ok("ended normally".to_owned())
         }
         _ => {
@@ -160,22 +160,22 @@ fn limited(case_run: &CaseRun<'_>, limits: &str) -> Result<String> {
     }
 }
 
-pub(super) fn few_descriptors(case_run: &CaseRun<'_>) -> Result<String> {
-    limited(case_run, "ulimit -n 64")
+pub(super) fn few_descriptors(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -n 64")
 }
 
-pub(super) fn very_few_descriptors(case_run: &CaseRun<'_>) -> Result<String> {
-    limited(case_run, "ulimit -n 24")
+pub(super) fn very_few_descriptors(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -n 24")
 }
 
-pub(super) fn little_memory(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn little_memory(case: &CaseRun<'_>) -> Result<String> {
     let group = Group::of_memory("zoo", 64 << 20)?;
     let procs = group.folder().join("cgroup.procs");
-    limited(case_run, &format!("echo $$ > '{}'", procs.display()))
+    limited(case, &format!("echo $$ > '{}'", procs.display()))
 }
 
-pub(super) fn no_core_no_files(case_run: &CaseRun<'_>) -> Result<String> {
-    limited(case_run, "ulimit -f 1; ulimit -s 256")
+pub(super) fn no_core_no_files(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -f 1; ulimit -s 256")
 }
 
 /// A running target program and its id.
@@ -185,9 +185,9 @@ struct Target {
 }
 
 impl Target {
-    fn start(case_run: &CaseRun<'_>, mode: &str) -> Result<Self> {
-        let output = case_run.file("target");
-        let child = Command::new(&case_run.suite.program)
+    fn start(case: &CaseRun<'_>, mode: &str) -> Result<Self> {
+        let output = case.file("target");
+        let child = Command::new(&case.suite.program)
             .args([mode, "-", "30"])
             .stdout(fs::File::create(&output)?)
             .spawn()?;
@@ -218,28 +218,24 @@ impl Drop for Target {
     }
 }
 
-fn record_process(case_run: &CaseRun<'_>, id: u32) -> Vec<OsString> {
+fn record_process(case: &CaseRun<'_>, id: u32) -> Vec<OsString> {
     let mut arguments = words(&["record", "--exact", "--duration", "1s", "-o"]);
-    arguments.extend([
-        case_run.data().into(),
-        "--pid".into(),
-        id.to_string().into(),
-    ]);
+    arguments.extend([case.data().into(), "--pid".into(), id.to_string().into()]);
     arguments
 }
 
-pub(super) fn stopped(case_run: &CaseRun<'_>) -> Result<String> {
-    let target = Target::start(case_run, "wait")?;
+pub(super) fn stopped(case: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case, "wait")?;
     target.signal(libc::SIGSTOP);
-    let ended = case_run.run(&record_process(case_run, target.id));
+    let ended = case.run(&record_process(case, target.id));
     target.signal(libc::SIGCONT);
-    case_run.whole(&ended?, 0)?;
+    case.whole(&ended?, 0)?;
     Ok("ended on time".to_owned())
 }
 
-pub(super) fn zombie(case_run: &CaseRun<'_>) -> Result<String> {
-    let target = Target::start(case_run, "zombie")?;
-    let ended = case_run.run(&record_process(case_run, target.id))?;
+pub(super) fn zombie(case: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case, "zombie")?;
+    let ended = case.run(&record_process(case, target.id))?;
     ensure!(
         !first_line(&ended.errors).is_empty(),
         "the zombie was not reported"
@@ -247,53 +243,53 @@ pub(super) fn zombie(case_run: &CaseRun<'_>) -> Result<String> {
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
-pub(super) fn no_process(case_run: &CaseRun<'_>) -> Result<String> {
-    let ended = case_run.run(&record_process(case_run, 4_194_000))?;
+pub(super) fn no_process(case: &CaseRun<'_>) -> Result<String> {
+    let ended = case.run(&record_process(case, 4_194_000))?;
     ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok("refused".to_owned())
 }
 
 /// The target is killed during the attach, repeatedly.
-pub(super) fn killed_while_attaching(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn killed_while_attaching(case: &CaseRun<'_>) -> Result<String> {
     for delay in [0, 20, 50, 100, 200] {
-        let target = Target::start(case_run, "wait")?;
-        let running = case_run.start(&record_process(case_run, target.id))?;
+        let target = Target::start(case, "wait")?;
+        let running = case.start(&record_process(case, target.id))?;
         std::thread::sleep(Duration::from_millis(delay));
         target.signal(libc::SIGKILL);
-        case_run.end(running)?;
+        case.end(running)?;
     }
     Ok("5 of 5 ended".to_owned())
 }
 
 /// Traces all processes, including a hostile one, and ends by a signal.
-pub(super) fn everything(case_run: &CaseRun<'_>) -> Result<String> {
-    let broken = case_run.file("broken.so");
+pub(super) fn everything(case: &CaseRun<'_>) -> Result<String> {
+    let broken = case.file("broken.so");
     super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
     let mut arguments = words(&["record", "--all", "--exact", "-o"]);
-    arguments.push(case_run.data().into());
-    let running = case_run.start(&arguments)?;
+    arguments.push(case.data().into());
+    let running = case.start(&arguments)?;
     let began = Instant::now();
     let is_ready =
-        || fs::read_to_string(case_run.file("stderr")).is_ok_and(|it| it.contains("tracing"));
-    while !is_ready() && began.elapsed() < Duration::from_secs(case_run.seconds / 2) {
+        || fs::read_to_string(case.file("stderr")).is_ok_and(|it| it.contains("tracing"));
+    while !is_ready() && began.elapsed() < Duration::from_secs(case.seconds / 2) {
         std::thread::sleep(Duration::from_millis(50));
     }
     for mode in ["plain", "comm", "jit"] {
-        let status = Command::new(&case_run.suite.program)
+        let status = Command::new(&case.suite.program)
             .args([mode, "-", "50"])
             .stdout(Stdio::null())
             .status()?;
         ensure!(status.success(), "the program was harmed: {status}");
     }
-    let _ = Command::new(&case_run.suite.program)
+    let _ = Command::new(&case.suite.program)
         .arg("map")
         .arg(&broken)
         .stdout(Stdio::null())
         .status()?;
     ensure!(running.id() > 0, "no process");
     running.signal(libc::SIGTERM);
-    let ended = case_run.end(running)?;
-    let report = case_run.report()?;
+    let ended = case.end(running)?;
+    let report = case.report()?;
     ensure!(
         report["totals"]["allocations"].as_u64() >= Some(1000),
         "too few allocations were seen: {}",
@@ -303,39 +299,35 @@ pub(super) fn everything(case_run: &CaseRun<'_>) -> Result<String> {
 }
 
 /// A script that names itself as its interpreter.
-pub(super) fn script_of_itself(case_run: &CaseRun<'_>) -> Result<String> {
-    let script = case_run.file("loop.sh");
+pub(super) fn script_of_itself(case: &CaseRun<'_>) -> Result<String> {
+    let script = case.file("loop.sh");
     fs::write(&script, format!("#!{}\n", script.display()))?;
     make_executable(&script)?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([case_run.data().into(), "--".into(), script.into()]);
-    let ended = case_run.run(&arguments)?;
+    arguments.extend([case.data().into(), "--".into(), script.into()]);
+    let ended = case.run(&arguments)?;
     ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
 /// A program on an overlay, whose files show other devices than the kernel records.
-pub(super) fn overlay(case_run: &CaseRun<'_>) -> Result<String> {
+pub(super) fn overlay(case: &CaseRun<'_>) -> Result<String> {
     for name in ["lower", "upper", "work", "merged"] {
-        fs::create_dir_all(case_run.file(name))?;
+        fs::create_dir_all(case.file(name))?;
     }
-    fs::copy(&case_run.suite.program, case_run.file("lower/zoo"))?;
+    fs::copy(&case.suite.program, case.file("lower/zoo"))?;
     // An overlay can't be mounted on another overlay.
     let mut mount = Command::new("mount");
     mount.args(["-t", "overlay", "overlay", "-o"]);
     mount.arg("lowerdir=lower,upperdir=upper,workdir=work");
-    crate::process::run(mount.arg("merged").current_dir(&case_run.folder))?;
+    crate::process::run(mount.arg("merged").current_dir(&case.folder))?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([case_run.data().into(), "--".into()]);
-    arguments.extend([case_run.file("merged/zoo").into(), "plain".into()]);
-    let result = case_run
+    arguments.extend([case.data().into(), "--".into()]);
+    arguments.extend([case.file("merged/zoo").into(), "plain".into()]);
+    let result = case
         .run(&arguments)
-        .and_then(|ended| case_run.whole(&ended, 100));
-    crate::process::run(
-        Command::new("umount")
-            .arg("-l")
-            .arg(case_run.file("merged")),
-    )?;
+        .and_then(|ended| case.whole(&ended, 100));
+    crate::process::run(Command::new("umount").arg("-l").arg(case.file("merged")))?;
     let names = super::suite::functions(&result?);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())

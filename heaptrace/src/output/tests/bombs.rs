@@ -226,7 +226,7 @@ fn peak() -> u64 {
 /// Check that files of some kilobytes use no more than the documented memory, in any format, and that most of
 /// the endless ones is never read.
 #[test]
-fn a_few_bytes_take_little() {
+fn small_files_use_bounded_memory() {
     const NAME: &str = "HEAPTRACE_TEST_BOMB";
     // Each file is read in its own process, which has its own memory peak.
     if let Ok(path) = std::env::var(NAME) {
@@ -242,7 +242,7 @@ fn a_few_bytes_take_little() {
         let ended = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "output::tests::bombs::a_few_bytes_take_little",
+                "output::tests::bombs::small_files_use_bounded_memory",
                 "--nocapture",
             ])
             .env(NAME, &path)

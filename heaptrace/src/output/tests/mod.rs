@@ -251,7 +251,7 @@ fn flamegraph() {
 
 /// Check that an empty profile gives an error and no drawing.
 #[test]
-fn nothing_to_draw() {
+fn empty_profiles_are_not_drawn() {
     let (mut profile, symbols) = (profile(), symbols());
     profile.sites.clear();
     let mut out = Vec::new();
@@ -264,7 +264,7 @@ fn nothing_to_draw() {
 
 /// Check that sums that a drawing can't hold are refused.
 #[test]
-fn absurd_numbers() {
+fn sums_beyond_the_format_are_refused() {
     let (mut profile, symbols) = (profile(), symbols());
     for site in &mut profile.sites {
         site.totals.live_bytes = u64::MAX / 2;
@@ -283,7 +283,7 @@ fn absurd_numbers() {
 
 /// Check that a closed pipe is recognised in every format.
 #[test]
-fn closed_pipe() {
+fn closed_pipes_are_recognised() {
     let (profile, symbols) = (profile(), symbols());
     let input = ReportInput::new(&profile, &symbols);
     for format in [
@@ -303,7 +303,7 @@ fn closed_pipe() {
 
 /// Check that every format can write an empty profile, and names nothing wrong in it.
 #[test]
-fn empty() {
+fn empty_profiles_are_written() {
     let mut profile = Profile::new(profile().info);
     let symbols = Symbols::default();
     let input = ReportInput::new(&profile, &symbols);
