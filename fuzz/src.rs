@@ -1,8 +1,8 @@
-//! What cargo-fuzz's targets share.
+//! The function that all cargo-fuzz targets share.
 
 use heaptrace::fuzz::Boundary;
 
-/// Checks an input of a boundary.
+/// Runs the check of a boundary on an input.
 pub fn check(name: &str, data: &[u8]) {
     let boundary = Boundary::named(name);
     assert!(boundary.is_some(), "there is no boundary {name}");

@@ -1,13 +1,15 @@
-//! Puts the kernel object where the crate embeds it from: the committed one, or the one that a variable names.
+//! Copies the kernel object to where the crate embeds it: the committed one, or the one that a variable
+//! names.
 //!
-//! No stage of the flow. It must not build the object: that takes another compiler, and users need only stable Rust.
+//! No stage of the flow. It must not build the object, because that needs another compiler, and users have
+//! only stable Rust.
 
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Names an object to embed in place of the committed one, as an absolute path.
+/// The variable with the absolute path of an object to embed instead of the committed one.
 const VARIABLE: &str = "HEAPTRACE_BPF_OBJECT";
 
 fn main() -> ExitCode {
@@ -24,12 +26,12 @@ fn main() -> ExitCode {
 fn copy() -> Result<(), String> {
     let variable = |name| env::var_os(name).map(PathBuf::from);
     let (Some(package), Some(out)) = (variable("CARGO_MANIFEST_DIR"), variable("OUT_DIR")) else {
-        return Err("this build script runs under cargo only".to_owned());
+        return Err("run this build script with cargo".to_owned());
     };
     let object = match variable(VARIABLE) {
         Some(path) if path.is_relative() => {
             return Err(format!(
-                "{VARIABLE} takes an absolute path, and got {}",
+                "{VARIABLE} must be an absolute path, not {}",
                 path.display()
             ));
         }
@@ -39,7 +41,7 @@ fn copy() -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", object.display());
     let content = fs::read(&object).map_err(|error| {
         format!(
-            "the kernel object {} cannot be read ({error}); `cargo xtask build-ebpf` builds it from source",
+            "cannot read the kernel object {} ({error}); build it from source with `cargo xtask build-ebpf`",
             object.display()
         )
     })?;

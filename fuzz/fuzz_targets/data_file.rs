@@ -1,4 +1,4 @@
-//! See the boundary of this name in heaptrace/src/fuzz.rs: `cargo +nightly fuzz run data_file`.
+//! The cargo-fuzz target of the boundary `data_file` (heaptrace/src/fuzz.rs). Run: `cargo +nightly fuzz run data_file`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| heaptrace_fuzz::check("data_file", data));

@@ -1,4 +1,4 @@
-//! See the boundary of this name in heaptrace/src/fuzz.rs: `cargo +nightly fuzz run maps`.
+//! The cargo-fuzz target of the boundary `maps` (heaptrace/src/fuzz.rs). Run: `cargo +nightly fuzz run maps`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| heaptrace_fuzz::check("maps", data));

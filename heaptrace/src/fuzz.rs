@@ -60,7 +60,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 16 * KIB,
         ..boundary(
             "data_file",
-            "a data file, as bytes",
+            "the bytes of a data file",
             profile::fuzz::data_file,
         )
     },
@@ -105,7 +105,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         longest: 64 * KIB,
         ..boundary(
             "allocators",
-            "an ELF file: symbols, relocations, packed symbols, and code that is followed",
+            "an ELF file: symbols, relocations, packed symbols, and the code of functions",
             probes::fuzz::allocators,
         )
     },
@@ -113,7 +113,7 @@ pub static BOUNDARIES: &[Boundary] = &[
         fixed_bytes: MIB,
         ..boundary(
             "placement",
-            "the code of a function, for the best place of a probe",
+            "the code of a function, for the cheapest probe location",
             probes::fuzz::placement,
         )
     },
@@ -194,7 +194,7 @@ fn questions(data: &[u8]) -> u64 {
     if answer.is_empty() {
         return 0;
     }
-    let seen = said(job, &answer);
+    let seen = check_answer(job, &answer);
     assert!(seen > 0, "{job:?}: {answer:x?}");
     (job as u64) << 32 | seen
 }
@@ -205,14 +205,14 @@ fn answers(data: &[u8]) -> u64 {
         return 0;
     };
     let job = Job::ALL[usize::from(*job) % Job::ALL.len()];
-    match said(job, answer) {
+    match check_answer(job, answer) {
         0 => 0,
         seen => (job as u64) << 32 | seen,
     }
 }
 
 /// Decodes an answer as the tracer does; returns 0 if the answer is refused.
-fn said(job: Job, answer: &[u8]) -> u64 {
+fn check_answer(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::answer(job, answer),
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),

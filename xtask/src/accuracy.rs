@@ -1,6 +1,6 @@
-//! `cargo xtask accuracy`: how far samples are from the truth, written to docs/accuracy.md.
+//! `cargo xtask accuracy`: measures the error of samples, and writes docs/accuracy.md.
 //!
-//! It runs the tests that know both, and must not know how they do.
+//! It runs the tests that compare samples with the truth, and must not know how they do it.
 
 use std::fs;
 use std::process::ExitCode;
@@ -10,18 +10,18 @@ use anyhow::{Context, Result};
 
 use crate::{cargo, process, workspace};
 
-/// Where the table is written to, below the repository's root.
+/// The page of results, below the repository's root.
 const PAGE: &str = "docs/accuracy.md";
 
-/// Measure how far samples are from the truth.
+/// Measure the error of samples.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Draw other samples than the last time.
+    /// Draw new random samples.
     #[arg(long)]
     fresh: bool,
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let path = workspace::root().join(PAGE);
     if let Some(folder) = path.parent() {

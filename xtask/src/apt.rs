@@ -1,6 +1,6 @@
-//! Debian packages: which are there, and installing those that are not, by name and never silently.
+//! Debian packages: looks up installed packages, and installs missing ones, always with a message.
 //!
-//! Shared by the tasks that need more than Rust. It must not know what a package is for; callers say.
+//! Shared by the tasks that need more than Rust. It must not know the purpose of a package; callers pass it.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Make sure that the packages are installed; `purpose` says what for.
+/// Makes sure that the packages are installed. `purpose` is shown to the user.
 ///
-/// Where there is no apt, the packages are named and trusted to be there in another way.
+/// On a system without apt it only names the packages, and assumes that they are installed in another way.
 pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
     if !is_here(packages, purpose) {
         return Ok(());
@@ -34,7 +34,7 @@ pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
         updated = true;
     }
     match install(&missing) {
-        // Lists that are older than the archive name files that are gone from it.
+        // Old lists can name files that the archive no longer has.
         Err(_) if !updated => {
             update()?;
             install(&missing)
@@ -44,9 +44,9 @@ pub fn ensure(packages: &[&str], purpose: &str) -> Result<()> {
     .with_context(|| format!("cannot install {}", missing.join(" ")))
 }
 
-/// Install the newest versions of the packages, whatever is there.
+/// Installs the newest versions of the packages, even if older ones are installed.
 ///
-/// For packages that move on: lists that nobody refreshed may name one that is too old.
+/// For packages that change often: old lists may name an outdated version.
 pub fn ensure_newest(packages: &[&str], purpose: &str) -> Result<()> {
     if !is_here(packages, purpose) {
         return Ok(());
@@ -59,12 +59,12 @@ pub fn ensure_newest(packages: &[&str], purpose: &str) -> Result<()> {
     install(packages).with_context(|| format!("cannot install {}", packages.join(" ")))
 }
 
-/// Whether this is a system with apt; where it isn't, say what is needed.
+/// Whether the system has apt; if not, it prints the needed packages.
 fn is_here(packages: &[&str], purpose: &str) -> bool {
     let here = process::find_program("apt-get").is_some();
     if !here {
         println!(
-            "No apt-get here. Needed {purpose}, under whatever names your system has: {}",
+            "No apt-get on this system. Needed {purpose}, under the names that your system uses: {}",
             packages.join(" ")
         );
     }
@@ -87,7 +87,7 @@ pub fn version(package: &str) -> Option<String> {
     (!version.is_empty()).then(|| version.to_owned())
 }
 
-/// Whether apt's lists have a version of the package to install.
+/// Whether apt's lists have an installable version of the package.
 pub fn is_known(package: &str) -> bool {
     query("apt-cache", &["policy", package]).is_some_and(|text| has_candidate(&text))
 }
@@ -107,9 +107,9 @@ fn install(packages: &[&str]) -> Result<()> {
     install_with(&[], packages)
 }
 
-/// Install the packages with further options of apt-get's.
+/// Installs the packages with additional options for apt-get.
 pub fn install_with(options: &[OsString], packages: &[&str]) -> Result<()> {
-    // --no-remove: a package that is in the way is the user's own, and theirs to remove.
+    // --no-remove: if a package conflicts, only the user may decide to remove it.
     let mut command = apt_get()?;
     command.args(options).args([
         "install",
@@ -131,12 +131,12 @@ fn apt_get() -> Result<Command> {
     Ok(command)
 }
 
-/// What dpkg or apt says, in words that do not depend on the language.
+/// The output of dpkg or apt, in English in every locale.
 fn query(program: &str, args: &[&str]) -> Option<String> {
     process::query(Command::new(program).args(args).env("LC_ALL", "C"))
 }
 
-/// Make sure that a C compiler is there.
+/// Makes sure that a C compiler is installed.
 pub fn ensure_cc(purpose: &str) -> Result<()> {
     if process::find_program("cc").is_some() {
         return Ok(());
@@ -152,7 +152,8 @@ pub fn ensure_cc(purpose: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Check that apt's three answers are told apart: a version, none to install, and a name that it doesn't know.
+    /// Check that apt's three answers are distinguished: a version, no installable version, and an unknown
+    /// name.
     #[test]
     fn candidates_are_read() {
         assert!(has_candidate(

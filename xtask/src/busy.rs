@@ -1,6 +1,8 @@
-//! `cargo xtask busy`: everything on a busy machine traced for a minute, and what that was to those who kept it busy.
+//! `cargo xtask busy`: traces all processes of a busy machine for a minute, and measures the effect on the
+//! work.
 //!
-//! It must not know how heaptrace works: it runs the same work without and with it, and reads the report.
+//! It must not know how heaptrace works. It runs the same work without and with heaptrace, and reads the
+//! report.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,17 +17,17 @@ use serde_json::Value;
 use crate::bench::programs;
 use crate::{apt, process, run, workspace};
 
-/// Files of the C++ project that is compiled.
+/// The number of files of the C++ project that is compiled.
 const SOURCES: u32 = 6;
 
-/// Rounds of redis's own benchmark.
+/// The number of rounds of redis's own benchmark.
 const SERVED: u32 = 2;
 
-/// Short commands: as many shells that start three programs each, one after the other.
+/// Short commands: shells, one after another, that start three programs each.
 const SHORT: &str = "i=0; while [ $i -lt 500 ]; do sh -c '/bin/true; /bin/ls / | /usr/bin/sort' > /dev/null || exit 1; \
                      i=$((i + 1)); done";
 
-/// Programs that have to be in the report, by their names.
+/// The names of the programs that must be in the report.
 const EXPECTED: [&str; 6] = [
     "cc1plus",
     "redis-server",
@@ -35,23 +37,23 @@ const EXPECTED: [&str; 6] = [
     "sort",
 ];
 
-/// Trace everything on a busy machine for a time.
+/// Trace all processes of a busy machine for some time.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// How long it is traced, at least; the work is to be done by then.
+    /// The shortest duration of the trace; it lasts longer if the work does.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
 
-/// Something that keeps the machine busy.
+/// Work that keeps the machine busy.
 struct Work {
     name: &'static str,
     command: Vec<OsString>,
-    /// How often, one after the other.
+    /// The number of repetitions, one after another.
     times: u32,
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     apt::ensure(&programs::PACKAGES, "for what keeps the machine busy")?;
     run::build_release(None)?;
@@ -82,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
     let mut tracer = start(&data)?;
     let traced = together(&all);
-    // As long as was asked for, and as long as the work takes.
+    // The trace lasts at least the requested time, and until the work is done.
     thread::sleep(Duration::from_secs(args.seconds).saturating_sub(began.elapsed()));
     process::run(process::as_root("kill", &[])?.args(["-INT", &tracer.id().to_string()]))?;
     let status = tracer.wait().context("cannot wait for heaptrace")?;
@@ -126,13 +128,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .args(["report", "--format", "json", "--top", "1"])
         .arg(&data);
     judge(
-        &serde_json::from_str(&process::output(&mut command)?).context("the report is no JSON")?,
+        &serde_json::from_str(&process::output(&mut command)?).context("the report is not JSON")?,
     )?;
-    println!("every expected process is there by name, and the processes add up to the totals");
+    println!("the report has every expected process, and the processes add up to the totals");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts heaptrace for everybody, and waits until it traces.
+/// Starts heaptrace for all processes, and waits until it traces.
 fn start(data: &Path) -> Result<Child> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let args = ["record", "--all", "-o"].map(OsString::from);
@@ -143,14 +145,14 @@ fn start(data: &Path) -> Result<Child> {
     let began = Instant::now();
     while !data.exists() {
         if began.elapsed() > PATIENCE {
-            bail!("heaptrace does not begin to trace");
+            bail!("heaptrace did not begin to trace");
         }
         thread::sleep(Duration::from_millis(20));
     }
     Ok(tracer)
 }
 
-/// Does all of the work side by side. How long each took; an error where something failed.
+/// Does all work in parallel, and returns the duration of each; an error if one fails.
 fn together(all: &[Work]) -> Result<Vec<Duration>> {
     thread::scope(|scope| {
         let running: Vec<_> = all
@@ -188,7 +190,7 @@ fn heaptrace(args: &[&str], data: &Path) -> Result<()> {
     )
 }
 
-/// Whether the report has everybody, and adds up.
+/// Checks that the report has every expected process and adds up.
 fn judge(report: &Value) -> Result<()> {
     let processes = report["processes"].as_array().context("no processes")?;
     let of = |it: &Value, name: &str| it["totals"][name].as_u64().unwrap_or(0);
@@ -207,9 +209,9 @@ fn judge(report: &Value) -> Result<()> {
     for name in ["allocations", "frees"] {
         let sum: u64 = processes.iter().map(|it| of(it, name)).sum();
         let total = report["totals"][name].as_u64().unwrap_or(0);
-        // In a sample both are rounded, each process by itself.
+        // In a sampled run each number is rounded on its own.
         if sum.abs_diff(total) > processes.len() as u64 {
-            bail!("{name} are {total}, those of all processes {sum}");
+            bail!("total {name}: {total}, but the processes have {sum}");
         }
     }
     Ok(())
@@ -229,7 +231,8 @@ mod tests {
         json!({ "processes": processes, "totals": { "allocations": total, "frees": 24 } })
     }
 
-    /// Check that a report that adds up is accepted but for rounding, one that doesn't is refused, and one without somebody.
+    /// Check that a report that adds up apart from rounding is accepted. One that does not, or that lacks an
+    /// expected process, is refused.
     #[test]
     fn reports_are_judged() {
         judge(&report(60)).unwrap();

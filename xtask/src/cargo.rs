@@ -1,4 +1,4 @@
-//! Calling cargo: the one that runs this task, for the host, and others, shielded from what that one set.
+//! Runs cargo: the one that runs this task, and other versions, shielded from the settings of the first.
 //!
 //! Shared by all tasks that build. It must not know what is built.
 
@@ -17,9 +17,9 @@ pub fn host(subcommand: &str) -> Command {
     command
 }
 
-/// The cargo at this path with the rustc at that one, and nothing of the outer cargo's settings.
+/// The cargo and the rustc at these paths, without the settings of the outer cargo.
 ///
-/// Without this, the outer toolchain's name, flags and target folder would reach a compiler of another version.
+/// Otherwise the outer toolchain's name, flags and target folder would affect a compiler of another version.
 pub fn shielded(cargo: &Path, rustc: &Path) -> Command {
     let mut command = Command::new(cargo);
     for (name, _) in env::vars_os() {
@@ -28,7 +28,7 @@ pub fn shielded(cargo: &Path, rustc: &Path) -> Command {
         }
     }
     command.env("RUSTC", rustc);
-    // Empty, not removed: a wrapper may also stand in the user's configuration.
+    // Empty instead of removed, because the user's configuration may set a wrapper too.
     command
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "");
@@ -36,7 +36,7 @@ pub fn shielded(cargo: &Path, rustc: &Path) -> Command {
 }
 
 fn is_outer_setting(name: &str) -> bool {
-    // How to reach the registry, and where its downloads are kept, holds for every cargo.
+    // Network settings and the download cache apply to every cargo.
     const KEPT: [&str; 5] = [
         "CARGO_HTTP_",
         "CARGO_NET_",
@@ -59,9 +59,10 @@ fn is_outer_setting(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that toolchain, flags and target folder of the outer cargo are dropped, and that network settings stay.
+    /// Check that toolchain, flags and target folder of the outer cargo are dropped, and that network
+    /// settings stay.
     #[test]
-    fn outer_settings_are_told_from_network_settings() {
+    fn outer_settings_are_dropped_and_network_settings_kept() {
         for name in [
             "CARGO",
             "CARGO_TARGET_DIR",

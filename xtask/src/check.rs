@@ -1,4 +1,4 @@
-//! `cargo xtask check`: formatting, lints and the kernel object's digest, for both workspaces.
+//! `cargo xtask check`: checks formatting, lints and the kernel object's digest, for both workspaces.
 //!
 //! It must not change a file.
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::{build_ebpf, cargo, digest, process, workspace};
 
-/// Run the task.
+/// Runs the task.
 pub fn run() -> Result<ExitCode> {
     step("formatting", cargo::host("fmt").arg("--check"))?;
     step(
@@ -19,13 +19,13 @@ pub fn run() -> Result<ExitCode> {
     let mut command = cargo::host("fmt");
     command.args(["--check", "--manifest-path"]);
     step("formatting of the kernel program", command.arg(&manifest))?;
-    // For the host: its compiler has no `core` for eBPF, and no lint depends on the target.
+    // Clippy runs for the host, because that compiler has no `core` for eBPF. No lint depends on the target.
     let mut command = cargo::host("clippy");
     command.args(["--locked", "--manifest-path"]).arg(&manifest);
     command
         .arg("--target-dir")
         .arg(workspace::target_dir().join("bpf-check"))
-        // The kernel program uses what no stable release allows; any compiler can still look at it.
+        // The kernel program uses unstable features. This makes a stable compiler accept them for the lints.
         .env("RUSTC_BOOTSTRAP", "1")
         .env(build_ebpf::DIGEST_VARIABLE, "0".repeat(64))
         .args(["--", "-D", "warnings"]);

@@ -13,10 +13,10 @@ use crate::advisories::Snapshot;
 use crate::packages::{Package, Packages};
 use crate::{licence, workspace};
 
-/// The registry that every package comes from, as lock files name it.
+/// The registry of every package, as lock files name it.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What deny.toml says, as far as it is checked here.
+/// The parts of deny.toml that are checked here.
 #[derive(Debug, Deserialize)]
 struct Rules {
     advisories: Advisories,
@@ -46,7 +46,7 @@ struct Bans {
     skip: Vec<Skip>,
 }
 
-/// A version that may be there beside another one.
+/// A version that is allowed beside another one.
 #[derive(Debug, Deserialize)]
 struct Skip {
     #[serde(rename = "crate")]
@@ -64,7 +64,7 @@ impl Skip {
     }
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run() -> Result<ExitCode> {
     let path = workspace::root().join("deny.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
@@ -88,7 +88,7 @@ pub fn run() -> Result<ExitCode> {
     }
     faults.extend(unused.iter().map(|skip| {
         format!(
-            "deny.toml skips {}, which is not there: take it out",
+            "deny.toml skips {}, which is not used: remove it",
             skip.spec
         )
     }));
@@ -150,7 +150,7 @@ fn check(packages: &Packages, rules: &Rules) -> Vec<String> {
     for package in packages.all() {
         let name = format!("{} {}", package.name, package.version);
         match &package.licence {
-            None => faults.push(format!("{name} names no licence")),
+            None => faults.push(format!("{name} has no licence")),
             Some(expression) => match licence::is_allowed(expression, &rules.licenses.allow) {
                 Ok(true) => {}
                 Ok(false) => faults.push(format!(
@@ -161,7 +161,7 @@ fn check(packages: &Packages, rules: &Rules) -> Vec<String> {
         }
         if let Some(source) = &package.source {
             if source != REGISTRY {
-                faults.push(format!("{name} comes from elsewhere than crates.io"));
+                faults.push(format!("{name} is not from crates.io"));
             }
             if package.checksum.is_none() {
                 faults.push(format!("{name} has no checksum in the lock file"));
@@ -176,14 +176,14 @@ fn check(packages: &Packages, rules: &Rules) -> Vec<String> {
     }
     for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
         faults.push(format!(
-            "{name} is there more than once, as {versions:?}: bring them together, or say in deny.toml why not"
+            "{name} has several versions, {versions:?}: use one version, or give a reason in deny.toml"
         ));
     }
     let any = packages.wildcards.iter();
-    faults.extend(any.map(|it| format!("{it} may have any version: name one")));
+    faults.extend(any.map(|it| format!("{it} allows any version: give one")));
     let silent = rules.bans.skip.iter().filter(|skip| skip.reason.is_empty());
     faults
-        .extend(silent.map(|skip| format!("deny.toml does not say why {} is skipped", skip.spec)));
+        .extend(silent.map(|skip| format!("deny.toml gives no reason for skipping {}", skip.spec)));
     faults
 }
 
@@ -218,7 +218,7 @@ mod tests {
 
     /// Check that what is committed passes, and that each rule finds something where it is another one.
     #[test]
-    fn rules_are_kept_and_can_be_broken() {
+    fn committed_packages_pass_and_broken_rules_fail() {
         let text = fs::read_to_string(workspace::root().join("deny.toml")).unwrap();
         let mut rules: Rules = toml::from_str(&text).unwrap();
         let packages = Packages::read(&workspace::root().join("Cargo.toml")).unwrap();

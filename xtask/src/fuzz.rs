@@ -1,9 +1,8 @@
-//! `cargo xtask fuzz`: inputs made to harm the parsers of what others make, for as long, or as many, as one likes.
+//! `cargo xtask fuzz`: runs the parsers on mutated input, for some time or for some number of inputs.
 //!
-//! It must not know what is checked: it runs a test of `tests/` for longer than that runs by itself, a boundary at a
-//! time in a process of its own, saves the input at which one fails or dies, and keeps docs/fuzzing.md's table.
+//! It must not know the checks. It runs a test of `tests/` for longer than usual, each boundary in a process
+//! of its own. It saves inputs that fail, and updates the table of docs/fuzzing.md.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,30 +13,30 @@ use anyhow::{Context, Result, bail};
 use crate::fuzz_table::Row;
 use crate::{cargo, fuzz_table, process, test, workspace};
 
-/// An input that takes longer than this, on the clock, hangs.
+/// The time in seconds after which an input counts as hanging.
 const MOST_SECONDS: u64 = 60;
 
-/// Look for inputs that harm what reads them.
+/// Look for inputs that make a parser fail.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How long to look, for all boundaries together.
+    /// The total time in minutes for all boundaries.
     #[arg(long, value_name = "N", conflicts_with = "inputs")]
     minutes: Option<f64>,
-    /// How many inputs each boundary is put to; docs/fuzzing.md gets the result.
+    /// The number of inputs for each boundary; docs/fuzzing.md gets the result.
     #[arg(long, value_name = "N")]
     inputs: Option<u64>,
-    /// Begin with this seed, as a failure named it, instead of a new one.
+    /// Begin with this seed, which a failure printed, instead of a new one.
     #[arg(long)]
     seed: Option<u64>,
-    /// Look at this boundary alone; may be given several times.
+    /// Run only this boundary; may be given several times.
     #[arg(long, value_name = "BOUNDARY")]
     only: Vec<String>,
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    // Short, so that it can be typed again.
+    // Seeds are short, so that they are easy to type.
     let new = || now.map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007);
     let seed = args.seed.unwrap_or_else(new);
     let program = build()?;
@@ -46,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .filter(|name| args.only.is_empty() || args.only.contains(name))
         .collect();
     if boundaries.is_empty() {
-        bail!("there is no boundary of that name: see fuzz/corpus");
+        bail!("no boundary has this name: see fuzz/corpus");
     }
     let minutes = args.minutes.unwrap_or(1.0);
     let seconds = (minutes * 60.0 / boundaries.len() as f64).ceil() as u64;
@@ -73,13 +72,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(
-        "xtask: failed: {}; save the inputs in fuzz/corpus/NAME once they are mended, and they stay tests",
+        "xtask: failed: {}; after the fix, add the inputs to fuzz/corpus/NAME, so that they stay tests",
         failures.join(", ")
     );
     Ok(ExitCode::FAILURE)
 }
 
-/// The boundaries, by their corpora.
+/// The boundaries, by the names of their corpus folders.
 fn boundaries() -> Result<Vec<String>> {
     let folder = workspace::root().join("fuzz/corpus");
     let mut names = Vec::new();
@@ -102,11 +101,11 @@ fn build() -> Result<PathBuf> {
         .context("cargo built no test `fuzz`")
 }
 
-/// Puts one boundary to inputs.
+/// Runs one boundary.
 fn one(program: &Path, name: &str, seed: u64, amount: (&str, u64)) -> Result<Row> {
     let folder = workspace::target_dir().join("fuzz-found");
     fs::create_dir_all(&folder)?;
-    let at_hand = folder.join(format!("{name}.at-hand"));
+    let current = folder.join(format!("{name}.at-hand"));
     let began = Instant::now();
     let mut child = Command::new(program)
         .args(["--exact", "every_boundary_holds", "--nocapture"])
@@ -125,13 +124,13 @@ fn one(program: &Path, name: &str, seed: u64, amount: (&str, u64)) -> Result<Row
             break status;
         }
         std::thread::sleep(Duration::from_millis(200));
-        let input = fs::read(&at_hand).unwrap_or_default();
+        let input = fs::read(&current).unwrap_or_default();
         if input != last.0 {
             last = (input, Instant::now());
         } else if last.1.elapsed() > Duration::from_secs(MOST_SECONDS) {
             child.kill()?;
             child.wait()?;
-            bail!("it hangs with the input {}", save(&at_hand, name, seed)?);
+            bail!("it hangs with the input {}", save(&current, name, seed)?);
         }
     };
     let mut printed = String::new();
@@ -140,9 +139,9 @@ fn one(program: &Path, name: &str, seed: u64, amount: (&str, u64)) -> Result<Row
     }
     if !status.success() {
         print!("{printed}");
-        // One that failed has saved its input; one that is gone left it where it was.
+        // A failed process saved its input already. A killed one left it in the file of the current input.
         if status.code().is_none() {
-            bail!("{status}, with the input {}", save(&at_hand, name, seed)?);
+            bail!("{status}, with the input {}", save(&current, name, seed)?);
         }
         bail!("it failed; the input is named above");
     }
@@ -151,22 +150,12 @@ fn one(program: &Path, name: &str, seed: u64, amount: (&str, u64)) -> Result<Row
     Row::parse(line, began.elapsed())
 }
 
-/// Saves the input that a process was busy with when it ended: a length, and the bytes.
-fn save(at_hand: &Path, name: &str, seed: u64) -> Result<String> {
-    let content = fs::read(at_hand).with_context(|| format!("no {}", at_hand.display()))?;
+/// Saves the last input of a killed process. The file has a length and the bytes.
+fn save(current: &Path, name: &str, seed: u64) -> Result<String> {
+    let content = fs::read(current).with_context(|| format!("no {}", current.display()))?;
     let (head, bytes) = content.split_first_chunk::<8>().context("no input")?;
     let length = usize::try_from(u64::from_le_bytes(*head))?;
-    let path = at_hand.with_file_name(format!("{name}-{seed}-died"));
+    let path = current.with_file_name(format!("{name}-{seed}-died"));
     fs::write(&path, bytes.get(..length).unwrap_or(bytes))?;
     Ok(path.display().to_string())
-}
-
-/// What a line of `name=value` words says.
-pub(crate) fn values(line: &str) -> BTreeMap<&str, u64> {
-    line.split_whitespace()
-        .filter_map(|word| {
-            let (name, value) = word.split_once('=')?;
-            Some((name, value.parse().ok()?))
-        })
-        .collect()
 }

@@ -1,19 +1,20 @@
-//! The table of docs/fuzzing.md: how many inputs each boundary was put to.
+//! The table of docs/fuzzing.md: the results of each boundary.
 //!
-//! Part of `cargo xtask fuzz`, which alone writes it. A row is replaced when its boundary is run anew.
+//! Part of `cargo xtask fuzz`. A row is replaced when its boundary runs again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::{fuzz, workspace};
+use crate::workspace;
 
 const HEAD: &str = "| Boundary | Inputs | Not refused at once | Different outcomes | Most memory | Slowest | Took | Seed |";
 const RULE: &str = "|--|--:|--:|--:|--:|--:|--:|--:|";
 
-/// What one boundary was put to.
+/// The results of one boundary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     name: String,
@@ -27,9 +28,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// From what the test prints: its name, and numbers.
+    /// Reads the test's output: a name and numbers.
     pub fn parse(line: &str, took: Duration) -> Result<Self> {
-        let values = fuzz::values(line);
+        let values = values(line);
         let value = |name: &str| {
             let value = values.get(name).copied();
             value.with_context(|| format!("no {name} in {line:?}"))
@@ -64,7 +65,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Puts a row into the page, for the one of that name or behind the others.
+/// Writes a row to the page; it replaces the row of the same boundary.
 pub fn write(row: &Row) -> Result<()> {
     let path = workspace::root().join("docs/fuzzing.md");
     let context = || format!("cannot read {}", path.display());
@@ -98,7 +99,7 @@ fn replaced(page: &str, row: &Row) -> Option<String> {
     ))
 }
 
-/// A number with its thousands apart.
+/// A number with separators between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -111,11 +112,22 @@ fn grouped(number: u64) -> String {
     text
 }
 
+/// The `name=value` words of a line.
+fn values(line: &str) -> BTreeMap<&str, u64> {
+    line.split_whitespace()
+        .filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            Some((name, value.parse().ok()?))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that a boundary's row is put in its place, replaced by a newer one, and that the rest of the page stays.
+    /// Check that a row is inserted in order, replaces an older row of its boundary, and leaves the rest of
+    /// the page unchanged.
     #[test]
     fn rows_are_replaced() {
         let line = "maps seed=7 inputs=1234567 taken=617283 variety=90 bytes=2048 micros=1500";

@@ -1,7 +1,7 @@
-//! heaptrace's own tooling: everything that a contributor types as `cargo xtask TASK`.
+//! heaptrace's development tasks: everything behind `cargo xtask TASK`.
 //!
-//! No stage of the flow: it builds, runs, tests and measures heaptrace from outside, and links none of it.
-//! One file a task, and one for each thing that tasks share.
+//! No stage of the flow. It builds, runs, tests and measures heaptrace from outside, and links none of its
+//! code. Each task has a file or a folder of its own, as does each part that tasks share.
 
 pub mod accuracy;
 pub mod advisories;

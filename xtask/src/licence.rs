@@ -1,10 +1,10 @@
-//! Licences as packages write them, and whether an allowed choice of them is enough.
+//! Parses licence expressions of packages, and checks them against the allowed licences.
 //!
-//! Part of dependencies. Knows SPDX's `OR`, `AND`, `WITH` and brackets, and the older slash for `OR`.
+//! Part of dependencies. It knows SPDX's `OR`, `AND`, `WITH` and brackets, and the older slash for `OR`.
 
 use anyhow::{Result, bail};
 
-/// Whether a package can be used under licences of this list alone.
+/// Whether a package can be used under the allowed licences.
 pub fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool> {
     let spaced = expression
         .replace('(', " ( ")
@@ -13,7 +13,7 @@ pub fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool> {
     let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();
     let result = either(&mut words, allowed)?;
     if let Some(word) = words.last() {
-        bail!("{word:?} is too much in {expression:?}");
+        bail!("unexpected {word:?} in {expression:?}");
     }
     Ok(result)
 }
@@ -61,10 +61,10 @@ fn one(words: &mut Vec<&str>, allowed: &[String]) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Check that one allowed choice is enough, that all parts of an `AND` are needed, and that an exception is part of
-    /// its licence.
+    /// Check that one allowed alternative is enough, that all parts of an `AND` are needed, and that an
+    /// exception is part of its licence.
     #[test]
-    fn expressions_are_understood() {
+    fn licence_expressions_are_evaluated() {
         let allowed = ["MIT", "Apache-2.0 WITH LLVM-exception", "Zlib"].map(str::to_owned);
         for (expression, expected) in [
             ("MIT", true),

@@ -1,6 +1,6 @@
-//! The binary behind `cargo xtask`: parses the task's name, runs it and passes its exit status on.
+//! The binary behind `cargo xtask`: parses the task's name, runs it and returns its exit status.
 //!
-//! No stage of the flow. It knows the tasks' names and nothing of how they work.
+//! No stage of the flow. It knows the names of the tasks, and must not know how they work.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use xtask::{
     release, run, soak, stable_rustc, test, vm,
 };
 
-/// What a contributor to heaptrace types.
+/// The development tasks of heaptrace.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -28,19 +28,19 @@ enum Task {
     Check,
     /// Build the kernel object from source into heaptrace/bpf/.
     BuildEbpf(build_ebpf::Args),
-    /// Measure how far samples are from the truth, and write docs/accuracy.md.
+    /// Measure the error of samples, and write docs/accuracy.md.
     Accuracy(accuracy::Args),
-    /// Measure what tracing costs, and write docs/benchmarks.md.
+    /// Measure the cost of tracing, and write docs/benchmarks.md.
     Bench(bench::Args),
-    /// Watch what heaptrace takes while it traces everything for a long time.
+    /// Watch heaptrace's memory while it traces everything for a long time.
     Soak(soak::Args),
-    /// Trace everything on a busy machine, and measure what that is to the others.
+    /// Trace all processes of a busy machine, and measure the effect on the work.
     Busy(busy::Args),
-    /// Measure what probes cost where they stand, and write docs/placement.md.
+    /// Measure the cost of probes at their locations, and write docs/placement.md.
     Placements(placements::Args),
-    /// Look for inputs that harm what reads them, at every boundary.
+    /// Run the fuzzers of all boundaries.
     Fuzz(fuzz::Args),
-    /// Run heaptrace, as root, on what was made to harm it, and write docs/hostile.md.
+    /// Run heaptrace, as root, on hostile programs and files, and write docs/hostile.md.
     Hostile(hostile::Args),
     /// Check licences, sources, versions and advisories of all dependencies.
     Dependencies,
@@ -53,7 +53,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    // Before any word is parsed: cargo calls wrappers with rustc's own arguments.
+    // This comes before parsing, because cargo calls compiler wrappers with the arguments of rustc.
     if let Some(result) = stable_rustc::run_if_asked() {
         return exit_code(result);
     }

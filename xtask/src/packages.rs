@@ -1,6 +1,6 @@
-//! What cargo says that is depended on: packages, their licences, sources and checksums, and what needs what.
+//! Reads packages and their dependencies from cargo: licences, sources and checksums.
 //!
-//! Shared by dependencies and release. It must not know what may be depended on.
+//! Shared by dependencies and release. It must not know which packages are allowed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{cargo, process};
 
-/// The platform of the binaries that are released.
+/// The platform of the released binaries.
 pub const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// A package.
@@ -21,22 +21,22 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its licences, as it writes them.
+    /// Its licence expression.
     pub licence: Option<String>,
-    /// Where it comes from; `None` where it is our own.
+    /// The registry that it comes from; `None` for our own packages.
     pub source: Option<String>,
-    /// SHA-256 of its archive, by the lock file.
+    /// The SHA-256 of its archive, from the lock file.
     pub checksum: Option<String>,
-    /// What it does.
+    /// Its description.
     pub description: Option<String>,
 }
 
-/// A workspace's packages.
+/// The packages of a workspace.
 #[derive(Debug, Default)]
 pub struct Packages {
     manifest: PathBuf,
     all: Vec<Package>,
-    /// Requirements that take any version, as `package: dependency`.
+    /// Dependencies that allow any version, as `package: dependency`.
     pub wildcards: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl Packages {
         command.args(["--format-version", "1", "--locked", "--manifest-path"]);
         command.arg(manifest);
         let metadata = serde_json::from_str(&process::output(&mut command)?)
-            .context("cargo metadata printed something that is no JSON")?;
+            .context("the output of cargo metadata is not JSON")?;
         let lock = manifest.with_file_name("Cargo.lock");
         let lock = fs::read_to_string(&lock).with_context(|| format!("no {}", lock.display()))?;
         Ok(Self {
@@ -85,13 +85,13 @@ impl Packages {
         Ok(found)
     }
 
-    /// All packages, in the order of their names.
+    /// All packages, sorted by name.
     pub fn all(&self) -> &[Package] {
         &self.all
     }
 
-    /// The packages whose code is in the program that one of our own packages is, that one first: neither what only
-    /// builds them nor procedural macros, and only with the features that are built.
+    /// The packages whose code is linked into one of our packages, that package first. Build dependencies and
+    /// procedural macros are excluded, and only the built features count.
     pub fn linked_into(&self, name: &str) -> Result<Vec<&Package>> {
         let mut command = cargo::host("tree");
         command.args(["--locked", "--edges", "normal,no-proc-macro"]);
@@ -105,7 +105,7 @@ impl Packages {
             let version = version.and_then(|version| version.strip_prefix('v'));
             let is_it = |it: &&Package| Some(&*it.name) == name && Some(&*it.version) == version;
             let found = self.all.iter().find(is_it);
-            let found = found.with_context(|| format!("cargo metadata does not know {line}"))?;
+            let found = found.with_context(|| format!("cargo metadata has no package {line}"))?;
             if !linked.contains(&found) {
                 linked.push(found);
             }
@@ -122,7 +122,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The checksums of a lock file, by name and version. It is written by cargo, a line for each.
+/// The checksums of a lock file, by name and version. Cargo writes one field per line.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut checksums = BTreeMap::new();
     for package in lock.split("[[package]]").skip(1) {
@@ -146,7 +146,8 @@ mod tests {
     use super::*;
     use crate::workspace;
 
-    /// Check that what is linked is what the manifest asks for and what that needs, without what only builds it.
+    /// Check that the linked packages are the dependencies of the program, direct and indirect, without build
+    /// dependencies.
     #[test]
     fn linked_packages_are_those_of_the_program() {
         let packages = Packages::read(&workspace::root().join("Cargo.toml")).unwrap();
@@ -171,7 +172,7 @@ mod tests {
 
     /// Check that every package from a registry has a checksum and a licence.
     #[test]
-    fn packages_are_whole() {
+    fn packages_have_checksums_and_licences() {
         let manifest = workspace::root().join("Cargo.toml");
         let packages = Packages::read(&manifest).unwrap();
         for package in packages.all() {

@@ -1,6 +1,6 @@
-//! Running other programs: naming them when they fail, and getting root's rights for those that need them.
+//! Runs other programs, names them in errors, and gets root's rights where needed.
 //!
-//! Shared by all tasks. It must not know what any of the programs does.
+//! Shared by all tasks. It must not know the purpose of any program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +16,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
-/// The path of the program `name`, as a shell would find it.
+/// The path of a program, found through PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -24,14 +24,14 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// Whether `path` is a file that can be executed.
+/// Whether `path` is an executable file.
 pub fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// A command that runs `program` as root: itself where that's what we are, else through sudo.
+/// A command that runs `program` as root: directly if this process is root, otherwise through sudo.
 ///
-/// sudo drops the environment, so the variables that the program needs are handed over by name.
+/// sudo drops the environment, so the variables that the program needs are passed by name.
 pub fn as_root(program: impl AsRef<OsStr>, variables: &[(&str, OsString)]) -> Result<Command> {
     let program = program.as_ref();
     if is_root() {
@@ -41,7 +41,7 @@ pub fn as_root(program: impl AsRef<OsStr>, variables: &[(&str, OsString)]) -> Re
     }
     let Some(sudo) = find_program("sudo") else {
         bail!(
-            "{} needs root's rights: run this as root, or install sudo",
+            "{} must run as root: run this task as root, or install sudo",
             program.display()
         );
     };
@@ -59,7 +59,7 @@ pub fn as_root(program: impl AsRef<OsStr>, variables: &[(&str, OsString)]) -> Re
     Ok(command)
 }
 
-/// Run the command to its end; anything but success is an error that names it.
+/// Runs the command to its end; any failure is an error that names the command.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = status(command)?;
     if !status.success() {
@@ -68,14 +68,14 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Run the command to its end.
+/// Runs the command to its end.
 pub fn status(command: &mut Command) -> Result<ExitStatus> {
     command
         .status()
         .with_context(|| format!("cannot run `{}`", describe(command)))
 }
 
-/// Run the command to its end and take what it printed; its standard error is passed through.
+/// Runs the command to its end and returns its output. Its standard error is passed through.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -86,10 +86,10 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("`{}` failed: {}", describe(command), output.status);
     }
     String::from_utf8(output.stdout)
-        .with_context(|| format!("`{}` printed something that is no UTF-8", describe(command)))
+        .with_context(|| format!("the output of `{}` is not UTF-8", describe(command)))
 }
 
-/// What the command prints, or nothing where it fails: "not known" is an answer here.
+/// The output of the command, or `None` if it fails.
 pub fn query(command: &mut Command) -> Option<String> {
     let output = command
         .stdin(Stdio::null())
@@ -102,7 +102,7 @@ pub fn query(command: &mut Command) -> Option<String> {
     String::from_utf8(output.stdout).ok()
 }
 
-/// The exit code that a shell would show for the status.
+/// The exit code that a shell would report for the status.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status
         .code()
@@ -122,16 +122,16 @@ pub fn describe(command: &Command) -> String {
 mod tests {
     use super::*;
 
-    /// Check that an exit by a signal becomes the code that a shell would give it, and that a plain code stays.
+    /// Check that a signal becomes the exit code that a shell would report, and that a plain code stays.
     #[test]
-    fn exit_codes_are_the_shells() {
+    fn exit_codes_match_those_of_shells() {
         let killed = Command::new("sh").args(["-c", "kill -TERM $$"]).status();
         assert_eq!(exit_code(killed.unwrap()), 143);
         let plain = Command::new("sh").args(["-c", "exit 7"]).status();
         assert_eq!(exit_code(plain.unwrap()), 7);
     }
 
-    /// Check that a failing command's error names the command and its status.
+    /// Check that the error of a failed command names the command and its status.
     #[test]
     fn failures_name_the_command() {
         let error = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err();
@@ -142,7 +142,7 @@ mod tests {
         );
     }
 
-    /// Check that a program is found through PATH, and that one that doesn't exist is not.
+    /// Check that a program is found through PATH, and that a missing program is not found.
     #[test]
     fn programs_are_found_through_path() {
         assert!(find_program("sh").is_some_and(|path| path.is_absolute()));

@@ -1,6 +1,6 @@
-//! `cargo xtask release`: the binary, the list of all that is in it, and the sums of both.
+//! `cargo xtask release`: builds the binary, a list of its packages, and the checksums of both.
 //!
-//! It must not know what heaptrace does. The same sources give the same list: no time and no machine is named.
+//! It must not know what heaptrace does. The list is reproducible: it has no time and no machine name.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::built_with::sha256;
 use crate::packages::{Package, Packages};
 use crate::{run, workspace};
 
-/// The list's name, as readers of CycloneDX expect it.
+/// The name of the list, as CycloneDX tools expect it.
 const LIST: &str = "heaptrace.cdx.json";
 
-/// Run the task.
+/// Runs the task.
 pub fn run() -> Result<ExitCode> {
     run::build_release(None)?;
     let folder = workspace::target_dir().join("release-files");
@@ -34,7 +34,7 @@ pub fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// As `sha256sum -c` reads them.
+/// Checksums in the format of `sha256sum -c`.
 fn sums(folder: &Path, names: &[&str]) -> Result<String> {
     let mut text = String::new();
     for name in names {
@@ -43,7 +43,7 @@ fn sums(folder: &Path, names: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// CycloneDX's list of what is in the binary, the kernel program's packages among them.
+/// The CycloneDX list of the binary's packages, including those of the kernel program.
 fn bill(binary: &str) -> Result<Value> {
     let root = Packages::read(&workspace::root().join("Cargo.toml"))?;
     let kernel = Packages::read(&workspace::ebpf_dir().join("Cargo.toml"))?;
@@ -69,7 +69,7 @@ fn bill(binary: &str) -> Result<Value> {
 }
 
 fn component(package: &Package, part: &str) -> Value {
-    // One package may be in both parts, in different versions.
+    // A package can be in both parts, in different versions.
     let reference = format!("{part}:{}@{}", package.name, package.version);
     let mut component = json!({
         "type": "library",
@@ -98,8 +98,8 @@ fn component(package: &Package, part: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// Check that the list has every package of the tree that the binary and its kernel program link, each with its
-    /// licence, and with its checksum where it isn't ours.
+    /// Check that the list has every package that the binary and its kernel program link, with its licence,
+    /// and with its checksum if it is not ours.
     #[test]
     fn every_package_is_listed() {
         let bill = bill("00").unwrap();

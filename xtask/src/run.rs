@@ -1,6 +1,6 @@
 //! `cargo xtask run`: builds heaptrace and runs it as root, with the user's arguments or on the bundled demo.
 //!
-//! It must not know what heaptrace's arguments mean.
+//! It must not know the meaning of heaptrace's arguments.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,34 +13,34 @@ use anyhow::{Context, Result};
 
 use crate::{apt, cargo, process, workspace};
 
-/// The demo: leaks, grows and churns, and ends by itself.
+/// The demo program. It leaks, grows and churns, and ends by itself.
 const DEMO: &str = "tests/fixtures/c/demo.c";
 
 /// Build heaptrace and run it.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// Everything after `run` goes to heaptrace. Nothing: record the demo, then report.
+    /// The arguments for heaptrace. Without any, record the demo, then report.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     apt::ensure_cc("for building heaptrace")?;
     build_release(None)?;
-    // As typed, not as clap gives them: it would take out a `--` in front, which heaptrace has a use for.
+    // The arguments as typed, because clap removes a leading `--`, which heaptrace needs.
     let typed: Vec<OsString> = env::args_os().skip(2).collect();
     if args.args.is_empty() && typed.is_empty() {
         return demo();
     }
     let mut command = heaptrace(&typed)?;
-    // In this process' place, so that signals and the exit status need no passing on.
+    // It replaces this process, so that signals and the exit status need no forwarding.
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run `{}`", process::describe(&command)))
 }
 
-/// Build heaptrace for release, with this kernel object or the committed one.
+/// Builds heaptrace for release, with this kernel object or the committed one.
 pub fn build_release(object: Option<&Path>) -> Result<()> {
     let mut command = cargo::host("build");
     command.args(["--release", "--package", "heaptrace"]);
@@ -58,7 +58,7 @@ pub fn heaptrace(args: &[OsString]) -> Result<Command> {
     Ok(command)
 }
 
-/// Compile a C program of this repository. Reports name its sources as they stand in the repository.
+/// Compiles a C program of this repository. Reports name its sources relative to the repository.
 pub fn compile_c(source: &str, flags: &[&str]) -> Result<PathBuf> {
     apt::ensure_cc("for compiling a C program to trace")?;
     let root = workspace::root();
@@ -78,7 +78,7 @@ pub fn compile_c(source: &str, flags: &[&str]) -> Result<PathBuf> {
 
 fn demo() -> Result<ExitCode> {
     let program = compile_c(DEMO, &["-O1"])?;
-    // Short names: the command line is part of the reports.
+    // The names are short, because the command line is a part of the reports.
     let program = match env::current_dir() {
         Ok(here) => program.strip_prefix(here).unwrap_or(&program),
         Err(_) => &program,
@@ -113,7 +113,7 @@ fn demo() -> Result<ExitCode> {
         let mut command = if args.first().is_some_and(|word| word == "record") {
             heaptrace(&args)?
         } else {
-            // Only tracing takes rights; what is made from the data file belongs to the user.
+            // Only tracing needs rights. Files that are made from the data file belong to the user.
             let mut command = Command::new(workspace::heaptrace_binary());
             command.args(&args);
             command
@@ -125,7 +125,7 @@ fn demo() -> Result<ExitCode> {
         }
     }
     println!("\n==> Done");
-    println!("    {data}: the data file, for `heaptrace report` and its like");
+    println!("    {data}: the data file, for `heaptrace report` and similar commands");
     println!("    {svg}: the flame graph, for a browser");
     println!("    {pprof}: the profile, for `go tool pprof`");
     Ok(ExitCode::SUCCESS)

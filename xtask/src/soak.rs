@@ -1,6 +1,8 @@
-//! `cargo xtask soak`: heaptrace over a long time on a machine that starts programs without end, and what it takes.
+//! `cargo xtask soak`: runs heaptrace for a long time on a machine that keeps starting programs, and watches
+//! its memory.
 //!
-//! It must not know how heaptrace works: it reads the agent's size in /proc and the data file as it is written.
+//! It must not know how heaptrace works. It reads the agent's size from /proc, and the data file while it is
+//! written.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,65 +15,65 @@ use serde_json::Value;
 
 use crate::{process, run, workspace};
 
-/// A small budget, so that its bounds are reached within the first minute.
+/// A small memory budget, so that its limits are reached within the first minute.
 const MEMORY: &str = "64MiB";
 
-/// Between two lines.
-const LOOK: Duration = Duration::from_secs(5);
+/// The time between two measurements.
+const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Share of the run after which the agent may grow no more.
+/// The share of the run after which the agent must not grow.
 const WARM_UP: f64 = 0.4;
 
-/// By how much it may grow all the same: the allocator's own give and take.
+/// The growth that is tolerated because of the allocator's fluctuation.
 const SLACK: f64 = 0.10;
 
-/// Short programs one after the other, and a shell that calls others.
+/// Short programs one after another, and a shell that starts others.
 const SHORT: &str =
     "while :; do /bin/true; /bin/ls / > /dev/null; echo x | cat | sort > /dev/null; done";
 
-/// Watch what heaptrace takes while it traces everything for a long time.
+/// Watch heaptrace's memory while it traces everything for a long time.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// How long it takes.
+    /// The duration in minutes.
     #[arg(long, default_value_t = 3.0)]
     minutes: f64,
-    /// How many shells start short programs.
+    /// The number of shells that start short programs.
     #[arg(long, default_value_t = 2)]
     shells: u32,
-    /// Fail if fewer processes than this came and went.
+    /// Fail if fewer processes than this ended.
     #[arg(long, default_value_t = 1000)]
     processes: u64,
 }
 
-/// One look.
+/// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
-struct Look {
+struct Measurement {
     seconds: f64,
-    /// Bytes of the agent in memory.
+    /// The agent's resident memory in bytes.
     resident: u64,
-    /// Bytes of the kernel's maps.
+    /// The size of the kernel's maps in bytes.
     maps: u64,
-    /// Records of processes, and how many ended ones have been added up.
+    /// The number of process records, and of ended processes that were merged.
     records: u64,
     merged: u64,
     allocations: u64,
     lost: u64,
-    /// Bytes of the data file.
+    /// The size of the data file in bytes.
     file: u64,
 }
 
-/// A child that goes with its handle.
+/// A child that is killed when this is dropped.
 struct Load(Child);
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // The shell alone: what it has just started ends by itself. It may have ended, too.
+        // Only the shell is killed; its programs end by themselves. It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     run::build_release(None)?;
     let steady = run::compile_c("xtask/bench/pair.c", &["-O2"])?;
@@ -98,23 +100,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         "seconds", "agent", "maps", "records", "merged", "allocations", "lost", "file"
     );
     let begin = Instant::now();
-    let mut looks: Vec<Look> = Vec::new();
+    let mut measurements: Vec<Measurement> = Vec::new();
     while tracer
         .try_wait()
         .context("cannot wait for heaptrace")?
         .is_none()
     {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(INTERVAL);
         let Some(agent) = agent(&data) else { continue };
         if let (Some(resident), Ok(report)) = (resident(agent), report(&data)) {
-            let look = Look {
+            let measurement = Measurement {
                 seconds: begin.elapsed().as_secs_f64(),
                 resident,
                 file: fs::metadata(&data).map_or(0, |meta| meta.len()),
                 ..read(&report)?
             };
-            print(&look);
-            looks.push(look);
+            print(&measurement);
+            measurements.push(measurement);
         }
     }
     drop(loads);
@@ -122,8 +124,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !status.success() {
         bail!("heaptrace failed: {status}");
     }
-    judge(&looks, seconds)?;
-    let last = looks.last().map_or(0, |look| look.records + look.merged);
+    judge(&measurements, seconds)?;
+    let last = measurements
+        .last()
+        .map_or(0, |measurement| measurement.records + measurement.merged);
     println!("{last} processes came and went");
     if last < args.processes {
         bail!("that is fewer than {}", args.processes);
@@ -141,7 +145,7 @@ fn start(command: &mut Command) -> Result<Load> {
     Ok(Load(child))
 }
 
-/// The process that writes the file: heaptrace itself, not a sudo that it runs under.
+/// The process that writes the file: heaptrace itself, not the sudo that it runs under.
 fn agent(data: &Path) -> Option<u32> {
     let data = data.as_os_str().as_encoded_bytes();
     fs::read_dir("/proc").ok()?.find_map(|entry| {
@@ -162,18 +166,18 @@ fn resident(pid: u32) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// The report of what was written so far.
+/// The report of the data so far.
 fn report(data: &Path) -> Result<Value> {
     let mut command = Command::new(workspace::heaptrace_binary());
     command.args(["report", "--format", "json"]).arg(data);
-    let text = process::query(&mut command).context("the data file can't be read")?;
-    serde_json::from_str(&text).context("the report is no JSON")
+    let text = process::query(&mut command).context("cannot read the data file")?;
+    serde_json::from_str(&text).context("the report is not JSON")
 }
 
-fn read(report: &Value) -> Result<Look> {
+fn read(report: &Value) -> Result<Measurement> {
     let processes = report["processes"].as_array().context("no processes")?;
     let lost = report["quality"]["lost"].as_object().context("no losses")?;
-    Ok(Look {
+    Ok(Measurement {
         maps: report["quality"]["kernel_map_bytes"].as_u64().unwrap_or(0),
         records: processes.len() as u64,
         merged: processes
@@ -182,32 +186,32 @@ fn read(report: &Value) -> Result<Look> {
             .sum(),
         allocations: report["totals"]["allocations"].as_u64().unwrap_or(0),
         lost: lost.values().filter_map(Value::as_u64).sum(),
-        ..Look::default()
+        ..Measurement::default()
     })
 }
 
-fn print(look: &Look) {
+fn print(measurement: &Measurement) {
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     println!(
         "{:>8.0} {:>10} {:>10} {:>9} {:>9} {:>12} {:>12} {:>10}",
-        look.seconds,
-        mebibytes(look.resident),
-        mebibytes(look.maps),
-        look.records,
-        look.merged,
-        look.allocations,
-        look.lost,
-        mebibytes(look.file)
+        measurement.seconds,
+        mebibytes(measurement.resident),
+        mebibytes(measurement.maps),
+        measurement.records,
+        measurement.merged,
+        measurement.allocations,
+        measurement.lost,
+        mebibytes(measurement.file)
     );
 }
 
-/// Whether the agent and the maps stay as large as they were after the warm-up.
-fn judge(looks: &[Look], seconds: f64) -> Result<()> {
-    let is_warm = |look: &&Look| look.seconds >= seconds * WARM_UP;
-    let warm: Vec<&Look> = looks.iter().filter(is_warm).collect();
+/// Checks that the agent and the maps did not grow after the warm-up.
+fn judge(measurements: &[Measurement], seconds: f64) -> Result<()> {
+    let is_warm = |measurement: &&Measurement| measurement.seconds >= seconds * WARM_UP;
+    let warm: Vec<&Measurement> = measurements.iter().filter(is_warm).collect();
     let [first, .., last] = warm.as_slice() else {
         bail!(
-            "too short: there were {} looks after the warm-up",
+            "too short: only {} measurements after the warm-up",
             warm.len()
         );
     };
@@ -231,22 +235,26 @@ fn judge(looks: &[Look], seconds: f64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn look(seconds: f64, resident: u64) -> Look {
-        Look {
+    fn measurement(seconds: f64, resident: u64) -> Measurement {
+        Measurement {
             seconds,
             resident,
             maps: 1000,
             allocations: seconds as u64,
-            ..Look::default()
+            ..Measurement::default()
         }
     }
 
-    /// Check that growth is judged after the warm-up only, and that a run without looks is no success.
+    /// Check that only growth after the warm-up fails, and that a run without measurements is an error.
     #[test]
     fn growth_after_the_warm_up_fails() {
-        let flat = [look(10.0, 10), look(50.0, 1000), look(90.0, 1050)];
+        let flat = [
+            measurement(10.0, 10),
+            measurement(50.0, 1000),
+            measurement(90.0, 1050),
+        ];
         assert!(judge(&flat, 100.0).is_ok());
-        let growing = [look(50.0, 1000), look(90.0, 1200)];
+        let growing = [measurement(50.0, 1000), measurement(90.0, 1200)];
         let error = judge(&growing, 100.0).unwrap_err().to_string();
         assert!(error.contains("the agent grew"), "{error}");
         assert!(judge(&[], 100.0).is_err());

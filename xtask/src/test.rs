@@ -1,6 +1,7 @@
-//! `cargo xtask test`: installs what the tests need, then runs all of them, those that take root's rights included.
+//! `cargo xtask test`: installs the packages that the tests need, then runs all tests, including those that
+//! need root.
 //!
-//! It must not know what a test checks. A requirement that isn't met fails; nothing is skipped.
+//! It must not know what a test checks. A missing requirement fails; no test is skipped.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,13 +17,14 @@ use serde_json::Value;
 use crate::test_result::Counts;
 use crate::{apt, cargo, digest, process, run, workspace};
 
-/// Debian packages that the tests use: compilers for the fixtures, programs to trace, and readers to compare with.
+/// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
+/// compare with.
 const PACKAGES: [&str; 20] = [
     "gcc",
     "g++",
     "clang",
     "libc6-dev",
-    // valgrind can't run without the loader's symbols.
+    // valgrind needs the symbols of the dynamic loader.
     "libc6-dbg",
     "valgrind",
     "gdb",
@@ -31,7 +33,7 @@ const PACKAGES: [&str; 20] = [
     "jq",
     "perl",
     "python3",
-    // Has redis-server's program under another name, and starts no service.
+    // It includes redis-server's program under another name, and starts no service.
     "redis-tools",
     "sqlite3",
     "strace",
@@ -45,8 +47,8 @@ const PACKAGES: [&str; 20] = [
 /// The package of the end-to-end tests.
 const END_TO_END: &str = "heaptrace-tests";
 
-/// What the end-to-end tests need of the user's environment, which sudo would drop.
-const HANDED_ON: [&str; 7] = [
+/// The environment variables that the end-to-end tests need, and that sudo would drop.
+const PASSED_ON: [&str; 7] = [
     "PATH",
     "CARGO",
     "CARGO_TARGET_DIR",
@@ -62,10 +64,10 @@ pub struct Args {
     /// Run the end-to-end tests with this kernel object instead of the committed one.
     #[arg(long, value_name = "PATH")]
     object: Option<PathBuf>,
-    /// Run this part alone.
+    /// Run only this part.
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Of the end-to-end tests, run these files of `tests/tests` alone; may be given several times.
+    /// Run only these files of `tests/tests` (end-to-end tests); may be given several times.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
     /// Run only tests whose names contain one of these.
@@ -76,9 +78,9 @@ pub struct Args {
 /// A part of the tests.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// `cargo test --workspace`: all that takes no rights.
+    /// `cargo test --workspace`: all tests that need no rights.
     Unit,
-    /// The kernel object was built from these sources.
+    /// Checks that the kernel object was built from the committed sources.
     Digest,
     /// The tests that trace, as root.
     E2e,
@@ -96,7 +98,7 @@ impl Part {
     }
 }
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let started = Instant::now();
     let object = args.object.as_deref().map(absolute).transpose()?;
@@ -133,7 +135,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for part in parts.iter().skip(summary.len()) {
         println!("    {:<17} not run", part.title());
     }
-    // In cargo's own words, for whoever reads the last line only.
+    // The last line has cargo's format, for readers that parse only that line.
     println!(
         "\n{}",
         total.as_cargo_says_it(failure.is_none(), started.elapsed())
@@ -172,14 +174,15 @@ fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result
         "HEAPTRACE_BIN",
         OsString::from(workspace::heaptrace_binary()),
     )];
-    for name in HANDED_ON {
+    for name in PASSED_ON {
         if let Some(value) = env::var_os(name) {
             variables.push((name, value));
         }
     }
     let package = workspace::root().join("tests");
     variables.push(("CARGO_MANIFEST_DIR", package.clone().into()));
-    // Built by the user, run by root: root's cargo would leave files that the user can't overwrite.
+    // The user builds the tests and root runs them. If root ran cargo, it would leave files that the user
+    // can't overwrite.
     let mut failures = Vec::new();
     for executable in test_executables(&args.suites)? {
         println!("    running {}", executable.display());
@@ -195,7 +198,7 @@ fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result
     Ok(())
 }
 
-/// Build the end-to-end tests, all of them or these suites, and list their programs.
+/// Builds the end-to-end tests, all or only these suites, and lists their programs.
 fn test_executables(suites: &[String]) -> Result<Vec<PathBuf>> {
     let mut command = cargo::host("test");
     command.args(["--package", END_TO_END, "--features", "root", "--no-run"]);
@@ -204,12 +207,12 @@ fn test_executables(suites: &[String]) -> Result<Vec<PathBuf>> {
     executables(&process::output(&mut command)?)
 }
 
-/// The programs that cargo's messages name.
+/// The programs in cargo's messages.
 pub(crate) fn executables(messages: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for line in messages.lines() {
-        let message: Value =
-            serde_json::from_str(line).with_context(|| format!("cargo said: {line}"))?;
+        let message: Value = serde_json::from_str(line)
+            .with_context(|| format!("cannot read cargo's message: {line}"))?;
         let is_test = message["profile"]["test"].as_bool().unwrap_or(false);
         if let Some(path) = message["executable"].as_str()
             && is_test
@@ -220,7 +223,7 @@ pub(crate) fn executables(messages: &str) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Run the command, pass on what it prints, and count the results in it.
+/// Runs the command, prints its output, and counts the test results in it.
 fn stream(command: &mut Command, counts: &mut Counts) -> Result<()> {
     let name = process::describe(command);
     let mut child = command
@@ -232,7 +235,7 @@ fn stream(command: &mut Command, counts: &mut Counts) -> Result<()> {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
-            // A test may print anything.
+            // A test can print any bytes.
             let text = String::from_utf8_lossy(&line);
             print!("{text}");
             counts.read(&text);
@@ -254,7 +257,8 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Check that test programs are taken from cargo's messages, and plain programs and libraries are not.
+    /// Check that test programs are found in cargo's messages, and that other programs and libraries are
+    /// ignored.
     #[test]
     fn test_programs_are_listed() {
         let messages = concat!(
@@ -273,7 +277,7 @@ mod tests {
         );
     }
 
-    /// Check that a failing command is an error even where its results were counted.
+    /// Check that a failed command is an error even if its results were counted.
     #[test]
     fn failures_are_errors_and_counted() {
         let mut counts = Counts::default();

@@ -1,11 +1,11 @@
-//! The counts of passed and failed tests, read from cargo's words and written in them.
+//! Counts passed and failed tests, and reads and writes them in cargo's format.
 //!
 //! Part of the task test. It must not run anything.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How many tests came to which end.
+/// The number of tests with each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Tests that passed.
@@ -14,12 +14,12 @@ pub struct Counts {
     pub failed: u64,
     /// Tests that are marked to be ignored.
     pub ignored: u64,
-    /// Tests that the filters left out.
+    /// Tests that the filters excluded.
     pub filtered: u64,
 }
 
 impl Counts {
-    /// Add the counts of the line, if it is a `test result:` line.
+    /// Adds the counts of a `test result:` line; other lines are ignored.
     pub fn read(&mut self, line: &str) {
         // "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s"
         let Some((_, fields)) = line
@@ -44,7 +44,7 @@ impl Counts {
         }
     }
 
-    /// Add the other counts.
+    /// Adds other counts.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -52,7 +52,7 @@ impl Counts {
         self.filtered += other.filtered;
     }
 
-    /// The line that cargo would close with. `ok` may be false with no failed test, where something else failed.
+    /// The closing line in cargo's format. `ok` can be false without a failed test, if something else failed.
     pub fn as_cargo_says_it(&self, ok: bool, time: Duration) -> String {
         format!(
             "test result: {}. {} passed; {} failed; {} ignored; 0 measured; {} filtered out; finished in {:.2}s",
@@ -83,7 +83,7 @@ impl fmt::Display for Counts {
 mod tests {
     use super::*;
 
-    /// Check that what is written is read back, and that the results of several programs add up.
+    /// Check that written counts are read back, and that the results of several programs add up.
     #[test]
     fn written_counts_are_read_back() {
         let one = Counts {
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((sum.passed, sum.failed), (10, 1));
     }
 
-    /// Check that other lines count for nothing, those that only talk of results included.
+    /// Check that other lines are ignored, even if they mention results.
     #[test]
     fn other_lines_do_not_count() {
         let mut counts = Counts::default();

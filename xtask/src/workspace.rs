@@ -1,4 +1,4 @@
-//! Where things stand in the repository.
+//! The paths of the repository.
 //!
 //! Shared by all tasks. It knows paths and runs nothing.
 
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    // Cargo sets the variable for `cargo run` and `cargo test`, so a moved checkout is found where it is now.
+    // Cargo sets the variable for `cargo run` and `cargo test`, so this also works after the checkout was
+    // moved.
     let manifest =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let mut path = PathBuf::from(manifest);
@@ -15,7 +16,7 @@ pub fn root() -> PathBuf {
     path
 }
 
-/// The folder that builds write to, as cargo itself would choose it.
+/// The build folder, chosen by the same rules as cargo's.
 pub fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(path) => root().join(path),
@@ -23,17 +24,17 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The kernel object as it is committed.
+/// The path of the committed kernel object.
 pub fn committed_object() -> PathBuf {
     root().join("heaptrace/bpf/heaptrace.bpf.o")
 }
 
-/// The kernel program's package, a workspace of its own.
+/// The kernel program's package, which is a workspace of its own.
 pub fn ebpf_dir() -> PathBuf {
     root().join("heaptrace-ebpf")
 }
 
-/// The release build of heaptrace.
+/// The path of heaptrace's release build.
 pub fn heaptrace_binary() -> PathBuf {
     target_dir().join("release/heaptrace")
 }

@@ -334,9 +334,9 @@ mod tests {
             ("--by type", "records no type"),
             ("--by colour", "use one of stack, function"),
             ("--filter main", "function=main"),
-            ("--filter type=x", "no key"),
-            ("--filter stack=x", "no key"),
-            ("--filter function=", "no name is empty"),
+            ("--filter type=x", "unknown key"),
+            ("--filter stack=x", "unknown key"),
+            ("--filter function=", "the pattern is empty"),
         ] {
             let message = complaint(&format!("heaptrace report {options}"));
             assert!(message.contains(reason), "{message}");

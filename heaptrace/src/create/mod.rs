@@ -1,12 +1,14 @@
-//! The only way in which heaptrace makes files: private, whole, and where the user meant them to be.
+//! Makes every file that heaptrace writes: private, complete, and where the user asked for it.
 //!
-//! No stage of the flow; imports none, and all may use it. Addresses and names out of other people's
-//! processes are in these files, and heaptrace mostly runs as root. So a stranger must not read them, and must
-//! not choose what is overwritten. The folder is opened once and held. A new file is made in it under a name
-//! that did not exist, and then takes the place of the name that was asked for, whatever stands there by then:
-//! nothing that is there is ever opened to be written. Only streams are, and never so that it blocks.
+//! No stage of the flow; imports none, and every stage can use it. The files hold addresses and names of
+//! other users' processes, and heaptrace usually runs as root. So other users must not read the files, and
+//! must not choose which file is overwritten.
+//!
+//! The folder is opened once and kept open. A new file is made in it under a new name, and is then renamed to
+//! the name that the user asked for. An existing file is never opened for writing. Only streams are, and
+//! opening one never blocks.
 
-mod owner;
+mod identity;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -21,13 +23,13 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use owner::Owner;
+use identity::Identity;
 use walk::{End, Found};
 
-/// Where an output goes.
+/// The place where an output is written.
 #[derive(Debug)]
 pub struct Destination {
-    owner: Owner,
+    identity: Identity,
     place: Place,
 }
 
@@ -37,46 +39,46 @@ enum Place {
     Stream(OwnedFd),
 }
 
-/// A file that is in a folder under a name.
+/// An existing file in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether it is a regular file that may be replaced.
+    /// Whether it is a regular file that can be replaced.
     pub is_replaceable: bool,
-    /// Its length.
+    /// Its length in bytes.
     pub len: u64,
 }
 
 impl Destination {
-    /// Finds where a path leads, and whether a file can be put there. Nothing is made or changed yet.
+    /// Resolves a path, and checks that a file can be put there. It makes and changes nothing yet.
     ///
-    /// What a process has open (`/dev/stdout`) and devices that take anything (`/dev/null`) are streams; a
-    /// file takes the place of the one before it.
+    /// Open files (`/dev/stdout`) and devices that accept any data (`/dev/null`) are streams. A regular file
+    /// is replaced.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::open_for(path, Owner::current())
+        Self::open_for(path, Identity::current())
     }
 
-    fn open_for(path: &Path, owner: Owner) -> io::Result<Self> {
-        let place = match walk::walk(path, owner)? {
+    fn open_for(path: &Path, identity: Identity) -> io::Result<Self> {
+        let place = match walk::walk(path, identity)? {
             End::Open(handle) => Place::Stream(handle),
             End::Name {
                 found: Some(Found { handle, stat }),
                 ..
-            } if is_bottomless(&stat) => Place::Stream(handle),
+            } if is_data_sink(&stat) => Place::Stream(handle),
             End::Name {
                 folder,
                 name,
                 found,
             } => {
                 if let Some(Found { stat, .. }) = found {
-                    check_replaced(owner, &folder, &stat)?;
+                    check_replaced(identity, &folder, &stat)?;
                 }
                 Place::File { folder, name }
             }
         };
-        Ok(Self { owner, place })
+        Ok(Self { identity, place })
     }
 
-    /// The name in its folder; `None` for a stream.
+    /// The file's name in its folder; `None` for a stream.
     pub fn name(&self) -> Option<&OsStr> {
         match &self.place {
             Place::File { name, .. } => Some(name),
@@ -84,13 +86,13 @@ impl Destination {
         }
     }
 
-    /// Begins a file that is to be seen once it is whole.
+    /// Begins a file that gets its name only when it is complete.
     pub fn begin(&self) -> io::Result<Pending> {
         let (folder, name) = match &self.place {
             Place::File { folder, name } => (folder, name),
             Place::Stream(handle) => {
                 return Ok(Pending {
-                    file: Some(stream(handle, self.owner)?),
+                    file: Some(stream(handle, self.identity)?),
                     target: None,
                 });
             }
@@ -109,13 +111,13 @@ impl Destination {
                     let pending = Pending {
                         file: Some(file.into()),
                         target: Some(Target {
-                            owner: self.owner,
+                            identity: self.identity,
                             folder: folder.try_clone()?,
                             name: name.clone(),
                             temporary: temporary.into(),
                         }),
                     };
-                    self.owner.give(pending.file()?)?;
+                    self.identity.give(pending.file()?)?;
                     return Ok(pending);
                 }
                 Err(Errno::EXIST) if attempt < 100 => {}
@@ -125,32 +127,32 @@ impl Destination {
         Err(Errno::EXIST.into())
     }
 
-    /// Makes a file that is written as a run goes: it has its name from the beginning.
+    /// Makes a file that is written during a run. It has its name from the beginning.
     pub fn create(&self) -> io::Result<File> {
         self.begin()?.commit()
     }
 
-    /// What stands in the folder under another name, which is looked at and not followed.
+    /// Looks up another name in the folder, without following a symbolic link.
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         let folder = self.folder()?;
-        Ok(look(folder, name)?.map(|stat| Entry {
-            is_replaceable: check_replaced(self.owner, folder, &stat).is_ok(),
+        Ok(stat_of(folder, name)?.map(|stat| Entry {
+            is_replaceable: check_replaced(self.identity, folder, &stat).is_ok(),
             len: stat.st_size.try_into().unwrap_or(0),
         }))
     }
 
-    /// Opens a regular file of the folder to be read.
+    /// Opens a regular file of the folder for reading.
     pub fn read(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(self.folder()?, name, flags, Mode::empty())?;
         let file = File::from(file);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         Ok(file)
     }
 
-    /// Gives a file of the folder another name there.
+    /// Renames a file inside the folder.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let folder = self.folder()?;
         Ok(rustix::fs::renameat(folder, from, folder, to)?)
@@ -159,41 +161,41 @@ impl Destination {
     fn folder(&self) -> io::Result<&OwnedFd> {
         match &self.place {
             Place::File { folder, .. } => Ok(folder),
-            Place::Stream(_) => Err(io::Error::other("a stream is in no folder")),
+            Place::Stream(_) => Err(io::Error::other("a stream has no folder")),
         }
     }
 }
 
-/// A new file, which has no name yet that anybody knows. Dropped, it is gone.
+/// A new file that does not have its final name yet. It is deleted when this is dropped.
 #[derive(Debug)]
 pub struct Pending {
     file: Option<File>,
-    /// Where it goes; `None` for a stream, which is there already.
+    /// Where the file goes; `None` for a stream, which exists already.
     target: Option<Target>,
 }
 
 #[derive(Debug)]
 struct Target {
-    owner: Owner,
+    identity: Identity,
     folder: OwnedFd,
     name: OsString,
     temporary: OsString,
 }
 
 impl Pending {
-    /// The file, to be written.
+    /// The file, for writing.
     pub fn file(&self) -> io::Result<&File> {
         self.file
             .as_ref()
-            .ok_or_else(|| io::Error::other("it was closed"))
+            .ok_or_else(|| io::Error::other("the file is closed already"))
     }
 
-    /// The folder in which it gets its name; `None` for a stream.
+    /// The folder in which the file gets its name; `None` for a stream.
     pub fn folder(&self) -> Option<BorrowedFd<'_>> {
         self.target.as_ref().map(|target| target.folder.as_fd())
     }
 
-    /// Gives it its name, in the place of the file that has it.
+    /// Gives the file its final name, and replaces the file that had it.
     pub fn commit(mut self) -> io::Result<File> {
         if let Some(target) = &self.target {
             target.take_name()?;
@@ -201,7 +203,7 @@ impl Pending {
         self.target = None;
         self.file
             .take()
-            .ok_or_else(|| io::Error::other("it was closed"))
+            .ok_or_else(|| io::Error::other("the file is closed already"))
     }
 }
 
@@ -215,15 +217,15 @@ impl Drop for Pending {
 
 impl Target {
     fn take_name(&self) -> io::Result<()> {
-        // Once more, as the folder may be one in which others write. What comes into it after this look
-        // loses its name, and nothing of its content.
-        match look(&self.folder, &self.name)? {
+        // Checks once more, because others may be able to write to the folder. A file that another user puts
+        // there after this check loses its name, but none of its content is changed.
+        match stat_of(&self.folder, &self.name)? {
             Some(found) => {
-                check_replaced(self.owner, &self.folder, &found)?;
+                check_replaced(self.identity, &self.folder, &found)?;
                 self.rename(RenameFlags::empty())
             }
             None => match self.rename(RenameFlags::NOREPLACE) {
-                // Some file systems can't.
+                // Some file systems don't support NOREPLACE.
                 Err(Errno::INVAL) => self.rename(RenameFlags::empty()),
                 renamed => renamed,
             },
@@ -242,8 +244,8 @@ impl Target {
     }
 }
 
-/// What has a name in a folder.
-fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
+/// The file that has this name in a folder, if there is one.
+fn stat_of(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
@@ -251,12 +253,12 @@ fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     }
 }
 
-fn check_replaced(owner: Owner, folder: &OwnedFd, found: &Stat) -> io::Result<()> {
-    owner.check_replaced(&rustix::fs::fstat(folder)?, found)
+fn check_replaced(identity: Identity, folder: &OwnedFd, found: &Stat) -> io::Result<()> {
+    identity.check_replaced(&rustix::fs::fstat(folder)?, found)
 }
 
-/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: what goes there harms nobody.
-fn is_bottomless(stat: &Stat) -> bool {
+/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`. Writing to these can't harm anyone.
+fn is_data_sink(stat: &Stat) -> bool {
     const MEMORY: u32 = 1;
     let (major, minor) = (
         rustix::fs::major(stat.st_rdev),
@@ -267,18 +269,18 @@ fn is_bottomless(stat: &Stat) -> bool {
         && matches!(minor, 3 | 5 | 7)
 }
 
-/// Opens a stream to be written. A regular file, as behind `heaptrace … -o /dev/stdout > file`, is emptied and
-/// made private.
-fn stream(handle: &OwnedFd, owner: Owner) -> io::Result<File> {
+/// Opens a stream for writing. A regular file, as in `heaptrace … -o /dev/stdout > file`, is emptied and made
+/// private.
+fn stream(handle: &OwnedFd, identity: Identity) -> io::Result<File> {
     let stream = walk::reopen(handle, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = rustix::fs::fstat(&stream)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-        owner.check_written(&stat)?;
+        identity.check_written(&stat)?;
         rustix::fs::fchmod(&stream, Mode::from_raw_mode(0o600))?;
-        owner.give(&stream)?;
+        identity.give(&stream)?;
         rustix::fs::ftruncate(&stream, 0)?;
     }
-    // It was opened so that it could not block; that a reader is slow is no error.
+    // The stream was opened in non-blocking mode, but a slow reader must not cause write errors.
     rustix::fs::fcntl_setfl(&stream, OFlags::empty())?;
     Ok(stream.into())
 }

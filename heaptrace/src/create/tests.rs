@@ -1,4 +1,4 @@
-//! Tests of what is made, replaced, refused and left alone, with folders that strangers write.
+//! Tests of files that are made, replaced or refused, in folders that other users can write to.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -7,24 +7,24 @@ use std::path::Path;
 
 use super::*;
 
-/// A user who is neither of those that these tests run for.
-const STRANGER: u32 = 12_345;
+/// A user id that these tests never run as.
+const OTHER_USER: u32 = 12_345;
 
 fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn ours() -> Owner {
-    Owner::of(me(), None)
+fn ours() -> Identity {
+    Identity::of(me(), None)
 }
 
-/// What a stranger sees: our files are not his, and our folders are open to others.
-fn as_stranger() -> Owner {
-    Owner::of(STRANGER, None)
+/// Another user's point of view: our files are foreign, and others can write to our folders.
+fn as_other_user() -> Identity {
+    Identity::of(OTHER_USER, None)
 }
 
-fn create(path: &Path, owner: Owner) -> io::Result<File> {
-    Destination::open_for(path, owner)?.create()
+fn create(path: &Path, identity: Identity) -> io::Result<File> {
+    Destination::open_for(path, identity)?.create()
 }
 
 fn names(folder: &Path) -> Vec<OsString> {
@@ -36,10 +36,10 @@ fn names(folder: &Path) -> Vec<OsString> {
     names
 }
 
-/// Check that a file takes the place of an older one, private, with nothing beside it, and that the older
-/// one's content is not touched.
+/// Check that a new file replaces an older one, is private, leaves no other file behind, and does not change
+/// the older file's content.
 #[test]
-fn replaced_and_private() {
+fn a_file_is_replaced_and_private() {
     let dir = tempfile::tempdir().unwrap();
     let (path, other) = (dir.path().join("data"), dir.path().join("other name"));
     fs::write(&path, "older and longer").unwrap();
@@ -52,9 +52,10 @@ fn replaced_and_private() {
     assert_eq!(names(dir.path()), ["data", "other name"]);
 }
 
-/// Check that a file that is begun has no name until it is whole, and leaves nothing when it never is.
+/// Check that a begun file has no name until it is complete, and that nothing remains if it is never
+/// completed.
 #[test]
-fn whole_or_not_at_all() {
+fn an_incomplete_file_is_never_visible() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let destination = Destination::open_for(&path, ours()).unwrap();
@@ -66,9 +67,10 @@ fn whole_or_not_at_all() {
     assert_eq!(names(dir.path()), ["data"]);
 }
 
-/// Check that what is no file is refused at once: opening a FIFO whose reader never comes would never end.
+/// Check that FIFOs, sockets, folders and devices are refused at once. To open a FIFO without a reader would
+/// block forever.
 #[test]
-fn no_files() {
+fn special_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("there");
     let refused = || create(&path, ours()).unwrap_err().to_string();
@@ -100,10 +102,10 @@ fn no_files() {
     assert_eq!(error.to_string(), "it is a device");
 }
 
-/// Check that one's own link is followed, to a file that is replaced, and stays; and that a chain of links
-/// that never ends is an error.
+/// Check that an own link is followed and kept while its target is replaced, and that an endless chain of
+/// links is an error.
 #[test]
-fn own_links() {
+fn own_links_are_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (link, target) = (dir.path().join("link"), dir.path().join("target"));
     symlink("target", &link).unwrap();
@@ -117,10 +119,10 @@ fn own_links() {
     assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
 }
 
-/// Check that a stranger's link is not followed where others may write, neither at the end of a path nor on
-/// the way, nor its target touched.
+/// Check that another user's link in a shared folder is not followed, neither at the end of a path nor inside
+/// it, and that its target stays unchanged.
 #[test]
-fn strange_links() {
+fn links_of_others_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (shared, target) = (dir.path().join("shared"), dir.path().join("target"));
     fs::create_dir(&shared).unwrap();
@@ -130,27 +132,57 @@ fn strange_links() {
     let (file, folder) = (shared.join("file"), shared.join("folder"));
     symlink(target.join("file"), &file).unwrap();
     symlink(&target, &folder).unwrap();
-    // Root's links are everybody's, so these have to be given away, which only root can.
-    let owner = if me() == 0 {
+    // As root, the links are given to another user.
+    let identity = if me() == 0 {
         for link in [&file, &folder] {
-            std::os::unix::fs::lchown(link, Some(STRANGER), None).unwrap();
+            std::os::unix::fs::lchown(link, Some(OTHER_USER), None).unwrap();
         }
         ours()
     } else {
-        as_stranger()
+        as_other_user()
     };
     for path in [&file, &folder.join("file"), &folder.join("new")] {
-        let error = create(path, owner).unwrap_err();
+        let error = create(path, identity).unwrap_err();
         assert!(error.to_string().contains("another user"), "{error}");
     }
     assert_eq!(names(&target), ["file"]);
     assert_eq!(fs::read(target.join("file")).unwrap(), b"precious");
 }
 
-/// Check that a link that takes the place of the file after it was looked at is refused, and that a folder
-/// that takes the place of the held one gets nothing.
+/// Check that a link of root is refused if others can write to its folder, because any user can make a hard
+/// link to it there, and that it is followed in root's own folder.
 #[test]
-fn swapped_after_the_look() {
+fn root_links_are_followed_only_in_closed_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("link");
+    symlink("target", &path).unwrap();
+    let mut folder = rustix::fs::stat(dir.path()).unwrap();
+    let mut link = rustix::fs::lstat(&path).unwrap();
+    (folder.st_uid, link.st_uid) = (0, 0);
+    let root = Identity::of(0, None);
+    let sudo = Identity::of(0, Some((OTHER_USER, OTHER_USER)));
+    let user = Identity::of(OTHER_USER, None);
+    for identity in [root, sudo, user] {
+        for mode in [0o1777, 0o777, 0o775] {
+            folder.st_mode = folder.st_mode & !0o7777 | mode;
+            let error = identity.check_link(&folder, &link).unwrap_err();
+            assert!(error.to_string().contains("another user"), "{error}");
+        }
+        folder.st_mode = folder.st_mode & !0o7777 | 0o755;
+        identity.check_link(&folder, &link).unwrap();
+    }
+    // A user's own link in a folder that the user's group can write to.
+    link.st_uid = OTHER_USER;
+    folder.st_mode = folder.st_mode & !0o7777 | 0o775;
+    for identity in [sudo, user] {
+        identity.check_link(&folder, &link).unwrap();
+    }
+}
+
+/// Check that a link that replaces the file after the first check is refused, and that nothing is written to
+/// a folder that replaces the opened one.
+#[test]
+fn files_swapped_after_the_check() {
     let dir = tempfile::tempdir().unwrap();
     let (shared, victim) = (dir.path().join("shared"), dir.path().join("victim"));
     fs::create_dir(&shared).unwrap();
@@ -176,16 +208,16 @@ fn swapped_after_the_look() {
     assert_eq!(fs::read(victim.join("data")).unwrap(), b"precious");
 }
 
-/// Check that another user's file is replaced only in a folder that nobody else writes.
+/// Check that another user's file is replaced only in a folder that no other user can write to.
 #[test]
-fn files_of_others() {
+fn files_of_others_are_replaced_only_in_closed_folders() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     fs::write(&path, "theirs").unwrap();
-    // Our file and our folder, seen by somebody else: by one who is not root, root's files and folders.
-    let error = create(&path, as_stranger());
+    // Our file in our folder, checked for another user. As root, the file and the folder belong to root.
+    let error = create(&path, as_other_user());
     if me() == 0 {
-        // The folder is root's own, and so closed to all whom root has to fear.
+        // The folder belongs to root, so no other user can have changed it.
         error.unwrap();
     } else {
         error.unwrap_err();
@@ -193,33 +225,33 @@ fn files_of_others() {
     fs::write(&path, "theirs").unwrap();
     for mode in [0o1777, 0o777, 0o775] {
         fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-        let error = create(&path, as_stranger()).unwrap_err();
+        let error = create(&path, as_other_user()).unwrap_err();
         assert!(error.to_string().contains("another user"), "{error}");
-        // The same file, for whom it belongs to.
-        Destination::open_for(&path, Owner::of(STRANGER, Some((me(), 0)))).unwrap();
+        // The same file, checked for the user that owns it.
+        Destination::open_for(&path, Identity::of(OTHER_USER, Some((me(), 0)))).unwrap();
     }
     assert_eq!(fs::read(&path).unwrap(), b"theirs");
 }
 
-/// Check that what is made under sudo belongs to the user who called it, with the group.
+/// Check that a file made under sudo belongs to the user and the group that called sudo.
 #[test]
-fn given_to_the_caller() {
+fn files_belong_to_the_caller_of_sudo() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let (uid, gid) = if me() == 0 {
-        (STRANGER, STRANGER + 1)
+        (OTHER_USER, OTHER_USER + 1)
     } else {
         (me(), rustix::process::getegid().as_raw())
     };
-    create(&path, Owner::of(me(), Some((uid, gid)))).unwrap();
+    create(&path, Identity::of(me(), Some((uid, gid)))).unwrap();
     let found = path.metadata().unwrap();
     assert_eq!((found.uid(), found.gid()), (uid, gid));
     assert_eq!(found.mode() & 0o7777, 0o600);
 }
 
-/// Check that devices that take anything are left as they are, and that one that is full says so.
+/// Check that devices that accept any data are not changed, and that a full device reports an error.
 #[test]
-fn devices() {
+fn devices_are_streams() {
     let before = Path::new("/dev/null").metadata().unwrap();
     create(Path::new("/dev/null"), ours())
         .unwrap()
@@ -235,9 +267,9 @@ fn devices() {
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
-/// Check that what this process has open can be named: a pipe, as in a shell's `>(…)`, and a file.
+/// Check that an open pipe, as in a shell's `>(…)`, and an open file can be named as outputs.
 #[test]
-fn open_files() {
+fn open_files_are_streams() {
     use std::io::Read as _;
     use std::os::fd::AsRawFd as _;
     let (mut reader, writer) = io::pipe().unwrap();

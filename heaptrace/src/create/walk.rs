@@ -1,7 +1,7 @@
-//! The way to an output file: from its path to an open folder and a name in it.
+//! Resolves the path of an output file to an open folder and a name in it.
 //!
-//! No stage of the flow; imports none. Follows a link only if no stranger can have put it there. Knows
-//! nothing of what is written.
+//! No stage of the flow; imports none. Follows a symbolic link only if no other user can have put it there.
+//! Must not know the content that is written.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,33 +12,33 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat};
 use rustix::io::Errno;
 
-use super::owner::Owner;
+use super::identity::Identity;
 
-/// Most links on a way; as many as the kernel follows.
+/// The largest number of symbolic links on a path; the kernel has the same limit.
 const MAX_LINKS: u32 = 40;
 
-/// Where a way ends.
+/// The end of a path.
 #[derive(Debug)]
 pub(super) enum End {
-    /// At a name in a folder, with the file of that name, if there is one.
+    /// A name in a folder, with the existing file of that name, if there is one.
     Name {
         folder: OwnedFd,
         name: OsString,
         found: Option<Found>,
     },
-    /// At a file that a process has open: `/dev/stdout`, `/dev/fd/3`.
+    /// A file that a process has open: `/dev/stdout`, `/dev/fd/3`.
     Open(OwnedFd),
 }
 
-/// A file at the end of the way, opened for nothing but to look at it.
+/// An existing file at the end of the path, opened with `O_PATH` only.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) handle: OwnedFd,
     pub(super) stat: Stat,
 }
 
-/// Goes to the folder of a path.
-pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
+/// Resolves a path to its end.
+pub(super) fn walk(path: &Path, identity: Identity) -> io::Result<End> {
     let mut left = steps(path);
     let mut folder = start(path)?;
     let mut links = 0;
@@ -67,7 +67,7 @@ pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
             folder = open_at(&handle, OsStr::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
             continue;
         }
-        owner.check_link(&rustix::fs::fstat(&folder)?, &stat)?;
+        identity.check_link(&rustix::fs::fstat(&folder)?, &stat)?;
         links += 1;
         if links > MAX_LINKS {
             return Err(Errno::LOOP.into());
@@ -75,7 +75,7 @@ pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
         let target = rustix::fs::readlinkat(&handle, "", Vec::new())?;
         let target = OsString::from_vec(target.into_bytes());
         if is_magic(&folder, &target)? {
-            // The text of such a link is not where it leads.
+            // The target text of such a link is not its real destination.
             let handle = open_at(&folder, &step, OFlags::PATH)?;
             if is_last {
                 return Ok(End::Open(handle));
@@ -92,7 +92,7 @@ pub(super) fn walk(path: &Path, owner: Owner) -> io::Result<End> {
     Err(io::Error::other("it is a folder"))
 }
 
-/// The steps of a path, the first one last.
+/// The components of a path in reverse order, so that the first one is popped first.
 fn steps(path: &Path) -> Vec<OsString> {
     path.components()
         .rev()
@@ -114,7 +114,7 @@ fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Err
     rustix::fs::openat(folder, name, flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whether a link is one of `/proc` that leads to what a process has open. Links between names in `/proc`
+/// Whether a link in `/proc` leads to an open file of a process. Links between names in `/proc`
 /// (`/proc/self`) are relative.
 fn is_magic(folder: &OwnedFd, target: &OsStr) -> io::Result<bool> {
     let is_proc = rustix::fs::fstatfs(folder)?.f_type == PROC_SUPER_MAGIC;
@@ -122,7 +122,7 @@ fn is_magic(folder: &OwnedFd, target: &OsStr) -> io::Result<bool> {
     Ok(is_proc && (text.starts_with(b"/") || text.contains(&b':')))
 }
 
-/// Opens a file again that is open for nothing but to look at it; the name is not asked a second time.
+/// Opens a file again that was opened with `O_PATH`, without resolving its name a second time.
 pub(super) fn reopen(handle: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let link = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
     rustix::fs::openat(CWD, link, flags | OFlags::CLOEXEC, Mode::empty())

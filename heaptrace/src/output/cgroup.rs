@@ -1,16 +1,16 @@
-//! What the path of a control group tells: the container, its pod, the systemd unit and its slice.
+//! Reads the path of a control group: the container, its pod, the systemd unit and its slice.
 //!
-//! Stage: output. Pure: a path in, names out, by the conventions of those who make the groups. A
-//! process may be in a group of any name, so an answer is what the path says and no proof.
+//! Stage: output. A pure function from a path to names, by the conventions of container runtimes and systemd.
+//! A process can be in a group of any name, so the result is a claim and no proof.
 
-/// What a path says.
+/// The names in a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CgroupNames {
     /// The innermost container.
     pub(super) container: Option<Container>,
     /// The Kubernetes pod of that container.
     pub(super) pod: Option<String>,
-    /// The innermost unit of systemd: a service, a scope, …
+    /// The innermost systemd unit: a service, a scope, …
     pub(super) unit: Option<String>,
     /// The slice that the unit is in.
     pub(super) slice: Option<String>,
@@ -19,20 +19,20 @@ pub(super) struct Place {
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Container {
-    /// Who runs it: `docker`, `podman`, …
+    /// The container runtime: `docker`, `podman`, …
     pub(super) runtime: &'static str,
-    /// Its id, or for those that have none its name.
+    /// Its id, or its name if the runtime has no ids.
     pub(super) id: String,
 }
 
-/// Characters of an id that people use.
+/// The number of characters of a short id.
 const SHORT: usize = 12;
 
-/// Ends of the names of units that processes can be in.
+/// The suffixes of systemd units that processes can be in.
 const UNITS: [&str; 5] = [".service", ".scope", ".socket", ".mount", ".swap"];
 
-/// What stands before the id in the name of a scope, and whose it is. Monitors of containers have
-/// scopes of their own, which are none of a container.
+/// The prefix of the id in a scope's name, and the runtime that uses it. Container monitors have scopes of
+/// their own, which don't belong to a container.
 const SCOPES: [(&str, &str); 8] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),
@@ -44,36 +44,36 @@ const SCOPES: [(&str, &str); 8] = [
     ("libpod-payload-", "podman"),
 ];
 
-/// What precedes the name of an LXC container, in the name of a group.
+/// The prefixes of an LXC container's name, in the name of a group.
 const LXC: [&str; 2] = ["lxc.payload.", "lxc.payload-"];
 
-impl Place {
-    /// Reads a path.
+impl CgroupNames {
+    /// Reads the names in a path.
     pub(super) fn of(path: &str) -> Self {
-        let mut place = Self::default();
+        let mut names = Self::default();
         let mut above = "";
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            if let Some(container) = container(part, above, place.pod.is_some()) {
-                place.container = Some(container);
+            if let Some(container) = container(part, above, names.pod.is_some()) {
+                names.container = Some(container);
             }
             if let Some(pod) = pod(part) {
-                place.pod = Some(pod);
+                names.pod = Some(pod);
             }
             if part.ends_with(".slice") {
-                place.slice = Some(unescaped(part));
-                // What is below it is not in the unit that it is in.
-                place.unit = None;
+                names.slice = Some(unescaped(part));
+                // A slice below a unit is not a part of that unit.
+                names.unit = None;
             } else if UNITS.iter().any(|end| part.ends_with(end)) {
-                place.unit = Some(unescaped(part));
+                names.unit = Some(unescaped(part));
             }
             above = part;
         }
-        place
+        names
     }
 }
 
 impl Container {
-    /// The id, as short as people use it.
+    /// The short form of the id.
     pub(super) fn short(&self) -> &str {
         if is_id(&self.id) {
             &self.id[..SHORT]
@@ -83,8 +83,7 @@ impl Container {
     }
 }
 
-/// The container that a group stands for, by its name, that of the group above, and whether it is
-/// in a pod.
+/// The container of a group, by the group's name, the name of its parent, and whether it is in a pod.
 fn container(part: &str, above: &str, in_pod: bool) -> Option<Container> {
     let is = |runtime, id: &str| {
         Some(Container {
@@ -92,15 +91,15 @@ fn container(part: &str, above: &str, in_pod: bool) -> Option<Container> {
             id: unescaped(id),
         })
     };
-    // Where the runtime writes systemd's names without systemd: `slice:prefix:id`.
+    // A runtime that writes systemd's names without systemd: `slice:prefix:id`.
     if let Some((_, rest)) = part.split_once(':')
         && let Some((prefix, id)) = rest.rsplit_once(':')
         && is_id(id)
     {
-        let known = SCOPES
+        let scope = SCOPES
             .iter()
             .find(|(name, _)| name.trim_end_matches('-') == prefix);
-        return is(known.map_or("container", |(_, runtime)| runtime), id);
+        return is(scope.map_or("container", |(_, runtime)| runtime), id);
     }
     let scope = part.strip_suffix(".scope").unwrap_or(part);
     for (prefix, runtime) in SCOPES {
@@ -137,7 +136,7 @@ fn container(part: &str, above: &str, in_pod: bool) -> Option<Container> {
     is(if in_pod { "kubernetes" } else { "container" }, part)
 }
 
-/// The pod that a group stands for.
+/// The id of the pod that a group belongs to.
 fn pod(part: &str) -> Option<String> {
     let slice = part.split(':').next().unwrap_or(part);
     let name = slice.strip_suffix(".slice").unwrap_or(slice);
@@ -150,12 +149,12 @@ fn pod(part: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// Whether a name is the id of a container: 64 hexadecimal digits.
+/// Whether a name is a container id: 64 hexadecimal digits.
 fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A name of systemd's, with its `\x2d` as they were meant.
+/// A systemd name with its escapes (`\x2d`) decoded.
 fn unescaped(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();
@@ -188,14 +187,14 @@ mod tests {
     const OTHER: &str = "00ff8e1a6b7c9d0e1f2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80";
     const UID: &str = "1b7c2f3e-0a4d-4e5f-8a9b-c0d1e2f3a4b5";
 
-    /// A path, and what it must say: runtime, pod, unit, slice. The container's id is `ID`.
+    /// Checks the names in a path: runtime, pod, unit, slice. The container's id is `ID`.
     fn check(path: &str, runtime: &str, pod: bool, unit: &str, slice: &str) {
         let filled = |text: &str| {
             let text = text.replace("UID_", &UID.replace('-', "_"));
             text.replace("UID", UID).replace("ID", ID)
         };
         let path = filled(path);
-        let found = Place::of(&path);
+        let found = CgroupNames::of(&path);
         let container = found.container.as_ref();
         assert_eq!(container.map_or("", |it| it.runtime), runtime, "{path}");
         if let Some(container) = container {
@@ -208,7 +207,7 @@ mod tests {
         assert_eq!(text(found.slice), filled(slice), "{path}");
     }
 
-    /// Check the paths that systemd makes without containers.
+    /// Check that systemd's paths without containers are read.
     #[test]
     fn units() {
         for (path, unit, slice) in [
@@ -258,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Check Docker, by either of its drivers, in either version of control groups.
+    /// Check that the paths of both of Docker's drivers are read, in both versions of control groups.
     #[test]
     fn docker() {
         check("/docker/ID", "docker", false, "", "");
@@ -277,7 +276,7 @@ mod tests {
             "docker-ID.scope",
             "user.slice",
         );
-        // A systemd inside.
+        // A systemd inside the container.
         check(
             "/docker/ID/system.slice/cron.service",
             "docker",
@@ -285,7 +284,7 @@ mod tests {
             "cron.service",
             "system.slice",
         );
-        // One container in another: the innermost counts.
+        // A container inside another: the innermost one counts.
         check(
             &format!("/docker/{OTHER}/docker/ID"),
             "docker",
@@ -293,7 +292,7 @@ mod tests {
             "",
             "",
         );
-        // Docker itself is in none.
+        // Docker's own service is in no container.
         check(
             "/system.slice/docker.service",
             "",
@@ -303,7 +302,7 @@ mod tests {
         );
     }
 
-    /// Check the paths that Kubernetes makes, by each driver and runtime.
+    /// Check that Kubernetes' paths are read, for each driver and runtime.
     #[test]
     fn kubernetes() {
         let slice = "kubepods-burstable-podUID_.slice";
@@ -331,11 +330,12 @@ mod tests {
             "containerd.service",
             "system.slice",
         );
-        // The pod's own group, in which there is no container.
+        // The pod's own group, which has no container.
         check("/kubepods/burstable/podUID", "", true, "", "");
     }
 
-    /// Check podman, whose payload has a group of its own, and others that have ids.
+    /// Check that the paths of podman, whose payload has a group of its own, and of other runtimes with ids
+    /// are read.
     #[test]
     fn podman_and_others() {
         let scope = "libpod-ID.scope";
@@ -354,7 +354,7 @@ mod tests {
             "user.slice",
         );
         check("/libpod_parent/libpod-ID", "podman", false, "", "");
-        // Watches a container, and is not in it.
+        // The monitor of a container is not in the container.
         let monitor = "libpod-conmon-ID.scope";
         check(
             "/machine.slice/libpod-conmon-ID.scope",
@@ -387,9 +387,9 @@ mod tests {
         );
     }
 
-    /// Check those that have names instead of ids.
+    /// Check that containers with names instead of ids are read.
     #[test]
-    fn named() {
+    fn containers_with_names_are_read() {
         for (path, runtime, name) in [
             ("/lxc/web", "lxc", "web"),
             ("/lxc/web/system.slice/ssh.service", "lxc", "web"),
@@ -406,7 +406,7 @@ mod tests {
                 "deb",
             ),
         ] {
-            let found = Place::of(path).container.unwrap();
+            let found = CgroupNames::of(path).container.unwrap();
             assert_eq!(
                 (found.runtime, found.id.as_str()),
                 (runtime, name),
@@ -420,13 +420,13 @@ mod tests {
             "/machine.slice",
             "/lxc.monitor/web",
         ] {
-            assert_eq!(Place::of(path).container, None, "{path}");
+            assert_eq!(CgroupNames::of(path).container, None, "{path}");
         }
     }
 
-    /// Check that paths which do their worst have an answer.
+    /// Check that malformed paths give a result and no panic.
     #[test]
-    fn hostile_paths() {
+    fn malformed_paths_are_read() {
         for path in [
             "////",
             r"/a\x",
@@ -440,9 +440,9 @@ mod tests {
             "/pod",
             "/kubepods-pod",
         ] {
-            assert_eq!(Place::of(path).container, None, "{path}");
+            assert_eq!(CgroupNames::of(path).container, None, "{path}");
         }
-        Place::of(&"/docker-".repeat(1 << 16));
-        Place::of(&"é".repeat(64));
+        CgroupNames::of(&"/docker-".repeat(1 << 16));
+        CgroupNames::of(&"é".repeat(64));
     }
 }

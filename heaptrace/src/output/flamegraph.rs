@@ -1,4 +1,4 @@
-//! A flame graph, as SVG; inferno draws it.
+//! Draws a flame graph as SVG, by inferno.
 //!
 //! Stage: output.
 
@@ -6,19 +6,23 @@ use std::io::Write;
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Metric, OutputError, ReportInput, folded};
+use super::error::OutputError;
+use super::folded;
+use super::metric::Metric;
+use super::report_input::ReportInput;
 use crate::text;
 
-/// How wide a frame must be to be drawn, of a hundred parts: a pixel of a graph that is nine times as wide as a screen.
+/// The narrowest frame that is drawn, in percent of the graph's width: one pixel of a graph nine times as
+/// wide as a screen.
 const NARROWEST: f64 = 0.01;
 
 /// Draws the stacks of a metric, the innermost frames at the top.
 pub(super) fn write(
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     metric: Metric,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let folded = folded::fold(findings, metric, NARROWEST / 100.0)?;
+    let folded = folded::fold(input, metric, NARROWEST / 100.0)?;
     let lines = folded.lines();
     if lines.is_empty() {
         return Err(OutputError::Nothing {
@@ -26,8 +30,8 @@ pub(super) fn write(
         });
     }
     let mut options = Options::default();
-    options.title = title(findings, metric);
-    options.subtitle = Some(subtitle(findings, metric, folded.left_out));
+    options.title = title(input, metric);
+    options.subtitle = Some(subtitle(input, metric, folded.left_out));
     options.min_width = NARROWEST;
     options.count_name = if metric.is_bytes() {
         "bytes"
@@ -35,12 +39,13 @@ pub(super) fn write(
         "allocations"
     }
     .to_owned();
-    // The same function has the same colour in every graph, so that two can be compared.
+    // A function has the same colour in every graph, so that graphs can be compared.
     options.deterministic = true;
-    // Not a chart, but the one way to keep the order that the stacks are in (it is turned round):
-    // inferno sorts lines, and between `f;` and `f(` it would draw `f` twice.
+    // Inferno keeps the order of the stacks only in this mode, reversed. Otherwise it sorts lines, and would
+    // draw `f` twice because `f(` sorts between `f;` and `f `.
     options.flame_chart = true;
-    // By way of memory, so that an error of the writer keeps its kind: a closed pipe is none.
+    // The SVG is built in memory, so that an error of the writer keeps its kind. A closed pipe is not
+    // reported as an error.
     let mut svg = Vec::new();
     flamegraph::from_lines(
         &mut options,
@@ -51,8 +56,8 @@ pub(super) fn write(
     Ok(())
 }
 
-fn title(findings: &ReportInput<'_>, metric: Metric) -> String {
-    let mut target = text::escape(&findings.profile.info.target).into_owned();
+fn title(input: &ReportInput<'_>, metric: Metric) -> String {
+    let mut target = text::escape(&input.profile.info.target).into_owned();
     const LONGEST: usize = 60;
     if target.chars().count() > LONGEST {
         target = target.chars().take(LONGEST).collect();
@@ -61,9 +66,9 @@ fn title(findings: &ReportInput<'_>, metric: Metric) -> String {
     format!("heaptrace: {} of {target}", metric.title())
 }
 
-fn subtitle(findings: &ReportInput<'_>, metric: Metric, left_out: u64) -> String {
-    let totals = &findings.profile.totals;
-    let mode = findings.profile.info.chosen();
+fn subtitle(input: &ReportInput<'_>, metric: Metric, left_out: u64) -> String {
+    let totals = &input.profile.totals;
+    let mode = input.profile.info.chosen();
     let mut subtitle = format!(
         "{mode} · live {} in {} · total {} in {} · peak {} · {}",
         text::bytes(totals.live_bytes),
@@ -71,9 +76,9 @@ fn subtitle(findings: &ReportInput<'_>, metric: Metric, left_out: u64) -> String
         text::bytes(totals.allocated_bytes),
         text::count(totals.allocations),
         text::bytes(totals.peak_live_bytes),
-        text::duration(findings.profile.duration_ns),
+        text::duration(input.profile.duration_ns),
     );
-    let lost: u64 = findings
+    let lost: u64 = input
         .profile
         .quality
         .lost
@@ -82,10 +87,10 @@ fn subtitle(findings: &ReportInput<'_>, metric: Metric, left_out: u64) -> String
     if lost > 0 {
         subtitle.push_str(&format!(" · LOST {}", text::count(lost)));
     }
-    if let Some(only) = findings.only() {
+    if let Some(only) = input.only() {
         subtitle.push_str(&format!(" · {only}"));
     }
-    if !findings.warnings.is_empty() {
+    if !input.warnings.is_empty() {
         subtitle.push_str(" · INCOMPLETE");
     }
     if metric.error(totals) > 0 {

@@ -1,15 +1,17 @@
-//! Folded stacks: `outermost;…;innermost value`, the common tongue of flame graph tools.
+//! Folded stacks: `outermost;…;innermost value`, the common input format of flame graph tools.
 //!
-//! Stage: output. Stacks are put together from the outermost frame inwards, and only below frames that are large enough
-//! to be asked for: what takes time and memory is what is shown, not what there is.
+//! Stage: output. Builds the graph from the outermost frame inwards, and only below frames that are large
+//! enough. So time and memory depend on the frames that are shown, not on the size of the profile.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::report_input::{ReportInput, kind_name, process_label};
-use super::{Label, Metric, OutputError};
+use super::error::OutputError;
+use super::label::{Label, kind_name};
+use super::metric::Metric;
+use super::report_input::{ReportInput, process_label};
 use crate::join::{Kind, LocationId, Site};
 use crate::text;
 
@@ -18,13 +20,14 @@ use crate::text;
 pub(super) struct Folded {
     names: Names,
     stacks: Vec<(Vec<u32>, u64)>,
-    /// Frames that were too small; what they called is not among them.
+    /// The number of frames that were too small; their callees are not counted.
     pub(super) left_out: u64,
 }
 
 impl Folded {
-    /// From the outermost frame to the innermost, with their values, in the order of their frames: stacks that begin alike
-    /// stand together, which a sort of whole lines doesn't give. What was left out is with the frame that called it.
+    /// The stacks, outermost frame first, with their values. Stacks with the same outer frames are adjacent,
+    /// which sorting whole lines would not give. The value of a frame that was left out is added to its
+    /// caller.
     pub(super) fn stacks(&self) -> impl Iterator<Item = (Vec<&str>, u64)> {
         self.stacks.iter().map(|(frames, value)| {
             let frames = frames.iter().map(|name| self.names.text(*name));
@@ -32,30 +35,30 @@ impl Folded {
         })
     }
 
-    /// A line for each stack.
+    /// One line for each stack.
     pub(super) fn lines(&self) -> Vec<String> {
         let stacks = self.stacks();
         stacks.map(|(frames, value)| line(&frames, value)).collect()
     }
 }
 
-/// Folds the stacks of a metric; frames with less than some part of all are left out.
+/// Folds the stacks of a metric. Frames with less than `least_part` of the sum are left out.
 pub(super) fn fold(
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     metric: Metric,
     least_part: f64,
 ) -> Result<Folded, OutputError> {
-    let mut folder = Folder::new(findings);
+    let mut folder = Folder::new(input);
     let mut sum = 0u64;
-    for (index, site) in (0..).zip(&findings.profile.sites) {
+    for (index, site) in (0..).zip(&input.profile.sites) {
         let value = metric.of(&site.totals);
-        // Only a crafted file gets there; a drawing of it would be of numbers that are none.
+        // Only a crafted file has such a sum, and a drawing would show wrong numbers.
         sum = sum
             .checked_add(value)
             .filter(|sum| i64::try_from(*sum).is_ok())
             .ok_or(OutputError::TooLarge)?;
         if value > 0 {
-            folder.places.push(Place::first(index, value));
+            folder.cursors.push(Cursor::first(index, value));
         }
     }
     folder.fold(sum as f64 * least_part)?;
@@ -66,29 +69,29 @@ pub(super) fn fold(
     })
 }
 
-/// Most text of all stacks: several hundred times that of a large graph.
+/// The limit for the text of all stacks: several hundred times that of a large graph.
 const MOST_TEXT: usize = 256 << 20;
 
-/// What stands for the outermost frames that were left out.
+/// The name that replaces the outermost frames that were left out.
 pub(super) const LEFT_OUT: &str = "[left out]";
 
-/// How far a site's stack has been gone through.
+/// The position in a site's stack up to which the graph is built.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Cursor {
     site: u32,
-    /// How many code addresses have been, the root of the graph being one.
+    /// The number of code addresses that are done, counting the root of the graph as one.
     address: u32,
-    /// How many functions have been at the next address.
+    /// The number of functions that are done at the next address.
     function: u32,
-    /// Name of the next frame.
+    /// The name of the next frame.
     next: u32,
     value: u64,
 }
 
-/// No frame: the stack ends.
+/// The stack has no further frame.
 const NONE: u32 = u32::MAX;
 
-impl Place {
+impl Cursor {
     fn first(site: u32, value: u64) -> Self {
         Self {
             site,
@@ -100,24 +103,24 @@ impl Place {
     }
 }
 
-/// A frame whose callees are still to be looked at.
+/// A frame whose callees are not handled yet.
 #[derive(Debug)]
 struct Open {
     depth: usize,
     name: u32,
-    /// The places of the sites below it.
+    /// The cursors of the sites below the frame.
     sites: Range<usize>,
 }
 
 struct Folder<'a> {
-    findings: &'a ReportInput<'a>,
-    /// What stands at the root of the graph, if it is no function.
+    input: &'a ReportInput<'a>,
+    /// The root of the graph, if it is not a function.
     root: Root,
     names: Names,
-    /// Where the names of each code address are among those of all, the outermost function first.
+    /// The range in `of_addresses` that holds the names of each code address, outermost function first.
     at: Vec<Option<(u32, u32)>>,
     of_addresses: Vec<u32>,
-    places: Vec<Place>,
+    cursors: Vec<Cursor>,
     stacks: Vec<(Vec<u32>, u64)>,
     left_out: u64,
 }
@@ -130,34 +133,34 @@ enum Root {
 }
 
 impl<'a> Folder<'a> {
-    fn new(findings: &'a ReportInput<'a>) -> Self {
-        // Of who calls; a stack has no one function that could be its root.
-        let label = findings.grouping.map(|grouping| grouping.by);
+    fn new(input: &'a ReportInput<'a>) -> Self {
+        // Only names of processes and threads can be the root; a stack has many functions.
+        let label = input.grouping.map(|grouping| grouping.by);
         let label = label.filter(|label| !label.is_of_stack());
-        let is_one = findings.profile.processes.len() <= 1;
+        let is_one = input.profile.processes.len() <= 1;
         Self {
-            findings,
+            input,
             root: match label {
                 Some(label) => Root::Label(label),
                 None if is_one => Root::Function,
                 None => Root::Process,
             },
             names: Names::default(),
-            at: vec![None; findings.profile.locations.len()],
+            at: vec![None; input.profile.locations.len()],
             of_addresses: Vec::new(),
-            places: Vec::new(),
+            cursors: Vec::new(),
             stacks: Vec::new(),
             left_out: 0,
         }
     }
 
-    /// Goes through the graph, depth first. Not by recursion: how deep a stack is the file says.
+    /// Visits the graph depth first. It does not recurse, because the file decides how deep a stack is.
     fn fold(&mut self, least: f64) -> Result<(), OutputError> {
         let mut text = 0;
         let mut open = vec![Open {
             depth: 0,
             name: NONE,
-            sites: 0..self.places.len(),
+            sites: 0..self.cursors.len(),
         }];
         let mut path = Vec::new();
         while let Some(frame) = open.pop() {
@@ -166,7 +169,7 @@ impl<'a> Folder<'a> {
                 path.push(frame.name);
             }
             let mut callees = Vec::new();
-            // What is its own, and what was left out of it.
+            // The frame's own value, and the values of the callees that are left out.
             let mut rest = 0;
             for (name, sites, value) in self.callees(frame.sites) {
                 if name != NONE && value as f64 >= least {
@@ -182,7 +185,7 @@ impl<'a> Folder<'a> {
             }
             if rest > 0 {
                 let mut frames = path.clone();
-                // Of nothing, a graph has no room.
+                // A graph can't show a value without a frame.
                 if frames.is_empty() {
                     frames.push(self.names.id(LEFT_OUT));
                 }
@@ -204,90 +207,91 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// Puts the sites of a frame together by the next one; its name, their places and their sum.
+    /// Groups the sites of a frame by their next frame. Returns each next frame's name, its cursors and their
+    /// sum.
     fn callees(&mut self, sites: Range<usize>) -> Vec<(u32, Range<usize>, u64)> {
         for index in sites.clone() {
-            let Some(mut place) = self.places.get(index).copied() else {
+            let Some(mut cursor) = self.cursors.get(index).copied() else {
                 continue;
             };
-            place.next = self.step(&mut place).unwrap_or(NONE);
-            if let Some(old) = self.places.get_mut(index) {
-                *old = place;
+            cursor.next = self.step(&mut cursor).unwrap_or(NONE);
+            if let Some(old) = self.cursors.get_mut(index) {
+                *old = cursor;
             }
         }
         let start = sites.start;
-        let Some(places) = self.places.get_mut(sites) else {
+        let Some(cursors) = self.cursors.get_mut(sites) else {
             return Vec::new();
         };
-        places.sort_unstable_by_key(|place| place.next);
+        cursors.sort_unstable_by_key(|cursor| cursor.next);
         let mut at = start;
-        places
+        cursors
             .chunk_by(|a, b| a.next == b.next)
             .map(|same| {
                 let sites = at..at + same.len();
                 at = sites.end;
-                let name = same.first().map_or(NONE, |place| place.next);
-                (name, sites, same.iter().map(|place| place.value).sum())
+                let name = same.first().map_or(NONE, |cursor| cursor.next);
+                (name, sites, same.iter().map(|cursor| cursor.value).sum())
             })
             .collect()
     }
 
-    /// The next frame of a site.
-    fn step(&mut self, place: &mut Place) -> Option<u32> {
-        let site = self.findings.profile.sites.get(place.site as usize)?;
-        let locations = self.findings.locations(site.stack);
-        // The root, the code addresses from the outermost one on, and the kind of memory.
-        if place.address == 0 {
-            place.address = 1;
+    /// Moves a site's cursor forward, and returns the next frame.
+    fn step(&mut self, cursor: &mut Cursor) -> Option<u32> {
+        let site = self.input.profile.sites.get(cursor.site as usize)?;
+        let locations = self.input.locations(site.stack);
+        // The order is: root, code addresses from the outermost one on, kind of memory.
+        if cursor.address == 0 {
+            cursor.address = 1;
             if let Some(root) = self.root_of(site) {
                 return Some(self.names.id(&root));
             }
         }
-        let at = place.address as usize;
+        let at = cursor.address as usize;
         let Some(left) = locations.len().checked_sub(at) else {
-            place.address = place.address.checked_add(1)?;
+            cursor.address = cursor.address.checked_add(1)?;
             if at == 1 {
                 return Some(self.names.id("[no stack]"));
             }
-            // The caller of mmap must not look like one of malloc.
+            // A caller of mmap must look different from a caller of malloc.
             let is_next = at == locations.len().max(1) + 1;
-            let is_told = is_next && site.kind == Kind::Mapped;
-            return is_told.then(|| self.names.id(&format!("[{}]", kind_name(site.kind))));
+            let is_shown = is_next && site.kind == Kind::Mapped;
+            return is_shown.then(|| self.names.id(&format!("[{}]", kind_name(site.kind))));
         };
         let names = self.names_at(*locations.get(left)?);
         let functions = self.of_addresses.get(names)?;
-        let name = functions.get(place.function as usize).copied()?;
-        place.function += 1;
-        if place.function as usize == functions.len() {
-            (place.address, place.function) = (place.address + 1, 0);
+        let name = functions.get(cursor.function as usize).copied()?;
+        cursor.function += 1;
+        if cursor.function as usize == functions.len() {
+            (cursor.address, cursor.function) = (cursor.address + 1, 0);
         }
         Some(name)
     }
 
-    /// Where the names at a code address are: found once, however many stacks go through it.
+    /// The range of the names at a code address. They are looked up once per address.
     fn names_at(&mut self, location: LocationId) -> Range<usize> {
-        let place = location.0 as usize;
-        if let Some(Some((start, end))) = self.at.get(place) {
+        let index = location.0 as usize;
+        if let Some(Some((start, end))) = self.at.get(index) {
             return *start as usize..*end as usize;
         }
         let start = self.of_addresses.len();
-        for frame in self.findings.frames(location).iter().rev() {
+        for frame in self.input.frames(location).iter().rev() {
             let name = self.names.id(&frame.label());
             self.of_addresses.push(name);
         }
         let end = self.of_addresses.len();
-        if let Some(known) = self.at.get_mut(place) {
-            *known = Some((start as u32, end as u32));
+        if let Some(range) = self.at.get_mut(index) {
+            *range = Some((start as u32, end as u32));
         }
         start..end
     }
 
-    /// The name at the root of the graph, if that is no function.
+    /// The name at the root of the graph, if it is not a function.
     fn root_of(&self, site: &Site) -> Option<String> {
         match self.root {
             Root::Function => None,
-            Root::Process => self.findings.process(site).map(process_label),
-            Root::Label(label) => Some(match self.findings.caller(site, label) {
+            Root::Process => self.input.process(site).map(process_label),
+            Root::Label(label) => Some(match self.input.caller(site, label) {
                 Some(name) => text::escape(&name).into_owned(),
                 None => label.none().to_owned(),
             }),
@@ -295,7 +299,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// Names of frames, each kept once.
+/// Names of frames, each stored once.
 #[derive(Debug, Default)]
 struct Names {
     texts: Vec<Rc<str>>,
@@ -323,7 +327,7 @@ impl Names {
 /// One line of a folded stack.
 fn line(frames: &[&str], value: u64) -> String {
     let mut line = frames.join(";");
-    // A reader takes a number behind a space for a value, and `# ` for a comment.
+    // Flame graph tools read a number behind a space as the value, and `# ` as a comment.
     if let Some(space) = line.rfind(' ')
         && line[space + 1..]
             .bytes()
@@ -337,7 +341,7 @@ fn line(frames: &[&str], value: u64) -> String {
     format!("{line} {value}")
 }
 
-/// A name without what separates names. Rust's `[u8; 4]` has it.
+/// A name without the separator `;`, which occurs in Rust's `[u8; 4]`.
 fn frame_name(name: &str) -> Cow<'_, str> {
     match name.trim() {
         "" => "[no name]".into(),

@@ -4,14 +4,17 @@
 
 use std::io::{self, Write};
 
-use super::cgroup::Place;
-use super::{Format, Metric, ReportInput, ReportOptions};
+use super::cgroup::CgroupNames;
+use super::format::Format;
+use super::metric::Metric;
+use super::report::ReportOptions;
+use super::report_input::ReportInput;
 use crate::profile::{self, Symbols};
 
 /// Checks that names are parts of the path, and can be shortened.
 pub(crate) fn cgroup(data: &[u8]) -> u64 {
     let path = String::from_utf8_lossy(data);
-    let place = Place::of(&path);
+    let place = CgroupNames::of(&path);
     let mut seen = 0;
     if let Some(container) = &place.container {
         assert!(!container.runtime.is_empty() && container.id.len() <= path.len());
@@ -59,7 +62,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     };
     let none = Symbols::default();
     let symbols = recording.symbols.as_ref().unwrap_or(&none);
-    let findings = ReportInput {
+    let input = ReportInput {
         warnings: &recording.warnings,
         ..ReportInput::new(&recording.profile, symbols)
     };
@@ -75,12 +78,12 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         Format::Flamegraph(metric),
     ] {
         let mut out = Text::default();
-        if format.write(&findings, &mut out).is_ok() {
+        if format.write(&input, &mut out).is_ok() {
             assert!(out.bytes > 0 && !out.is_unsafe);
             seen = seen * 32 + u64::from(out.bytes.ilog2());
         }
     }
     // A gzipped message, which may contain any byte.
-    let _ = Format::Pprof.write(&findings, &mut Text::default());
+    let _ = Format::Pprof.write(&input, &mut Text::default());
     seen
 }

@@ -1,7 +1,7 @@
-//! Patterns of names.
+//! Patterns for names.
 //!
-//! Stage: output. `*` stands for any characters, `/` among them, `?` for one, and every other
-//! character for itself: `operator[]` and `[u8; 4]` are names of functions, so there are no classes.
+//! Stage: output. `*` matches any characters including `/`, and `?` matches one. Every other character
+//! matches itself. There are no character classes, because `operator[]` and `[u8; 4]` are names of functions.
 
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ impl Glob {
         &self.0
     }
 
-    /// Whether the pattern stands for all of a name; upper and lower case differ.
+    /// Whether the pattern matches the whole name. Case matters.
     ///
-    /// Takes time by the product of both lengths, at worst.
+    /// The time is at worst proportional to the product of both lengths.
     pub(super) fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut rest) = (self.0.as_str(), name);
-        // What follows the last star, and where that was tried.
+        // The pattern behind the last star, and the part of the name where it was tried.
         let mut again: Option<(&str, &str)> = None;
         loop {
             match (pattern.chars().next(), rest.chars().next()) {
@@ -38,7 +38,7 @@ impl Glob {
                 }
                 _ => {}
             }
-            // The last star takes one character more.
+            // Let the last star match one more character.
             let Some((behind, from)) = again else {
                 return false;
             };
@@ -56,9 +56,9 @@ impl Glob {
 mod tests {
     use super::*;
 
-    /// Check every kind of character, at the ends and in between.
+    /// Check that every kind of pattern character matches at the ends and in between.
     #[test]
-    fn matches() {
+    fn patterns_match() {
         for (pattern, name, expected) in [
             ("main", "main", true),
             ("main", "domain", false),
@@ -90,9 +90,9 @@ mod tests {
         }
     }
 
-    /// Check that patterns which try everything come to an end soon.
+    /// Check that patterns that backtrack a lot finish soon.
     #[test]
-    fn worst_cases() {
+    fn backtracking_is_bounded() {
         let pattern = "a*".repeat(200) + "b";
         assert!(!Glob::new(&pattern).matches(&"a".repeat(4000)));
     }

@@ -1,47 +1,37 @@
-//! Sites put together by a name that they have in common.
+//! Groups sites by a name that they share.
 //!
-//! Stage: output. Knows nothing of how groups are shown.
+//! Stage: output. Must not know how groups are printed.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Label, Metric, ReportInput};
-use crate::join::{Errors, LocationId, Site, StackId, Totals};
+use super::grouping::Grouping;
+use super::label::Label;
+use super::report_input::ReportInput;
+use super::sum::add;
+use crate::join::{LocationId, Site, StackId, Totals};
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grouping {
-    /// What puts sites together.
-    pub by: Label,
-    /// What groups are ranked by.
-    pub metric: Metric,
-    /// Whether what is allocated below a function, a line or a module is wanted, too.
-    pub cumulative: bool,
-    /// How many are wanted; all, where nothing is said.
-    pub top: Option<usize>,
-}
-
-/// Sites with a name in common.
+/// Sites that share a name.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The name, as it is.
+    /// The name, not escaped.
     pub name: String,
-    /// The stack, where that is what they have in common.
+    /// The stack, if sites are grouped by stack.
     pub stack: Option<StackId>,
-    /// What was allocated there: for functions, lines and modules by the innermost frame itself. All
-    /// groups together have what the run has.
+    /// Allocations of the group itself; for functions, lines and modules those of the innermost frame. The
+    /// totals of all groups add up to the totals of the run.
     pub totals: Totals,
-    /// What was allocated there or by anything called from there; for functions, lines and modules.
+    /// Allocations of the group and of its callees; only for functions, lines and modules.
     pub cumulative: Option<Totals>,
-    /// How many sites.
+    /// The number of sites.
     pub sites: u64,
-    /// How many processes.
+    /// The number of processes.
     pub processes: u64,
 }
 
-/// The groups of a profile, the largest first, and how many there are with any of the metric.
-pub fn groups(findings: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
+/// The groups of a profile, the largest first, and the number of groups with a non-zero value.
+pub fn groups(input: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
     let mut builder = Builder {
-        findings,
+        input,
         by: grouping.by,
         cumulative: grouping.cumulative,
         groups: Vec::new(),
@@ -50,7 +40,7 @@ pub fn groups(findings: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, us
         at: HashMap::new(),
         last_site: Vec::new(),
     };
-    for (index, site) in findings.profile.sites.iter().enumerate() {
+    for (index, site) in input.profile.sites.iter().enumerate() {
         builder.add(index, site);
     }
     let metric = grouping.metric;
@@ -72,35 +62,35 @@ pub fn groups(findings: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, us
 }
 
 struct Builder<'a> {
-    findings: &'a ReportInput<'a>,
+    input: &'a ReportInput<'a>,
     by: Label,
     cumulative: bool,
     groups: Vec<Group>,
-    /// The processes of each group.
+    /// The process ids of each group.
     pids: Vec<BTreeSet<u32>>,
     ids: HashMap<(String, Option<StackId>), usize>,
     /// The groups of each location, innermost frame first.
     at: HashMap<LocationId, Vec<usize>>,
-    /// The site that each group was last given: recursion counts once.
+    /// The last site that each group counted, plus one. It makes recursion count once.
     last_site: Vec<usize>,
 }
 
 impl Builder<'_> {
     fn add(&mut self, index: usize, site: &Site) {
         if !self.by.is_of_stack() {
-            let name = self.findings.caller(site, self.by);
+            let name = self.input.caller(site, self.by);
             let id = self.id(name.unwrap_or_else(|| self.by.none().to_owned()), None);
             return self.count(id, index, site, true);
         }
         if self.by == Label::Stack {
-            let frames = self.findings.stack(site.stack);
+            let frames = self.input.stack(site.stack);
             let name = frames.first().and_then(|it| Label::Function.of_frame(it));
             let name = name.map_or_else(|| "[no stack]".to_owned(), |name| name.into_owned());
             let id = self.id(name, Some(site.stack));
             return self.count(id, index, site, true);
         }
         let mut innermost = true;
-        for location in self.findings.locations(site.stack) {
+        for location in self.input.locations(site.stack) {
             for id in self.groups_at(*location) {
                 self.count(id, index, site, innermost);
                 innermost = false;
@@ -115,7 +105,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Counts a site: as a whole, and `within` the group itself.
+    /// Counts a site in the group's cumulative totals and, if `within`, in its own totals.
     fn count(&mut self, id: usize, index: usize, site: &Site, within: bool) {
         let (Some(group), Some(last), Some(pids)) = (
             self.groups.get_mut(id),
@@ -135,14 +125,14 @@ impl Builder<'_> {
         if let Some(cumulative) = &mut group.cumulative {
             add(cumulative, &site.totals);
         }
-        pids.extend(self.findings.process(site).map(|process| process.pid));
+        pids.extend(self.input.process(site).map(|process| process.pid));
     }
 
     fn groups_at(&mut self, location: LocationId) -> Vec<usize> {
         if let Some(known) = self.at.get(&location) {
             return known.clone();
         }
-        let frames = self.findings.frames(location);
+        let frames = self.input.frames(location);
         let ids: Vec<usize> = frames
             .iter()
             .map(|frame| {
@@ -172,59 +162,5 @@ impl Builder<'_> {
             self.last_site.push(0);
         }
         id
-    }
-}
-
-/// Adds counters up; those of a crafted file may be of any size.
-pub(super) fn add(sum: &mut Totals, part: &Totals) {
-    let Totals {
-        allocations,
-        allocated_bytes,
-        frees,
-        freed_bytes,
-        live_allocations,
-        live_bytes,
-        uncertain_allocations,
-        uncertain_bytes,
-        peak_live_bytes,
-        temporary_allocations,
-        errors,
-    } = part;
-    for (sum, part) in [
-        (&mut sum.allocations, allocations),
-        (&mut sum.allocated_bytes, allocated_bytes),
-        (&mut sum.frees, frees),
-        (&mut sum.freed_bytes, freed_bytes),
-        (&mut sum.live_allocations, live_allocations),
-        (&mut sum.live_bytes, live_bytes),
-        (&mut sum.uncertain_allocations, uncertain_allocations),
-        (&mut sum.uncertain_bytes, uncertain_bytes),
-        (&mut sum.peak_live_bytes, peak_live_bytes),
-        (&mut sum.temporary_allocations, temporary_allocations),
-    ] {
-        *sum = sum.saturating_add(*part);
-    }
-    let Errors {
-        allocations,
-        allocated_bytes,
-        frees,
-        freed_bytes,
-        live_allocations,
-        live_bytes,
-        peak_live_bytes,
-        temporary_allocations,
-    } = errors;
-    // Which allocations of one site are sampled has nothing to do with those of another: variances add up.
-    for (sum, part) in [
-        (&mut sum.errors.allocations, allocations),
-        (&mut sum.errors.allocated_bytes, allocated_bytes),
-        (&mut sum.errors.frees, frees),
-        (&mut sum.errors.freed_bytes, freed_bytes),
-        (&mut sum.errors.live_allocations, live_allocations),
-        (&mut sum.errors.live_bytes, live_bytes),
-        (&mut sum.errors.peak_live_bytes, peak_live_bytes),
-        (&mut sum.errors.temporary_allocations, temporary_allocations),
-    ] {
-        *sum = (*sum as f64).hypot(*part as f64).round() as u64;
     }
 }

@@ -1,6 +1,6 @@
 //! The report for programs: JSON, schema 1.
 //!
-//! Stage: output. Field names and their order are a promise; fields may be added, never changed.
+//! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -8,16 +8,19 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
-use super::cgroup::Place;
-use super::report_input::{Stretch, kind_name, rates};
-use super::{Grouping, Metric, OutputError, ReportInput};
+use super::cgroup::CgroupNames;
+use super::error::OutputError;
+use super::grouping::Grouping;
+use super::label::kind_name;
+use super::metric::Metric;
+use super::report_input::{ReportInput, Stretch, rates};
 use crate::join::{self, Kind, Totals};
 use crate::profile::{self, RunEnd, RunInfo};
 use crate::text;
 
-/// Writes the report, all sites in it, as one line.
-pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
-    let profile = findings.profile;
+/// Writes the whole report, with all sites, as one line.
+pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    let profile = input.profile;
     let is_sampled = profile.info.mode.is_sampled();
     let report = Report {
         schema: 1,
@@ -35,23 +38,23 @@ pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(
             RunEnd::CutOff => "cut-off",
             RunEnd::WentOn => "went-on",
         },
-        warnings: findings.warnings,
-        filters: findings.filters.iter().map(ToString::to_string).collect(),
+        warnings: input.warnings,
+        filters: input.filters.iter().map(ToString::to_string).collect(),
         totals: Counters::new(&profile.totals, is_sampled),
-        mapped: findings
+        mapped: input
             .mapped()
             .map(|totals| Counters::new(&totals, is_sampled)),
-        quality: Quality::new(findings),
+        quality: Quality::new(input),
         processes: profile
             .processes
             .iter()
             .map(|process| Process::new(process, &profile.info))
             .collect(),
-        sites: Sites(findings),
+        sites: Sites(input),
         sizes: sizes(&profile.sizes),
         rates: rates(profile).iter().map(Rate::new).collect(),
-        group_by: findings.grouping.map(|grouping| grouping.by.name()),
-        groups: findings.grouping.map(|grouping| groups(findings, grouping)),
+        group_by: input.grouping.map(|grouping| grouping.by.name()),
+        groups: input.grouping.map(|grouping| groups(input, grouping)),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
     report.serialize(&mut serializer).map_err(io::Error::from)?;
@@ -73,7 +76,7 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
     totals: Counters,
-    /// What of them is mapped memory, where there is any.
+    /// The part of the totals that is mapped memory, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     mapped: Option<Counters>,
     quality: Quality<'a>,
@@ -88,7 +91,7 @@ struct Report<'a> {
     groups: Option<Vec<Group<'a>>>,
 }
 
-/// Sizes that are counted together, both ends in them.
+/// A range of sizes that are counted together, both ends included.
 #[derive(Serialize)]
 struct SizeClass {
     min: u64,
@@ -96,12 +99,12 @@ struct SizeClass {
     calls: u64,
 }
 
-/// A stretch over which a sampling rate ruled.
+/// A period with its sampling rate.
 #[derive(Serialize)]
 struct Rate {
     from_ns: u64,
     to_ns: u64,
-    /// Absent where it is the rate of all that have none of their own.
+    /// Absent for the rate of all processes that have no rate of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     mean_bytes: u64,
@@ -124,7 +127,7 @@ struct Counters {
     live_bytes: u64,
     peak_live_bytes: u64,
     temporary_allocations: u64,
-    /// Where processes were probed in turns.
+    /// Present if processes were paused at times.
     #[serde(skip_serializing_if = "Option::is_none")]
     uncertain_allocations: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +136,7 @@ struct Counters {
     errors: Option<Errors>,
 }
 
-/// Standard errors, where there are any.
+/// Standard errors of a sampled run.
 #[derive(Serialize)]
 struct Errors {
     allocations_error: u64,
@@ -150,7 +153,7 @@ struct Errors {
 struct Quality<'a> {
     samples: u64,
     lost: &'a BTreeMap<String, u64>,
-    /// Nothing where it can't be known.
+    /// Absent if it can't be known.
     untracked_frees: Option<u64>,
     failed_allocations: u64,
     stacks_complete: u64,
@@ -170,7 +173,7 @@ struct Quality<'a> {
     max_overhead_percent: Option<f64>,
 }
 
-/// That a process was probed in turns.
+/// The duty cycle of a process that was paused at times.
 #[derive(Serialize)]
 struct DutyCycle {
     from_ns: u64,
@@ -233,7 +236,7 @@ struct Site<'a> {
     stack_end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
-    /// Absent for the blocks of an allocator.
+    /// Absent for allocator blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
 }
@@ -244,7 +247,7 @@ struct SiteTotals {
     counters: Counters,
     #[serde(skip_serializing_if = "Option::is_none")]
     live_bytes_error: Option<u64>,
-    /// Whether its live bytes are more than chance may make out of nothing.
+    /// Whether the live bytes are larger than chance can explain.
     #[serde(
         rename = "live_bytes_significant",
         skip_serializing_if = "Option::is_none"
@@ -259,8 +262,8 @@ struct Frame<'a> {
     file: &'a str,
     line: u32,
     inlined: bool,
-    /// Offset in the module's file, or the bare address; hexadecimal, since a number of 64 bits is
-    /// more than many JSON readers keep.
+    /// Offset in the module's file, or the bare address. It is hexadecimal text, because many JSON readers
+    /// can't represent 64-bit numbers.
     address: String,
 }
 
@@ -297,25 +300,24 @@ impl Counters {
             live_bytes: totals.live_bytes,
             peak_live_bytes: totals.peak_live_bytes,
             temporary_allocations: totals.temporary_allocations,
-            uncertain_allocations: some(totals.uncertain_allocations),
-            uncertain_bytes: some(totals.uncertain_bytes),
+            uncertain_allocations: non_zero(totals.uncertain_allocations),
+            uncertain_bytes: non_zero(totals.uncertain_bytes),
         }
     }
 }
 
 impl<'a> Quality<'a> {
-    fn new(findings: &ReportInput<'a>) -> Self {
-        let quality = &findings.profile.quality;
+    fn new(input: &ReportInput<'a>) -> Self {
+        let quality = &input.profile.quality;
         Self {
             samples: quality.samples,
             lost: &quality.lost,
-            untracked_frees: (!findings.profile.info.is_partial())
-                .then_some(quality.untracked_frees),
+            untracked_frees: (!input.profile.info.is_partial()).then_some(quality.untracked_frees),
             failed_allocations: quality.failed_allocations,
             stacks_complete: quality.stacks_complete,
             stacks_truncated: quality.stacks_truncated,
             stacks_broken: quality.stacks_broken,
-            frames_unsymbolized: findings.unsymbolized(),
+            frames_unsymbolized: input.unsymbolized(),
             noted: &quality.noted,
             unprobed: &quality.unprobed,
             without_tables: &quality.without_tables,
@@ -323,8 +325,8 @@ impl<'a> Quality<'a> {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
-            probe_hit_ns: some(quality.hit_ns),
-            max_overhead_percent: some(quality.max_overhead.into())
+            probe_hit_ns: non_zero(quality.hit_ns),
+            max_overhead_percent: non_zero(quality.max_overhead.into())
                 .and(Some(f64::from(quality.max_overhead) / 100.0)),
         }
     }
@@ -332,7 +334,7 @@ impl<'a> Quality<'a> {
 
 impl<'a> Process<'a> {
     fn new(process: &'a join::Process, info: &RunInfo) -> Self {
-        let place = Place::of(&process.cgroup);
+        let names = CgroupNames::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
@@ -354,13 +356,13 @@ impl<'a> Process<'a> {
             lost: process.lost,
             merged: process.merged,
             command_line: &process.command_line,
-            container: place.container.map(|it| Container {
+            container: names.container.map(|it| Container {
                 runtime: it.runtime,
                 id: it.id,
             }),
-            pod: place.pod,
-            unit: place.unit,
-            slice: place.slice,
+            pod: names.pod,
+            unit: names.unit,
+            slice: names.slice,
             probed_in_turns: process.duty_cycle.map(|duty_cycle| DutyCycle {
                 from_ns: duty_cycle.from_ns,
                 unprobed_ns: duty_cycle.unprobed_ns,
@@ -370,12 +372,12 @@ impl<'a> Process<'a> {
     }
 }
 
-/// A number that is left out where it is zero.
-fn some(number: u64) -> Option<u64> {
+/// The number, or `None` if it is zero.
+fn non_zero(number: u64) -> Option<u64> {
     (number != 0).then_some(number)
 }
 
-/// The classes of sizes that were asked for at all.
+/// The size classes that have calls.
 fn sizes(counts: &[u64]) -> Vec<SizeClass> {
     let powers = (0..64).map(|power: u32| (1 << power, u64::MAX >> (63 - power)));
     std::iter::once((0, 0))
@@ -390,44 +392,44 @@ fn sizes(counts: &[u64]) -> Vec<SizeClass> {
         .collect()
 }
 
-/// Every site, those with most live bytes first, each put together when it is written.
+/// All sites, the largest live bytes first. Each is built while it is written.
 struct Sites<'a>(&'a ReportInput<'a>);
 
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(findings) = self;
-        let mut sites: Vec<&join::Site> = findings.profile.sites.iter().collect();
+        let Self(input) = self;
+        let mut sites: Vec<&join::Site> = input.profile.sites.iter().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
-        serializer.collect_seq(sites.into_iter().map(|site| Site::new(findings, site)))
+        serializer.collect_seq(sites.into_iter().map(|site| Site::new(input, site)))
     }
 }
 
 impl<'a> Site<'a> {
-    fn new(findings: &'a ReportInput<'a>, site: &join::Site) -> Self {
-        let is_sampled = findings.profile.info.mode.is_sampled();
+    fn new(input: &'a ReportInput<'a>, site: &join::Site) -> Self {
+        let is_sampled = input.profile.info.mode.is_sampled();
         Self {
-            pid: findings.process(site).map_or(0, |process| process.pid),
+            pid: input.process(site).map_or(0, |process| process.pid),
             totals: SiteTotals {
                 counters: Counters::new(&site.totals, is_sampled),
-                // Always there; in a sample it is among the others.
+                // Always present; a sampled run has it among the other errors.
                 live_bytes_error: (!is_sampled).then_some(0),
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
-            stack: Stack(findings, site.stack),
-            stack_end: findings.completeness(site.stack).1,
-            thread: findings.thread(site),
+            stack: Stack(input, site.stack),
+            stack_end: input.completeness(site.stack).1,
+            thread: input.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
         }
     }
 }
 
-/// A stack, put together when it is written: all of them take far more memory than the profile.
+/// A stack that is built while it is written. All stacks together would use far more memory than the profile.
 struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
 
 impl Serialize for Stack<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(findings, id) = self;
-        serializer.collect_seq(findings.stack(*id).into_iter().map(|frame| Frame {
+        let Self(input, id) = self;
+        serializer.collect_seq(input.stack(*id).into_iter().map(|frame| Frame {
             function: frame.function.unwrap_or_default(),
             module: frame.module.map_or("", |module| module.path.as_str()),
             file: frame.file.unwrap_or_default(),
@@ -438,10 +440,10 @@ impl Serialize for Stack<'_> {
     }
 }
 
-/// The groups that were asked for, the largest first.
-fn groups<'a>(findings: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
-    let is_sampled = findings.profile.info.mode.is_sampled();
-    let (groups, _) = super::groups::groups(findings, grouping);
+/// The requested groups, the largest first.
+fn groups<'a>(input: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
+    let is_sampled = input.profile.info.mode.is_sampled();
+    let (groups, _) = super::groups::groups(input, grouping);
     groups
         .into_iter()
         .map(|group| Group {
@@ -453,13 +455,13 @@ fn groups<'a>(findings: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a
                 .map(|totals| Counters::new(totals, is_sampled)),
             sites: group.sites,
             processes: group.processes,
-            stack: group.stack.map(|id| Stack(findings, id)),
+            stack: group.stack.map(|id| Stack(input, id)),
         })
         .collect()
 }
 
-/// Escapes also what JSON allows and a terminal acts on, so that the text stays the same to every
-/// reader of JSON and harmless to a person who looks at it.
+/// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
+/// harmless to print.
 struct Escaping;
 
 impl Formatter for Escaping {

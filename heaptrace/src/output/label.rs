@@ -1,29 +1,29 @@
-//! What a report groups by, and what a filter looks at: names that a site has.
+//! The names that a report groups by and a filter matches.
 //!
-//! Stage: output. Gives names as they are; whoever prints one escapes it.
+//! Stage: output. Returns names as they are; the caller escapes them for printing.
 
 use std::borrow::Cow;
 
-use super::cgroup::Place;
-use super::report_input::{StackFrame, file_name};
-use crate::join::Process;
+use super::cgroup::CgroupNames;
+use super::frame::{StackFrame, file_name};
+use crate::join::{Kind, Process};
 
-/// A kind of name, by its own name on the command line.
+/// A kind of name, as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
     /// The whole call stack.
     Stack,
-    /// A function on it.
+    /// A function of the stack.
     Function,
-    /// A source line on it.
+    /// A source line of the stack.
     Line,
-    /// A file with code on it.
+    /// A file with code of the stack.
     Module,
-    /// The kind of memory: blocks of an allocator, or mappings.
+    /// The kind of memory: allocator blocks or mappings.
     Kind,
-    /// The name of the thread, where it was recorded.
+    /// The name of the thread, if threads were recorded.
     Thread,
-    /// The name of the process: all that are called alike.
+    /// The name of the process; processes of the same name are one group.
     Process,
     /// One process, by its id.
     Pid,
@@ -36,7 +36,7 @@ pub enum Label {
 }
 
 impl Label {
-    /// Every kind, in the order in which help texts name them.
+    /// Every kind, in the order of the help texts.
     pub const ALL: [Self; 11] = [
         Self::Stack,
         Self::Function,
@@ -51,7 +51,7 @@ impl Label {
         Self::Unit,
     ];
 
-    /// The name that `--by` and `--filter` take.
+    /// The name for `--by` and `--filter`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stack => "stack",
@@ -68,12 +68,12 @@ impl Label {
         }
     }
 
-    /// The kind of that name.
+    /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|label| label.name() == name)
     }
 
-    /// Whether it is of the frames of a stack, and not of who calls.
+    /// Whether it names frames of a stack, and not the calling process or thread.
     pub fn is_of_stack(self) -> bool {
         matches!(
             self,
@@ -81,12 +81,12 @@ impl Label {
         )
     }
 
-    /// Whether names have to be looked up for it.
+    /// Whether it needs symbols.
     pub fn is_named(self) -> bool {
         matches!(self, Self::Stack | Self::Function | Self::Line)
     }
 
-    /// Several of them, for a headline.
+    /// The plural, for a heading.
     pub(super) fn plural(self) -> &'static str {
         match self {
             Self::Stack => "stacks",
@@ -103,7 +103,7 @@ impl Label {
         }
     }
 
-    /// What it is called where there is none.
+    /// The text for a site that has no such name.
     pub(super) fn none(self) -> &'static str {
         match self {
             Self::Container => "[no container]",
@@ -114,7 +114,7 @@ impl Label {
         }
     }
 
-    /// The name that groups a process with others; `None` where it has none of this kind.
+    /// The process's name of this kind; `None` if it has none.
     pub(super) fn of_process(self, process: &Process) -> Option<String> {
         let name = match self {
             Self::Process => process.command.clone(),
@@ -124,10 +124,10 @@ impl Label {
             },
             Self::Cgroup => process.cgroup.clone(),
             Self::Container => {
-                let container = Place::of(&process.cgroup).container?;
+                let container = CgroupNames::of(&process.cgroup).container?;
                 format!("{} {}", container.runtime, container.short())
             }
-            Self::Unit => Place::of(&process.cgroup).unit?,
+            Self::Unit => CgroupNames::of(&process.cgroup).unit?,
             Self::Stack
             | Self::Function
             | Self::Line
@@ -138,7 +138,7 @@ impl Label {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// The name that groups a frame with others; `None` where it has none of this kind.
+    /// The frame's name of this kind; `None` if it has none.
     pub(super) fn of_frame<'a>(self, frame: &StackFrame<'a>) -> Option<Cow<'a, str>> {
         match self {
             Self::Function => Some(match (frame.function, frame.module) {
@@ -151,7 +151,7 @@ impl Label {
             Self::Line => match (frame.file, frame.line) {
                 (Some(file), 0) => Some(file.into()),
                 (Some(file), line) => Some(format!("{file}:{line}").into()),
-                // Better than nothing: what was built without lines still has functions.
+                // Code that was built without line information still has function names.
                 (None, _) => Self::Function.of_frame(frame),
             },
             Self::Module => frame.module.map(|module| module.path.as_str().into()),
@@ -160,13 +160,21 @@ impl Label {
     }
 }
 
+/// The name of a kind of memory.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Heap => "heap",
+        Kind::Mapped => "mmap",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that names and kinds map one to one, and that every kind is of a process or a frame.
+    /// Check that names and kinds map one to one, and that every kind names a process or a frame.
     #[test]
-    fn names() {
+    fn names_and_kinds_map_one_to_one() {
         let process = Process {
             pid: 7,
             command: "sh".to_owned(),
@@ -188,9 +196,9 @@ mod tests {
         assert_eq!(Label::from_name("type"), None);
     }
 
-    /// Check that a process without a control group has no container, and no unit.
+    /// Check that a process without a control group has no container and no unit.
     #[test]
-    fn nothing() {
+    fn processes_without_a_group_have_no_container() {
         for label in [Label::Process, Label::Cgroup, Label::Container, Label::Unit] {
             assert_eq!(label.of_process(&Process::default()), None, "{label:?}");
         }

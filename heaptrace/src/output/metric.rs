@@ -1,11 +1,11 @@
-//! What a report ranks by and a flame graph draws.
+//! The metrics that sites are ranked by and flame graphs show.
 //!
-//! Stage: output. Knows only the counters; how they are shown is each format's business.
+//! Stage: output. Knows only the counters; each format decides how to show them.
 
 use crate::join::Totals;
 use crate::text;
 
-/// One of the counters of [`Totals`], by its name on the command line.
+/// One of the counters of [`Totals`], with its name on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Bytes not freed.
@@ -17,14 +17,14 @@ pub enum Metric {
     TotalBytes,
     /// Blocks allocated, freed or not.
     TotalAllocations,
-    /// Bytes live when the run had most of them.
+    /// Bytes that were live at the run's peak.
     PeakBytes,
-    /// Blocks freed at once by the thread that allocated them.
+    /// Blocks that the allocating thread freed at once.
     Temporary,
 }
 
 impl Metric {
-    /// Every metric, in the order in which help texts name them.
+    /// Every metric, in the order of the help texts.
     pub const ALL: [Self; 6] = [
         Self::LiveBytes,
         Self::LiveAllocations,
@@ -34,7 +34,7 @@ impl Metric {
         Self::Temporary,
     ];
 
-    /// The name that `--metric` takes.
+    /// The name for `--metric`.
     pub fn name(self) -> &'static str {
         match self {
             Self::LiveBytes => "live-bytes",
@@ -46,12 +46,12 @@ impl Metric {
         }
     }
 
-    /// The metric of that name.
+    /// The metric with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// What it is, for a headline: `live bytes`.
+    /// The name for a heading: `live bytes`.
     pub fn title(self) -> &'static str {
         match self {
             Self::LiveBytes => "live bytes",
@@ -63,7 +63,7 @@ impl Metric {
         }
     }
 
-    /// Its value.
+    /// The counter's value.
     pub fn of(self, totals: &Totals) -> u64 {
         match self {
             Self::LiveBytes => totals.live_bytes,
@@ -75,7 +75,7 @@ impl Metric {
         }
     }
 
-    /// The standard error of its value.
+    /// The standard error of the value.
     pub fn error(self, totals: &Totals) -> u64 {
         let errors = &totals.errors;
         match self {
@@ -88,17 +88,17 @@ impl Metric {
         }
     }
 
-    /// Whether its value is more than chance may make it out of nothing: two standard errors.
+    /// Whether the value is at least two standard errors, so that chance can hardly explain it.
     pub fn is_significant(self, totals: &Totals) -> bool {
         self.of(totals) >= self.error(totals).saturating_mul(2)
     }
 
-    /// Whether it counts bytes, not blocks.
+    /// Whether the metric counts bytes, not blocks.
     pub fn is_bytes(self) -> bool {
         matches!(self, Self::LiveBytes | Self::TotalBytes | Self::PeakBytes)
     }
 
-    /// A value of it as a person reads it.
+    /// Formats a value for people.
     pub fn format(self, value: u64) -> String {
         if self.is_bytes() {
             text::bytes(value)
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::join::Errors;
 
-    /// Check that names and metrics map one to one, and that each reads a counter of its own.
+    /// Check that names and metrics map one to one, and that each metric reads its own counter.
     #[test]
     fn names_and_values() {
         let totals = Totals {

@@ -1,6 +1,6 @@
 //! The profile for pprof: gzipped `profile.proto`.
 //!
-//! Stage: output. Names are written as they are; `go tool pprof` quotes what it shows.
+//! Stage: output. Names are written unescaped; `go tool pprof` quotes them when it shows them.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -9,52 +9,55 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 
+use super::error::OutputError;
+use super::frame::{StackFrame, file_name};
+use super::label::{Label as By, kind_name};
+use super::metric::Metric;
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use super::report_input::{StackFrame, file_name, kind_name, process_label, rates};
-use super::{Label as By, Metric, OutputError, ReportInput};
+use super::report_input::{ReportInput, process_label, rates};
 use crate::join::{Kind, LocationId, ModuleId};
 use crate::profile::Mode;
 use crate::text;
 
-/// Writes all sites, each with allocated and live blocks and bytes.
-pub(super) fn write(findings: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
-    let profile = build(findings);
+/// Writes all sites, each with its allocated and live blocks and bytes.
+pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    let profile = build(input);
     let mut encoder = GzEncoder::new(out, Compression::default());
     encoder.write_all(&profile.encode_to_vec())?;
     encoder.finish()?.flush()?;
     Ok(())
 }
 
-/// The message, before it is encoded.
-pub(super) fn build(findings: &ReportInput<'_>) -> Profile {
+/// Builds the message, not yet encoded.
+pub(super) fn build(input: &ReportInput<'_>) -> Profile {
     let mut builder = Builder {
-        findings,
+        input,
         profile: Profile::default(),
         strings: HashMap::new(),
-        ranges: ranges(findings),
+        ranges: ranges(input),
         mappings: HashMap::new(),
         locations: HashMap::new(),
         functions: HashMap::new(),
     };
-    // The format wants the empty string first.
+    // The format requires that the empty string is first.
     builder.string("");
     builder.head();
-    for id in module_order(findings) {
+    for id in module_order(input) {
         builder.mapping(id);
     }
-    for site in &findings.profile.sites {
+    for site in &input.profile.sites {
         builder.sample(site);
     }
     builder.profile
 }
 
 struct Builder<'a> {
-    findings: &'a ReportInput<'a>,
+    input: &'a ReportInput<'a>,
     profile: Profile,
     strings: HashMap<String, i64>,
-    /// Lowest and highest offset of each module's locations.
+    /// The lowest and highest offset of each module's locations.
     ranges: HashMap<ModuleId, (u64, u64)>,
-    /// Where each module's mapping is in the list.
+    /// The index of each module's mapping.
     mappings: HashMap<ModuleId, usize>,
     locations: HashMap<LocationId, u64>,
     functions: HashMap<(i64, i64), u64>,
@@ -62,7 +65,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn head(&mut self) {
-        let source = self.findings.profile;
+        let source = self.input.profile;
         for (name, unit) in [
             ("alloc_objects", "count"),
             ("alloc_space", "bytes"),
@@ -114,10 +117,10 @@ impl Builder<'_> {
                 .iter()
                 .map(|(reason, count)| format!("lost ({reason}): {count}")),
         );
-        comments.extend(self.findings.warnings.iter().cloned());
-        comments.extend(self.findings.only());
+        comments.extend(self.input.warnings.iter().cloned());
+        comments.extend(self.input.only());
         for comment in comments {
-            // pprof prints comments as they are.
+            // pprof prints comments unescaped.
             let comment = self.string(&text::escape(&comment));
             self.profile.comment.push(comment);
         }
@@ -137,7 +140,7 @@ impl Builder<'_> {
             return;
         }
         let mut label = Vec::new();
-        if let Some(process) = self.findings.process(site) {
+        if let Some(process) = self.input.process(site) {
             label.push(Label {
                 key: self.string("pid"),
                 str: 0,
@@ -151,7 +154,7 @@ impl Builder<'_> {
                 });
             }
             for kind in [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit] {
-                if let Some(name) = self.findings.caller(site, kind) {
+                if let Some(name) = self.input.caller(site, kind) {
                     label.push(Label {
                         key: self.string(kind.name()),
                         str: self.string(&text::escape(&name)),
@@ -161,7 +164,7 @@ impl Builder<'_> {
             }
         }
         let location_id = self
-            .findings
+            .input
             .locations(site.stack)
             .iter()
             .map(|location| self.location(*location))
@@ -177,12 +180,12 @@ impl Builder<'_> {
         if let Some(known) = self.locations.get(&id) {
             return *known;
         }
-        let source = self.findings.profile.locations.get(id.0 as usize);
+        let source = self.input.profile.locations.get(id.0 as usize);
         let offset = source.map_or(0, |location| location.address);
         let mapping = source
             .and_then(|location| location.module)
             .and_then(|module| self.mappings.get(&module).copied());
-        let frames = self.findings.frames(id);
+        let frames = self.input.frames(id);
         let number = self.profile.location.len() as u64 + 1;
         let mut location = Location {
             id: number,
@@ -227,10 +230,10 @@ impl Builder<'_> {
         })
     }
 
-    /// Adds the mapping of a module, stretched so that it holds all of its locations: a file can
-    /// have several executable mappings, and a crafted data file anything.
+    /// Adds the mapping of a module, extended to all of its locations. A file can have several executable
+    /// mappings, and a crafted data file can have any location.
     fn mapping(&mut self, id: ModuleId) {
-        let Some(module) = self.findings.profile.modules.get(id.0 as usize) else {
+        let Some(module) = self.input.profile.modules.get(id.0 as usize) else {
             return;
         };
         let unused = (module.text_offset, module.text_offset);
@@ -281,10 +284,10 @@ impl Builder<'_> {
     }
 }
 
-/// Lowest and highest offset of each module's locations.
-fn ranges(findings: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
+/// The lowest and highest offset of each module's locations.
+fn ranges(input: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
     let mut ranges = HashMap::new();
-    for location in &findings.profile.locations {
+    for location in &input.profile.locations {
         if let Some(module) = location.module {
             let at = location.address;
             let range = ranges.entry(module).or_insert((at, at));
@@ -294,17 +297,17 @@ fn ranges(findings: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
     ranges
 }
 
-/// Modules with the program first: pprof takes the first mapping for the main binary.
-fn module_order(findings: &ReportInput<'_>) -> Vec<ModuleId> {
-    let mut order: Vec<ModuleId> = (0..findings.profile.modules.len())
+/// The modules, with the program first, because pprof treats the first mapping as the main binary.
+fn module_order(input: &ReportInput<'_>) -> Vec<ModuleId> {
+    let mut order: Vec<ModuleId> = (0..input.profile.modules.len())
         .filter_map(|index| u32::try_from(index).ok())
         .map(ModuleId)
         .collect();
-    // A process is called after its program, cut to 15 bytes.
+    // A process has the name of its program, cut to 15 bytes.
     let is_program = |id: &ModuleId| {
-        let name = findings.profile.modules.get(id.0 as usize);
+        let name = input.profile.modules.get(id.0 as usize);
         let name = name.map_or("", |module| file_name(&module.path));
-        let command = findings.profile.processes.first();
+        let command = input.profile.processes.first();
         command.is_some_and(|process| {
             !process.command.is_empty()
                 && (name == process.command
@@ -317,7 +320,7 @@ fn module_order(findings: &ReportInput<'_>) -> Vec<ModuleId> {
     order
 }
 
-/// pprof's numbers have a sign; what is beyond is cut.
+/// Converts to pprof's signed numbers; larger values saturate.
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

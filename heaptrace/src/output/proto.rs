@@ -1,6 +1,6 @@
-//! The messages of pprof's `profile.proto`, with the field numbers that it gives them.
+//! The messages of pprof's `profile.proto`, with its field numbers.
 //!
-//! Stage: output. Only the messages, and only the fields that are written.
+//! Stage: output. Contains only the messages and fields that heaptrace writes.
 
 use prost::Message;
 

@@ -1,52 +1,36 @@
-//! What every format reads: a profile, its symbols and what to warn of.
+//! The input of every format: a profile, its symbols and its warnings.
 //!
-//! Stage: output. Joins sites, stacks, locations and names; knows nothing of any format.
+//! Stage: output. Joins sites, stacks, locations and names. Must not know any format.
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Filter, Grouping, Label, Metric, groups};
-use crate::join::{
-    Completeness, Kind, LocationId, Module, Process, RateChange, Site, StackId, Totals,
-};
+use super::filter::Filter;
+use super::frame::StackFrame;
+use super::grouping::Grouping;
+use super::label::{Label, kind_name};
+use super::metric::Metric;
+use super::sum;
+use crate::join::{Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals};
 use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
 
-/// A profile, ready to be written.
+/// A profile that is ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput<'a> {
-    /// What the run found.
+    /// The profile of the run.
     pub profile: &'a Profile,
     /// Names of its locations.
     pub symbols: &'a Symbols,
-    /// What a reader should know first, e.g. that the data file is incomplete.
+    /// Warnings to show first, e.g. that the data file is incomplete.
     pub warnings: &'a [String],
-    /// The filters that the profile has passed.
+    /// The filters that were applied to the profile.
     pub filters: &'a [Filter],
-    /// What sites are put together by, where that is asked for.
+    /// The requested grouping of sites.
     pub grouping: Option<Grouping>,
 }
 
-/// One function of a call stack.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StackFrame<'a> {
-    /// The location it is at; inlined functions share one.
-    pub(super) location: LocationId,
-    /// Its name, if it is known.
-    pub(super) function: Option<&'a str>,
-    /// The file that holds its code, if any does.
-    pub(super) module: Option<&'a Module>,
-    /// Offset in that file, or the bare address.
-    pub(super) address: u64,
-    /// Its source file, if it is known.
-    pub(super) file: Option<&'a str>,
-    /// The source line, 0 if unknown.
-    pub(super) line: u32,
-    /// Whether it was inlined into the next one.
-    pub(super) inlined: bool,
-}
-
 impl<'a> ReportInput<'a> {
-    /// ReportInput with nothing to warn of.
+    /// An input without warnings, filters and grouping.
     pub fn new(profile: &'a Profile, symbols: &'a Symbols) -> Self {
         Self {
             profile,
@@ -57,15 +41,14 @@ impl<'a> ReportInput<'a> {
         }
     }
 
-    /// The filters in a few words, if there are any: `only process=sh and function=main`. Safe to
-    /// print.
+    /// The filters as one text, if there are any: `only process=sh and function=main`. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
         let words = format!("only {}", filters.join(" and "));
         (!filters.is_empty()).then(|| text::escape(&words).into_owned())
     }
 
-    /// The sites where this metric is not zero, the largest first.
+    /// The sites with a non-zero value, the largest first.
     pub(super) fn sites_by(&self, metric: Metric) -> Vec<(&'a Site, u64)> {
         let mut sites: Vec<_> = self
             .profile
@@ -74,7 +57,7 @@ impl<'a> ReportInput<'a> {
             .map(|site| (site, metric.of(&site.totals)))
             .filter(|(_, value)| *value > 0)
             .collect();
-        // Stable, so that equal ones keep the order in which they appeared.
+        // The sort is stable, so equal sites stay in order of appearance.
         sites.sort_by_key(|(_, value)| std::cmp::Reverse(*value));
         sites
     }
@@ -84,13 +67,13 @@ impl<'a> ReportInput<'a> {
         self.profile.processes.get(site.process.0 as usize)
     }
 
-    /// The name of a site's thread, where it was recorded.
+    /// The name of a site's thread, if it was recorded.
     pub(super) fn thread(&self, site: &Site) -> Option<&'a str> {
         let name = self.profile.threads.get(site.thread?.0 as usize)?;
         Some(name.as_str())
     }
 
-    /// The name of whoever called: a thread, a process, or where that one belongs.
+    /// A name of the caller: its thread, its process, or the group that the process belongs to.
     pub(super) fn caller(&self, site: &Site, label: Label) -> Option<String> {
         match label {
             Label::Kind => Some(kind_name(site.kind).to_owned()),
@@ -99,13 +82,13 @@ impl<'a> ReportInput<'a> {
         }
     }
 
-    /// What of the totals is mapped memory, where there is any.
+    /// The part of the totals that is mapped memory, if there is any.
     pub(super) fn mapped(&self) -> Option<Totals> {
         let sites = self.profile.sites.iter();
         let mut mapped = sites.filter(|site| site.kind == Kind::Mapped).peekable();
         mapped.peek()?;
         let mut totals = Totals::default();
-        mapped.for_each(|site| groups::add(&mut totals, &site.totals));
+        mapped.for_each(|site| sum::add(&mut totals, &site.totals));
         Some(totals)
     }
 
@@ -125,7 +108,7 @@ impl<'a> ReportInput<'a> {
             .collect()
     }
 
-    /// The functions at a location, innermost first; one without a name where none is known.
+    /// The functions at a location, innermost first; one without a name if no symbol is known.
     pub(super) fn frames(&self, id: LocationId) -> Vec<StackFrame<'a>> {
         let location = self.profile.locations.get(id.0 as usize);
         let module = location
@@ -157,7 +140,7 @@ impl<'a> ReportInput<'a> {
             .collect()
     }
 
-    /// How far a stack goes, and the word for it.
+    /// The completeness of a stack, and its name.
     pub(super) fn completeness(&self, stack: StackId) -> (Completeness, &'static str) {
         let stack = self.profile.stacks.get(stack.0 as usize);
         match stack.map_or(Completeness::Broken, |stack| stack.completeness) {
@@ -167,7 +150,7 @@ impl<'a> ReportInput<'a> {
         }
     }
 
-    /// How many code addresses of the sites' stacks have no name.
+    /// The number of code addresses in the sites' stacks that have no name.
     pub(super) fn unsymbolized(&self) -> u64 {
         let locations: HashSet<LocationId> = self
             .profile
@@ -185,35 +168,21 @@ impl<'a> ReportInput<'a> {
     }
 }
 
-impl StackFrame<'_> {
-    /// The function's name, or where it is: `[libfoo.so+0x1234]`. Safe to print.
-    pub(super) fn label(&self) -> String {
-        match (self.function, self.module) {
-            (Some(function), _) => text::escape(function).into_owned(),
-            (None, Some(module)) => {
-                let name = text::escape(file_name(&module.path));
-                format!("[{name}+{:#x}]", self.address)
-            }
-            (None, None) => format!("[{:#x}]", self.address),
-        }
-    }
-}
-
-/// A stretch of a run over which a sampling rate ruled.
+/// A period of a run with its sampling rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch<'a> {
-    /// Nanoseconds since the run began.
+    /// The begin, in nanoseconds since the start of the run.
     pub(super) from_ns: u64,
-    /// The same, of its end.
+    /// The end, in nanoseconds since the start of the run.
     pub(super) to_ns: u64,
-    /// The process whose rate it was; `None` for all that had none of their own.
+    /// The process with this rate; `None` for all processes without a rate of their own.
     pub(super) process: Option<&'a Process>,
-    /// Mean bytes between samples.
+    /// The mean number of bytes between samples.
     pub(super) mean_bytes: u64,
 }
 
-/// Over which stretches which sampling rate ruled, in the order in which they began; the first is that of
-/// the run. Empty where every allocation was recorded.
+/// The periods and their sampling rates, in order of their begin; the first has the rate of the run. Empty if
+/// every allocation was recorded.
 pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
     let Mode::Sampled { mean_bytes } = profile.info.mode else {
         return Vec::new();
@@ -227,7 +196,7 @@ pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
         .chain(&profile.rates)
         .copied()
         .collect();
-    // Each goes on until the next change for the same process, so they are gone through backwards.
+    // A rate lasts until the next change for the same process, so changes are visited backwards.
     let mut ends = HashMap::new();
     let mut stretches: Vec<_> = changes
         .iter()
@@ -247,23 +216,7 @@ pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
     stretches
 }
 
-/// The last part of a path.
-pub(super) fn file_name(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit_once('/') {
-        Some((_, name)) => name,
-        None => path,
-    }
-}
-
-/// The name of a kind of memory.
-pub(super) fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Heap => "heap",
-        Kind::Mapped => "mmap",
-    }
-}
-
-/// A process as people name it: `server (42)`. Safe to print.
+/// A process as people write it: `server (42)`. Safe to print.
 pub(super) fn process_label(process: &Process) -> String {
     let command = text::escape(&process.command);
     match process.merged {

@@ -1,12 +1,13 @@
-//! Long function names, made to fit.
+//! Shortens long function names to a width.
 //!
-//! Stage: output. What tells functions apart is their path and name; parameters and template
-//! arguments go first.
+//! Stage: output. The path and the name distinguish functions best, so parameters and template arguments are
+//! cut first.
 
-/// Levels of `<<<T as A>::B as C>::D as E>::f` that are looked into; a name may be made of them.
+/// The largest nesting of `<<<T as A>::B as C>::D as E>::f` that is parsed; a crafted name can nest without
+/// end.
 const MAX_LEADING: u32 = 4;
 
-/// Shortens a function name to at most `width` characters, if it is longer.
+/// Shortens a function name to at most `width` characters.
 pub(crate) fn function(name: &str, width: usize) -> String {
     let fits = |name: &str| name.chars().count() <= width;
     if fits(name) {
@@ -16,7 +17,7 @@ pub(crate) fn function(name: &str, width: usize) -> String {
     if fits(&name) {
         return name;
     }
-    // From the inside: `map<string, vector<…>>` says more than `map<…>`.
+    // The inner arguments are cut first: `map<string, vector<…>>` says more than `map<…>`.
     for depth in [2, 1, 0] {
         let short = without_arguments(&name, depth);
         if fits(&short) {
@@ -26,7 +27,7 @@ pub(crate) fn function(name: &str, width: usize) -> String {
     cut_front(&without_arguments(&name, 0), width)
 }
 
-/// Keeps the end of a text, which for a function or a path is the part that tells most.
+/// Keeps the end of a text, which is the most useful part of a function name or path.
 pub(super) fn cut_front(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -38,7 +39,7 @@ pub(super) fn cut_front(text: &str, width: usize) -> String {
         .collect()
 }
 
-/// Cuts the last parameter list to `(…)`, with what follows it.
+/// Replaces the last parameter list, and all text behind it, by `(…)`.
 fn without_parameters(name: &str) -> String {
     match parameters(name) {
         Some(at) if !name[at..].starts_with("()") => format!("{}(…)", &name[..at]),
@@ -46,19 +47,19 @@ fn without_parameters(name: &str) -> String {
     }
 }
 
-/// A function's name without its last parameter list and what follows it.
+/// A function's name without its last parameter list and the text behind it.
 pub(super) fn bare(name: &str) -> &str {
     parameters(name).map_or(name, |at| &name[..at])
 }
 
-/// Where the last parameter list begins.
+/// The start of the last parameter list.
 fn parameters(name: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut open = None;
     for (at, c) in name.char_indices() {
         match c {
             '(' => {
-                // Neither of these is a list: `operator()`, `(anonymous namespace)`, `{lambda()#1}`.
+                // These are not parameter lists: `operator()`, `(anonymous namespace)`, `{lambda()#1}`.
                 let is_list = depth == 0
                     && !name[..at].ends_with("operator")
                     && !name[at..].starts_with("(anonymous");
@@ -75,13 +76,13 @@ fn parameters(name: &str) -> Option<usize> {
     open.filter(|at| *at > 0)
 }
 
-/// Cuts template arguments deeper than `keep` levels to `<…>`.
+/// Replaces template arguments deeper than `keep` levels by `<…>`.
 fn without_arguments(name: &str, keep: usize) -> String {
     nested_without_arguments(name, keep, MAX_LEADING)
 }
 
 fn nested_without_arguments(name: &str, keep: usize, leading: u32) -> String {
-    // The `<Type as Trait>` that a Rust method begins with are no arguments.
+    // The `<Type as Trait>` at the start of a Rust method is not a list of arguments.
     if leading > 0
         && let Some((inner, rest)) = leading_brackets(name)
     {
@@ -114,7 +115,7 @@ fn nested_without_arguments(name: &str, keep: usize, leading: u32) -> String {
     out
 }
 
-/// What is in the angle brackets that a name begins with, and what follows them.
+/// The text in the angle brackets at the start of a name, and the text behind them.
 fn leading_brackets(name: &str) -> Option<(&str, &str)> {
     let mut depth = 0usize;
     for (at, c) in name.char_indices() {
@@ -130,13 +131,13 @@ fn leading_brackets(name: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Whether the bracket at `at` is part of an operator's name or of an arrow.
+/// Whether the bracket at `at` belongs to an operator's name or to an arrow.
 fn is_operator(name: &str, at: usize) -> bool {
     let mut before = &name[..at];
     if before.ends_with('-') {
         return true;
     }
-    // The longest ones have three signs: `operator<=>`, `operator<<=`.
+    // The longest operators have three characters: `operator<=>`, `operator<<=`.
     for _ in 0..2 {
         before = before.strip_suffix(['<', '>', '-', '=']).unwrap_or(before);
     }
@@ -149,9 +150,9 @@ mod tests {
 
     const LONG: &str = "shop::Shelf<std::vector<std::basic_string<char>, std::allocator<int>>>::put(std::map<int, int> const&, unsigned long)";
 
-    /// Check each step, as the room gets less.
+    /// Check that each step of shortening is used as the width decreases.
     #[test]
-    fn steps() {
+    fn names_are_shortened_in_steps() {
         let no_parameters =
             "shop::Shelf<std::vector<std::basic_string<char>, std::allocator<int>>>::put(…)";
         for (width, expected) in [
@@ -170,9 +171,9 @@ mod tests {
         }
     }
 
-    /// Check that brackets which are no brackets don't confuse it, nor names that are no C++.
+    /// Check that brackets in operator names and names that are not C++ are shortened correctly.
     #[test]
-    fn operators() {
+    fn brackets_of_operators_are_kept() {
         for (name, width, expected) in [
             (
                 "a::B::operator<(a::B const&, a::B const&) const",

@@ -1,4 +1,4 @@
-//! The snapshots of a recording: what was live at each time, for people or for programs.
+//! Writes the snapshots of a recording, for people or for programs: the live memory at each time.
 //!
 //! Stage: output.
 
@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-use super::OutputError;
+use super::error::OutputError;
 use crate::profile::Snapshot;
 use crate::text::{bytes, count};
 
-/// One of them, for programs.
+/// One snapshot in JSON.
 #[derive(Serialize)]
 struct Entry {
     elapsed_ns: u64,
@@ -21,7 +21,7 @@ struct Entry {
     allocations: u64,
 }
 
-/// Writes a line for each, in the order of time.
+/// Writes a line for each snapshot, in order of time.
 pub fn write_snapshots(snapshots: &[Snapshot], out: &mut dyn Write) -> Result<(), OutputError> {
     let mut out = BufWriter::new(out);
     let heads = ["TIME", "LIVE", "BLOCKS", "PEAK", "ALLOCATED", "ALLOCATIONS"];
@@ -43,7 +43,7 @@ pub fn write_snapshots(snapshots: &[Snapshot], out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-/// Writes them as one JSON array.
+/// Writes all snapshots as one JSON array.
 pub fn write_snapshots_json(
     snapshots: &[Snapshot],
     out: &mut dyn Write,
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
     use crate::join::Totals;
 
-    /// Check both forms of a list.
+    /// Check that a list of snapshots is written correctly as text and as JSON.
     #[test]
-    fn lists() {
+    fn snapshots_as_text_and_json() {
         let snapshot = |seconds: u64, live_bytes| Snapshot {
             elapsed_ns: seconds * 1_000_000_000,
             totals: Totals {

@@ -1,4 +1,4 @@
-//! Stage view: what is found while a run goes on, shown as it changes.
+//! Stage view: shows a run's numbers while they change.
 
 mod names;
 mod screen;

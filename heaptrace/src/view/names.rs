@@ -1,17 +1,17 @@
-//! Names of functions, made to fit a line.
+//! Fits function names into one line.
 //!
-//! Stage: view. Knows nothing of what else is on the line.
+//! Stage: view. Must not know the rest of the line.
 
 use crate::output;
 
-/// Most characters of a function's name where the width has no limit.
+/// The largest number of characters of a name if the width is unlimited.
 pub(super) const LONGEST_NAME: usize = 120;
-/// Characters below which a shortened name tells nothing: then fewer are shown.
+/// The smallest useful length of a shortened name. If there is less space, fewer names are shown.
 const SHORTEST_NAME: usize = 14;
 const ARROW: &str = " ← ";
 
-/// Names with arrows between, each shortened to its share where they don't fit, or the innermost ones
-/// only where the shares are too small to tell anything.
+/// Joins names with arrows. Names that don't fit are shortened to their share of the width. If the shares are
+/// too small to be useful, only the innermost names are shown.
 pub(super) fn joined(names: &[String], room: Option<usize>) -> String {
     let mut names = names;
     let mut shares = shares(names, room);
@@ -33,7 +33,7 @@ pub(super) fn joined(names: &[String], room: Option<usize>) -> String {
     parts.join(ARROW)
 }
 
-/// How many characters each name may have.
+/// The number of characters for each name.
 fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
     let mut shares = vec![LONGEST_NAME; names.len()];
     let Some(room) = room else {
@@ -41,7 +41,7 @@ fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
     };
     let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
     let mut left = room.saturating_sub(arrows);
-    // The shortest first: what one does not need, the longer ones may have.
+    // The shortest name comes first; the longer ones share the space that it leaves.
     let mut by_length: Vec<usize> = (0..names.len()).collect();
     by_length.sort_by_key(|&index| names[index].chars().count());
     for (done, &index) in by_length.iter().enumerate() {
@@ -52,7 +52,7 @@ fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
     shares
 }
 
-/// At most `width` characters of a text; an ellipsis stands for what was cut off.
+/// Cuts a text to `width` characters, with an ellipsis for the rest.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! A part of the terminal that is drawn again and again in place.
+//! Draws a part of the terminal repeatedly in place.
 //!
-//! Stage: view. Takes lines that fit and hold no control characters, and sends them with the escape
-//! sequences that put them where they belong. Knows nothing of what they say.
+//! Stage: view. Takes lines that fit and have no control characters, and adds the escape sequences that
+//! position them. Must not know their content.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -15,18 +15,17 @@ pub struct Size {
     pub rows: usize,
 }
 
-/// Which part of the terminal is drawn.
+/// The part of the terminal that is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// All of it, on the alternate screen: what stood there comes back at the end.
+    /// The whole terminal, on the alternate screen; the previous content is restored at the end.
     Full,
-    /// The lower half, below whatever a traced command writes to the same terminal, which scrolls
-    /// above and is not lost.
+    /// The lower half. The output of a traced command on the same terminal scrolls above it, and is not lost.
     Panel,
 }
 
 impl Layout {
-    /// How many lines can be drawn.
+    /// The number of lines that can be drawn.
     pub fn rows(self, size: Size) -> usize {
         match self {
             Self::Full => size.rows,
@@ -34,27 +33,27 @@ impl Layout {
         }
     }
 
-    /// Makes place. A panel moves up what stands there, and keeps the cursor above itself.
+    /// Prepares the terminal. A panel scrolls the old content up, and keeps the cursor above itself.
     fn enter(self, size: Size) -> String {
         match self {
             Self::Full => "\x1b[?1049h\x1b[?25l".to_owned(),
             Self::Panel => {
                 let rows = self.rows(size);
                 let above = size.rows - rows;
-                // Not line feeds: standard output would send them ahead of the rest, and what the
-                // command writes in between would be painted over.
+                // This uses no line feeds, because standard output would send them before the rest. The
+                // command's output in between would then be overwritten.
                 let down = "\x1bD".repeat(rows);
                 format!("{down}\x1b[{rows}A\x1b7\x1b[1;{above}r\x1b8")
             }
         }
     }
 
-    /// Draws the lines over those drawn before. One string, so that it goes out in one piece; lines
-    /// are cleared behind their text and not before it, so that nothing flickers.
+    /// Draws the lines over the previous ones, as one string that is written at once. Each line is cleared
+    /// behind its text and not before it, to avoid flicker.
     fn frame(self, size: Size, lines: &[String]) -> String {
         let rows = self.rows(size);
         let first = size.rows - rows + 1;
-        // Without wrapping, a character wider than it counts can't push a line into the next one.
+        // Line wrapping is off, so that a wide character can't push a line into the next one.
         let mut out = String::from("\x1b7\x1b[?7l");
         for row in 0..rows {
             let line = lines.get(row).map_or("", String::as_str);
@@ -65,7 +64,7 @@ impl Layout {
         out
     }
 
-    /// Puts the terminal back into its usual state.
+    /// Restores the terminal's usual state.
     fn leave(self, size: Size) -> String {
         match self {
             Self::Full => "\x1b[?25h\x1b[?1049l".to_owned(),
@@ -77,17 +76,17 @@ impl Layout {
     }
 }
 
-/// The drawn part of a terminal; gives it back when it is dropped.
+/// The drawn part of a terminal. The terminal is restored when this is dropped.
 #[derive(Debug)]
 pub struct Screen<W: Write> {
     out: W,
     layout: Layout,
-    /// The size that place was made for.
+    /// The terminal size at which the part was prepared.
     entered: Option<Size>,
 }
 
 impl<W: Write> Screen<W> {
-    /// A screen that has not touched the terminal yet.
+    /// A screen that has not changed the terminal yet.
     pub fn new(out: W, layout: Layout) -> Self {
         Self {
             out,
@@ -96,12 +95,12 @@ impl<W: Write> Screen<W> {
         }
     }
 
-    /// How many lines fit.
+    /// The number of lines that fit.
     pub fn rows(&self, size: Size) -> usize {
         self.layout.rows(size)
     }
 
-    /// Draws the lines in place; those that don't fit are left out.
+    /// Draws the lines in place, without those that don't fit.
     pub fn draw(&mut self, size: Size, lines: &[String]) -> io::Result<()> {
         if self.rows(size) == 0 {
             return Ok(());
@@ -119,7 +118,7 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Gives the terminal back; can be drawn on again.
+    /// Restores the terminal. The screen can be drawn on again.
     pub fn close(&mut self) -> io::Result<()> {
         if let Some(size) = self.entered.take() {
             self.out.write_all(self.layout.leave(size).as_bytes())?;
@@ -155,9 +154,9 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Check that what is switched on is switched off again, whatever the layout.
+    /// Check that every terminal mode that is switched on is switched off again, in each layout.
     #[test]
-    fn terminal_is_given_back() {
+    fn terminal_is_restored() {
         let full = drawn(Layout::Full, &[SIZE]);
         assert!(full.starts_with("\x1b[?1049h\x1b[?25l"));
         assert!(full.ends_with("\x1b[?25h\x1b[?1049l"));
@@ -174,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Check that drawing in place never scrolls, and that old text behind a shorter line goes.
+    /// Check that drawing in place never scrolls, and that old text behind a shorter line is cleared.
     #[test]
     fn frames_stay_in_place() {
         let frame = Layout::Full.frame(SIZE, &["one".into()]);
@@ -183,9 +182,9 @@ mod tests {
         assert_eq!(frame.matches("\x1b[K").count(), SIZE.rows);
     }
 
-    /// Check that a panel draws in the lower half only, and scrolls exactly its own height into place.
+    /// Check that a panel draws only in the lower half, and scrolls exactly its own height.
     #[test]
-    fn panel_keeps_to_the_lower_half() {
+    fn panel_stays_in_the_lower_half() {
         let frame = Layout::Panel.frame(SIZE, &["one".into()]);
         assert!(frame.contains("\x1b[6;1Hone\x1b[K"));
         assert!(frame.contains("\x1b[9;1H") && !frame.contains("\x1b[5;1H"));
@@ -196,9 +195,9 @@ mod tests {
         );
     }
 
-    /// Check that place is made once, and again after the size has changed.
+    /// Check that the terminal is prepared once, and again after its size changed.
     #[test]
-    fn resizing() {
+    fn resized_terminals_are_prepared_again() {
         let larger = Size {
             columns: 80,
             rows: 21,
@@ -208,9 +207,9 @@ mod tests {
         assert_eq!(text.matches("\x1b[1;11r").count(), 1);
     }
 
-    /// Check that a screen that was never drawn on sends nothing.
+    /// Check that a screen that was never drawn on writes nothing.
     #[test]
-    fn untouched() {
+    fn undrawn_screens_write_nothing() {
         assert_eq!(drawn(Layout::Full, &[]), "");
     }
 }

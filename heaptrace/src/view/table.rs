@@ -1,7 +1,7 @@
 //! The table of the largest allocation sites, as lines of text.
 //!
-//! Stage: view. Pure: a profile and its names to strings of a given width, which hold no control
-//! character whatever a traced process called its functions. Knows nothing of terminals.
+//! Stage: view. A pure function from a profile and its names to lines of a given width, without control
+//! characters. Must not know terminals.
 
 use std::cmp::Reverse;
 
@@ -11,46 +11,46 @@ use crate::output::{self, Group, Label, Metric};
 use crate::profile::{Profile, Symbols};
 use crate::text;
 
-/// Most functions of a stack that a line names.
+/// The largest number of functions of a stack in one line.
 pub const FUNCTIONS: usize = 3;
-/// Most characters of the process column: the kernel's 15 of a name, and a pid.
+/// The largest width of the process column: the kernel's 15 characters of a name, and a pid.
 const PROCESS: usize = 20;
 const PROCESS_HEADING: &str = "process";
 const HEADINGS: &str = " live bytes  live blocks  total bytes  total blocks";
 
-/// What a table is made of.
+/// The input of a table.
 #[derive(Debug)]
 pub struct Table<'a> {
-    /// What was found so far.
+    /// The profile so far.
     pub profile: &'a Profile,
     /// Names, at least those of the ranked sites.
     pub symbols: &'a Symbols,
-    /// What to show, in order.
+    /// The rows to show, in order.
     pub rows: Rows<'a>,
-    /// What they are ranked by.
+    /// The metric that they are ranked by.
     pub metric: Metric,
 }
 
-/// What a table shows below its head.
+/// The rows of a table below its head.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'a> {
-    /// Sites, a line each.
+    /// One line for each site.
     Sites(&'a [SiteId]),
-    /// Sites put together, and by what.
+    /// One line for each group, and the kind of name that sites are grouped by.
     Groups(Label, &'a [Group]),
 }
 
-/// The sites with most of a metric, largest first; those that have none of it are left out.
+/// The sites with the largest values, largest first, without those that are zero.
 pub fn ranked(profile: &Profile, metric: Metric, most: usize) -> Vec<SiteId> {
     let mut sites: Vec<(u64, u32)> = (0_u32..)
         .zip(&profile.sites)
         .map(|(index, site)| (metric.of(&site.totals), index))
         .filter(|&(value, _)| value > 0)
         .collect();
-    // Equal ones keep their places, or the table would flicker.
+    // Equal sites keep their order, so that the table does not flicker.
     let order = |&(value, index): &(u64, u32)| (Reverse(value), index);
     if most < sites.len() {
-        // Only the few that are shown need to be in order.
+        // Only the sites that are shown need to be sorted.
         sites.select_nth_unstable_by_key(most, order);
         sites.truncate(most);
     }
@@ -59,10 +59,10 @@ pub fn ranked(profile: &Profile, metric: Metric, most: usize) -> Vec<SiteId> {
 }
 
 impl Table<'_> {
-    /// How many lines there are besides those of the sites.
+    /// The number of lines above the sites.
     pub const HEAD_LINES: usize = 4;
 
-    /// The lines, none wider than `width` characters where there is one.
+    /// The lines, each at most `width` characters wide if there is a width.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let mut lines = self.head();
         match self.rows {
@@ -111,7 +111,7 @@ impl Table<'_> {
             .collect();
         vec![
             format!(
-                // The target last: a long command must not push out the rest.
+                // The target comes last, so that a long command does not hide the rest.
                 "heaptrace, {}, {}{}, by {}: {}",
                 text::duration(self.profile.duration_ns),
                 if info.is_partial() {
@@ -152,21 +152,21 @@ impl Table<'_> {
         ]
     }
 
-    /// What is uncertain, and how many processes are probed in turns; nothing where there is none.
+    /// The uncertain memory, and the number of processes that are paused at times; empty if there is none.
     fn duty_cycle(&self) -> String {
         let totals = &self.profile.totals;
-        let is_in_turns = |it: &&Process| it.duty_cycle.is_some() && !it.ended;
-        match self.profile.processes.iter().filter(is_in_turns).count() {
+        let is_paused = |it: &&Process| it.duty_cycle.is_some() && !it.ended;
+        match self.profile.processes.iter().filter(is_paused).count() {
             0 if totals.uncertain_allocations == 0 => String::new(),
-            in_turns => format!(
-                " (perhaps {} more in {}; {in_turns} probed in turns)",
+            paused => format!(
+                " (perhaps {} more in {}; {paused} paused at times)",
                 text::bytes(totals.uncertain_bytes),
                 text::count(totals.uncertain_allocations),
             ),
         }
     }
 
-    /// The process of a site as its column shows it.
+    /// The process of a site, for its column.
     fn process(&self, site: &Site) -> String {
         self.profile
             .processes
@@ -190,7 +190,7 @@ impl Table<'_> {
         line
     }
 
-    /// Names of the innermost functions of a stack, inlined ones included.
+    /// The names of the innermost functions of a stack, including inlined ones.
     fn functions(&self, stack: &Stack) -> Vec<String> {
         let mut names = Vec::with_capacity(FUNCTIONS);
         for &id in &stack.locations {
@@ -212,7 +212,7 @@ impl Table<'_> {
         names
     }
 
-    /// An address without a name, as its file and the place in it.
+    /// An address without a name, as its file and offset.
     fn unnamed(&self, module: Option<ModuleId>, address: u64) -> String {
         let path = module.and_then(|id| self.profile.modules.get(id.0 as usize));
         match path.map(|module| module.path.rsplit('/').next().unwrap_or_default()) {
@@ -226,7 +226,7 @@ fn numbers(totals: &Totals) -> String {
     format!(
         "{:>11}{} {:>11}  {:>11}  {:>12}",
         text::bytes(totals.live_bytes),
-        // A number that may well be chance.
+        // The value may be due to chance.
         if Metric::LiveBytes.is_significant(totals) {
             ' '
         } else {
@@ -238,7 +238,7 @@ fn numbers(totals: &Totals) -> String {
     )
 }
 
-/// The line of sites that were put together.
+/// The line of a group of sites.
 fn group(by: Label, group: &Group, width: Option<usize>) -> String {
     let processes = text::count(group.processes);
     let line = format!("{}  {processes:>9}  ", numbers(&group.totals));
@@ -317,9 +317,10 @@ mod tests {
         .lines(width)
     }
 
-    /// Check that the ranking takes the largest, orders them, keeps ties apart by age, and drops zeros.
+    /// Check that the ranking selects and sorts the largest sites, keeps equal ones in order, and drops
+    /// zeros.
     #[test]
-    fn ranking() {
+    fn ranking_sorts_the_largest() {
         let (mut profile, _) = profile(&["a"], "x");
         for (live, allocations) in [(5, 1), (9, 1), (0, 7), (9, 1), (7, 1)] {
             site(&mut profile, live, allocations);
@@ -332,9 +333,9 @@ mod tests {
         assert_eq!(top(Metric::LiveBytes, 0), []);
     }
 
-    /// Check a whole line below its headings: counters, process, and the innermost three functions.
+    /// Check that a line shows counters, process, and the innermost three functions.
     #[test]
-    fn row() {
+    fn row_shows_a_site() {
         let (mut profile, symbols) = profile(&["parse", "", "run", "main"], "server");
         site(&mut profile, 2048, 1234);
         let lines = lines(&profile, &symbols, None);
@@ -349,9 +350,9 @@ mod tests {
         );
     }
 
-    /// Check the lines of groups: what their sites have together, in how many processes, and a name that can do no harm.
+    /// Check that the line of a group shows its totals, its number of processes, and an escaped name.
     #[test]
-    fn groups_of_sites() {
+    fn row_shows_a_group() {
         let (mut profile, symbols) = profile(&["parse", "main"], "ser\x1bver");
         profile.processes.push(Process {
             pid: 13,
@@ -395,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Check that no line is wider than it may be, at any width, and that room goes to whom it helps.
+    /// Check that no line exceeds the width, and that long names share the space that short ones leave.
     #[test]
     fn width_is_respected() {
         let long = "a_name_without_anything_to_leave_out".repeat(9);
@@ -419,9 +420,9 @@ mod tests {
         );
     }
 
-    /// Check that neither a function nor a process can send anything to the terminal.
+    /// Check that names of functions and processes can't send control characters to the terminal.
     #[test]
-    fn hostile_names() {
+    fn hostile_names_are_escaped() {
         let (mut profile, symbols) = profile(&["a\x1b[2J\nb", "c\u{202e}d"], "x\x1b]0;hi\x07");
         profile.info.target = "\x1b[31m".into();
         profile.quality.lost.insert("\x1b[5m".into(), 3);
@@ -434,9 +435,9 @@ mod tests {
         }
     }
 
-    /// Check that losses are named with their counts, and only those that happened.
+    /// Check that only losses that happened are shown, with their counts.
     #[test]
-    fn losses() {
+    fn losses_are_shown() {
         let (mut profile, symbols) = profile(&["a"], "x");
         assert!(lines(&profile, &symbols, None)[1].ends_with("lost nothing"));
         profile.quality.lost.insert("ring full".into(), 1200);

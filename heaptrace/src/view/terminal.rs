@@ -1,17 +1,18 @@
-//! The live view: a table redrawn in place on a terminal, reports one below the other elsewhere.
+//! The live view: a table that is redrawn in place on a terminal, or reports one below another elsewhere.
 //!
-//! Stage: view. Decides how large the table is and how it goes out; what stands in it is
-//! `table.rs`'s business, where on the terminal `screen.rs`'s.
+//! Stage: view. Decides the table's size and how it is written. `table.rs` makes its content, and `screen.rs`
+//! positions it.
 
 use std::io::{self, IsTerminal as _, Stdout};
 use std::os::fd::AsFd;
 
-use super::{Layout, Screen, Size, Table};
+use super::screen::{Layout, Screen, Size};
+use super::table::Table;
 
-/// Rows of a report that is appended, where the user did not say how many.
+/// The number of rows of an appended report if the user did not choose one.
 const APPENDED_ROWS: usize = 10;
 
-/// Standard output, as the live view uses it.
+/// Standard output for the live view.
 #[derive(Debug)]
 pub struct Terminal {
     screen: Option<Screen<Stdout>>,
@@ -19,7 +20,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Standard output with at most `top` rows; in place if it is a terminal that can do that.
+    /// Standard output with at most `top` rows; redrawn in place if it is a capable terminal.
     pub fn stdout(layout: Layout, top: Option<usize>) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let in_place = io::stdout().is_terminal() && !dumb && size().is_some();
@@ -29,7 +30,7 @@ impl Terminal {
         }
     }
 
-    /// How many rows there is room for now.
+    /// The number of rows that fit now.
     pub fn rows(&self) -> usize {
         let top = self.top.unwrap_or(usize::MAX);
         match (&self.screen, size()) {
@@ -49,7 +50,7 @@ impl Terminal {
         }
     }
 
-    /// Gives the terminal back, so that other text can follow.
+    /// Restores the terminal, so that other text can follow.
     pub fn close(&mut self) -> io::Result<()> {
         self.screen.as_mut().map_or(Ok(()), Screen::close)
     }
@@ -61,7 +62,7 @@ fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
         .info
         .started_unix_ns
         .saturating_add(profile.duration_ns);
-    // One string: a reader at the other end of a pipe sees whole reports.
+    // The report is written as one string, so that a reader of a pipe sees whole reports.
     let mut report = format!("{}\n", timestamp(now));
     for line in table.lines(None) {
         report.push_str(&line);
@@ -76,7 +77,7 @@ fn size() -> Option<Size> {
     size_of(&io::stdout())
 }
 
-/// Size of the terminal behind a stream; `None` where it is none.
+/// The size of the terminal behind a stream; `None` if it is not a terminal.
 pub fn size_of(stream: &impl AsFd) -> Option<Size> {
     let (terminal_size::Width(columns), terminal_size::Height(rows)) =
         terminal_size::terminal_size_of(stream)?;
@@ -86,11 +87,11 @@ pub fn size_of(stream: &impl AsFd) -> Option<Size> {
     })
 }
 
-/// A moment as `2024-02-29 13:45:07 UTC`: where many machines are compared, their zones don't matter.
+/// A time as `2024-02-29 13:45:07 UTC`. UTC makes the output of several machines comparable.
 fn timestamp(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // In years that begin in March, whose months then have a regular pattern: 153 days in five.
+    // Years begin in March here, so that months have a regular pattern: 153 days in five.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
@@ -113,9 +114,9 @@ mod tests {
     use super::*;
     use crate::output::Metric;
     use crate::profile::{Profile, RunInfo, Symbols};
-    use crate::view::Rows;
+    use crate::view::table::Rows;
 
-    /// Check dates around leap days and the ends of years and centuries.
+    /// Check that dates around leap days and at the ends of years and centuries are correct.
     #[test]
     fn timestamps() {
         for (seconds, text) in [

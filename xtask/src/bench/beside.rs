@@ -1,6 +1,7 @@
-//! Other tracers of the heap, on the same programs in the same run.
+//! Compares heaptrace with other heap tracers, on the same programs in the same run.
 //!
-//! Part of bench. Each is asked for the least that finds a leak: where each block that is live was allocated.
+//! Part of bench. Each tracer does only the work that finding a leak needs: it records the stack of each live
+//! block.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -10,16 +11,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::cell::cell;
+use super::effort::Effort;
+use super::figure::Figure;
 use super::measured::{Measured, Runs};
 use super::mode::{EXACT, SAMPLED, UNTRACED, measure_once};
+use super::section::Section;
 use super::stats::Spread;
-use super::{Effort, Figure, Section, cell};
 use crate::{apt, process, run, workspace};
 
-/// Debian packages of the others.
+/// The Debian packages of the other tracers.
 const PACKAGES: [&str; 4] = ["bpftrace", "heaptrack", "valgrind", "python3"];
 
-/// bpftrace's script, for allocations that the condition lets through.
+/// The script of bpftrace. It records the allocations for which the condition is true.
 const SCRIPT: &str = "
 uprobe:LIBC:malloc /pid == cpid CONDITION/ { @size[tid] = arg0; }
 uretprobe:LIBC:malloc /@size[tid]/ { @live[retval] = @size[tid]; @stack[retval] = ustack; delete(@size[tid]); }
@@ -27,21 +31,21 @@ uprobe:LIBC:free /@live[arg0]/ { delete(@live[arg0]); delete(@stack[arg0]); }
 END { clear(@size); clear(@live); clear(@stack); }
 ";
 
-/// Someone who measures.
+/// A tracer to measure.
 struct Tracer {
     name: &'static str,
-    /// Who of heaptrace's modes does the same work.
+    /// The index of the heaptrace mode that does the same work.
     peer: Option<usize>,
-    run: fn(&[OsString], &Place) -> Result<Measured>,
+    run: fn(&[OsString], &Files) -> Result<Measured>,
 }
 
-/// Where files stand.
-struct Place {
+/// The files of a measurement.
+struct Files {
     folder: PathBuf,
     libc: String,
 }
 
-/// The first three are what the others are compared with.
+/// The first three are the base of the comparison.
 const TRACERS: [Tracer; 8] = [
     Tracer {
         name: "untraced",
@@ -61,37 +65,37 @@ const TRACERS: [Tracer; 8] = [
     Tracer {
         name: "bpftrace, one in 8192",
         peer: Some(1),
-        run: |command, place| bpftrace(command, place, "&& rand % 8192 == 0"),
+        run: |command, files| bpftrace(command, files, "&& rand % 8192 == 0"),
     },
     Tracer {
         name: "bpftrace, exact",
         peer: Some(2),
-        run: |command, place| bpftrace(command, place, ""),
+        run: |command, files| bpftrace(command, files, ""),
     },
     Tracer {
         name: "heaptrack",
         peer: Some(2),
-        run: |command, place| {
-            let data = place.folder.join("heaptrack");
+        run: |command, files| {
+            let data = files.folder.join("heaptrack");
             under(&["heaptrack".into(), "-o".into(), data.into()], command)
         },
     },
     Tracer {
         name: "valgrind, massif",
         peer: Some(2),
-        run: |command, place| valgrind("--tool=massif", "--massif-out-file=", command, place),
+        run: |command, files| valgrind("--tool=massif", "--massif-out-file=", command, files),
     },
     Tracer {
         name: "valgrind, dhat",
         peer: Some(2),
-        run: |command, place| valgrind("--tool=dhat", "--dhat-out-file=", command, place),
+        run: |command, files| valgrind("--tool=dhat", "--dhat-out-file=", command, files),
     },
 ];
 
-fn bpftrace(command: &[OsString], place: &Place, condition: &str) -> Result<Measured> {
-    let script = place.folder.join("pair.bt");
+fn bpftrace(command: &[OsString], files: &Files, condition: &str) -> Result<Measured> {
+    let script = files.folder.join("pair.bt");
     let text = SCRIPT
-        .replace("LIBC", &place.libc)
+        .replace("LIBC", &files.libc)
         .replace("CONDITION", condition);
     fs::write(&script, text).with_context(|| format!("cannot write {}", script.display()))?;
     let line: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
@@ -101,16 +105,16 @@ fn bpftrace(command: &[OsString], place: &Place, condition: &str) -> Result<Meas
     printed(&mut bpftrace)
 }
 
-fn valgrind(tool: &str, out: &str, command: &[OsString], place: &Place) -> Result<Measured> {
+fn valgrind(tool: &str, out: &str, command: &[OsString], files: &Files) -> Result<Measured> {
     let mut file = OsString::from(out);
-    file.push(place.folder.join("valgrind.out"));
+    file.push(files.folder.join("valgrind.out"));
     under(
         &["valgrind".into(), "-q".into(), tool.into(), file],
         command,
     )
 }
 
-/// A command under a tracer that stays with the program that it starts: what sets variables goes in front.
+/// Runs a command under a tracer that follows only the program that it starts. Variables are set in front.
 fn under(tracer: &[OsString], command: &[OsString]) -> Result<Measured> {
     let setting =
         |word: &&OsString| *word == "/usr/bin/env" || word.to_string_lossy().contains('=');
@@ -121,15 +125,15 @@ fn under(tracer: &[OsString], command: &[OsString]) -> Result<Measured> {
     printed(Command::new(first).args(rest))
 }
 
-/// What the traced program printed, among what the tracer prints.
+/// Reads the traced program's output from the tracer's output.
 fn printed(command: &mut Command) -> Result<Measured> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run `{}`", process::describe(command)))?;
-    // As lenient as a reader of other people's output has to be: what counts is whether the figure is there.
+    // The output of other tracers can hold any bytes; only the figure in it matters.
     Measured::read(&String::from_utf8_lossy(&output.stdout), None)
 }
 
-/// A program that each of them traces.
+/// A program that every tracer traces.
 struct Work {
     name: &'static str,
     operation: &'static str,
@@ -154,7 +158,7 @@ const WORK: [Work; 2] = [
         name: "beside: CPython",
         operation: "one JSON round trip of 200 objects in CPython, with `PYTHONMALLOC=malloc`",
         command: |seconds| {
-            // One word each: bpftrace takes a command as a line.
+            // Each argument must be one word, because bpftrace takes a command as a line.
             let script = workspace::root().join("xtask/bench/round_trip.py");
             let mut command: Vec<OsString> =
                 ["/usr/bin/env", "PYTHONMALLOC=malloc", "/usr/bin/python3"]
@@ -166,19 +170,19 @@ const WORK: [Work; 2] = [
     },
 ];
 
-/// Measures what the effort's filter names.
+/// Measures the programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     let wanted: Vec<&Work> = WORK.iter().filter(|it| effort.wants(it.name)).collect();
     if wanted.is_empty() {
         return Ok(Section::default());
     }
     apt::ensure(&PACKAGES, "for the tracers to compare with")?;
-    let place = Place {
+    let files = Files {
         folder: workspace::target_dir().join("xtask/beside"),
         libc: libc()?,
     };
-    fs::create_dir_all(&place.folder)
-        .with_context(|| format!("cannot make {}", place.folder.display()))?;
+    fs::create_dir_all(&files.folder)
+        .with_context(|| format!("cannot make {}", files.folder.display()))?;
     let mut rows = Vec::new();
     for work in wanted {
         let command = (work.command)(effort.seconds)?;
@@ -186,7 +190,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         for round in 1..=effort.rounds {
             for (tracer, runs) in TRACERS.iter().zip(&mut all) {
                 let Some(so_far) = runs else { continue };
-                match (tracer.run)(&command, &place) {
+                match (tracer.run)(&command, &files) {
                     Ok(measured) => {
                         println!(
                             "    {}, round {round} of {}, {}: {:.1} ns",
@@ -194,7 +198,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
                         );
                         so_far.0.push(measured);
                     }
-                    // Ours has to work; of the others the page says which don't.
+                    // heaptrace must work. A failure of another tracer is stated on the page.
                     Err(error) if tracer.peer.is_none() => return Err(error),
                     Err(error) => {
                         println!("    {}, {}: {error:#}", work.name, tracer.name);
@@ -220,7 +224,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     })
 }
 
-/// The C library that programs here run with.
+/// The C library that programs on this machine use.
 fn libc() -> Result<String> {
     let maps = fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
     let path = maps
@@ -235,14 +239,14 @@ fn text(rows: &[(&Work, Vec<Option<Runs>>)]) -> Result<String> {
         writeln!(page, "\n## {}\n", work.name)?;
         writeln!(
             page,
-            "An operation is {}. The last column is how many times cheaper heaptrace is: sampled to sampled, exact to exact. \
-             bpftrace has three probes and three maps, by block its size and its stack; it can't walk code without frame \
-             pointers, so its stacks are short and cheap.\n",
+            "An operation is {}. The last column compares each tracer with heaptrace in the same mode: the number is how many times cheaper heaptrace is. \
+             bpftrace uses three probes and three maps, which hold the size and the stack of each block. It can't walk code \
+             without frame pointers, so its stacks are short and cheap.\n",
             work.operation
         )?;
         writeln!(
             page,
-            "| tracer | ns per operation | ratio | to heaptrace's |"
+            "| tracer | ns per operation | ratio | ratio to heaptrace |"
         )?;
         writeln!(page, "|--|--:|--:|--:|")?;
         let untraced = all.first().and_then(Option::as_ref);

@@ -1,7 +1,7 @@
-//! Figures that a later run is compared with, kept beside the page.
+//! The ratios that later runs are compared with, stored beside the page.
 //!
-//! Part of bench. Every figure is a ratio of two things that were measured in one run, the less the better: times of
-//! different days and machines can't be compared.
+//! Part of bench. Each is a ratio of two measurements of one run; smaller is better. Times of different days
+//! and machines can't be compared.
 
 use std::fmt::Write;
 
@@ -13,13 +13,13 @@ use super::stats::Spread;
 /// A ratio that should not grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is of.
+    /// The name of the measurement.
     pub name: String,
-    /// The ratio, and how far its rounds lie apart.
+    /// The ratio's median and range over the rounds.
     pub ratio: Spread,
 }
 
-/// The figures as they are kept.
+/// Writes the figures as JSON.
 pub fn write(figures: &[Figure]) -> Result<String> {
     let all: Vec<Value> = figures
         .iter()
@@ -33,9 +33,9 @@ pub fn write(figures: &[Figure]) -> Result<String> {
     Ok(text)
 }
 
-/// Figures that were kept.
+/// Reads stored figures.
 pub fn read(text: &str) -> Result<Vec<Figure>> {
-    let all: Vec<Value> = serde_json::from_str(text).context("the kept figures are no JSON")?;
+    let all: Vec<Value> = serde_json::from_str(text).context("the stored figures are not JSON")?;
     all.iter()
         .map(|value| {
             let number = |name: &str| {
@@ -58,7 +58,8 @@ pub fn read(text: &str) -> Result<Vec<Figure>> {
         .collect()
 }
 
-/// What has grown by more than what the rounds of either run lie apart, a line each; and how many were compared.
+/// The figures that grew by more than the range of either run, one line for each, and the number of compared
+/// figures.
 pub fn worse(now: &[Figure], kept: &[Figure]) -> (Vec<String>, usize) {
     let mut lines = Vec::new();
     let mut compared = 0;
@@ -71,7 +72,7 @@ pub fn worse(now: &[Figure], kept: &[Figure]) -> (Vec<String>, usize) {
         let growth = figure.ratio.median - before.ratio.median;
         if growth > noise {
             let mut line = String::new();
-            // Writing to a String doesn't fail.
+            // Writing to a String can't fail.
             let _ = write!(
                 line,
                 "{}: {:.3} instead of {:.3}, with a noise of {noise:.3}",
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Check that figures are read as they were written, and that nonsense is an error.
+    /// Check that figures are read as they were written, and that invalid text is an error.
     #[test]
     fn figures_are_kept() {
         let all = [figure("a, 1", 1.0, 1.5, 2.25), figure("b", 0.0, 0.0, 0.0)];
@@ -103,7 +104,8 @@ mod tests {
         assert!(read("x").is_err());
     }
 
-    /// Check that growth within the noise of either run is none, that beyond it is, and that only what both have counts.
+    /// Check that growth within the range of either run is accepted, that larger growth is reported, and that
+    /// only figures of both runs are compared.
     #[test]
     fn growth_beyond_the_noise_is_worse() {
         let kept = [

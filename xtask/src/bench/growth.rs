@@ -1,4 +1,4 @@
-//! How the cost of recording everything grows with what there is of one thing.
+//! How the cost of an exact recording grows with processes, threads, stacks and blocks.
 //!
 //! Part of bench.
 
@@ -7,30 +7,32 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::effort::Effort;
+use super::figure::Figure;
 use super::measured::{Measured, Tracing};
 use super::mode::{EXACT, measure_once};
+use super::section::Section;
 use super::stats::Spread;
-use super::{Effort, Figure, Section};
 use crate::run;
 
-/// Pairs of `malloc` and `free`, at least: what is done once for a run counts for little then.
+/// The smallest number of pairs of `malloc` and `free`, so that the start of a run matters little.
 const PAIRS: u64 = 500_000;
 
-/// Something that there can be more of.
+/// Something that a run can have more of.
 struct Dimension {
-    /// In the table, and as the program knows it.
+    /// The name, in the table and for the program.
     name: &'static str,
     meaning: &'static str,
-    /// How many, from few to many.
+    /// The numbers to measure, in ascending order.
     steps: &'static [u64],
-    /// For heaptrace.
+    /// The options for heaptrace.
     options: &'static [&'static str],
 }
 
 const DIMENSIONS: [Dimension; 4] = [
     Dimension {
         name: "processes",
-        meaning: "processes, all there at a time, that share the pairs",
+        meaning: "processes that run at the same time and share the pairs",
         steps: &[1, 10, 100, 1000],
         options: &[],
     },
@@ -48,13 +50,14 @@ const DIMENSIONS: [Dimension; 4] = [
     },
     Dimension {
         name: "blocks",
-        meaning: "blocks that are live at a time",
+        meaning: "blocks that are live at the same time",
         steps: &[10, 1000, 100_000, 1_000_000, 10_000_000],
         options: &["--max-memory", "4GiB", "--max-live", "12000000"],
     },
 ];
 
-/// Measures what the effort's filter names, once: a growth is seen over powers of ten, not in the noise.
+/// Measures the dimensions that the filter selects, once each. Growth shows over powers of ten, so noise
+/// matters little.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     let mut section = Section::default();
     let program = run::compile_c("xtask/bench/grow.c", &["-O2"])?;
@@ -62,7 +65,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         if !effort.wants(&format!("growth: {}", dimension.name)) {
             continue;
         }
-        // What the agent takes to start is not what grows.
+        // The agent's cost to start is subtracted, because it does not grow.
         let none = measure(&program, dimension, 1, 1)?;
         let base = none.tracing.map_or(0, |it| it.agent_cpu_ns);
         let mut rows = Vec::new();
@@ -81,7 +84,8 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         if let [(_, few, few_agent), .., (_, many, many_agent)] = rows.as_slice() {
             let figure = |name: &str, few: f64, many: f64| Figure {
                 name: format!("growth: {}, {name}, most to least", dimension.name),
-                // Measured once: what two runs lie apart on a machine with others is not known, half is assumed.
+                // There is only one measurement, so its noise on a shared machine is unknown. Half of it is
+                // assumed.
                 ratio: Spread {
                     median: many / few,
                     min: many / few * 0.75,
@@ -119,8 +123,9 @@ fn text(dimension: &Dimension, rows: &[(u64, Measured, f64)]) -> Result<String> 
     writeln!(page, "\n## Growth with {}\n", dimension.name)?;
     writeln!(
         page,
-        "{PAIRS} pairs of `malloc(64)` and `free`, or one for each, all recorded, with more and more {}. The time of a pair is the whole run's by all pairs, on all processors. Linear growth is a \
-         column of equal figures by the pair and by the event. What the agent takes to start is not in its figure by the event.\n",
+        "{PAIRS} pairs of `malloc(64)` and `free`, but at least one for each of the {}. All are recorded. The time per pair is \
+         the time of the whole run on all processors, divided by the pairs. If costs grow linearly, the figures per pair and per \
+         event stay the same down the column. The agent's time per event excludes its start.\n",
         dimension.meaning
     )?;
     writeln!(

@@ -1,4 +1,4 @@
-//! What was measured on: kernel, processor, versions, date.
+//! Describes the machine of a measurement: kernel, processor, versions, date.
 //!
 //! Part of bench. It must not measure anything itself.
 
@@ -11,29 +11,29 @@ use anyhow::{Context, Result};
 
 use crate::{process, workspace};
 
-/// A machine and the programs on it.
+/// A machine and its programs.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The kernel's release.
     pub kernel: String,
-    /// The processor's name, as it gives it.
+    /// The processor's name.
     pub cpu: String,
-    /// Whether it is a virtual machine; traps cost several times as much there.
+    /// Whether it is a virtual machine, in which traps cost several times as much.
     pub virtual_machine: bool,
-    /// How many processors there are to run on.
+    /// The number of usable processors.
     pub cpus: usize,
-    /// The C library.
+    /// The C library's name and version.
     pub libc: String,
-    /// heaptrace, with the commit it was built from.
+    /// heaptrace's version and commit.
     pub heaptrace: String,
-    /// The compiler it was built with.
+    /// The compiler that built heaptrace.
     pub rustc: String,
     /// The day, in UTC.
     pub date: String,
 }
 
 impl Machine {
-    /// Look at this machine.
+    /// Describes this machine.
     pub fn look() -> Result<Self> {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
             .context("cannot read the kernel's release")?;
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// As the lines that a page of results begins with.
+/// Writes the lines at the top of a page of results.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let guest = if self.virtual_machine {
@@ -84,7 +84,7 @@ fn is_virtual(cpuinfo: &str) -> bool {
         .is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// What the program prints, or "unknown": not worth failing a measurement for.
+/// Returns the program's output, or "unknown", because a missing version should not fail a measurement.
 fn ask(program: &str, args: &[&str]) -> String {
     let output = Command::new(program)
         .args(args)
@@ -104,7 +104,7 @@ fn ask(program: &str, args: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Check that the processor's name and the hypervisor's mark are read from the kernel's format.
+    /// Check that the processor's name and the hypervisor's flag are read from the kernel's format.
     #[test]
     fn cpuinfo_is_read() {
         let guest =

@@ -1,4 +1,4 @@
-//! What one run of a program gave: its own figures, and those of the tracer.
+//! The results of one run of a program: its own figures, and those of the tracer.
 //!
 //! Part of bench. It must not know how the program was run.
 
@@ -15,39 +15,39 @@ use crate::{process, workspace};
 /// One run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Nanoseconds per operation, as the program says.
+    /// Nanoseconds per operation, as the program printed.
     pub nanoseconds: f64,
-    /// Processor time of the program, where it says it.
+    /// The program's processor time, if it printed it.
     pub cpu_ns: Option<f64>,
-    /// Most memory of the program, where it says it.
+    /// The program's peak memory, if it printed it.
     pub peak_bytes: Option<f64>,
-    /// What heaptrace says, where it recorded the run.
+    /// heaptrace's figures, if it recorded the run.
     pub tracing: Option<Tracing>,
 }
 
-/// What heaptrace says of a run.
+/// heaptrace's figures of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tracing {
-    /// Allocations and frees.
+    /// The number of allocations and frees.
     pub events: u64,
-    /// Events that were lost, for whatever reason.
+    /// The number of events that were lost, for any reason.
     pub lost: u64,
-    /// Processor time of the agent.
+    /// The agent's processor time.
     pub agent_cpu_ns: u64,
-    /// Most memory of the agent.
+    /// The agent's peak memory.
     pub agent_peak_bytes: u64,
-    /// The kernel's maps.
+    /// The memory of the kernel's maps.
     pub kernel_map_bytes: u64,
-    /// The data file.
+    /// The size of the data file.
     pub file_bytes: u64,
 }
 
-/// The runs of one program in one mode, one a round.
+/// The runs of one program in one mode, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct Runs(pub Vec<Measured>);
 
 impl Measured {
-    /// Of what the program printed.
+    /// Reads the program's output.
     pub fn read(printed: &str, tracing: Option<Tracing>) -> Result<Self> {
         Ok(Self {
             nanoseconds: figure(printed, "ns_per_operation")
@@ -65,10 +65,10 @@ fn figure(printed: &str, name: &str) -> Option<f64> {
 }
 
 impl Tracing {
-    /// Of a data file.
+    /// Reads a data file.
     pub fn of(data: &Path) -> Result<Self> {
         let mut command = Command::new(workspace::heaptrace_binary());
-        // Of the sites none is looked at, and there may be a million.
+        // The sites are not needed, and there may be a million.
         command
             .args(["report", "--format", "json", "--top", "1"])
             .arg(data);
@@ -80,9 +80,9 @@ impl Tracing {
     }
 
     fn read(report: &str) -> Result<Self> {
-        let report: Value = serde_json::from_str(report).context("the report is no JSON")?;
+        let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
         let quality = &report["quality"];
-        // A report without the counters is none without losses.
+        // A report without these counters does not mean that nothing was lost.
         let lost = quality["lost"].as_object();
         let lost = lost.context("the report has no quality.lost")?;
         let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -98,23 +98,23 @@ impl Tracing {
 }
 
 impl Runs {
-    /// Nanoseconds per operation, by round.
+    /// Nanoseconds per operation, for each round.
     pub fn nanoseconds(&self) -> Vec<f64> {
         self.0.iter().map(|it| it.nanoseconds).collect()
     }
 
-    /// Processor time of the program, by round.
+    /// The program's processor time, for each round.
     pub fn cpu(&self) -> Vec<f64> {
         self.0.iter().filter_map(|it| it.cpu_ns).collect()
     }
 
-    /// A figure of the tracer's, by round.
+    /// One of the tracer's figures, for each round.
     pub fn tracing(&self, figure: fn(&Tracing) -> u64) -> Vec<f64> {
         let tracing = self.0.iter().filter_map(|it| it.tracing.as_ref());
         tracing.map(|it| figure(it) as f64).collect()
     }
 
-    /// Events lost in all rounds: a fast tracer that loses is no fast tracer.
+    /// The events lost in all rounds. Losing events makes a tracer look faster than it is.
     pub fn lost(&self) -> u64 {
         self.0
             .iter()
@@ -123,7 +123,7 @@ impl Runs {
             .sum()
     }
 
-    /// Times of an operation as ratios to those of the same rounds in another mode.
+    /// The ratios of the times per operation to those of the same rounds in another mode.
     pub fn ratio_to(&self, base: &Self) -> Option<Spread> {
         Spread::of_ratios(&self.nanoseconds(), &base.nanoseconds())
     }
@@ -133,7 +133,7 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// Check that a program's figures are found among its other lines, and that the absence of its time is an error.
+    /// Check that a program's figures are found among its other lines, and that a missing time is an error.
     #[test]
     fn figures_are_read() {
         let printed = "hello\nns_per_operation 7.250\noperations 9\ncpu_ns 12\n";
@@ -144,7 +144,7 @@ mod tests {
         assert!(Measured::read("operations 9\n", None).is_err());
     }
 
-    /// Check that every reason of loss counts, and that a report without the counters is not taken for one without loss.
+    /// Check that losses of every reason are added, and that a report without the counters is an error.
     #[test]
     fn losses_of_all_reasons_add_up() {
         let report = r#"{"totals": {"allocations": 5, "frees": 4}, "quality": {"lost": {"ring_full": 2, "live_full": 3}}}"#;

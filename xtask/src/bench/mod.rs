@@ -1,8 +1,11 @@
-//! `cargo xtask bench`: what tracing costs, measured on real programs in turns, written to docs/benchmarks.md.
+//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md.
 //!
-//! It must not know how heaptrace traces: it runs the release build from outside and reads what the programs print.
+//! It must not know how heaptrace traces. It runs the release build from outside and reads the output of the
+//! programs.
 
 mod beside;
+mod cell;
+mod effort;
 pub mod figure;
 mod growth;
 pub mod machine;
@@ -10,6 +13,7 @@ pub mod measured;
 pub mod mode;
 mod pairs;
 pub mod programs;
+mod section;
 pub mod stats;
 mod stream;
 mod targets;
@@ -22,55 +26,56 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::{run, workspace};
+use effort::Effort;
 use figure::Figure;
 use machine::Machine;
 use mode::{BYSTANDER, EXACT, FLOOR, SAMPLED, UNTRACED};
-use stats::Spread;
+use section::Section;
 
-/// Where the results are written to, below the repository's root.
+/// The page of results, below the repository's root.
 const PAGE: &str = "docs/benchmarks.md";
 
-/// Where the figures are kept that later runs are compared with.
-const KEPT: &str = "docs/benchmarks.json";
+/// The figures that later runs are compared with.
+const STORED: &str = "docs/benchmarks.json";
 
-/// Measure what tracing costs.
+/// Measure the cost of tracing.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// How often each mode is measured.
+    /// The number of rounds in which each mode is measured.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long one measurement takes, of programs that run for a given time.
+    /// The length of one measurement in seconds, for programs that run for a given time.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Measure this part alone, and write no file.
+    /// Measure only this part, and write no file.
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Only what has a name that contains this; writes no file.
+    /// Measure only programs whose names contain this text, and write no file.
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
     /// Print the results and write no file.
     #[arg(long)]
     dry_run: bool,
-    /// Write no file; fail where a ratio is worse than the kept one by more than the noise.
+    /// Write no file; fail if a ratio is worse than the stored one by more than the noise.
     #[arg(long)]
     compare: bool,
-    /// Measure nothing; print how far the kept ratios are from the targets.
+    /// Measure nothing; print how far the stored ratios are from the targets.
     #[arg(long)]
     targets: bool,
 }
 
-/// A part of what is measured.
+/// A part of the benchmarks.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Single operations, beside the floor.
+    /// Single operations, compared with empty probes.
     Pairs,
-    /// Programs that people run.
+    /// Real programs.
     Programs,
     /// Other tracers, on the same programs.
     Beside,
-    /// How much comes through from the kernel, and how a large recording is read.
+    /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
-    /// How cost grows.
+    /// The growth of costs.
     Growth,
 }
 
@@ -84,32 +89,10 @@ impl Part {
     ];
 }
 
-/// How much is done.
-struct Effort {
-    rounds: u32,
-    seconds: f64,
-    filter: Option<String>,
-}
-
-impl Effort {
-    fn wants(&self, name: &str) -> bool {
-        let filter = self.filter.as_deref();
-        filter.is_none_or(|filter| name.contains(filter))
-    }
-}
-
-/// What a part gave.
-#[derive(Default)]
-struct Section {
-    /// Of the page.
-    text: String,
-    figures: Vec<Figure>,
-}
-
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.targets {
-        print!("{}", targets::section(&kept()?));
+        print!("{}", targets::section(&stored()?));
         return Ok(ExitCode::SUCCESS);
     }
     run::build_release(None)?;
@@ -135,7 +118,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         all.figures.extend(section.figures);
     }
     if all.text.is_empty() {
-        bail!("nothing has such a name");
+        bail!("no measurement has this name");
     }
     let page = format!(
         "{}{}{}",
@@ -152,7 +135,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     write(&root.join(PAGE), &page)?;
-    write(&root.join(KEPT), &figure::write(&all.figures)?)?;
+    write(&root.join(STORED), &figure::write(&all.figures)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -162,12 +145,12 @@ fn head(machine: &Machine, args: &Args) -> String {
     } = args;
     let mut text = format!(
         "# Benchmarks\n\n\
-         Written by `cargo xtask bench`; run it for your own machine. `cargo xtask bench --compare` fails where a ratio has \
-         become worse than the one that is kept beside this page.\n\n\
+         Written by `cargo xtask bench`; run it for your own machine. `cargo xtask bench --compare` fails if a ratio is \
+         worse than the one that is stored in `docs/benchmarks.json`.\n\n\
          {machine}\n\
-         What is compared is measured in turns, {rounds} rounds, of {seconds} s each where a program runs for a given time. A \
-         time is the median of the rounds, a ratio the median of the rounds' own ratios; smallest and largest in parentheses. \
-         The programs take their times themselves, so starting heaptrace and attaching it is not in them.\n\n"
+         The modes are measured alternately, in {rounds} rounds. Programs that run for a given time run {seconds} s in each. A \
+         time is the median of the rounds. A ratio is the median of the rounds' ratios. The smallest and the largest value are \
+         in parentheses. The programs measure their times themselves, so the times exclude starting and attaching heaptrace.\n\n"
     );
     for mode in [UNTRACED, BYSTANDER, FLOOR, SAMPLED, EXACT] {
         text.push_str(&format!("- **{}**: {}\n", mode.name, mode.meaning));
@@ -175,18 +158,18 @@ fn head(machine: &Machine, args: &Args) -> String {
     text
 }
 
-/// The figures that are kept.
-fn kept() -> Result<Vec<Figure>> {
-    let path = workspace::root().join(KEPT);
+/// Reads the stored figures.
+fn stored() -> Result<Vec<Figure>> {
+    let path = workspace::root().join(STORED);
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     figure::read(&text)
 }
 
 fn compare(figures: &[Figure]) -> Result<ExitCode> {
-    let (worse, compared) = figure::worse(figures, &kept()?);
+    let (worse, compared) = figure::worse(figures, &stored()?);
     if compared == 0 {
-        bail!("nothing that was measured is in {KEPT}");
+        bail!("{STORED} has none of the measured ratios");
     }
     for line in &worse {
         println!("worse: {line}");
@@ -207,21 +190,4 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     println!("Written to {}", path.display());
     Ok(())
-}
-
-/// A spread in a table.
-fn cell(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(String::new, |spread| {
-        format!(
-            "{:.digits$} ({:.digits$}–{:.digits$})",
-            spread.median, spread.min, spread.max
-        )
-    })
-}
-
-/// The middle of some values in a table, in a unit of so many.
-fn middle(values: &[f64], unit: f64, digits: usize) -> String {
-    Spread::of(values).map_or_else(String::new, |spread| {
-        format!("{:.digits$}", spread.median / unit)
-    })
 }

@@ -1,6 +1,6 @@
-//! The modes that everything is measured in, and how a program is run in one of them.
+//! The modes of the measurements, and how a program is run in each.
 //!
-//! Part of bench. It must not know what the program does: that prints `ns_per_operation` of itself.
+//! Part of bench. It must not know what the program does; the program prints `ns_per_operation` itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::{process, run, workspace};
 pub struct Mode {
     /// Its name in the tables.
     pub name: &'static str,
-    /// What it means, in one sentence.
+    /// One sentence that explains the mode.
     pub meaning: &'static str,
     how: How,
 }
@@ -30,7 +30,7 @@ enum How {
     Alone,
     /// It traces another program.
     Beside,
-    /// It traces this one, with these options.
+    /// It traces this program, with these options.
     Traced(&'static [&'static str]),
 }
 
@@ -41,35 +41,36 @@ pub const UNTRACED: Mode = Mode {
     how: How::Alone,
 };
 
-/// The program beside another one that is traced.
+/// The program while another one is traced.
 pub const BYSTANDER: Mode = Mode {
     name: "bystander",
-    meaning: "The program alone, while heaptrace traces another one that uses the same C library.",
+    meaning: "The program alone, while heaptrace traces another program that uses the same C library.",
     how: How::Beside,
 };
 
-/// What no tracing by probes can be cheaper than.
+/// The lower limit for the cost of any tracing by probes.
 pub const FLOOR: Mode = Mode {
     name: "empty probes",
-    meaning: "Probes in the same places whose programs return at once: what the kernel takes for the traps, the floor.",
+    meaning: "Probes at the same locations, with kernel programs that return at once: the cost of the traps alone, which is the lower limit.",
     how: How::Traced(&["--probes", "empty"]),
 };
 
-/// Almost nothing is recorded.
+/// Only few allocations are recorded.
 pub const SAMPLED: Mode = Mode {
     name: "sampled",
-    meaning: "One allocation in 512 KiB recorded: almost all are not.",
+    meaning: "One allocation recorded per 512 KiB on average.",
     how: How::Traced(&["--sample", "512KiB"]),
 };
 
-/// Everything is recorded.
+/// Every allocation is recorded.
 pub const EXACT: Mode = Mode {
     name: "exact",
     meaning: "Every allocation recorded with its stack.",
     how: How::Traced(&[]),
 };
 
-/// Run the command in every mode, in turns, so that a machine that grows slower does so for all of them.
+/// Runs the command in every mode, alternating between the modes, so that a machine that slows down affects
+/// all modes.
 pub fn measure(name: &str, command: &[OsString], modes: &[Mode], rounds: u32) -> Result<Vec<Runs>> {
     let mut runs = vec![Runs::default(); modes.len()];
     for round in 1..=rounds {
@@ -86,7 +87,7 @@ pub fn measure(name: &str, command: &[OsString], modes: &[Mode], rounds: u32) ->
     Ok(runs)
 }
 
-/// Run the command once; the options are for heaptrace, where it traces.
+/// Runs the command once; the options are for heaptrace, if it traces.
 pub fn measure_once(mode: &Mode, command: &[OsString], options: &[&str]) -> Result<Measured> {
     match mode.how {
         How::Alone => alone(command),
@@ -99,7 +100,7 @@ pub fn measure_once(mode: &Mode, command: &[OsString], options: &[&str]) -> Resu
                 .spawn()
                 .context("cannot start heaptrace")?;
             let measured = wait_for(&data).and_then(|()| alone(command));
-            // Passed on to the other program, by sudo where heaptrace runs under it.
+            // sudo passes the signal on to heaptrace if heaptrace runs under it.
             process::run(process::as_root("kill", &[])?.arg(tracer.id().to_string()))?;
             tracer.wait().context("cannot wait for heaptrace")?;
             measured
@@ -108,19 +109,19 @@ pub fn measure_once(mode: &Mode, command: &[OsString], options: &[&str]) -> Resu
     }
 }
 
-/// Run a command that nobody traces.
+/// Runs a command without a tracer.
 pub fn alone(command: &[OsString]) -> Result<Measured> {
     let (program, args) = command.split_first().context("an empty command")?;
     Measured::read(&process::output(Command::new(program).args(args))?, None)
 }
 
-/// Waits until a run has begun: its data file appears then.
+/// Waits until a run has begun, which is when its data file appears.
 fn wait_for(data: &Path) -> Result<()> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let began = Instant::now();
     while !data.exists() {
         if began.elapsed() > PATIENCE {
-            bail!("heaptrace does not begin to trace");
+            bail!("heaptrace did not begin to trace");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -134,12 +135,12 @@ fn traced(options: &[&str], command: &[OsString]) -> Result<Measured> {
     args.push("--".into());
     args.extend_from_slice(command);
     let printed = process::output(run::heaptrace(&args)?.stderr(Stdio::null()))?;
-    // Empty probes record nothing.
+    // A run of empty probes has no data file.
     let tracing = data.exists().then(|| Tracing::of(&data)).transpose()?;
     Measured::read(&printed, tracing)
 }
 
-/// Where recordings of the benchmarks go; the one before is removed.
+/// The path of the benchmarks' recordings; the previous file is removed.
 pub fn data_file() -> Result<PathBuf> {
     let path = workspace::target_dir().join("xtask/bench.data");
     match fs::remove_file(&path) {

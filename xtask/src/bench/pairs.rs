@@ -1,4 +1,4 @@
-//! What one operation costs: the small programs in all modes.
+//! Measures the cost of one operation: the small programs in all modes.
 //!
 //! Part of bench.
 
@@ -6,22 +6,25 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::cell::cell;
+use super::effort::Effort;
+use super::figure::Figure;
 use super::machine::Machine;
 use super::measured::Runs;
 use super::mode::{EXACT, FLOOR, Mode, SAMPLED, measure};
+use super::section::Section;
 use super::stats::Spread;
 use super::workload::{WORKLOADS, Workload};
-use super::{Effort, Figure, Section, cell};
 
 /// A workload on a number of threads.
 struct Row {
     workload: &'static Workload,
     threads: usize,
-    /// What was measured, in the order of the workload's modes.
+    /// The measurements, in the order of the workload's modes.
     runs: Vec<Runs>,
 }
 
-/// Measures what the effort's filter names.
+/// Measures the workloads that the filter selects.
 pub(super) fn measure_all(machine: &Machine, effort: &Effort) -> Result<Section> {
     let mut rows = Vec::new();
     for workload in WORKLOADS.iter().filter(|it| effort.wants(it.name)) {
@@ -51,7 +54,7 @@ impl Row {
             .next()
     }
 
-    /// Of what a change of the programs in the kernel changes: ratios to the same traps with empty ones.
+    /// The figures that depend on heaptrace's kernel programs: ratios to empty probes.
     fn figures(&self) -> Vec<Figure> {
         let figure = |mode: Mode| {
             Some(Figure {
@@ -110,7 +113,8 @@ fn write_row(page: &mut String, row: &Row) -> std::fmt::Result {
     Ok(())
 }
 
-/// What each further frame costs, by the least and the most deep of the workloads that differ in nothing else.
+/// Writes the cost of each further frame, from the least and the most deep of the workloads that differ only
+/// in depth.
 fn write_frames(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     let slopes = [false, true].map(|pointers| {
         let deep = rows.iter().filter(|row| {
@@ -131,8 +135,8 @@ fn write_frames(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     writeln!(page, "\n## A frame\n")?;
     writeln!(
         page,
-        "What each further frame of a stack costs where every allocation is recorded: the difference of the medians, by \
-         the calls between.\n"
+        "The cost of each further frame of a stack if every allocation is recorded: the difference of the medians, divided by \
+         the difference in depth.\n"
     )?;
     writeln!(page, "| code | calls deep | ns per frame |")?;
     writeln!(page, "|--|--|--:|")?;
@@ -172,7 +176,8 @@ mod tests {
         }
     }
 
-    /// Check that a row shows the median, the range, the ratios to the first mode and to the floor, and what was lost.
+    /// Check that a row shows the median, the range, the ratios to the first mode and to empty probes, and
+    /// the losses.
     #[test]
     fn rows_show_times_ratios_and_losses() {
         let row = row(
@@ -200,9 +205,10 @@ mod tests {
         assert!((figures[0].ratio.median - 3.0).abs() < 1e-9);
     }
 
-    /// Check that the cost of a frame is the slope between the least and the most deep, of either kind of code alone.
+    /// Check that the cost of a frame is the slope between the least and the most deep workload of the same
+    /// kind of code.
     #[test]
-    fn a_frame_costs_what_lies_between() {
+    fn the_cost_of_a_frame_is_the_slope() {
         let deep = |name, exact| {
             let mut all = vec![runs(&[1.0], 0); 3];
             all.push(runs(&[exact], 0));

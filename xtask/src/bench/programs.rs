@@ -1,4 +1,4 @@
-//! What tracing costs programs that people run.
+//! Measures the cost of tracing for real programs.
 //!
 //! Part of bench.
 
@@ -11,13 +11,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::cell::{cell, middle};
+use super::effort::Effort;
+use super::figure::Figure;
 use super::measured::Runs;
 use super::mode::{EXACT, FLOOR, SAMPLED, UNTRACED, measure};
+use super::section::Section;
 use super::stats::Spread;
-use super::{Effort, Figure, Section, cell, middle};
 use crate::{apt, process, run, workspace};
 
-/// Debian packages that they come from.
+/// The Debian packages of the programs.
 pub const PACKAGES: [&str; 5] = ["python3", "sqlite3", "jq", "g++", "redis-tools"];
 
 const MODES: [super::mode::Mode; 4] = [UNTRACED, FLOOR, SAMPLED, EXACT];
@@ -25,9 +28,9 @@ const MODES: [super::mode::Mode; 4] = [UNTRACED, FLOOR, SAMPLED, EXACT];
 /// A program to trace.
 struct Program {
     name: &'static str,
-    /// What it does meanwhile.
+    /// The work that it does.
     work: &'static str,
-    /// Makes it ready in a folder of its own, and gives its command.
+    /// Prepares the program in a folder of its own, and returns its command.
     command: fn(&Path) -> Result<Vec<OsString>>,
 }
 
@@ -59,7 +62,7 @@ const PROGRAMS: [Program; 6] = [
     },
     Program {
         name: "jq",
-        work: "50,000 objects made and added up",
+        work: "50,000 objects created and added up",
         command: |_| {
             Ok(words(
                 &["jq", "-n", "[range(50000)|{a:., b:\"x\"}]|map(.a)|add"],
@@ -91,14 +94,14 @@ const PROGRAMS: [Program; 6] = [
     },
 ];
 
-/// Compiles C++; without the driver, which only starts others.
+/// Compiles C++, without the driver, which only starts other programs.
 pub fn cplusplus(folder: &Path) -> Result<Vec<OsString>> {
     let source = "#include <iostream>\n#include <map>\n\
                   void f(const std::map<std::string, int> &m)\n\
                   { for (auto &i : m) std::cout << i.first << i.second; }\n";
     let source = written(folder, "a.cc", source)?;
     let preprocessed = folder.join("a.ii");
-    // By the driver, which knows where the headers are.
+    // The driver knows where the headers are.
     let mut driver = Command::new("g++");
     driver.arg("-E").arg(source).arg("-o").arg(&preprocessed);
     process::run(&mut driver)?;
@@ -110,9 +113,9 @@ pub fn cplusplus(folder: &Path) -> Result<Vec<OsString>> {
     ))
 }
 
-/// Serves redis, to its own benchmark.
+/// Runs a redis server and its own benchmark.
 pub fn redis(folder: &Path) -> Result<Vec<OsString>> {
-    // The server's program is installed under this name, too, and goes by the one that it is called by.
+    // The server's program is also installed under this name, and behaves by the name that it is called by.
     let server =
         process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")?;
     let link = folder.join("redis-server");
@@ -139,7 +142,7 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<OsString> {
     Ok(path.into())
 }
 
-/// Measures what the effort's filter names.
+/// Measures the programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     let wanted: Vec<&Program> = PROGRAMS.iter().filter(|it| effort.wants(it.name)).collect();
     if wanted.is_empty() {
@@ -182,12 +185,12 @@ fn text(rows: &[(&Program, Vec<Runs>)]) -> Result<String> {
     }
     writeln!(
         page,
-        "\nAll of a program's own time, from its start to its end. Its processor time has its children's in it; the \
-         agent's is apart, and includes what the kernel takes to check its programs at the start.\n"
+        "\nThe times cover a program from its start to its end. Processor time includes that of its children. The agent's \
+         processor time is separate, and includes the kernel's verification of heaptrace's programs at the start.\n"
     )?;
     writeln!(
         page,
-        "| program | mode | wall, s | ratio | processor time, ratio | ratio of wall to empty probes | events | agent, s | \
+        "| program | mode | wall, s | ratio | processor time, ratio | wall, ratio to empty probes | events | agent, s | \
          agent, MiB | kernel's maps, MiB | events lost |"
     )?;
     writeln!(page, "|--|--|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;

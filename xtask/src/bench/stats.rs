@@ -1,8 +1,8 @@
-//! Median and range of a few measurements.
+//! The median and the range of a few measurements.
 //!
 //! Part of bench. It must not know what was measured.
 
-/// The middle, and how far the others lie from it.
+/// The median, the smallest and the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of the values, or nothing where there is none.
+    /// The spread of the values, or `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -46,7 +46,8 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Check that the median is the middle of unsorted values, odd and even in number, and that none have none.
+    /// Check that the median of unsorted values is correct, for odd and even numbers of values, and that no
+    /// values give `None`.
     #[test]
     fn medians_are_the_middle() {
         let odd = Spread::of(&[5.0, 1.0, 3.0]);
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(Spread::of(&[]), None);
     }
 
-    /// Check that ratios are taken within a round, not between the medians.
+    /// Check that ratios are computed within a round, not between the medians.
     #[test]
     fn ratios_are_taken_by_round() {
         let spread = Spread::of_ratios(&[10.0, 40.0, 90.0], &[10.0, 20.0, 30.0]);

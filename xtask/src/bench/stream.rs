@@ -1,4 +1,4 @@
-//! How much comes through from the kernel to the agent, and what a large recording takes to read.
+//! Measures the throughput from the kernel to the agent, and the cost of reading a large recording.
 //!
 //! Part of bench.
 
@@ -7,13 +7,14 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::effort::Effort;
 use super::machine::Machine;
 use super::measured::{Measured, Tracing};
 use super::mode::{EXACT, alone, data_file, measure_once};
-use super::{Effort, Section};
+use super::section::Section;
 use crate::{process, run, workspace};
 
-/// Sizes of the ring, from one that anything overflows to the default.
+/// The sizes of the ring, from one that overflows easily to the default.
 const RINGS: [Option<&str>; 5] = [
     Some("64KiB"),
     Some("256KiB"),
@@ -22,10 +23,10 @@ const RINGS: [Option<&str>; 5] = [
     None,
 ];
 
-/// Different stacks of the recording that is read.
+/// The number of distinct stacks in the recording that is read.
 const STACKS: &str = "1000000";
 
-/// Measures what the effort's filter names.
+/// Measures the parts that the filter selects.
 pub(super) fn measure_all(machine: &Machine, effort: &Effort) -> Result<Section> {
     let mut text = String::new();
     if effort.wants("stream: ring") {
@@ -40,14 +41,14 @@ pub(super) fn measure_all(machine: &Machine, effort: &Effort) -> Result<Section>
     })
 }
 
-/// As fast as all processors allocate, which is all that there can be: the agent needs one of them, too.
+/// Measures the highest rate of calls: all processors allocate, and the agent needs one of them too.
 fn ring(text: &mut String, machine: &Machine, effort: &Effort) -> Result<()> {
     let program = run::compile_c("xtask/bench/pair.c", &["-O2"])?;
     writeln!(text, "\n## Through the ring\n")?;
     writeln!(
         text,
-        "Pairs of `malloc` and `free` without a pause, recorded in full; every call is an event. The agent's time is by \
-         the event that came through, without what it takes to start.\n"
+        "Pairs of `malloc` and `free` without a pause, all recorded; every call is an event. The agent's time is divided by \
+         the events that it received, and excludes its start.\n"
     )?;
     writeln!(
         text,
@@ -109,7 +110,7 @@ fn report(text: &mut String) -> Result<()> {
     )?;
     writeln!(
         text,
-        "| command | wall, s | processor time, s | memory at most, MiB |"
+        "| command | wall, s | processor time, s | peak memory, MiB |"
     )?;
     writeln!(text, "|--|--:|--:|--:|")?;
     let out = workspace::target_dir().join("xtask/bench.out");

@@ -1,59 +1,59 @@
-//! What was promised of the ratios, and how far what was measured is from it.
+//! The targets for the ratios, and how far the measured ratios are from them.
 //!
-//! Part of bench. Made of the figures that are kept, so it can be said without measuring anew.
+//! Part of bench. It uses the stored figures, so it needs no new measurement.
 
 use super::figure::Figure;
 
-/// A promise.
+/// A target.
 struct Target {
     what: &'static str,
-    /// Whether a figure of this name is meant.
+    /// Whether the target is about a figure of this name.
     is_of: fn(&str) -> bool,
-    /// The ratio that none of them should be over.
+    /// The largest allowed ratio.
     at_most: f64,
-    /// What to know of it where it is not kept.
+    /// A remark for readers if the target is missed.
     remark: &'static str,
 }
 
 const TARGETS: [Target; 4] = [
     Target {
-        what: "a sampled pair, to empty probes",
+        what: "a sampled pair, compared with empty probes",
         is_of: |name| name.contains("pair") && name.ends_with(", sampled"),
         at_most: 1.10,
-        remark: "which rows are over it differs from run to run",
+        remark: "the rows above the target differ from run to run",
     },
     Target {
-        what: "an exact pair 8 calls deep without frame pointers, to empty probes",
+        what: "an exact pair 8 calls deep without frame pointers, compared with empty probes",
         is_of: |name| {
             name.starts_with("a pair 8 calls deep, ")
                 && name.ends_with("s, exact")
                 && !name.contains("with")
         },
         at_most: 2.0,
-        remark: "what is left is an entry of the live map made and taken out, and two events",
+        remark: "the remaining cost is an insertion and a removal in the live map, and two events",
     },
     Target {
-        what: "sampled, to bpftrace",
+        what: "sampled, compared with bpftrace",
         is_of: |name| name.starts_with("beside: ") && name.ends_with("bpftrace, one in 8192"),
         at_most: 1.0 / 6.0,
-        remark: "by the same probes",
+        remark: "with the same probes",
     },
     Target {
-        what: "exact, to bpftrace",
+        what: "exact, compared with bpftrace",
         is_of: |name| name.starts_with("beside: ") && name.ends_with("bpftrace, exact"),
         at_most: 1.0 / 5.0,
-        remark: "bpftrace can't walk CPython's code: what it is compared with there are stacks of a frame or two, to whole ones",
+        remark: "bpftrace can't walk CPython's code, so it records stacks of one or two frames, and heaptrace records complete stacks",
     },
 ];
 
-/// The targets as a part of the page; those without figures are left out.
+/// The targets as a part of the page, without those that have no figures.
 pub(super) fn section(figures: &[Figure]) -> String {
     let mut text = String::from(
         "\n## Targets\n\n\
-         Ratios of what heaptrace takes to what it is compared with, medians each; below, the tables that they are from. No \
-         event should be lost at a million calls a second (Through the ring, default), an event should cost the agent less than a \
-         microsecond, and nothing should grow faster than what it grows with (Growth).\n\n\
-         | target | at most | measured, least to most | kept by | remark |\n|--|--:|--:|--:|--|\n",
+         The median ratios of heaptrace's cost to the cost that it is compared with; the tables below have all of them. Further \
+         targets: no event is lost at a million calls per second (\"Through the ring\", default), an event costs the agent less \
+         than a microsecond, and costs grow at most linearly (\"Growth\").\n\n\
+         | target | at most | measured, least to most | met by | remark |\n|--|--:|--:|--:|--|\n",
     );
     for target in TARGETS {
         let of = figures.iter().filter(|it| (target.is_of)(&it.name));
@@ -91,7 +91,8 @@ mod tests {
         }
     }
 
-    /// Check that each target counts its own figures, kept and not, and that one without any is not there.
+    /// Check that each target counts its own figures, met and missed, and that a target without figures is
+    /// omitted.
     #[test]
     fn figures_are_held_against_their_targets() {
         let text = section(&[

@@ -1,6 +1,7 @@
-//! The small programs that are measured by the pair, one entry each.
+//! The small programs that are measured per operation, one entry each.
 //!
-//! Part of bench. A workload must not know in which modes it is measured: it prints `ns_per_operation` of itself.
+//! Part of bench. A workload must not know in which modes it is measured; it prints `ns_per_operation`
+//! itself.
 
 use std::ffi::OsString;
 
@@ -14,28 +15,28 @@ use crate::run;
 pub struct Workload {
     /// Its name in the table.
     pub name: &'static str,
-    /// What one operation is.
+    /// One operation, in words.
     pub operation: &'static str,
-    /// How many calls deep it allocates, where that is what differs.
+    /// The number of calls on the stack at the allocation, for workloads that differ in it.
     pub depth: Option<u32>,
-    /// The modes that it is measured in; the first is what the others are compared with.
+    /// The modes in which it is measured; the first is the base of the ratios.
     pub modes: &'static [Mode],
-    /// Its source.
+    /// The path of its source.
     source: &'static str,
-    /// Flags for the compiler.
+    /// The compiler's flags.
     flags: &'static [&'static str],
 }
 
 const ALL_MODES: &[Mode] = &[UNTRACED, BYSTANDER, FLOOR, SAMPLED, EXACT];
 
-/// Who merely stands by pays by the call, however deep it is.
+/// A bystander pays per call, whatever the depth, so that mode is omitted.
 const OWN_MODES: &[Mode] = &[UNTRACED, FLOOR, SAMPLED, EXACT];
 
-/// All of them, in the order of the table.
+/// All workloads, in the order of the table.
 pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "malloc/free pair",
-        operation: "one `malloc(64)` and its `free`, in a loop that does nothing else: the worst case",
+        operation: "one `malloc(64)` and its `free`, in a loop that does nothing else, which is the worst case",
         depth: None,
         modes: ALL_MODES,
         source: "xtask/bench/pair.c",
@@ -43,7 +44,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "fork and wait",
-        operation: "one `fork`, the child's `_exit`, and the `waitpid` for it: what children inherit, they inherit here",
+        operation: "one `fork`, the child's `_exit`, and its `waitpid`; it includes the cost of inherited probes",
         depth: None,
         modes: ALL_MODES,
         source: "xtask/bench/fork.c",
@@ -57,12 +58,12 @@ pub const WORKLOADS: &[Workload] = &[
     with_frame_pointers("a pair 120 calls deep, with frame pointers", 120),
 ];
 
-/// A pair of `malloc` and `free` this deep; with what starts a thread, the deepest is just below the 128
-/// frames that are walked by default.
+/// A pair of `malloc` and `free` at this depth. With the frames that start a thread, the deepest stays just
+/// below the default limit of 128 frames.
 const fn without_frame_pointers(name: &'static str, depth: u32) -> Workload {
     Workload {
         name,
-        operation: "one `malloc(64)` and its `free`, so many calls deep, in code without frame pointers",
+        operation: "one `malloc(64)` and its `free`, at this depth, in code without frame pointers",
         depth: Some(depth),
         modes: OWN_MODES,
         source: "xtask/bench/depth.c",
@@ -73,7 +74,7 @@ const fn without_frame_pointers(name: &'static str, depth: u32) -> Workload {
 const fn with_frame_pointers(name: &'static str, depth: u32) -> Workload {
     Workload {
         name,
-        operation: "one `malloc(64)` and its `free`, so many calls deep, in code that keeps frame pointers",
+        operation: "one `malloc(64)` and its `free`, at this depth, in code that keeps frame pointers",
         depth: Some(depth),
         modes: OWN_MODES,
         source: "xtask/bench/depth.c",
@@ -82,7 +83,7 @@ const fn with_frame_pointers(name: &'static str, depth: u32) -> Workload {
 }
 
 impl Workload {
-    /// Makes it ready, and gives the command that runs it for so many seconds on so many threads.
+    /// Prepares the program, and returns the command that runs it for some seconds on some threads.
     pub fn command(&self, seconds: f64, threads: usize) -> Result<Vec<OsString>> {
         let flags = [&["-O2"], self.flags].concat();
         let mut command: Vec<OsString> = vec![
@@ -94,7 +95,7 @@ impl Workload {
         Ok(command)
     }
 
-    /// Whether it keeps frame pointers; with its depth, what differs in nothing else.
+    /// Whether it keeps frame pointers. Workloads that differ only in this and in depth can be compared.
     pub fn has_frame_pointers(&self) -> bool {
         self.flags.contains(&"-fno-omit-frame-pointer")
     }

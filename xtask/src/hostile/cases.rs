@@ -1,22 +1,22 @@
-//! The zoo's cases: names, what is hostile, how long and how much memory.
+//! The list of hostile cases: names, descriptions, and their limits of time and memory.
 //!
 //! Part of hostile.
 
 use anyhow::Result;
 
-use super::zoo::{Cage, MIB, SECONDS};
+use super::suite::{CaseRun, MIB, SECONDS};
 use super::{data, files, programs, surroundings};
 
-/// A case.
+/// A hostile case.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) seconds: u64,
     pub(super) mib: u64,
-    pub(super) run: fn(&Cage<'_>) -> Result<String>,
+    pub(super) run: fn(&CaseRun<'_>) -> Result<String>,
 }
 
-type Run = fn(&Cage<'_>) -> Result<String>;
+type Run = fn(&CaseRun<'_>) -> Result<String>;
 
 const fn case(name: &'static str, what: &'static str, run: Run) -> Case {
     Case {
@@ -28,16 +28,16 @@ const fn case(name: &'static str, what: &'static str, run: Run) -> Case {
     }
 }
 
-/// All of them.
+/// All cases.
 pub(super) const CASES: &[Case] = &[
     case(
         "plain",
-        "nothing: what all the others are measured by",
+        "nothing: the baseline for the other cases",
         programs::plain,
     ),
     case(
         "interpreter",
-        "a file named to a command asks for a loader that leaves a mark",
+        "a file in a command's arguments names a loader that leaves a mark",
         files::interpreter,
     ),
     case(
@@ -57,28 +57,28 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "truncated",
-        "a mapped file is cut and grows again, many times",
+        "a mapped file is truncated and grows again, many times",
         programs::truncated_while_mapped,
     ),
     case(
         "truncated-live",
-        "the same, under the live view",
+        "the same, with the live view",
         programs::truncated_in_live_view,
     ),
     case(
         "written",
-        "a mapped file is written over",
+        "a mapped file is overwritten",
         programs::written_while_mapped,
     ),
     case("deleted", "a mapped file is deleted", programs::deleted),
     case(
         "memory-file",
-        "code in a file in memory, with an escape sequence for a name",
+        "code in a memory file whose name is an escape sequence",
         programs::memory_file,
     ),
     case(
         "sparse-symbols",
-        "a symbol table of 6 GiB, all of it a hole",
+        "a symbol table of 6 GiB that is a hole in the file",
         files::sparse_symbols,
     ),
     case(
@@ -113,7 +113,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "one-address",
-        "20 files, mapped in turn at one address, by a process each",
+        "20 files, mapped one after another at one address, each by its own process",
         files::one_address,
     ),
     case(
@@ -142,17 +142,17 @@ pub(super) const CASES: &[Case] = &[
         files::deep_dwarf,
     ),
     Case {
-        // The reader of names may take 3 GiB for all that it keeps.
+        // The reader of names may use 3 GiB for all data that it keeps.
         mib: 3 << 10,
         ..case(
             "compressed-sections",
-            "sections that become 1 GiB, and say so or not",
+            "compressed sections of 1 GiB, with a true and a false size",
             files::compressed_sections,
         )
     },
     case(
         "packed-symbols",
-        "packed symbols that become 2 GiB",
+        "compressed symbols of 2 GiB",
         files::packed_symbols,
     ),
     case(
@@ -162,13 +162,13 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "build-ids",
-        "build ids of 0 to 60,000 bytes, with paths in them",
+        "build ids of 0 to 60,000 bytes, some with paths in them",
         files::build_ids,
     ),
     case("endless-notes", "notes of 4 GiB", files::endless_notes),
     case(
         "claims",
-        "headers that claim more than there is",
+        "headers that claim more data than the file has",
         files::claims,
     ),
     case(
@@ -182,11 +182,7 @@ pub(super) const CASES: &[Case] = &[
         programs::many_files,
     ),
     case("many-mappings", "10,000 mappings", programs::many_mappings),
-    case(
-        "forks",
-        "2,000 processes, each for a moment",
-        programs::forks,
-    ),
+    case("forks", "2,000 short processes", programs::forks),
     case("execs", "100 programs in one process", programs::execs),
     case("threads", "2,000 threads, 50 at a time", programs::threads),
     case("zombies", "500 zombies", programs::zombies),
@@ -197,27 +193,27 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "own-code",
-        "code that is written as it runs",
+        "code that is written at run time",
         programs::own_code,
     ),
     case(
         "bad-frame-pointers",
-        "frame pointers that lead nowhere, and into the kernel",
+        "frame pointers to unmapped memory and into the kernel",
         programs::bad_frame_pointers,
     ),
     case(
         "thread-names",
-        "1,000 names of threads, with escape sequences",
+        "1,000 thread names with escape sequences",
         programs::names_of_threads,
     ),
     case(
         "name-escapes",
-        "a program whose path has escape sequences and lines",
+        "a program whose path has escape sequences and line breaks",
         programs::name_with_escapes,
     ),
     case(
         "name-bytes",
-        "a program whose path is no text",
+        "a program whose path is not valid text",
         programs::name_that_is_no_text,
     ),
     case(
@@ -232,12 +228,12 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "ptraced",
-        "a process that another one traces",
+        "a process that another process traces",
         programs::ptraced,
     ),
     case(
         "undumpable",
-        "a process that forbids to be looked at",
+        "a process that forbids inspection",
         programs::undumpable,
     ),
     case(
@@ -245,19 +241,11 @@ pub(super) const CASES: &[Case] = &[
         "a process that sends signals to itself and to heaptrace",
         programs::signals,
     ),
-    case(
-        "stopped",
-        "a process that stands still",
-        surroundings::stopped,
-    ),
-    case(
-        "zombie",
-        "a process that has ended and is still there",
-        surroundings::zombie,
-    ),
+    case("stopped", "a stopped process", surroundings::stopped),
+    case("zombie", "a zombie process", surroundings::zombie),
     case(
         "no-process",
-        "a process that is not there",
+        "a process that does not exist",
         surroundings::no_process,
     ),
     case(
@@ -267,7 +255,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "everything",
-        "all processes, some of them hostile, and an end by a signal",
+        "all processes, some of them hostile, ended by a signal",
         surroundings::everything,
     ),
     case(
@@ -278,18 +266,18 @@ pub(super) const CASES: &[Case] = &[
     case("overlay", "a program on an overlay", surroundings::overlay),
     case(
         "output-race",
-        "links to root's file put where the data file goes",
+        "links to root's file at the data file's path",
         surroundings::output_race,
     ),
     case(
         "output-pipe",
-        "a stranger's pipe where the data file goes",
+        "another user's pipe at the data file's path",
         surroundings::output_is_a_pipe,
     ),
     case(
         "output-strangers",
-        "a stranger's folder and a hard link to root's file",
-        surroundings::output_is_a_strangers,
+        "another user's folder, and a hard link to root's file",
+        surroundings::output_is_of_another_user,
     ),
     case(
         "few-descriptors",
@@ -328,11 +316,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "wrong-lengths",
-        "a data file whose chunks lie about their lengths",
+        "a data file whose chunks have wrong lengths",
         data::wrong_lengths,
     ),
     case("spoiled", "a data file with flipped bits", data::spoiled),
-    case("cut", "a data file cut anywhere", data::cut),
+    case("cut", "a data file cut at any position", data::cut),
     case(
         "no-files",
         "devices and folders in place of a data file",
@@ -346,7 +334,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that there are at least 40 cases, each with a name of its own.
+    /// Check that there are at least 40 cases, and that their names are distinct.
     #[test]
     fn cases_are_many() {
         let names: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();

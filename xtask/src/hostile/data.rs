@@ -1,26 +1,27 @@
-//! Data files that were not written by heaptrace.
+//! Hostile data files.
 //!
-//! Part of hostile. Chunks are made by hand: zstd's frames can say "this byte, so many times" in four bytes.
+//! Part of hostile. Chunks are built by hand, because a zstd frame can repeat a byte any number of times with
+//! four bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use super::zoo::{Cage, first_line};
+use super::suite::{CaseRun, first_line};
 
-/// Chunks of a data file.
+/// Kinds of chunks in a data file.
 const START: u32 = 1;
 const UPDATE: u32 = 2;
 const SYMBOLS: u32 = 3;
 
-/// Largest block of a zstd frame.
+/// The largest block of a zstd frame.
 const BLOCK: usize = 128 << 10;
 
 const RAW: u32 = 0;
 const REPEATED: u32 = 1;
 
-/// A zstd frame of blocks: the kind, how many bytes each is, and what is written of it.
+/// A zstd frame of blocks. Each block has a kind, the number of its bytes, and its content.
 fn frame(length: usize, blocks: &[(u32, usize, &[u8])]) -> Vec<u8> {
     // One segment, with its size in four bytes.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
@@ -47,7 +48,7 @@ fn chunk(kind: u32, length: usize, compressed: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// A chunk with these bytes.
+/// A chunk with these bytes, not compressed.
 fn plain(kind: u32, payload: &[u8]) -> Vec<u8> {
     let blocks: Vec<(u32, usize, &[u8])> = payload
         .chunks(BLOCK)
@@ -66,21 +67,21 @@ fn repeated(kind: u32, byte: u8) -> Vec<u8> {
 
 fn head() -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
-    // A version, and that every allocation was recorded.
+    // A version, and the mode that every allocation was recorded.
     file.extend(plain(START, &[0x0a, 3, b'0', b'.', b'1', 0x10, 1]));
     file
 }
 
-/// Reads a file in every way; gives the statuses.
-fn read(cage: &Cage<'_>, path: &Path) -> Result<Vec<i32>> {
+/// Reads a file with every command, and returns the exit statuses.
+fn read(case: &CaseRun<'_>, path: &Path) -> Result<Vec<i32>> {
     let mut codes = Vec::new();
     for command in ["report", "flamegraph", "pprof"] {
         let mut arguments = super::ended::words(&[command]);
         if command != "report" {
-            arguments.extend(["-o".into(), cage.file("drawn").into()]);
+            arguments.extend(["-o".into(), case.file("drawn").into()]);
         }
         arguments.push(path.into());
-        let ended = cage.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         let code = ended.status.code().unwrap_or(-1);
         ensure!(
             code == 0 || !ended.errors.trim().is_empty(),
@@ -91,10 +92,10 @@ fn read(cage: &Cage<'_>, path: &Path) -> Result<Vec<i32>> {
     Ok(codes)
 }
 
-fn bomb(cage: &Cage<'_>, file: &[u8]) -> Result<String> {
-    let path = cage.file("bomb.data");
+fn bomb(case: &CaseRun<'_>, file: &[u8]) -> Result<String> {
+    let path = case.file("bomb.data");
     fs::write(&path, file)?;
-    let codes = read(cage, &path)?;
+    let codes = read(case, &path)?;
     Ok(format!(
         "{} kB read within bounds, status {}",
         file.len() / 1000,
@@ -102,35 +103,35 @@ fn bomb(cage: &Cage<'_>, file: &[u8]) -> Result<String> {
     ))
 }
 
-/// Strings and messages, each of them as long as its tag says: 16 MiB of them in half a kilobyte.
-pub(super) fn repeated_records(cage: &Cage<'_>) -> Result<String> {
+/// Strings and messages that are as long as their tags say: 16 MiB of them in half a kilobyte.
+pub(super) fn repeated_records(case: &CaseRun<'_>) -> Result<String> {
     let mut worst = String::new();
     for byte in [0x0a, 0x1a, 0x2a, 0x3a, 0x52, 0x5a] {
         let mut file = head();
         for _ in 0..30 {
             file.extend(repeated(UPDATE, byte));
         }
-        worst = bomb(cage, &file)?;
+        worst = bomb(case, &file)?;
     }
     Ok(worst)
 }
 
-pub(super) fn repeated_names(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn repeated_names(case: &CaseRun<'_>) -> Result<String> {
     let mut worst = String::new();
     for byte in [0x0a, 0x12, 0x1a] {
         let mut file = head();
         for _ in 0..30 {
             file.extend(repeated(SYMBOLS, byte));
         }
-        worst = bomb(cage, &file)?;
+        worst = bomb(case, &file)?;
     }
     Ok(worst)
 }
 
-/// One update in many parts, none of which is the last.
-pub(super) fn endless_update(cage: &Cage<'_>) -> Result<String> {
-    // Empty records of two bytes each, of every list that there is.
-    // It begins with the word that another part follows.
+/// An update in many parts without a last part.
+pub(super) fn endless_update(case: &CaseRun<'_>) -> Result<String> {
+    // Empty records of two bytes each, of every list. The payload begins with the flag that another part
+    // follows.
     let mut payload = vec![8, 1];
     for tag in [0x1a_u8, 0x22, 0x2a, 0x32, 0x3a, 0x5a] {
         for _ in 0..9_000 {
@@ -141,53 +142,53 @@ pub(super) fn endless_update(cage: &Cage<'_>) -> Result<String> {
     for _ in 0..20 {
         file.extend(plain(UPDATE, &payload));
     }
-    bomb(cage, &file)
+    bomb(case, &file)
 }
 
-/// A chunk that says it is larger than it is, smaller than it is, and larger than one may be.
-pub(super) fn wrong_lengths(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("lengths.data");
+/// Chunks that claim to be larger or smaller than they are, or larger than allowed.
+pub(super) fn wrong_lengths(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("lengths.data");
     for (length, claimed) in [(16 << 20, 100), (100, 16 << 20), (100, u32::MAX as usize)] {
         let byte = [0x2a];
         let blocks = vec![(REPEATED, BLOCK.min(length), &byte[..]); length.div_ceil(BLOCK)];
         let mut file = head();
         file.extend(chunk(UPDATE, claimed, &frame(length, &blocks)));
         fs::write(&path, file)?;
-        let codes = read(cage, &path)?;
+        let codes = read(case, &path)?;
         ensure!(codes[0] != 0, "a damaged file was reported with status 0");
     }
-    Ok("refused, with a status that tells".to_owned())
+    Ok("refused, with an error status".to_owned())
 }
 
 /// A real recording.
-fn real(cage: &Cage<'_>) -> Result<(PathBuf, Vec<u8>)> {
-    cage.traced(&["plain".as_ref()], 100)?;
-    Ok((cage.file("spoiled.data"), fs::read(cage.data())?))
+fn real(case: &CaseRun<'_>) -> Result<(PathBuf, Vec<u8>)> {
+    case.traced(&["plain".as_ref()], 100)?;
+    Ok((case.file("spoiled.data"), fs::read(case.data())?))
 }
 
-pub(super) fn spoiled(cage: &Cage<'_>) -> Result<String> {
-    let (path, bytes) = real(cage)?;
+pub(super) fn spoiled(case: &CaseRun<'_>) -> Result<String> {
+    let (path, bytes) = real(case)?;
     for at in [bytes.len() / 3, bytes.len() / 2, bytes.len() - 10] {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x10;
         fs::write(&path, bytes)?;
-        let codes = read(cage, &path)?;
+        let codes = read(case, &path)?;
         ensure!(
             codes[0] != 0,
             "a file with a flipped bit at {at} was reported with status 0"
         );
     }
-    Ok("each flipped bit told, by the status too".to_owned())
+    Ok("each flipped bit reported, also by the exit status".to_owned())
 }
 
-/// What a killed writer leaves: it reads up to there, and says so.
-pub(super) fn cut(cage: &Cage<'_>) -> Result<String> {
-    let (path, bytes) = real(cage)?;
+/// A recording of a killed writer: it is read up to the cut, with a warning.
+pub(super) fn cut(case: &CaseRun<'_>) -> Result<String> {
+    let (path, bytes) = real(case)?;
     for end in [0, 5, 11, 13, bytes.len() / 2, bytes.len() - 1] {
         fs::write(&path, &bytes[..end])?;
         let mut arguments = super::ended::words(&["report"]);
         arguments.push(path.clone().into());
-        let ended = cage.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         let said = ended.output.contains("incomplete") || ended.errors.contains("incomplete");
         ensure!(
             said || ended.status.code() != Some(0),
@@ -195,20 +196,20 @@ pub(super) fn cut(cage: &Cage<'_>) -> Result<String> {
         );
         ensure!(
             ended.status.code() == Some(0) || !first_line(&ended.errors).is_empty(),
-            "nothing was said"
+            "nothing was reported"
         );
     }
-    Ok("each cut told".to_owned())
+    Ok("each cut reported".to_owned())
 }
 
-/// Files that never end, or never begin.
-pub(super) fn no_files(cage: &Cage<'_>) -> Result<String> {
-    let pipe = cage.file("pipe.data");
+/// Files without an end, and files without a beginning.
+pub(super) fn no_files(case: &CaseRun<'_>) -> Result<String> {
+    let pipe = case.file("pipe.data");
     super::surroundings::make_pipe(&pipe)?;
     for path in ["/dev/zero", "/dev/tty", "/proc/self/mem", "/"].map(PathBuf::from) {
         let mut arguments = super::ended::words(&["report"]);
         arguments.push(path.clone().into());
-        let ended = cage.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         ensure!(
             ended.status.code() != Some(0),
             "{} was reported",

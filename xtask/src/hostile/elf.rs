@@ -1,6 +1,6 @@
-//! ELF files that no linker makes: a page of code that can be called, and sections that say what one likes.
+//! Builds ELF files that no linker makes: a page of callable code, and arbitrary sections.
 //!
-//! Part of hostile. It must not know what a file is for.
+//! Part of hostile. It must not know the purpose of a file.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -9,18 +9,18 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Where the code is, in the file and in memory: zoo.c calls it there.
+/// The offset of the code in the file and in memory, where zoo.c calls it.
 pub(super) const CODE: u64 = 0x200;
 
-/// Calls the function that it is given with the size that it is given, with a frame pointer.
+/// Code with a frame pointer that calls the given function with the given size.
 const CALLER: &[u8] = &[
     0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3,
 ];
 
-/// Where what follows the loaded page begins.
+/// The offset of the data behind the loaded page.
 const BEHIND: u64 = 0x1000;
 
-/// Kinds of sections.
+/// Section kinds.
 pub(super) const PROGBITS: u32 = 1;
 pub(super) const SYMTAB: u32 = 2;
 pub(super) const STRTAB: u32 = 3;
@@ -28,7 +28,7 @@ pub(super) const RELA: u32 = 4;
 pub(super) const NOTE: u32 = 7;
 pub(super) const DYNSYM: u32 = 11;
 
-/// Flags of sections.
+/// Section flags.
 pub(super) const ALLOCATED: u64 = 2;
 pub(super) const COMPRESSED: u64 = 0x800;
 
@@ -39,21 +39,21 @@ pub(super) struct Section {
     pub(super) kind: u32,
     pub(super) flags: u64,
     pub(super) data: Vec<u8>,
-    /// Its size where that is more than the data: the rest is a hole in the file.
+    /// The size, if it is larger than the data. The rest is a hole in the file.
     pub(super) sparse: u64,
-    /// The number of the section that it goes with.
+    /// The number of the linked section.
     pub(super) link: u32,
     pub(super) entry: u64,
 }
 
-/// A file.
+/// An ELF file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Elf {
-    /// The loader that it asks for.
+    /// The path of the loader that the file names.
     pub(super) interpreter: Option<Vec<u8>>,
-    /// Code at the place where the program's functions are; `CALLER` where it is empty.
+    /// The code of the functions; `CALLER` if it is empty.
     pub(super) code: Vec<u8>,
-    /// Sections from number 1 on.
+    /// The sections from number 1 on.
     pub(super) sections: Vec<Section>,
 }
 
@@ -76,7 +76,7 @@ impl Elf {
         }
     }
 
-    /// A library that exports functions: their symbols, as name, address and size.
+    /// A library that exports functions, given by name, address and size.
     pub(super) fn exporting(functions: &[(&str, u64, u64)]) -> Self {
         let (symbols, names) = symbols(functions);
         let dynamic = Section {
@@ -92,7 +92,7 @@ impl Elf {
         Self::with(vec![dynamic, strings])
     }
 
-    /// The same with a build id.
+    /// Adds a build id.
     pub(super) fn with_build_id(mut self, id: &[u8]) -> Self {
         let mut note = Vec::new();
         for word in [4, id.len() as u32, 3] {
@@ -106,7 +106,7 @@ impl Elf {
         self
     }
 
-    /// Writes the file, executable.
+    /// Writes the file, and makes it executable.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let mut head = vec![0; CODE as usize];
         head.extend(if self.code.is_empty() {
@@ -120,7 +120,7 @@ impl Elf {
         let mut names = vec![0_u8];
         let mut body = Vec::new();
         let mut hole = 0;
-        // Holes come last, one after the other, each behind its data.
+        // Holes come last, one behind another, each behind its data.
         let mut end = 0;
         for section in self.sections.iter().filter(|it| it.sparse == 0) {
             body.resize(body.len().next_multiple_of(16), 0);
@@ -172,7 +172,7 @@ impl Elf {
         let loaded = head.len() as u64;
         let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, b"\x7fELF\x02\x01\x01");
-        // A shared library of this machine.
+        // A shared library for x86-64.
         put(16, &[3, 0, 62, 0, 1, 0, 0, 0]);
         put(24, &CODE.to_le_bytes());
         put(32, &64_u64.to_le_bytes());
@@ -182,7 +182,7 @@ impl Elf {
         put(52, &[64, 0, 56, 0, segments, 0, 64, 0]);
         put(60, &number.to_le_bytes());
         put(62, &last.to_le_bytes());
-        // One segment, to be run, of the whole head.
+        // One executable segment with the whole head.
         put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
         put(96, &loaded.to_le_bytes());
         put(104, &loaded.to_le_bytes());
@@ -212,19 +212,19 @@ fn header(section: &Section, name: usize, at: u64, size: u64) -> Vec<u8> {
         header.extend(number.to_le_bytes());
     }
     header.extend(section.link.to_le_bytes());
-    // The first symbol that others can see.
+    // The index of the first global symbol.
     header.extend(1_u32.to_le_bytes());
     header.extend(8_u64.to_le_bytes());
     header.extend(section.entry.to_le_bytes());
     header
 }
 
-/// A table of functions and its strings.
+/// A symbol table of functions, and its strings.
 pub(super) fn symbols(functions: &[(&str, u64, u64)]) -> (Vec<u8>, Vec<u8>) {
     let (mut table, mut names) = (vec![0; 24], vec![0]);
     for (name, address, size) in functions {
         table.extend((names.len() as u32).to_le_bytes());
-        // A function that others can call, in the first section.
+        // A global function in the first section.
         table.extend([0x12, 0, 1, 0]);
         table.extend(address.to_le_bytes());
         table.extend(size.to_le_bytes());
@@ -239,9 +239,9 @@ mod tests {
 
     use super::*;
 
-    /// Check that another reader sees what was put in, and that a hole takes no room on disk.
+    /// Check that another ELF reader sees the built content, and that a hole uses no disk space.
     #[test]
-    fn files_are_what_they_say() {
+    fn files_are_read_as_built() {
         use std::os::unix::fs::MetadataExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.so");

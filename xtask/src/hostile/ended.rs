@@ -1,6 +1,6 @@
-//! One run of heaptrace within limits: how it ended, what it printed, how long it took and how much memory.
+//! Runs heaptrace within limits, and records its exit status, output, time and memory.
 //!
-//! Part of hostile. It must not know what is run.
+//! Part of hostile. It must not know which program is run.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,26 +13,27 @@ use anyhow::{Context as _, Result};
 
 use crate::process;
 
-/// How a run ended.
+/// The results of a run that ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
     pub(super) is_hung: bool,
     pub(super) time: Duration,
-    /// The most that any of its processes had at a time.
+    /// The peak memory of the largest process.
     pub(super) peak_kib: u64,
     pub(super) output: String,
     pub(super) errors: String,
 }
 
-/// A run that goes on.
+/// A run that has not ended yet.
 pub(super) struct Running {
     child: Child,
     began: Instant,
     folder: std::path::PathBuf,
 }
 
-/// Starts a program in a group of its own; what it prints goes to files, so that nothing waits for a reader.
+/// Starts a program in its own process group. Its output goes to files, so the program never waits for a
+/// reader.
 pub(super) fn start(command: &mut Command, folder: &Path) -> Result<Running> {
     let file = |name: &str| {
         let path = folder.join(name);
@@ -64,7 +65,7 @@ impl Running {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Waits for its end, and makes one where it takes too long.
+    /// Waits for the end, and kills the program after the limit.
     pub(super) fn end(self, limit: Duration) -> Result<Ended> {
         let id = self.child.id() as i32;
         let mut is_hung = false;
@@ -85,7 +86,8 @@ impl Running {
             std::thread::sleep(Duration::from_millis(3));
         };
         let time = self.began.elapsed();
-        // What the target left behind. SAFETY: as above; an empty group is an error that does nothing.
+        // Kills processes that the target left behind. SAFETY: as above; an empty group gives an error
+        // without any effect.
         unsafe { libc::killpg(id, libc::SIGKILL) };
         let read = |name: &str| {
             let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
@@ -102,7 +104,7 @@ impl Running {
     }
 }
 
-/// Words for a command line.
+/// The arguments of a command line.
 pub(super) fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }

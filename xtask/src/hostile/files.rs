@@ -1,4 +1,4 @@
-//! Files with code that lie: symbols, relocations, debug information, and what they name.
+//! Hostile files with code: wrong symbols, relocations, debug information and links.
 //!
 //! Part of hostile.
 
@@ -15,28 +15,28 @@ use super::elf::{
     ALLOCATED, CODE, COMPRESSED, DYNSYM, Elf, NOTE, PROGBITS, RELA, STRTAB, SYMTAB, Section,
     symbols,
 };
-use super::zoo::{Cage, functions, word};
+use super::suite::{CaseRun, functions, word};
 
-/// Allocations of the program itself, and through each file.
+/// The number of allocations of the program itself, and through each file.
 const OWN: u64 = 100;
 const EACH: u64 = 10;
 
-/// Maps these files one after the other and allocates through each; all of it has to be seen.
-fn mapped(cage: &Cage<'_>, paths: &[PathBuf]) -> Result<String> {
+/// Maps the files one after another and allocates through each. Every allocation must be seen.
+fn mapped(case: &CaseRun<'_>, paths: &[PathBuf]) -> Result<String> {
     let mut mode: Vec<&OsStr> = vec!["map".as_ref()];
     mode.extend(paths.iter().map(|path| word(path)));
     let expected = OWN + EACH * paths.len() as u64;
-    cage.traced(&mode, expected)?;
+    case.traced(&mode, expected)?;
     Ok(format!("{expected} allocations, none missing"))
 }
 
-fn one(cage: &Cage<'_>, elf: &Elf) -> Result<String> {
-    let path = cage.file("x.so");
+fn one(case: &CaseRun<'_>, elf: &Elf) -> Result<String> {
+    let path = case.file("x.so");
     elf.write(&path)?;
-    mapped(cage, &[path])
+    mapped(case, &[path])
 }
 
-/// The head of a file with other code at other addresses.
+/// The head of a file with code at the given addresses.
 fn code(parts: &[(u64, &[u8])]) -> Vec<u8> {
     let mut code = vec![
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3,
@@ -49,30 +49,30 @@ fn code(parts: &[(u64, &[u8])]) -> Vec<u8> {
     code
 }
 
-/// An allocator whose `malloc` is this code, which nobody calls.
-fn malloc_is(cage: &Cage<'_>, bytes: &[u8]) -> Result<String> {
+/// An allocator whose `malloc` is this code, which is never called.
+fn malloc_is(case: &CaseRun<'_>, bytes: &[u8]) -> Result<String> {
     let mut elf = Elf::exporting(&[("malloc", 0x400, 32), ("free", 0x500, 32)]);
     elf.code = code(&[(0x400, bytes), (0x500, &[0x55, 0x5d, 0xc3])]);
-    one(cage, &elf)
+    one(case, &elf)
 }
 
-pub(super) fn malloc_begins_with_a_breakpoint(cage: &Cage<'_>) -> Result<String> {
-    malloc_is(cage, &[0xcc, 0x48, 0x89, 0xf8, 0xc3])
+pub(super) fn malloc_begins_with_a_breakpoint(case: &CaseRun<'_>) -> Result<String> {
+    malloc_is(case, &[0xcc, 0x48, 0x89, 0xf8, 0xc3])
 }
 
-pub(super) fn malloc_begins_with_a_lock(cage: &Cage<'_>) -> Result<String> {
-    malloc_is(cage, &[0xf0, 0x0f, 0xb1, 0x0f, 0xc3])
+pub(super) fn malloc_begins_with_a_lock(case: &CaseRun<'_>) -> Result<String> {
+    malloc_is(case, &[0xf0, 0x0f, 0xb1, 0x0f, 0xc3])
 }
 
-/// Twenty copies of an allocator, each with other bits flipped.
-pub(super) fn bit_flips(cage: &Cage<'_>) -> Result<String> {
+/// Twenty copies of an allocator, each with different bits flipped.
+pub(super) fn bit_flips(case: &CaseRun<'_>) -> Result<String> {
     let names = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
     let functions: Vec<(&str, u64, u64)> = names
         .iter()
         .zip((0x300..).step_by(0x40))
         .map(|(name, address)| (*name, address, 0x40))
         .collect();
-    let whole = cage.file("whole.so");
+    let whole = case.file("whole.so");
     Elf::exporting(&functions).write(&whole)?;
     let bytes = fs::read(&whole)?;
     let mut paths = Vec::new();
@@ -84,16 +84,16 @@ pub(super) fn bit_flips(cage: &Cage<'_>) -> Result<String> {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let at = (state >> 33) as usize % bytes.len();
-            // What is called has to stay as it is.
+            // The code that is called must stay intact.
             if !(0x200..0x210).contains(&at) {
                 bytes[at] ^= 1 << (state >> 61);
             }
         }
-        let path = cage.file(&format!("flipped-{number}.so"));
+        let path = case.file(&format!("flipped-{number}.so"));
         fs::write(&path, bytes)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
 fn with_sparse(name: &'static str, kind: u32, size: u64, link: u32, entry: u64) -> Elf {
@@ -107,20 +107,20 @@ fn with_sparse(name: &'static str, kind: u32, size: u64, link: u32, entry: u64) 
     elf
 }
 
-pub(super) fn sparse_symbols(cage: &Cage<'_>) -> Result<String> {
-    one(cage, &with_sparse(".symtab", SYMTAB, 6 << 30, 2, 24))
+pub(super) fn sparse_symbols(case: &CaseRun<'_>) -> Result<String> {
+    one(case, &with_sparse(".symtab", SYMTAB, 6 << 30, 2, 24))
 }
 
-pub(super) fn giant_dwarf(cage: &Cage<'_>) -> Result<String> {
-    one(cage, &with_sparse(".debug_info", PROGBITS, 8 << 30, 0, 0))
+pub(super) fn giant_dwarf(case: &CaseRun<'_>) -> Result<String> {
+    one(case, &with_sparse(".debug_info", PROGBITS, 8 << 30, 0, 0))
 }
 
-pub(super) fn giant_frames(cage: &Cage<'_>) -> Result<String> {
-    one(cage, &with_sparse(".eh_frame", PROGBITS, 4 << 30, 0, 0))
+pub(super) fn giant_frames(case: &CaseRun<'_>) -> Result<String> {
+    one(case, &with_sparse(".eh_frame", PROGBITS, 4 << 30, 0, 0))
 }
 
-/// 900,000 relocations, each of a symbol with a name of 4 kB: the names overlap.
-pub(super) fn many_relocations(cage: &Cage<'_>) -> Result<String> {
+/// 900,000 relocations, each of a symbol with a name of 4 kB. The names overlap.
+pub(super) fn many_relocations(case: &CaseRun<'_>) -> Result<String> {
     const COUNT: u64 = 900_000;
     let mut names = vec![b'a'; 4096 + 900_000];
     names[0] = 0;
@@ -150,11 +150,11 @@ pub(super) fn many_relocations(cage: &Cage<'_>) -> Result<String> {
         section(".strtab", STRTAB, function_names, 0, 0),
     ]);
     elf.code = code(&[(0x500, &[0xff, 0x25, 0xfa, 0x2a, 0, 0])]);
-    one(cage, &elf)
+    one(case, &elf)
 }
 
 /// 500 functions that look like Rust's allocator.
-pub(super) fn rust_symbols(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn rust_symbols(case: &CaseRun<'_>) -> Result<String> {
     let names: Vec<String> = (0..500)
         .map(|number| format!("_RNvCs{number:x}_7___rustc12___rust_alloc"))
         .chain((0..500).map(|number| format!("__rust_alloc.{number}")))
@@ -174,15 +174,15 @@ pub(super) fn rust_symbols(cage: &Cage<'_>) -> Result<String> {
         Section::new(".strtab", STRTAB, names),
     ]);
     elf.code = code(&[(0x300, &[0x55; 0x900])]);
-    one(cage, &elf)
+    one(case, &elf)
 }
 
-/// A file whose interpreter is a script that leaves a mark, as a word of a command.
-pub(super) fn interpreter(cage: &Cage<'_>) -> Result<String> {
+/// A file whose interpreter is a script that leaves a mark, named as an argument of a command.
+pub(super) fn interpreter(case: &CaseRun<'_>) -> Result<String> {
     let (mark, script, document) = (
-        cage.file("executed"),
-        cage.file("loader"),
-        cage.file("doc.pdf"),
+        case.file("executed"),
+        case.file("loader"),
+        case.file("doc.pdf"),
     );
     fs::write(&script, format!("#!/bin/sh\ntouch '{}'\n", mark.display()))?;
     super::surroundings::make_executable(&script)?;
@@ -190,22 +190,22 @@ pub(super) fn interpreter(cage: &Cage<'_>) -> Result<String> {
     if name.len() > 0xf0 {
         name.truncate(0xf0);
     }
-    // Relative, as the folder's name may be long: heaptrace runs in it.
+    // The path is relative, because the folder's name can be long; heaptrace runs in the folder.
     let elf = Elf {
         interpreter: Some([b"./".as_slice(), &name].concat()),
         ..Elf::default()
     };
     elf.write(&document)?;
     let mut arguments = super::ended::words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into(), "sha256sum".into()]);
+    arguments.extend([case.data().into(), "--".into(), "sha256sum".into()]);
     arguments.push(document.into());
-    let ended = cage.run(&arguments)?;
+    let ended = case.run(&arguments)?;
     ensure!(!mark.exists(), "it was executed");
-    cage.whole(&ended, 1)?;
+    case.whole(&ended, 1)?;
     Ok("not executed".to_owned())
 }
 
-pub(super) fn garbage_frames(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn garbage_frames(case: &CaseRun<'_>) -> Result<String> {
     let mut paths = Vec::new();
     for seed in 0..8_u64 {
         let mut state = seed;
@@ -220,19 +220,19 @@ pub(super) fn garbage_frames(cage: &Cage<'_>) -> Result<String> {
             flags: ALLOCATED,
             ..Section::new(".eh_frame", PROGBITS, noise.collect())
         });
-        let path = cage.file(&format!("noise-{seed}.so"));
+        let path = case.file(&format!("noise-{seed}.so"));
         elf.write(&path)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
-/// Entries that name themselves, and each other, as what they begin with.
-pub(super) fn cyclic_frames(cage: &Cage<'_>) -> Result<String> {
+/// Entries that name themselves or each other as their common entry.
+pub(super) fn cyclic_frames(case: &CaseRun<'_>) -> Result<String> {
     let mut frames = Vec::new();
     for number in 0..4000_u32 {
         frames.extend(20_u32.to_le_bytes());
-        // Zero would be a shared one; this is a distance back, to another of these, or to itself.
+        // Zero would mark a common entry. This is a distance back to another entry, or to the entry itself.
         frames.extend((number % 5 * 24 + 4).to_le_bytes());
         frames.extend([0x1b; 16]);
     }
@@ -243,12 +243,12 @@ pub(super) fn cyclic_frames(cage: &Cage<'_>) -> Result<String> {
             ..Section::new(name, PROGBITS, frames.clone())
         });
     }
-    one(cage, &elf)
+    one(case, &elf)
 }
 
-/// 200,000 entries, each the child of the one before.
-pub(super) fn deep_dwarf(cage: &Cage<'_>) -> Result<String> {
-    // A unit has children; each child is a function of the same code, with children.
+/// 200,000 entries, each a child of the previous one.
+pub(super) fn deep_dwarf(case: &CaseRun<'_>) -> Result<String> {
+    // A unit has children. Each child is a function of the same code, and has children too.
     let abbreviations = vec![
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // unit: low, length
         2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0x03, 0x08, 0, 0, // function: low, length, name
@@ -279,7 +279,7 @@ pub(super) fn deep_dwarf(cage: &Cage<'_>) -> Result<String> {
         Section::new(".debug_info", PROGBITS, whole),
         Section::new(".debug_abbrev", PROGBITS, abbreviations),
     ]);
-    one(cage, &elf)
+    one(case, &elf)
 }
 
 /// Zeros, compressed by a program of the system.
@@ -297,8 +297,8 @@ fn compressed_zeros(program: &str, mib: u64) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Debug sections of which 1 MB becomes 1 GB, one that says so and one that does not.
-pub(super) fn compressed_sections(cage: &Cage<'_>) -> Result<String> {
+/// Debug sections in which 1 MB becomes 1 GB: one with the true size and one with a false size.
+pub(super) fn compressed_sections(case: &CaseRun<'_>) -> Result<String> {
     let python = "python3 -c 'import sys,zlib; c=zlib.compressobj(9); w=sys.stdout.buffer.write\n\
                   for i in iter(lambda: sys.stdin.buffer.read(1<<20), b\"\"): w(c.compress(i))\n\
                   w(c.flush())'";
@@ -317,25 +317,25 @@ pub(super) fn compressed_sections(cage: &Cage<'_>) -> Result<String> {
                 ..Section::new(name, PROGBITS, data)
             });
         }
-        let path = cage.file(&format!("bomb-{number}.so"));
+        let path = case.file(&format!("bomb-{number}.so"));
         elf.write(&path)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
-pub(super) fn packed_symbols(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn packed_symbols(case: &CaseRun<'_>) -> Result<String> {
     let mut elf = Elf::default();
     let packed = compressed_zeros("xz -9", 2048)?;
     elf.sections
         .push(Section::new(".gnu_debugdata", PROGBITS, packed));
-    one(cage, &elf)
+    one(case, &elf)
 }
 
 /// Debug links that lead out of their folder.
-pub(super) fn debug_links(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn debug_links(case: &CaseRun<'_>) -> Result<String> {
     let mut paths = Vec::new();
-    let pipe = cage.file("pipe.debug");
+    let pipe = case.file("pipe.debug");
     super::surroundings::make_pipe(&pipe)?;
     let names = [
         "/dev/zero",
@@ -354,37 +354,37 @@ pub(super) fn debug_links(cage: &Cage<'_>) -> Result<String> {
             elf.sections
                 .push(Section::new(section, PROGBITS, link.clone()));
         }
-        let path = cage.file(&format!("linked-{number}.so"));
+        let path = case.file(&format!("linked-{number}.so"));
         elf.write(&path)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
-/// Build ids that are none: of no bytes, of one, with a path in them, and of 60 kB.
-pub(super) fn build_ids(cage: &Cage<'_>) -> Result<String> {
+/// Invalid build ids: empty, of one byte, with a path in them, and of 60 kB.
+pub(super) fn build_ids(case: &CaseRun<'_>) -> Result<String> {
     let long = vec![b'/'; 60_000];
     let ids: [&[u8]; 6] = [b"", b"a", b"../../../../etc/passwd", b"/", &long, &[0; 20]];
     let mut paths = Vec::new();
     for (number, id) in ids.iter().enumerate() {
-        let path = cage.file(&format!("id-{number}.so"));
+        let path = case.file(&format!("id-{number}.so"));
         Elf::exporting(&[("through", CODE, 14)])
             .with_build_id(id)
             .write(&path)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
-/// Two files with one build id: each stack has to name its own file's function.
-pub(super) fn forged_build_id(cage: &Cage<'_>) -> Result<String> {
-    let (victim, forger) = (cage.file("victim.so"), cage.file("forger.so"));
+/// Two files with one build id. Each stack must name its own file's function.
+pub(super) fn forged_build_id(case: &CaseRun<'_>) -> Result<String> {
+    let (victim, forger) = (case.file("victim.so"), case.file("forger.so"));
     for (path, name) in [(&victim, "victims_function"), (&forger, "forged_name")] {
         Elf::exporting(&[(name, CODE, 14)])
             .with_build_id(&[0x42; 20])
             .write(path)?;
     }
-    let report = cage.traced(
+    let report = case.traced(
         &["map".as_ref(), word(&forger), word(&victim)],
         OWN + 2 * EACH,
     )?;
@@ -398,20 +398,20 @@ pub(super) fn forged_build_id(cage: &Cage<'_>) -> Result<String> {
             "{name} was read of another file than {module}"
         );
     }
-    Ok("each has its own names".to_owned())
+    Ok("each file has its own names".to_owned())
 }
 
-/// Twenty files, mapped in turn at one address.
-pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
+/// Twenty files that are mapped one after another at one address.
+pub(super) fn one_address(case: &CaseRun<'_>) -> Result<String> {
     let mut mode: Vec<PathBuf> = Vec::new();
     for number in 0..20 {
-        let path = cage.file(&format!("turn-{number}.so"));
+        let path = case.file(&format!("turn-{number}.so"));
         Elf::exporting(&[(&format!("in_turn_{number}"), CODE, 14)]).write(&path)?;
         mode.push(path);
     }
     let mut words: Vec<&OsStr> = vec!["map-one-address".as_ref()];
     words.extend(mode.iter().map(|path| word(path)));
-    let report = cage.traced(&words, OWN + 20 * EACH)?;
+    let report = case.traced(&words, OWN + 20 * EACH)?;
     let sites = report["sites"].as_array().into_iter().flatten();
     let mut named = BTreeSet::new();
     for site in sites {
@@ -432,14 +432,14 @@ pub(super) fn one_address(cage: &Cage<'_>) -> Result<String> {
         }
     }
     Ok(format!(
-        "{} of 20 have names, none a wrong one",
+        "{} of 20 have names, and no name is wrong",
         named.len()
     ))
 }
 
-/// Headers that claim more than there is.
-pub(super) fn claims(cage: &Cage<'_>) -> Result<String> {
-    let whole = cage.file("whole.so");
+/// Headers that claim more data than the file has.
+pub(super) fn claims(case: &CaseRun<'_>) -> Result<String> {
+    let whole = case.file("whole.so");
     Elf::exporting(&[("malloc", CODE, 14)]).write(&whole)?;
     let bytes = fs::read(&whole)?;
     let mut paths = Vec::new();
@@ -457,29 +457,29 @@ pub(super) fn claims(cage: &Cage<'_>) -> Result<String> {
     {
         let mut bytes = bytes.clone();
         bytes[at..at + 2].copy_from_slice(&claim.to_le_bytes());
-        let path = cage.file(&format!("claim-{number}.so"));
+        let path = case.file(&format!("claim-{number}.so"));
         fs::write(&path, bytes)?;
         paths.push(path);
     }
-    mapped(cage, &paths)
+    mapped(case, &paths)
 }
 
-/// A note of 4 GiB of nothing but notes.
-pub(super) fn endless_notes(cage: &Cage<'_>) -> Result<String> {
+/// A note section of 4 GiB of empty notes.
+pub(super) fn endless_notes(case: &CaseRun<'_>) -> Result<String> {
     one(
-        cage,
+        case,
         &with_sparse(".note.gnu.build-id", NOTE, 4 << 30, 0, 0),
     )
 }
 
 /// A library that is loaded and unloaded 300 times.
-pub(super) fn dlopen_storm(cage: &Cage<'_>) -> Result<String> {
-    let (source, library) = (cage.file("through.c"), cage.file("through.so"));
+pub(super) fn dlopen_storm(case: &CaseRun<'_>) -> Result<String> {
+    let (source, library) = (case.file("through.c"), case.file("through.so"));
     let text = "void *through_library(void *(*f)(unsigned long), unsigned long n)\n\
                 { void *volatile p = f(n); return p; }\n";
     fs::File::create(&source)?.write_all(text.as_bytes())?;
     compile(&source, &library)?;
-    let report = cage.traced(
+    let report = case.traced(
         &["dlopens".as_ref(), word(&library), "300".as_ref()],
         OWN + 300,
     )?;
@@ -488,7 +488,7 @@ pub(super) fn dlopen_storm(cage: &Cage<'_>) -> Result<String> {
         names.iter().any(|name| name == "through_library"),
         "no stack names the library"
     );
-    Ok("all 300 turns seen, with names".to_owned())
+    Ok("all 300 loads seen, with names".to_owned())
 }
 
 fn compile(source: &Path, library: &Path) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Programs that behave badly: in what they map, fork, name and run.
+//! Hostile programs: their mappings, forks, names and code.
 //!
 //! Part of hostile.
 
@@ -11,101 +11,101 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::elf::{CODE, Elf};
-use super::zoo::{Cage, functions, word};
+use super::suite::{CaseRun, functions, word};
 
-/// A small file with code that can be called.
-fn library(cage: &Cage<'_>, name: &str) -> Result<PathBuf> {
-    let path = cage.file(name);
+/// A small file with callable code.
+fn library(case: &CaseRun<'_>, name: &str) -> Result<PathBuf> {
+    let path = case.file(name);
     Elf::exporting(&[("through", CODE, 14)])
         .with_build_id(&[9; 20])
         .write(&path)?;
     Ok(path)
 }
 
-fn seen(cage: &Cage<'_>, mode: &[&OsStr], at_least: u64) -> Result<String> {
-    cage.traced(mode, at_least)?;
+fn seen(case: &CaseRun<'_>, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    case.traced(mode, at_least)?;
     Ok(format!("{at_least} allocations, none missing"))
 }
 
-pub(super) fn plain(cage: &Cage<'_>) -> Result<String> {
-    let report = cage.traced(&["plain".as_ref()], 100)?;
+pub(super) fn plain(case: &CaseRun<'_>) -> Result<String> {
+    let report = case.traced(&["plain".as_ref()], 100)?;
     let names = functions(&report);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())
 }
 
-pub(super) fn pipe_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
-    replaced(cage, "0")
+pub(super) fn pipe_over_a_mapped_file(case: &CaseRun<'_>) -> Result<String> {
+    replaced(case, "0")
 }
 
-/// Once with a process that is gone when its files are looked at, and once with one that is still there.
-fn replaced(cage: &Cage<'_>, kind: &str) -> Result<String> {
-    let path = library(cage, "x.so")?;
+/// Runs once with a process that is gone when its files are opened, and once with one that still runs.
+fn replaced(case: &CaseRun<'_>, kind: &str) -> Result<String> {
+    let path = library(case, "x.so")?;
     let mode = ["map-replaced".as_ref(), word(&path), kind.as_ref()];
-    seen(cage, &mode, 200)?;
+    seen(case, &mode, 200)?;
     fs::remove_file(&path)?;
-    let path = library(cage, "x.so")?;
+    let path = library(case, "x.so")?;
     let mode = [
         "map-replaced".as_ref(),
         word(&path),
         kind.as_ref(),
         "wait".as_ref(),
     ];
-    seen(cage, &mode, 200)
+    seen(case, &mode, 200)
 }
 
-pub(super) fn device_over_a_mapped_file(cage: &Cage<'_>) -> Result<String> {
-    replaced(cage, "1")
+pub(super) fn device_over_a_mapped_file(case: &CaseRun<'_>) -> Result<String> {
+    replaced(case, "1")
 }
 
-/// The file that is cut is a large one, so that its names take a while to be read.
-pub(super) fn truncated_while_mapped(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("x.so");
-    let mut bytes = fs::read(library(cage, "small.so")?)?;
+/// The truncated file is large, so that reading its names takes time.
+pub(super) fn truncated_while_mapped(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(4 << 20, 0);
     fs::write(&path, bytes)?;
     super::surroundings::make_executable(&path)?;
-    seen(cage, &["map-truncated".as_ref(), word(&path)], 350)
+    seen(case, &["map-truncated".as_ref(), word(&path)], 350)
 }
 
-/// The same with the live view, which looks names up as it goes.
-pub(super) fn truncated_in_live_view(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("x.so");
-    let mut bytes = fs::read(library(cage, "small.so")?)?;
+/// The same with the live view, which looks up names during the run.
+pub(super) fn truncated_in_live_view(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(4 << 20, 0);
     for _ in 0..3 {
         fs::write(&path, &bytes)?;
         super::surroundings::make_executable(&path)?;
         let mut arguments = super::ended::words(&["--interval", "100ms", "--"]);
-        arguments.push(cage.zoo.program.clone().into());
+        arguments.push(case.suite.program.clone().into());
         arguments.extend(["map-truncated".into(), path.clone().into()]);
-        let ended = cage.run(&arguments)?;
+        let ended = case.run(&arguments)?;
         ensure!(ended.status.code() == Some(0), "{}", ended.status);
     }
-    Ok("3 of 3 ended in order".to_owned())
+    Ok("3 of 3 ended normally".to_owned())
 }
 
-pub(super) fn deleted(cage: &Cage<'_>) -> Result<String> {
-    let path = library(cage, "x.so")?;
-    seen(cage, &["map-deleted".as_ref(), word(&path)], 200)
+pub(super) fn deleted(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
+    seen(case, &["map-deleted".as_ref(), word(&path)], 200)
 }
 
-pub(super) fn written_while_mapped(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("x.so");
-    let mut bytes = fs::read(library(cage, "small.so")?)?;
+pub(super) fn written_while_mapped(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("x.so");
+    let mut bytes = fs::read(library(case, "small.so")?)?;
     bytes.resize(1 << 20, 0);
     fs::write(&path, bytes)?;
-    seen(cage, &["map-written".as_ref(), word(&path)], 200)
+    seen(case, &["map-written".as_ref(), word(&path)], 200)
 }
 
-pub(super) fn memory_file(cage: &Cage<'_>) -> Result<String> {
-    let path = library(cage, "x.so")?;
-    seen(cage, &["memfd".as_ref(), word(&path)], 200)
+pub(super) fn memory_file(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
+    seen(case, &["memfd".as_ref(), word(&path)], 200)
 }
 
-/// In a root of its own, with a file at a path where the host has another one.
-pub(super) fn other_root(cage: &Cage<'_>) -> Result<String> {
-    let (root, inside) = (cage.file("root"), "/tmp/heaptrace-zoo-other-root.so");
+/// Runs in its own root folder, with a file at a path where the host has a different file.
+pub(super) fn other_root(case: &CaseRun<'_>) -> Result<String> {
+    let (root, inside) = (case.file("root"), "/tmp/heaptrace-zoo-other-root.so");
     fs::create_dir_all(root.join("tmp"))?;
     let host = PathBuf::from(inside);
     Elf::exporting(&[("name_of_the_host", CODE, 14)])
@@ -114,20 +114,20 @@ pub(super) fn other_root(cage: &Cage<'_>) -> Result<String> {
     Elf::exporting(&[("name_of_the_container", CODE, 14)])
         .with_build_id(&[5; 20])
         .write(&root.join("tmp/heaptrace-zoo-other-root.so"))?;
-    let result = cage.traced(&["chroot".as_ref(), word(&root), inside.as_ref()], 200);
+    let result = case.traced(&["chroot".as_ref(), word(&root), inside.as_ref()], 200);
     fs::remove_file(&host)?;
     let names = functions(&result?);
     ensure!(
         !names.iter().any(|name| name == "name_of_the_host"),
-        "a file of the host was read in place of the container's"
+        "a file of the host was read instead of the container's file"
     );
-    Ok("no name of the host's file".to_owned())
+    Ok("no name from the host's file".to_owned())
 }
 
-pub(super) fn many_files(cage: &Cage<'_>) -> Result<String> {
-    let (small, folder) = (library(cage, "small.so")?, cage.file("many"));
+pub(super) fn many_files(case: &CaseRun<'_>) -> Result<String> {
+    let (small, folder) = (library(case, "small.so")?, case.file("many"));
     fs::create_dir_all(&folder)?;
-    let report = cage.traced(
+    let report = case.traced(
         &[
             "many-files".as_ref(),
             word(&folder),
@@ -146,84 +146,84 @@ pub(super) fn many_files(cage: &Cage<'_>) -> Result<String> {
     Ok(format!("all 5,000 seen; {noted} notes"))
 }
 
-pub(super) fn many_mappings(cage: &Cage<'_>) -> Result<String> {
-    let path = library(cage, "x.so")?;
+pub(super) fn many_mappings(case: &CaseRun<'_>) -> Result<String> {
+    let path = library(case, "x.so")?;
     seen(
-        cage,
+        case,
         &["many-mappings".as_ref(), word(&path), "10000".as_ref()],
         200,
     )
 }
 
-fn number(cage: &Cage<'_>, mode: &str, count: &str, at_least: u64) -> Result<String> {
+fn number(case: &CaseRun<'_>, mode: &str, count: &str, at_least: u64) -> Result<String> {
     seen(
-        cage,
+        case,
         &[mode.as_ref(), "-".as_ref(), count.as_ref()],
         at_least,
     )
 }
 
-pub(super) fn forks(cage: &Cage<'_>) -> Result<String> {
-    number(cage, "forks", "2000", 2100)
+pub(super) fn forks(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "forks", "2000", 2100)
 }
 
-pub(super) fn execs(cage: &Cage<'_>) -> Result<String> {
-    number(cage, "execs", "100", 100 * 101)
+pub(super) fn execs(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "execs", "100", 100 * 101)
 }
 
-pub(super) fn threads(cage: &Cage<'_>) -> Result<String> {
-    number(cage, "threads", "2000", 100)
+pub(super) fn threads(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "threads", "2000", 100)
 }
 
-pub(super) fn deep_stack(cage: &Cage<'_>) -> Result<String> {
-    number(cage, "deep", "40000", 120)
+pub(super) fn deep_stack(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "deep", "40000", 120)
 }
 
-pub(super) fn zombies(cage: &Cage<'_>) -> Result<String> {
-    number(cage, "zombies", "500", 100)
+pub(super) fn zombies(case: &CaseRun<'_>) -> Result<String> {
+    number(case, "zombies", "500", 100)
 }
 
-pub(super) fn own_code(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["jit".as_ref()], 600)
+pub(super) fn own_code(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["jit".as_ref()], 600)
 }
 
-pub(super) fn bad_frame_pointers(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["bad-frame-pointer".as_ref()], 300)
+pub(super) fn bad_frame_pointers(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["bad-frame-pointer".as_ref()], 300)
 }
 
-pub(super) fn names_of_threads(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["comm".as_ref()], 1100)
+pub(super) fn names_of_threads(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["comm".as_ref()], 1100)
 }
 
-pub(super) fn ptraced(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["traced".as_ref()], 200)
+pub(super) fn ptraced(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["traced".as_ref()], 200)
 }
 
-pub(super) fn undumpable(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["undumpable".as_ref()], 300)
+pub(super) fn undumpable(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["undumpable".as_ref()], 300)
 }
 
-pub(super) fn signals(cage: &Cage<'_>) -> Result<String> {
-    seen(cage, &["signals".as_ref()], 300)
+pub(super) fn signals(case: &CaseRun<'_>) -> Result<String> {
+    seen(case, &["signals".as_ref()], 300)
 }
 
 /// Runs a copy of the program under another name.
-fn renamed(cage: &Cage<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> Result<String> {
-    fs::copy(&cage.zoo.program, path)?;
+fn renamed(case: &CaseRun<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> Result<String> {
+    fs::copy(&case.suite.program, path)?;
     let mut arguments = super::ended::words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into(), path.clone().into()]);
+    arguments.extend([case.data().into(), "--".into(), path.clone().into()]);
     arguments.extend(mode.iter().map(Into::into));
-    let ended = cage.run(&arguments)?;
-    cage.whole(&ended, at_least)?;
+    let ended = case.run(&arguments)?;
+    case.whole(&ended, at_least)?;
     for format in ["flamegraph", "pprof"] {
         let mut arguments = super::ended::words(&[format, "-o", "drawn"]);
         if format == "flamegraph" {
             arguments.extend(super::ended::words(&["--metric", "total-bytes"]));
         }
-        arguments.push(cage.data().into());
-        let ended = cage.run(&arguments)?;
+        arguments.push(case.data().into());
+        let ended = case.run(&arguments)?;
         ensure!(ended.status.success(), "{format}: {}", ended.errors);
-        let drawn = fs::read(cage.file("drawn"))?;
+        let drawn = fs::read(case.file("drawn"))?;
         ensure!(
             !drawn.contains(&0x1b) || format == "pprof",
             "an escape sequence was drawn"
@@ -232,41 +232,41 @@ fn renamed(cage: &Cage<'_>, path: &PathBuf, mode: &[&OsStr], at_least: u64) -> R
     Ok(format!("{at_least} allocations, printed as text"))
 }
 
-pub(super) fn name_with_escapes(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("evil\x1b[2J\n<script>\u{202e} (deleted)");
+pub(super) fn name_with_escapes(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("evil\x1b[2J\n<script>\u{202e} (deleted)");
     renamed(
-        cage,
+        case,
         &path,
         &["plain".as_ref(), "\x1b]0;title\x07".as_ref()],
         100,
     )
 }
 
-pub(super) fn name_that_is_no_text(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.folder.join(OsStr::from_bytes(b"\xff\xfe\x80name\xc3"));
+pub(super) fn name_that_is_no_text(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.folder.join(OsStr::from_bytes(b"\xff\xfe\x80name\xc3"));
     let word = OsStr::from_bytes(b"\x80\xff");
-    renamed(cage, &path, &["plain".as_ref(), word], 100)
+    renamed(case, &path, &["plain".as_ref(), word], 100)
 }
 
-pub(super) fn long_path(cage: &Cage<'_>) -> Result<String> {
-    let mut path = cage.folder.clone();
+pub(super) fn long_path(case: &CaseRun<'_>) -> Result<String> {
+    let mut path = case.folder.clone();
     while path.as_os_str().len() < 3700 {
         path.push("d".repeat(240));
     }
     fs::create_dir_all(&path)?;
     let long = "x".repeat(120_000);
     renamed(
-        cage,
+        case,
         &path.join("zoo"),
         &["plain".as_ref(), long.as_ref()],
         100,
     )
 }
 
-/// Root's program, run by its mode.
-pub(super) fn setuid(cage: &Cage<'_>) -> Result<String> {
-    let path = cage.file("setuid");
-    fs::copy(&cage.zoo.program, &path)?;
+/// Runs root's setuid program.
+pub(super) fn setuid(case: &CaseRun<'_>) -> Result<String> {
+    let path = case.file("setuid");
+    fs::copy(&case.suite.program, &path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6755))?;
-    seen(cage, &["exec".as_ref(), word(&path)], 200)
+    seen(case, &["exec".as_ref(), word(&path)], 200)
 }

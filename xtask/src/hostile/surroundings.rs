@@ -1,4 +1,4 @@
-//! What stands around a run: where it writes, what it may use, and processes that are not what they seem.
+//! Hostile surroundings of a run: its output path, its limits, and the state of its target.
 //!
 //! Part of hostile.
 
@@ -14,9 +14,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use heaptrace_tests::Group;
 
 use super::ended::{start, words};
-use super::zoo::{Cage, first_line};
+use super::suite::{CaseRun, first_line};
 
-/// Another user, whom nothing belongs to.
+/// Another user, which owns no files.
 const NOBODY: u32 = 65534;
 
 pub(super) fn make_executable(path: &Path) -> Result<()> {
@@ -28,27 +28,27 @@ pub(super) fn make_pipe(path: &Path) -> Result<()> {
     crate::process::run(Command::new("mkfifo").arg(path))
 }
 
-/// A folder that another user may write to, as root sees it.
-fn strangers_folder(cage: &Cage<'_>) -> Result<std::path::PathBuf> {
-    let folder = cage.file("strangers");
+/// A folder of another user, which root writes to.
+fn folder_of_another_user(case: &CaseRun<'_>) -> Result<std::path::PathBuf> {
+    let folder = case.file("strangers");
     fs::create_dir_all(&folder)?;
     std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
     fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
     Ok(folder)
 }
 
-fn record_to(cage: &Cage<'_>, output: &Path) -> Vec<OsString> {
+fn record_to(case: &CaseRun<'_>, output: &Path) -> Vec<OsString> {
     let mut arguments = words(&["record", "-o"]);
     arguments.extend([output.into(), "--".into()]);
-    arguments.extend([cage.zoo.program.clone().into(), "plain".into()]);
+    arguments.extend([case.suite.program.clone().into(), "plain".into()]);
     arguments
 }
 
-/// A stranger puts links to root's file where the data file goes, while it is made.
-pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
+/// Another user replaces the output path by links to root's file during a run.
+pub(super) fn output_race(case: &CaseRun<'_>) -> Result<String> {
     const PRECIOUS: &[u8] = b"root's own\n";
-    let folder = strangers_folder(cage)?;
-    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+    let folder = folder_of_another_user(case)?;
+    let (output, precious) = (folder.join("out.data"), case.file("precious"));
     fs::write(&precious, PRECIOUS)?;
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
         let attempt = || -> Result<u32> {
             let mut refused = 0;
             for _ in 0..12 {
-                let ended = cage.run(&record_to(cage, &output))?;
+                let ended = case.run(&record_to(case, &output))?;
                 refused += u32::from(ended.status.code() != Some(0));
                 let content = fs::read(&precious)?;
                 ensure!(content == PRECIOUS, "root's file was overwritten");
@@ -78,12 +78,12 @@ pub(super) fn output_race(cage: &Cage<'_>) -> Result<String> {
         stop.store(true, Ordering::Relaxed);
         result
     })?;
-    Ok(format!("root's file is untouched; {result} of 12 refused"))
+    Ok(format!("root's file is unchanged; {result} of 12 refused"))
 }
 
-/// A stranger's pipe with a reader: the data must not go there, and nobody waits.
-pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
-    let folder = strangers_folder(cage)?;
+/// Another user's pipe, with and without a reader. The data must not go there, and heaptrace must not wait.
+pub(super) fn output_is_a_pipe(case: &CaseRun<'_>) -> Result<String> {
+    let folder = folder_of_another_user(case)?;
     let output = folder.join("pipe.data");
     make_pipe(&output)?;
     std::os::unix::fs::chown(&output, Some(NOBODY), Some(NOBODY))?;
@@ -96,32 +96,35 @@ pub(super) fn output_is_a_pipe(cage: &Cage<'_>) -> Result<String> {
                     .spawn()
             })
             .transpose()?;
-        let ended = cage.run(&record_to(cage, &output));
+        let ended = case.run(&record_to(case, &output));
         let mut leaked = 0;
         if let Some(mut reader) = reader {
             let _ = reader.kill();
             leaked = reader.wait_with_output()?.stdout.len();
         }
         let ended = ended?;
-        ensure!(leaked == 0, "{leaked} bytes went to a stranger's pipe");
-        ensure!(ended.status.code() != Some(0), "it was taken for a file");
+        ensure!(leaked == 0, "{leaked} bytes went to another user's pipe");
+        ensure!(
+            ended.status.code() != Some(0),
+            "the pipe was treated as a file"
+        );
     }
-    Ok("refused, with a reader and without".to_owned())
+    Ok("refused, with and without a reader".to_owned())
 }
 
-/// A stranger's file, and a hard link to root's.
-pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
-    let folder = strangers_folder(cage)?;
-    let (output, precious) = (folder.join("out.data"), cage.file("precious"));
+/// Another user's file, and a hard link to root's file.
+pub(super) fn output_is_of_another_user(case: &CaseRun<'_>) -> Result<String> {
+    let folder = folder_of_another_user(case)?;
+    let (output, precious) = (folder.join("out.data"), case.file("precious"));
     fs::write(&precious, "root's own\n")?;
     fs::hard_link(&precious, &output)?;
-    let ended = cage.run(&record_to(cage, &output))?;
+    let ended = case.run(&record_to(case, &output))?;
     ensure!(
         fs::read(&precious)? == b"root's own\n",
         "root's file was overwritten through a link"
     );
     let code = ended.status.code().unwrap_or(-1);
-    // Where it went on, the file is root's alone.
+    // If the run succeeded, only root can read the file.
     if code == 0 {
         let meta = fs::metadata(&output)?;
         ensure!(
@@ -129,62 +132,62 @@ pub(super) fn output_is_a_strangers(cage: &Cage<'_>) -> Result<String> {
             "others can read it"
         );
     }
-    Ok(format!("root's file is untouched; status {code}"))
+    Ok(format!("root's file is unchanged; status {code}"))
 }
 
-/// With these limits a run ends in order, or says what helps.
-fn limited(cage: &Cage<'_>, limits: &str) -> Result<String> {
+/// Under these limits a run must end normally, or report what the user can do.
+fn limited(case: &CaseRun<'_>, limits: &str) -> Result<String> {
     let mut command = Command::new("sh");
     let script = format!("{limits}; exec \"$@\"");
     command.args(["-c", &script, "sh"]);
     command.arg(crate::workspace::heaptrace_binary());
     command
-        .args(record_to(cage, &cage.data()))
-        .current_dir(&cage.folder);
-    let ended = cage.end(start(&mut command, &cage.folder)?)?;
+        .args(record_to(case, &case.data()))
+        .current_dir(&case.folder);
+    let ended = case.end(start(&mut command, &case.folder)?)?;
     match ended.status.code() {
         Some(0) => {
-            cage.whole(&ended, 100)?;
-            Ok("ended in order".to_owned())
+            case.whole(&ended, 100)?;
+            Ok("ended normally".to_owned())
         }
         _ => {
             let says = ["ulimit", "--max-", "--ring-size", "limit"];
             let names = says.iter().any(|word| ended.errors.contains(word));
             let line = first_line(&ended.errors);
-            ensure!(names, "failed, and does not say what helps: {line}");
-            Ok("refused, and says what helps".to_owned())
+            ensure!(names, "failed, and does not report what to do: {line}");
+            Ok("refused, and reports what to do".to_owned())
         }
     }
 }
 
-pub(super) fn few_descriptors(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -n 64")
+pub(super) fn few_descriptors(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -n 64")
 }
 
-pub(super) fn very_few_descriptors(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -n 24")
+pub(super) fn very_few_descriptors(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -n 24")
 }
 
-pub(super) fn little_memory(cage: &Cage<'_>) -> Result<String> {
+pub(super) fn little_memory(case: &CaseRun<'_>) -> Result<String> {
     let group = Group::of_memory("zoo", 64 << 20)?;
     let procs = group.folder().join("cgroup.procs");
-    limited(cage, &format!("echo $$ > '{}'", procs.display()))
+    limited(case, &format!("echo $$ > '{}'", procs.display()))
 }
 
-pub(super) fn no_core_no_files(cage: &Cage<'_>) -> Result<String> {
-    limited(cage, "ulimit -f 1; ulimit -s 256")
+pub(super) fn no_core_no_files(case: &CaseRun<'_>) -> Result<String> {
+    limited(case, "ulimit -f 1; ulimit -s 256")
 }
 
-/// A program of ours that goes on, and its id.
+/// A running target program and its id.
 struct Target {
     child: std::process::Child,
     id: u32,
 }
 
 impl Target {
-    fn start(cage: &Cage<'_>, mode: &str) -> Result<Self> {
-        let output = cage.file("target");
-        let child = Command::new(&cage.zoo.program)
+    fn start(case: &CaseRun<'_>, mode: &str) -> Result<Self> {
+        let output = case.file("target");
+        let child = Command::new(&case.suite.program)
             .args([mode, "-", "30"])
             .stdout(fs::File::create(&output)?)
             .spawn()?;
@@ -215,117 +218,117 @@ impl Drop for Target {
     }
 }
 
-fn record_process(cage: &Cage<'_>, id: u32) -> Vec<OsString> {
+fn record_process(case: &CaseRun<'_>, id: u32) -> Vec<OsString> {
     let mut arguments = words(&["record", "--exact", "--duration", "1s", "-o"]);
-    arguments.extend([cage.data().into(), "--pid".into(), id.to_string().into()]);
+    arguments.extend([case.data().into(), "--pid".into(), id.to_string().into()]);
     arguments
 }
 
-pub(super) fn stopped(cage: &Cage<'_>) -> Result<String> {
-    let target = Target::start(cage, "wait")?;
+pub(super) fn stopped(case: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case, "wait")?;
     target.signal(libc::SIGSTOP);
-    let ended = cage.run(&record_process(cage, target.id));
+    let ended = case.run(&record_process(case, target.id));
     target.signal(libc::SIGCONT);
-    cage.whole(&ended?, 0)?;
-    Ok("ended after its time".to_owned())
+    case.whole(&ended?, 0)?;
+    Ok("ended on time".to_owned())
 }
 
-pub(super) fn zombie(cage: &Cage<'_>) -> Result<String> {
-    let target = Target::start(cage, "zombie")?;
-    let ended = cage.run(&record_process(cage, target.id))?;
+pub(super) fn zombie(case: &CaseRun<'_>) -> Result<String> {
+    let target = Target::start(case, "zombie")?;
+    let ended = case.run(&record_process(case, target.id))?;
     ensure!(
         !first_line(&ended.errors).is_empty(),
-        "nothing was said of it"
+        "the zombie was not reported"
     );
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
-pub(super) fn no_process(cage: &Cage<'_>) -> Result<String> {
-    let ended = cage.run(&record_process(cage, 4_194_000))?;
-    ensure!(ended.status.code() != Some(0), "it ended in order");
+pub(super) fn no_process(case: &CaseRun<'_>) -> Result<String> {
+    let ended = case.run(&record_process(case, 4_194_000))?;
+    ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok("refused".to_owned())
 }
 
-/// The target ends while it is looked at, again and again.
-pub(super) fn killed_while_attaching(cage: &Cage<'_>) -> Result<String> {
+/// The target is killed during the attach, repeatedly.
+pub(super) fn killed_while_attaching(case: &CaseRun<'_>) -> Result<String> {
     for delay in [0, 20, 50, 100, 200] {
-        let target = Target::start(cage, "wait")?;
-        let running = cage.start(&record_process(cage, target.id))?;
+        let target = Target::start(case, "wait")?;
+        let running = case.start(&record_process(case, target.id))?;
         std::thread::sleep(Duration::from_millis(delay));
         target.signal(libc::SIGKILL);
-        cage.end(running)?;
+        case.end(running)?;
     }
     Ok("5 of 5 ended".to_owned())
 }
 
-/// All of the machine, with a hostile program in it, and an end by a signal.
-pub(super) fn everything(cage: &Cage<'_>) -> Result<String> {
-    let broken = cage.file("broken.so");
+/// Traces all processes, including a hostile one, and ends by a signal.
+pub(super) fn everything(case: &CaseRun<'_>) -> Result<String> {
+    let broken = case.file("broken.so");
     super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
     let mut arguments = words(&["record", "--all", "--exact", "-o"]);
-    arguments.push(cage.data().into());
-    let running = cage.start(&arguments)?;
+    arguments.push(case.data().into());
+    let running = case.start(&arguments)?;
     let began = Instant::now();
     let is_ready =
-        || fs::read_to_string(cage.file("stderr")).is_ok_and(|it| it.contains("tracing"));
-    while !is_ready() && began.elapsed() < Duration::from_secs(cage.seconds / 2) {
+        || fs::read_to_string(case.file("stderr")).is_ok_and(|it| it.contains("tracing"));
+    while !is_ready() && began.elapsed() < Duration::from_secs(case.seconds / 2) {
         std::thread::sleep(Duration::from_millis(50));
     }
     for mode in ["plain", "comm", "jit"] {
-        let status = Command::new(&cage.zoo.program)
+        let status = Command::new(&case.suite.program)
             .args([mode, "-", "50"])
             .stdout(Stdio::null())
             .status()?;
         ensure!(status.success(), "the program was harmed: {status}");
     }
-    let _ = Command::new(&cage.zoo.program)
+    let _ = Command::new(&case.suite.program)
         .arg("map")
         .arg(&broken)
         .stdout(Stdio::null())
         .status()?;
     ensure!(running.id() > 0, "no process");
     running.signal(libc::SIGTERM);
-    let ended = cage.end(running)?;
-    let report = cage.report()?;
+    let ended = case.end(running)?;
+    let report = case.report()?;
     ensure!(
         report["totals"]["allocations"].as_u64() >= Some(1000),
-        "too little was seen: {}",
+        "too few allocations were seen: {}",
         first_line(&ended.errors)
     );
-    Ok("went on, and ended when told".to_owned())
+    Ok("continued, and ended on the signal".to_owned())
 }
 
-/// A script that is its own interpreter.
-pub(super) fn script_of_itself(cage: &Cage<'_>) -> Result<String> {
-    let script = cage.file("loop.sh");
+/// A script that names itself as its interpreter.
+pub(super) fn script_of_itself(case: &CaseRun<'_>) -> Result<String> {
+    let script = case.file("loop.sh");
     fs::write(&script, format!("#!{}\n", script.display()))?;
     make_executable(&script)?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into(), script.into()]);
-    let ended = cage.run(&arguments)?;
-    ensure!(ended.status.code() != Some(0), "it ended in order");
+    arguments.extend([case.data().into(), "--".into(), script.into()]);
+    let ended = case.run(&arguments)?;
+    ensure!(ended.status.code() != Some(0), "it ended with success");
     Ok(format!("status {}", ended.status.code().unwrap_or(-1)))
 }
 
-/// A program on an overlay, whose files show other devices than the kernel has for them.
-pub(super) fn overlay(cage: &Cage<'_>) -> Result<String> {
+/// A program on an overlay, whose files show other devices than the kernel records.
+pub(super) fn overlay(case: &CaseRun<'_>) -> Result<String> {
     for name in ["lower", "upper", "work", "merged"] {
-        fs::create_dir_all(cage.file(name))?;
+        fs::create_dir_all(case.file(name))?;
     }
-    fs::copy(&cage.zoo.program, cage.file("lower/zoo"))?;
-    // An overlay cannot lie on another one.
+    fs::copy(&case.suite.program, case.file("lower/zoo"))?;
+    // An overlay can't be mounted on another overlay.
     let mut mount = Command::new("mount");
     mount.args(["-t", "overlay", "overlay", "-o"]);
     mount.arg("lowerdir=lower,upperdir=upper,workdir=work");
-    crate::process::run(mount.arg("merged").current_dir(&cage.folder))?;
+    crate::process::run(mount.arg("merged").current_dir(&case.folder))?;
     let mut arguments = words(&["record", "-o"]);
-    arguments.extend([cage.data().into(), "--".into()]);
-    arguments.extend([cage.file("merged/zoo").into(), "plain".into()]);
-    let result = cage
+    arguments.extend([case.data().into(), "--".into()]);
+    arguments.extend([case.file("merged/zoo").into(), "plain".into()]);
+    let result = case
         .run(&arguments)
-        .and_then(|ended| cage.whole(&ended, 100));
-    crate::process::run(Command::new("umount").arg("-l").arg(cage.file("merged")))?;
-    let names = super::zoo::functions(&result?);
+        .and_then(|ended| case.whole(&ended, 100));
+    crate::process::run(Command::new("umount").arg("-l").arg(case.file("merged")))?;
+    let names = super::suite::functions(&result?);
     ensure!(names.iter().any(|name| name == "zoo_allocate"), "no names");
     Ok("100 allocations, with names".to_owned())
 }

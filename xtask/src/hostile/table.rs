@@ -1,4 +1,4 @@
-//! The zoo's table: printed as it runs, and written to docs/hostile.md.
+//! The table of the cases: printed during the run, and written to docs/hostile.md.
 //!
 //! Part of hostile. It must not know how cases are run.
 
@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::cases::{CASES, Case};
-use super::zoo::Zoo;
+use super::suite::Suite;
 use crate::workspace;
 
-/// What came of a case.
+/// The result of a case.
 pub(super) struct Line {
     name: &'static str,
     what: &'static str,
@@ -23,12 +23,12 @@ pub(super) struct Line {
 
 impl Line {
     /// Runs a case.
-    pub(super) fn of(case: &Case, zoo: &Zoo) -> Self {
+    pub(super) fn of(case: &Case, suite: &Suite) -> Self {
         let (mut time, mut kib) = (Duration::ZERO, 0);
         let mut attempt = || {
-            let cage = zoo.cage(case.name, case.seconds, case.mib)?;
-            let outcome = (case.run)(&cage);
-            (time, kib) = cage.spent();
+            let case_run = suite.case_run(case.name, case.seconds, case.mib)?;
+            let outcome = (case.run)(&case_run);
+            (time, kib) = case_run.spent();
             outcome
         };
         let outcome = attempt();
@@ -47,7 +47,7 @@ impl Line {
 
     fn row(&self) -> String {
         let outcome = self.outcome().replace('|', "\\|").replace('\n', " ");
-        // No folder of this machine is published.
+        // Paths of this machine are not published.
         let outcome = outcome.replace(&*workspace::root().to_string_lossy(), ".");
         format!(
             "| {} | {} | {outcome} | {:.1} s | {} MiB |",
@@ -82,18 +82,18 @@ impl fmt::Display for Line {
 const HEAD: &str = "\
 # Hostile targets
 
-`cargo xtask hostile` runs heaptrace, as root, on programs and files that were made to harm it, and wrote this page. It fails
-where one does harm: where heaptrace dies, hangs, takes more memory than the case allows, runs or opens what it must not, ends
-with a wrong status, prints an escape sequence, or loses something without saying so.
+`cargo xtask hostile` writes this page. It runs heaptrace, as root, on programs and files that are made to harm it. It fails if one
+of them does harm: heaptrace dies, hangs, uses more memory than the case allows, executes or opens a forbidden file, ends with a wrong
+status, prints an escape sequence, or loses events without reporting it.
 
-*Time* and *memory* are of the longest run and of the largest process of a case; a plain program's case is the first. Rows are of
-the last run of their case: `cargo xtask hostile FILTER` replaces those of the cases that it ran.
+*Time* is the longest run of a case, and *memory* is the peak of its largest process. The first case is a plain program, for comparison.
+Each row shows the last run of its case: `cargo xtask hostile FILTER` replaces the rows of the cases that it runs.
 
 | Case | What is hostile | Outcome | Time | Memory |
 |--|--|--|--:|--:|
 ";
 
-/// Writes docs/hostile.md: rows of these cases, and those that it has of others.
+/// Writes docs/hostile.md with the new rows, and keeps the rows of the other cases.
 pub(super) fn write(lines: &[Line]) -> Result<()> {
     let path = workspace::root().join("docs/hostile.md");
     let old = fs::read_to_string(&path).unwrap_or_default();

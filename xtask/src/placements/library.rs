@@ -1,4 +1,4 @@
-//! The allocators to measure: each a file, and a program that calls its functions.
+//! The allocators to measure: for each a file, and a program that calls its functions.
 //!
 //! Part of placements. It must not know what is measured.
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{apt, process, run};
 
-/// Debian's packages of allocators.
+/// The Debian packages of the allocators.
 const PACKAGES: [&str; 5] = [
     "libjemalloc2",
     "libgoogle-perftools4",
@@ -18,7 +18,7 @@ const PACKAGES: [&str; 5] = [
     "musl-tools",
 ];
 
-/// Names of allocators that are preloaded, with their files'.
+/// The names of preloaded allocators, and their file names.
 const PRELOADED: [(&str, &str); 4] = [
     ("jemalloc", "libjemalloc.so.2"),
     ("tcmalloc", "libtcmalloc.so.4"),
@@ -26,7 +26,7 @@ const PRELOADED: [(&str, &str); 4] = [
     ("mimalloc", "libmimalloc.so.2"),
 ];
 
-/// Where libraries are, of those systems that have no package for each.
+/// The folders of libraries, for systems other than Debian too.
 const FOLDERS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -34,19 +34,19 @@ const FOLDERS: [&str; 4] = [
     "/usr/local/lib",
 ];
 
-/// The program that calls them.
+/// The program that calls the allocators' functions.
 const SOURCE: &str = "xtask/bench/place.c";
 
 /// An allocator.
 #[derive(Clone, Debug)]
 pub(super) struct Library {
-    /// Its name and version, for the table.
+    /// The name and version, for the table.
     pub(super) name: String,
-    /// The file.
+    /// The path of the library.
     pub(super) path: PathBuf,
-    /// A program that calls its functions, if it is preloaded where it must be.
+    /// The program that calls the library's functions.
     pub(super) program: PathBuf,
-    /// Whether it must.
+    /// Whether the library must be preloaded.
     pub(super) preload: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn known() -> Result<Vec<Library>> {
     for ((name, file), package) in PRELOADED.into_iter().zip(PACKAGES) {
         let found = FOLDERS.iter().map(|folder| Path::new(folder).join(file));
         let Some(path) = found.into_iter().find(|path| path.exists()) else {
-            bail!("{file} is in none of {}", FOLDERS.join(", "));
+            bail!("cannot find {file} in {}", FOLDERS.join(", "));
         };
         libraries.push(Library {
             name: named(name, package),
@@ -77,7 +77,7 @@ pub(super) fn known() -> Result<Vec<Library>> {
     Ok(libraries)
 }
 
-/// The files, as allocators to preload.
+/// The given files, as allocators to preload.
 pub(super) fn preloaded(files: &[PathBuf]) -> Result<Vec<Library>> {
     let program = compiled()?;
     let library = |file: &PathBuf| {
@@ -99,7 +99,7 @@ fn compiled() -> Result<PathBuf> {
     run::compile_c(SOURCE, &["-O2", "-fno-builtin"])
 }
 
-/// musl's C library is its own dynamic loader; programs are compiled for it.
+/// musl's C library is its own dynamic loader, so it needs a program that is compiled for it.
 fn musl() -> Result<Library> {
     let program = compiled()?.with_file_name("place-musl");
     let mut command = Command::new("musl-gcc");
@@ -118,7 +118,7 @@ fn real(path: &Path) -> Result<PathBuf> {
         .with_context(|| format!("cannot find {}", path.display()))
 }
 
-/// A name with the version of the Debian package, where there is one.
+/// The name with the version of the Debian package, if it is installed.
 fn named(name: &str, package: &str) -> String {
     match apt::version(package) {
         Some(version) => format!("{name} {version}"),

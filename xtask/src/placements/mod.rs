@@ -1,7 +1,8 @@
-//! `cargo xtask placements`: where probes stand in allocators, and what they cost there and at the entry, written to
-//! docs/placement.md.
+//! `cargo xtask placements`: measures what probes cost at heaptrace's probe locations and at function
+//! entries, and writes docs/placement.md.
 //!
-//! It must not know how places are found: it asks the release build, and measures with plain probes of the kernel's.
+//! It must not know how locations are found. It asks the release build for them, and measures with plain
+//! kernel probes.
 
 mod library;
 mod table;
@@ -17,20 +18,21 @@ use crate::bench::machine::Machine;
 use crate::bench::stats::Spread;
 use crate::{process, run, workspace};
 use library::Library;
+use table::Row;
 
-/// Where the results are written to, below the repository's root.
+/// The page of results, below the repository's root.
 const PAGE: &str = "docs/placement.md";
 
-/// Measure what probes cost where they stand.
+/// Measure the cost of probes at their locations.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// How often each place is measured.
+    /// The number of rounds in which each location is measured.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long one measurement takes.
+    /// The length of one measurement in seconds.
     #[arg(long, default_value_t = 0.1)]
     seconds: f64,
-    /// Allocators to preload, instead of those that Debian has and the C library.
+    /// Allocators to preload, instead of the C library and Debian's allocators.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print the results and write no file.
@@ -38,26 +40,7 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// A function of an allocator.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The allocator.
-    pub allocator: String,
-    /// The function's names.
-    pub functions: String,
-    /// Where in the function the probe stands.
-    pub offset: u64,
-    /// The instruction there.
-    pub instruction: String,
-    /// Nanoseconds without a probe, with one at the entry, and with one where heaptrace places it.
-    pub untraced: Spread,
-    /// With a probe at the entry, and whether the kernel executes the instruction out of line.
-    pub entry: (Spread, bool),
-    /// The same where heaptrace places it.
-    pub placed: (Spread, bool),
-}
-
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     run::build_release(None)?;
     let machine = Machine::look()?;
@@ -82,8 +65,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line of what heaptrace says of a file.
-struct Place {
+/// A probe location, as heaptrace prints it.
+struct ProbeLocation {
     functions: String,
     entry: u64,
     offset: u64,
@@ -96,10 +79,14 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
         library.path.clone().into(),
     ])?)?;
     let mut rows = Vec::new();
-    for place in places(&printed)? {
-        let function = place.functions.split('/').next().unwrap_or_default();
+    for location in locations(&printed)? {
+        let function = location.functions.split('/').next().unwrap_or_default();
         let at = |offset: u64| Some((library.path.as_path(), offset));
-        let ways = [None, at(place.entry), at(place.entry + place.offset)];
+        let ways = [
+            None,
+            at(location.entry),
+            at(location.entry + location.offset),
+        ];
         let mut times: [Vec<f64>; 3] = Default::default();
         let mut stepped = [false; 3];
         for _ in 0..args.rounds {
@@ -116,13 +103,13 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
         };
         println!(
             "    {}+{} ({}): {:.0} ns, at the entry {:.0} ns",
-            place.functions, place.offset, place.instruction, placed.min, entry.min
+            location.functions, location.offset, location.instruction, placed.median, entry.median
         );
         rows.push(Row {
             allocator: library.name.clone(),
-            functions: place.functions,
-            offset: place.offset,
-            instruction: place.instruction,
+            functions: location.functions,
+            offset: location.offset,
+            instruction: location.instruction,
             untraced,
             entry: (entry, stepped[1]),
             placed: (placed, stepped[2]),
@@ -131,7 +118,7 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Nanoseconds of an operation, and whether the kernel executed the probed instruction out of line.
+/// The nanoseconds per operation, and whether the kernel executed the probed instruction out of line.
 fn once(
     library: &Library,
     function: &str,
@@ -158,20 +145,20 @@ fn read(printed: &str, is_probed: bool) -> Result<(f64, bool)> {
             .with_context(|| format!("the program printed no {name}: {printed}"))
     };
     let (hits, operations) = (number("hits ")?, number("operations ")?);
-    // A place that misses calls is no place.
+    // A location that misses calls is wrong.
     if is_probed && (hits - operations).abs() > 0.5 {
-        bail!("{hits} hits in {operations} operations");
+        bail!("the probe was hit {hits} times in {operations} operations");
     }
     Ok((number("ns_per_operation ")?, number("stepped ")? > 0.0))
 }
 
-fn places(printed: &str) -> Result<Vec<Place>> {
-    let place = |line: &str| -> Option<Place> {
+fn locations(printed: &str) -> Result<Vec<ProbeLocation>> {
+    let location = |line: &str| -> Option<ProbeLocation> {
         let fields: Vec<&str> = line.split('\t').collect();
         let [_, functions, entry, offset, instruction, ..] = fields[..] else {
             return None;
         };
-        Some(Place {
+        Some(ProbeLocation {
             functions: functions.to_owned(),
             entry: u64::from_str_radix(entry.strip_prefix("0x")?, 16).ok()?,
             offset: offset.parse().ok()?,
@@ -181,7 +168,7 @@ fn places(printed: &str) -> Result<Vec<Place>> {
     printed
         .lines()
         .skip(1)
-        .map(|line| place(line).with_context(|| format!("not a line of heaptrace's: {line}")))
+        .map(|line| location(line).with_context(|| format!("cannot read heaptrace's line: {line}")))
         .collect()
 }
 
@@ -189,19 +176,19 @@ fn places(printed: &str) -> Result<Vec<Place>> {
 mod tests {
     use super::*;
 
-    /// Check that a function's line is read, and one that was cut is an error.
+    /// Check that a function's line is read, and that an incomplete line is an error.
     #[test]
     fn lines_are_read() {
         let head = "file\tfunctions\tentry\toffset\tinstruction\tstepped\twhy\n";
         let line = "/lib/x\tmemalign/aligned_alloc\t0x1f0\t7\tje\tfalse\tconditional jump\n";
-        let found = places(&format!("{head}{line}")).unwrap();
+        let found = locations(&format!("{head}{line}")).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].entry, found[0].offset), (0x1f0, 7));
         assert_eq!(found[0].functions, "memalign/aligned_alloc");
-        assert!(places(&format!("{head}/lib/x\tmalloc\n")).is_err());
+        assert!(locations(&format!("{head}/lib/x\tmalloc\n")).is_err());
     }
 
-    /// Check that a place that doesn't see every call is an error, and that without a probe none is.
+    /// Check that a location that misses calls is an error, and that a run without a probe needs no hits.
     #[test]
     fn missed_calls_are_an_error() {
         let printed =

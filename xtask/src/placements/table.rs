@@ -1,17 +1,35 @@
-//! The results as a page of Markdown.
+//! Writes the results as a page of Markdown.
 //!
 //! Part of placements. It must not measure anything itself.
 
 use std::fmt::Write;
 
-use super::Row;
 use crate::bench::machine::Machine;
 use crate::bench::stats::Spread;
 
-/// The whole page.
+/// The measurements of one function of an allocator.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// The allocator's name and version.
+    pub(super) allocator: String,
+    /// The function's names.
+    pub(super) functions: String,
+    /// The offset of the probe location in the function.
+    pub(super) offset: u64,
+    /// The instruction at that location.
+    pub(super) instruction: String,
+    /// Nanoseconds per operation without a probe.
+    pub(super) untraced: Spread,
+    /// The same with a probe at the entry, and whether the kernel executes the instruction out of line.
+    pub(super) entry: (Spread, bool),
+    /// The same with a probe at heaptrace's location.
+    pub(super) placed: (Spread, bool),
+}
+
+/// Builds the whole page.
 pub(super) fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
     let mut page = String::new();
-    // Writing to a String doesn't fail.
+    // Writing to a String can't fail.
     let _ = write_page(&mut page, machine, rounds, seconds, rows);
     page
 }
@@ -23,33 +41,35 @@ fn write_page(
     seconds: f64,
     rows: &[Row],
 ) -> std::fmt::Result {
-    writeln!(page, "# Where probes stand, and what they cost there\n")?;
+    writeln!(page, "# Probe locations and their costs\n")?;
     writeln!(
         page,
-        "Written by `cargo xtask placements`; run it for your own machine. The places are those of this run's libraries: \
-         heaptrace finds them anew in each file that it probes.\n"
+        "Written by `cargo xtask placements`; run it for your own machine. The locations are those of this run's libraries: \
+         heaptrace computes them anew for each file that it probes.\n"
     )?;
     writeln!(page, "{machine}")?;
     writeln!(
         page,
-        "An operation is one call of the function and, where it gives a block, the `free` for it, in a loop that does nothing else. \
-         One probe without a program is on the function, at its entry or as placed. A time is the least of {rounds} rounds of \
-         {seconds} s, measured in turns: what else the machine does only adds to it. **2×** marks an instruction that the kernel executes out of line, with a second trap.\n"
+        "An operation is one call of the function, and the `free` of its block if it returns one, in a loop that does nothing \
+         else. The function has one probe without a program, at its entry or at heaptrace's location. A time is the median of \
+         {rounds} rounds of {seconds} s, with the smallest and the largest in parentheses. The three ways are measured \
+         alternately. At offset +0 both probes are at the entry, and their times differ only by noise. **2×** marks an \
+         instruction that the kernel executes out of line, with a second trap.\n"
     )?;
     writeln!(
         page,
-        "| allocator | function | place | instruction | untraced, ns | probe at the entry, ns | as placed, ns |"
+        "| allocator | function | offset | instruction | untraced, ns | probe at the entry, ns | probe at heaptrace's location, ns |"
     )?;
     writeln!(page, "|--|--|--:|--|--:|--:|--:|")?;
     for row in rows {
         writeln!(
             page,
-            "| {} | {} | +{} | `{}` | {:.0} | {} | {} |",
+            "| {} | {} | +{} | `{}` | {} | {} | {} |",
             row.allocator,
             row.functions.replace('/', ", "),
             row.offset,
             row.instruction,
-            row.untraced.min,
+            spread(row.untraced),
             cell(row.entry),
             cell(row.placed)
         )?;
@@ -59,22 +79,27 @@ fn write_page(
 
 fn cell((time, is_stepped): (Spread, bool)) -> String {
     let mark = if is_stepped { " **2×**" } else { "" };
-    format!("{:.0}{mark}", time.min)
+    format!("{}{mark}", spread(time))
+}
+
+/// The median, with the smallest and the largest time.
+fn spread(time: Spread) -> String {
+    format!("{:.0} ({:.0}–{:.0})", time.median, time.min, time.max)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that a second trap is marked, and only where there is one.
+    /// Check that a cell shows the median and the range, and marks a second trap.
     #[test]
     fn second_traps_are_marked() {
         let time = Spread {
-            median: 1234.5,
+            median: 1234.0,
             min: 1000.0,
             max: 2000.0,
         };
-        assert_eq!(cell((time, false)), "1000");
-        assert!(cell((time, true)).ends_with(" **2×**"));
+        assert_eq!(cell((time, false)), "1234 (1000–2000)");
+        assert_eq!(cell((time, true)), "1234 (1000–2000) **2×**");
     }
 }

@@ -1,22 +1,22 @@
-//! What the machine prints: one section a fixture, with marks between its parts; and its comparison with the fixture's truth.
+//! Parses the machine's console: one section for each fixture. Compares each report with its fixture's truth.
 //!
 //! Part of `cargo xtask vm`. It must not know where the text comes from.
 
 use anyhow::{Context, Result, ensure};
 use heaptrace_tests::{Report, all_match, truths};
 
-/// A line that tells what follows it.
+/// A line that says what the following lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// A fixture's section; its name follows.
+    /// The begin of a fixture's section, with its name.
     Run,
-    /// What `record` and the fixture print.
+    /// The output of `record` and of the fixture.
     Record,
     /// The report.
     Report,
-    /// What both print as errors.
+    /// The errors of both.
     Errors,
-    /// The exit status of `record`, behind the mark.
+    /// The exit status of `record`, in the same line.
     Status,
     /// The section is complete.
     End,
@@ -43,7 +43,7 @@ impl Mark {
         }
     }
 
-    /// The mark in a line, and what stands behind it.
+    /// The mark in a line, and the text behind it.
     pub(super) fn of(line: &str) -> Option<(Self, &str)> {
         Self::ALL
             .into_iter()
@@ -61,7 +61,7 @@ pub(super) struct Run {
     status: Option<i32>,
 }
 
-/// The sections that are complete.
+/// Returns the complete sections.
 pub(super) fn parse(console: &str) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     let (mut run, mut part) = (Run::default(), Mark::End);
@@ -75,7 +75,7 @@ pub(super) fn parse(console: &str) -> Result<Vec<Run>> {
                 };
             }
             Some((Mark::Status, code)) => {
-                run.status = Some(code.trim().parse().context("a status that is no number")?);
+                run.status = Some(code.trim().parse().context("the status is not a number")?);
             }
             Some((Mark::End, _)) => runs.push(std::mem::take(&mut run)),
             Some(_) => {}
@@ -98,12 +98,12 @@ pub(super) fn parse(console: &str) -> Result<Vec<Run>> {
 }
 
 impl Run {
-    /// How many allocations of its truth the fixture and the report agree on, or how many stacks of one that tells none
-    /// are whole.
+    /// The number of allocations on which the fixture and the report agree. For a fixture without counts, the
+    /// number of complete stacks.
     pub(super) fn verdict(&self) -> Result<u64> {
         self.compare().map_err(|error| match self.errors.trim() {
             "" => error,
-            errors => error.context(format!("heaptrace said:\n{errors}\n    and")),
+            errors => error.context(format!("heaptrace printed:\n{errors}\n    and")),
         })
     }
 
@@ -124,8 +124,8 @@ impl Run {
     }
 }
 
-/// A fixture without truth is there for its stacks: all whole, but for one that is too deep, and one of a frame that is
-/// too large, in the fixture of all frames.
+/// Checks a fixture without counts by its stacks. All must be complete, except one that is too deep and, in
+/// the fixture of all frames, one with a frame that is too large.
 fn unwound(report: &Report, fixture: &str) -> Result<u64> {
     let intended = if fixture.starts_with("frames") {
         (1, 1)
@@ -152,9 +152,9 @@ mod tests {
     const CONSOLE: &str = "SeaBIOS\r\n@@ run hooks\r\n@@ record\r\n{\"role\":1}\r\n@@ report\r\n{}\r\n\r\n\
                            @@ errors\r\nheaptrace: oh\r\n\r\n@@ status 3\r\n@@ end\r\n@@ run forks\r\n@@ record\r\n";
 
-    /// Check that a section's parts are told apart, and that one that breaks off is none.
+    /// Check that the parts of a section are separated, and that an incomplete section is dropped.
     #[test]
-    fn parts_are_told_apart() {
+    fn sections_are_parsed() {
         let runs = parse(CONSOLE).unwrap();
         let [run] = runs.as_slice() else {
             panic!("{runs:?}");
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(run.errors.trim(), "heaptrace: oh");
     }
 
-    /// Check that a failed record is an error that quotes what heaptrace said.
+    /// Check that a failed record is an error that quotes heaptrace's output.
     #[test]
     fn failures_quote_heaptrace() {
         let runs = parse(CONSOLE).unwrap();

@@ -1,6 +1,7 @@
-//! The machine's file system: heaptrace, the fixtures, their libraries, busybox, and the script that runs them.
+//! The machine's file system: heaptrace, the fixtures, their libraries, busybox, and the script that runs
+//! them.
 //!
-//! Part of `cargo xtask vm`. It must not know which kernel it is for.
+//! Part of `cargo xtask vm`. It must not know the kernel.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -16,7 +17,7 @@ use heaptrace_tests::Fixture;
 use super::console::Mark;
 use crate::process;
 
-/// Builds it and returns the archive that a kernel unpacks into its memory.
+/// Builds the file system, and returns the archive that the kernel unpacks into memory.
 pub(super) fn build(folder: &Path, heaptrace: &Path, fixtures: &[Fixture]) -> Result<PathBuf> {
     let root = folder.join("root");
     if root.exists() {
@@ -29,7 +30,7 @@ pub(super) fn build(folder: &Path, heaptrace: &Path, fixtures: &[Fixture]) -> Re
     for folder in ["proc", "sys", "dev", "tmp"] {
         tree.folder(Path::new(folder))?;
     }
-    let busybox = process::find_program("busybox").context("there is no busybox")?;
+    let busybox = process::find_program("busybox").context("cannot find busybox")?;
     tree.copy(&busybox, Path::new("bin/busybox"))?;
     tree.link("bin/sh", "busybox")?;
     let mut programs: BTreeSet<&Path> = fixtures.iter().map(|it| it.path.as_path()).collect();
@@ -49,13 +50,13 @@ pub(super) fn build(folder: &Path, heaptrace: &Path, fixtures: &[Fixture]) -> Re
     Ok(archive)
 }
 
-/// Where a program stands in the machine.
+/// The path of a program inside the machine.
 fn inside(program: &Path) -> Result<PathBuf> {
     let name = program.file_name().context("a program without a name")?;
     Ok(Path::new("bin").join(name))
 }
 
-/// The files that the loader will want for a program.
+/// The files that the loader needs for a program.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let text = process::output(Command::new("ldd").arg(program).env("LC_ALL", "C"))?;
     Ok(text
@@ -65,7 +66,7 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// What the machine does: each fixture once, with marks around whatever is printed.
+/// The script of the machine. It runs each fixture once, with marks around its output.
 fn script(heaptrace: &Path, fixtures: &[Fixture]) -> Result<String> {
     let heaptrace = inside(heaptrace)?;
     let mut script = String::from(
@@ -98,7 +99,7 @@ fn script(heaptrace: &Path, fixtures: &[Fixture]) -> Result<String> {
     Ok(script)
 }
 
-/// A folder that becomes an archive, with everything that was put into it.
+/// A folder that becomes an archive, and its entries.
 struct Tree {
     root: PathBuf,
     entries: BTreeSet<PathBuf>,
@@ -115,7 +116,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The place of a new entry, in a folder that exists.
+    /// The host path of a new entry; its parent folder is made if needed.
     fn path(&mut self, path: &Path) -> Result<PathBuf> {
         self.folder(path.parent().unwrap_or(Path::new("")))?;
         self.entries.insert(path.to_owned());
@@ -143,7 +144,7 @@ impl Tree {
             .spawn()
             .context("cannot run cpio")?;
         let mut names = cpio.stdin.take().context("cpio has no input")?;
-        // Sorted, so that a folder comes before what is in it.
+        // Sorted, so that a folder comes before its content.
         for entry in &self.entries {
             names.write_all(entry.as_os_str().as_bytes())?;
             names.write_all(&[0])?;

@@ -1,6 +1,6 @@
-//! A kernel to boot: found in Debian's archive by its version, taken out of its package, kept.
+//! A kernel to boot: found in Debian's archive by its version, extracted from its package, and cached.
 //!
-//! Part of `cargo xtask vm`. It must not know what the kernel is for.
+//! Part of `cargo xtask vm`. It must not know the purpose of the kernel.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use anyhow::{Context, Result, ensure};
 use super::packages::Archive;
 use crate::process;
 
-/// A kernel, ready to be booted.
+/// A kernel that is ready to boot.
 pub(super) struct Kernel {
-    /// As the user calls it.
+    /// The name that the user gave.
     pub(super) name: String,
-    /// The package it came from.
+    /// The Debian package that it came from.
     pub(super) package: String,
-    /// The image.
+    /// The path of its image.
     pub(super) image: PathBuf,
 }
 
-/// The kernel of this version: the newest of Debian's, or the one that was taken from there before.
+/// Returns the kernel of this version: the cached one, or else the newest one of Debian.
 pub(super) fn get(name: &str, archive: &Archive, folder: &Path) -> Result<Kernel> {
     ensure!(
         is_version(name),
-        "{name} is no version of a kernel; say for instance 6.1"
+        "{name} is not a kernel version; give one such as 6.1"
     );
     let kept = folder.join("kernels").join(name);
     let (image, label) = (kept.join("vmlinuz"), kept.join("package"));
@@ -33,7 +33,7 @@ pub(super) fn get(name: &str, archive: &Archive, folder: &Path) -> Result<Kernel
         let mut names = archive.names(&format!("linux-image-{name}."))?;
         names.extend(archive.names(&format!("linux-binary-{name}."))?);
         let package = newest(&names)
-            .with_context(|| format!("Debian has no package of Linux {name} for clouds"))?;
+            .with_context(|| format!("Debian has no cloud package of Linux {name}"))?;
         let file = archive.download(package)?;
         fs::create_dir_all(&kept)?;
         fs::write(&label, package)?;
@@ -53,8 +53,9 @@ fn is_version(name: &str) -> bool {
         .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The package of the newest kernel. Those for clouds have everything in them that an emulator's machine takes. The newest
-/// releases have the image in a package of its own, beside one of the usual name that only refers to it.
+/// The package of the newest kernel. Cloud kernels include everything that an emulated machine needs. The
+/// newest releases have the image in a package of its own, and the package of the usual name only refers to
+/// it.
 fn newest(names: &[String]) -> Option<&str> {
     names
         .iter()
@@ -81,7 +82,7 @@ fn extract(package: &Path, image: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["-xO", "--wildcards", "./boot/vmlinuz-*", "*/vmlinuz"]);
     tar.stdin(files).stdout(File::create(image)?);
-    // One of the two patterns never matches, which tar takes for a failure.
+    // One of the two patterns never matches, and tar reports that as a failure.
     tar.stderr(Stdio::null());
     process::status(&mut tar)?;
     unpack.wait()?;
@@ -94,8 +95,8 @@ fn extract(package: &Path, image: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Check that the newest kernel is found by its numbers, not its letters, and that the package with the image is
-    /// taken where there are two of one version.
+    /// Check that the newest kernel is found by its numbers, not by letters, and that of two packages of one
+    /// version the one with the image is selected.
     #[test]
     fn newest_by_numbers() {
         let names = |names: &[&str]| {
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(newest(&[]), None);
     }
 
-    /// Check that only versions pass for the name of a folder and the beginning of a package's name.
+    /// Check that only versions are accepted, because they become part of a folder name and a package name.
     #[test]
     fn versions_only() {
         assert!(is_version("6.1") && is_version("7"));

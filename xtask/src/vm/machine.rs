@@ -1,6 +1,6 @@
-//! The emulated machine: boots a kernel with a file system and collects what it prints until it powers off.
+//! The emulated machine: boots a kernel with a file system, and collects the output until it powers off.
 //!
-//! Part of `cargo xtask vm`. It knows the marks for progress alone, and nothing of what is compared.
+//! Part of `cargo xtask vm`. It knows marks only to show progress, and must not know the comparison.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,16 +13,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::console::Mark;
 
-/// Ten times what it takes where nothing else runs.
+/// Ten times the usual duration on an idle machine.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Longest pause between two lines: a fixture that hangs ends itself after two minutes.
+/// The longest pause between two lines. A fixture that hangs ends itself after two minutes.
 const SILENCE: Duration = Duration::from_secs(180);
 
-/// Lines of the console that an error shows.
+/// The number of console lines in an error message.
 const SHOWN: usize = 25;
 
-/// Ends the emulator with its handle.
+/// Kills the emulator when this is dropped.
 struct Emulator(Child);
 
 impl Drop for Emulator {
@@ -32,7 +32,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Boots the kernel and returns all that it printed. Software emulation, so that it works wherever this does.
+/// Boots the kernel and returns its output. It uses software emulation, so it needs no KVM.
 pub(super) fn boot(image: &Path, initrd: &Path, cpus: u32, more: &str) -> Result<String> {
     let mut command = Command::new("qemu-system-x86_64");
     command
@@ -83,7 +83,7 @@ fn send_lines(pipe: impl Read + Send + 'static, sender: mpsc::Sender<String>) {
     });
 }
 
-/// Collects lines until both pipes are closed, and shows which fixture is running.
+/// Collects lines until both pipes are closed, and shows the running fixture.
 fn collect(lines: &Receiver<String>, console: &mut String) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {

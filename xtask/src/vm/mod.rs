@@ -1,7 +1,8 @@
-//! `cargo xtask vm`: does heaptrace count exactly and unwind on other kernels? Debian's, each booted in an emulated machine.
+//! `cargo xtask vm`: checks on other kernels that heaptrace counts exactly and unwinds. It boots Debian's
+//! kernels in an emulated machine.
 //!
-//! It takes neither KVM nor root's rights, except for installing packages. What is compared, and how, is the end-to-end
-//! tests' business: the fixtures and their truth are theirs.
+//! It needs no KVM, and root only to install packages. The end-to-end tests define the fixtures, their truth
+//! and the comparison.
 
 mod console;
 mod image;
@@ -17,10 +18,10 @@ use heaptrace_tests::{Compiler, Fixture};
 
 use crate::{apt, run, workspace};
 
-/// Debian's oldest supported kernel, and the first one that lets probes stay with their process.
+/// Debian's oldest supported kernel, and the first one on which probes stay with their process.
 const DEFAULT: [&str; 2] = ["6.1", "6.12"];
 
-/// C fixtures whose counts are compared, in the order in which they run. What depends on the scheduler's mood runs more
+/// The C fixtures whose counts are compared, in this order. A fixture that depends on scheduling runs more
 /// than once.
 const COUNTED: [&str; 13] = [
     "hooks",
@@ -38,10 +39,10 @@ const COUNTED: [&str; 13] = [
     "relatives",
 ];
 
-/// Fixtures whose stacks must be whole without frame pointers.
+/// The fixtures whose stacks must be complete without frame pointers.
 const UNWOUND: [&str; 2] = ["frames", "vdso"];
 
-/// How these are compiled.
+/// The compiler of these fixtures.
 const COMPILER: Compiler = Compiler {
     name: "gcc",
     level: "-O2",
@@ -50,21 +51,21 @@ const COMPILER: Compiler = Compiler {
 /// Trace the fixtures on other kernels.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Kernels by Debian's names for them, such as 6.1, 6.12, 6.18 or 7.2; without any, 6.1 and 6.12.
+    /// Kernels by Debian's version names, such as 6.1, 6.12, 6.18 or 7.2; without any, 6.1 and 6.12.
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
     /// CPUs of the machine.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// More parameters for the kernel, such as preempt=full.
+    /// More kernel parameters, such as preempt=full.
     #[arg(long, value_name = "PARAMETERS", default_value = "")]
     append: String,
 }
 
-/// What came of one kernel: a verdict for each fixture, in their order, or why there is none.
+/// The results on one kernel: one for each fixture, in order.
 type Verdicts = Vec<(String, Result<u64>)>;
 
-/// Run the task.
+/// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let versions: Vec<&str> = if args.kernels.is_empty() {
         DEFAULT.to_vec()
@@ -121,7 +122,7 @@ fn verdicts(text: &str, fixtures: usize) -> Result<Verdicts> {
         .collect())
 }
 
-/// Prints the table, and below it what differs. True if nothing does.
+/// Prints the table, and the differences below it. Returns true if there are none.
 fn print(fixtures: &[String], columns: &[(&str, Result<Verdicts>)]) -> bool {
     let mut differences = Vec::new();
     print!("\n{:<12}", "fixture");

@@ -1,6 +1,7 @@
-//! Debian's archive, read with lists of our own: kernels of several releases, without a change to the system's sources.
+//! Reads Debian's archive with its own package lists, for kernels of several releases. The system's sources
+//! stay unchanged.
 //!
-//! Part of `cargo xtask vm`. It must not know what is in a package.
+//! Part of `cargo xtask vm`. It must not know the content of a package.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{apt, process};
 
-/// Where the kernels are: 6.1 and 6.12 in the first three, newer ones in the last.
+/// The sources of the kernels: 6.1 and 6.12 are in the first three, newer ones in the last.
 const SOURCES: [&str; 4] = [
     "debian bookworm",
     "debian-security bookworm-security",
@@ -20,17 +21,17 @@ const SOURCES: [&str; 4] = [
     "debian trixie-backports",
 ];
 
-/// The emulator and what its file system is made of: each program and its package.
+/// The emulator and the tools for its file system: each program and its package.
 const TOOLS: [(&str, &str); 3] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),
 ];
 
-/// How old lists may get.
+/// The age at which package lists are refreshed.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
-/// The archive, and the folder for what is known and taken of it.
+/// The archive, and the folder for its lists and downloads.
 pub(super) struct Archive {
     folder: PathBuf,
 }
@@ -39,7 +40,7 @@ impl Archive {
     pub(super) fn new(folder: &Path) -> Result<Self> {
         for tool in ["apt-get", "apt-cache", "dpkg-deb"] {
             if process::find_program(tool).is_none() {
-                bail!("the kernels come as Debian packages, and there is no {tool} here");
+                bail!("cannot get kernels, which are Debian packages: {tool} is not installed");
             }
         }
         let folder = folder.join("apt");
@@ -57,13 +58,14 @@ impl Archive {
         Ok(Self { folder })
     }
 
-    /// Makes sure of the tools; from the backports where the release's own version is in the way of another package.
+    /// Installs missing tools. If a release's own version conflicts with another package, it uses the
+    /// backports.
     pub(super) fn ensure_tools(&self) -> Result<()> {
         const PURPOSE: &str = "for emulated machines";
         let missing: Vec<&str> = TOOLS
             .iter()
             .filter(|(program, package)| {
-                // The plain busybox needs libraries, which its machine has no reason to have.
+                // The plain busybox needs libraries, which the machine does not have.
                 process::find_program(program).is_none()
                     || *program == "busybox" && !apt::is_installed(package)
             })
@@ -83,7 +85,7 @@ impl Archive {
         apt::install_with(&options, &missing).context("cannot install the tools either way")
     }
 
-    /// Names of packages that begin so.
+    /// The names of packages with this prefix.
     pub(super) fn names(&self, prefix: &str) -> Result<Vec<String>> {
         self.refresh()?;
         let mut command = Command::new("apt-cache");
@@ -98,7 +100,7 @@ impl Archive {
             .collect())
     }
 
-    /// Downloads a package and returns its path.
+    /// Downloads a package, and returns its path.
     pub(super) fn download(&self, package: &str) -> Result<PathBuf> {
         println!("Downloading {package}");
         let into = self.folder.join("packages").join(package);
@@ -129,7 +131,7 @@ impl Archive {
         Ok(fs::write(stamp, "")?)
     }
 
-    /// What makes apt read these sources alone and write nowhere else.
+    /// Options that make apt read only these sources and write only to the folder.
     fn options(&self) -> Vec<OsString> {
         let setting = |name: &str, path: &str| {
             let mut word = OsString::from(format!("{name}="));
@@ -144,7 +146,7 @@ impl Archive {
             "Dir::Cache::PkgCache=".into(),
             "Dir::Cache::SrcPkgCache=".into(),
             "APT::Architecture=amd64".into(),
-            // The folder may be one that apt's own user can't see.
+            // apt's own user may have no access to the folder.
             "APT::Sandbox::User=root".into(),
         ];
         settings
@@ -154,7 +156,7 @@ impl Archive {
     }
 }
 
-/// The suite of newer packages for the release that `/etc/os-release` names, if it is one of ours.
+/// The backports suite of the release in `/etc/os-release`, if it is one of the sources.
 fn backports(os_release: &str) -> Option<String> {
     let codename = os_release
         .lines()
@@ -170,7 +172,7 @@ fn backports(os_release: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that the backports are those of the running release, and none where the sources have none.
+    /// Check that the backports are those of the running release, and that other releases have none.
     #[test]
     fn backports_are_the_releases_own() {
         let release = "NAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\n";

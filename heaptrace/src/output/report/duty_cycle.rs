@@ -1,73 +1,75 @@
-//! What a report says of processes that were probed in turns: which, for how much of the time, and what of
-//! their numbers is uncertain.
+//! The processes that were paused at times to limit overhead (duty cycle), and the uncertain part of their
+//! numbers.
 //!
 //! Stage: output.
 
-use super::*;
-use crate::join::DutyCycle;
+use std::io;
 
-/// Such processes that are named at most.
+use super::page::Page;
+use crate::join::{DutyCycle, Totals};
+use crate::output::report_input::process_label;
+use crate::text::{bytes, count, duration, share};
+
+/// The largest number of processes that are named.
 const MOST_NAMED: usize = 20;
 
-impl Report<'_, '_> {
-    /// What may have been freed unseen.
-    pub(super) fn uncertain(&mut self) -> io::Result<()> {
-        let totals = self.findings.profile.totals;
-        if totals.uncertain_allocations == 0 {
-            return Ok(());
-        }
-        let size = format!("{:>10}", bytes(totals.uncertain_bytes));
-        writeln!(
-            self.out,
-            "  {:<10}{}  in {} allocations, live or freed while their process was not probed",
-            "uncertain",
-            self.style.bold(&size),
-            count(totals.uncertain_allocations),
-        )
+/// Writes the allocations that may have been freed during a pause.
+pub(super) fn uncertain(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let totals = page.input.profile.totals;
+    if totals.uncertain_allocations == 0 {
+        return Ok(());
     }
+    let size = format!("{:>10}", bytes(totals.uncertain_bytes));
+    writeln!(
+        page.out,
+        "  {:<10}{}  in {} allocations that may have been freed while their process was paused",
+        "uncertain",
+        page.style.bold(&size),
+        count(totals.uncertain_allocations),
+    )
+}
 
-    /// Which processes, and what a hit of a probe costs, by which that was decided.
-    pub(super) fn duty_cycle(&mut self) -> io::Result<()> {
-        let profile = self.findings.profile;
-        let quality = &profile.quality;
-        let in_turns = profile
-            .processes
-            .iter()
-            .filter_map(|it| Some((it, it.duty_cycle?)));
-        let mut in_turns: Vec<_> = in_turns.collect();
-        in_turns.sort_by_key(|(_, duty_cycle)| std::cmp::Reverse(duty_cycle.unprobed_ns));
-        for (process, duty_cycle) in in_turns.iter().take(MOST_NAMED) {
-            let line = format!(
-                "  {:<20}{}: {}",
-                "probed in turns",
-                process_label(process),
-                words(duty_cycle, profile.duration_ns, process.merged),
-            );
-            writeln!(self.out, "{}", self.style.warning(&line))?;
-        }
-        if in_turns.len() > MOST_NAMED {
-            let rest = count((in_turns.len() - MOST_NAMED) as u64);
-            writeln!(self.out, "  {:<20}and {rest} more processes", "")?;
-        }
-        if !in_turns.is_empty() {
-            writeln!(
-                self.out,
-                "  {:<20}what they did meanwhile is not in the numbers, and not extrapolated; \
-                 --max-overhead off probes all the time",
-                ""
-            )?;
-        }
-        if quality.max_overhead > 0 {
-            writeln!(
-                self.out,
-                "  {:<20}{} ns for a hit of a probe; at most {} % of a process's processor time",
-                "overhead",
-                count(quality.hit_ns),
-                f64::from(quality.max_overhead) / 100.0,
-            )?;
-        }
-        Ok(())
+/// Writes the paused processes, and the measured cost of a probe hit, which the pauses are computed from.
+pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let profile = page.input.profile;
+    let quality = &profile.quality;
+    let paused = profile
+        .processes
+        .iter()
+        .filter_map(|it| Some((it, it.duty_cycle?)));
+    let mut paused: Vec<_> = paused.collect();
+    paused.sort_by_key(|(_, duty_cycle)| std::cmp::Reverse(duty_cycle.unprobed_ns));
+    for (process, duty_cycle) in paused.iter().take(MOST_NAMED) {
+        let line = format!(
+            "  {:<20}{}: {}",
+            "paused at times",
+            process_label(process),
+            words(duty_cycle, profile.duration_ns, process.merged),
+        );
+        writeln!(page.out, "{}", page.style.warning(&line))?;
     }
+    if paused.len() > MOST_NAMED {
+        let rest = count((paused.len() - MOST_NAMED) as u64);
+        writeln!(page.out, "  {:<20}and {rest} more processes", "")?;
+    }
+    if !paused.is_empty() {
+        writeln!(
+            page.out,
+            "  {:<20}calls during pauses are missing from the numbers, and not extrapolated; \
+             --max-overhead off disables pauses",
+            ""
+        )?;
+    }
+    if quality.max_overhead > 0 {
+        writeln!(
+            page.out,
+            "  {:<20}{} ns per probe hit; limit: {} % of a process's processor time",
+            "overhead",
+            count(quality.hit_ns),
+            f64::from(quality.max_overhead) / 100.0,
+        )?;
+    }
+    Ok(())
 }
 
 fn words(duty_cycle: &DutyCycle, run_ns: u64, merged: u64) -> String {
@@ -75,20 +77,20 @@ fn words(duty_cycle: &DutyCycle, run_ns: u64, merged: u64) -> String {
     if merged > 0 {
         let unprobed = duration(duty_cycle.unprobed_ns);
         return format!(
-            "not probed for {unprobed} in all, up to {overhead:.0} % of their time went into probes"
+            "paused for {unprobed} in total, as probes used up to {overhead:.0} % of their processor time"
         );
     }
     let since = run_ns.saturating_sub(duty_cycle.from_ns);
     let probed = since.saturating_sub(duty_cycle.unprobed_ns);
     format!(
-        "{} of the time since {}; before, {overhead:.0} % of its processor time went into probes",
+        "probed {} of the time since {}; before that, probes used {overhead:.0} % of its processor time",
         share(probed, since),
         duration(duty_cycle.from_ns),
     )
 }
 
-/// The part of a site's blocks that may be live, where there is one.
-pub(super) fn perhaps(totals: &Totals) -> String {
+/// The blocks of a site that may still be live, if there are any.
+pub(super) fn uncertain_suffix(totals: &Totals) -> String {
     if totals.uncertain_allocations == 0 {
         return String::new();
     }

@@ -4,18 +4,24 @@
 
 use std::io::{self, Write};
 
-use super::super::groups::{Grouping, groups};
-use super::super::{Label, Metric, ReportInput, shorten};
-use super::{DEFAULT_WIDTH, Style, stack};
+use super::page::DEFAULT_WIDTH;
+use super::stack;
+use super::style::Style;
+use crate::output::grouping::Grouping;
+use crate::output::groups::groups;
+use crate::output::label::Label;
+use crate::output::metric::Metric;
+use crate::output::report_input::ReportInput;
+use crate::output::shorten;
 use crate::text::{count, escape, share};
 
-/// Least room for a name.
+/// The smallest width of the name column.
 const MIN_NAME: usize = 24;
 
-/// Most that is shown of one.
+/// The largest width of the name column.
 const MAX_NAME: usize = 200;
 
-/// Counters that are always shown.
+/// The counters that every table shows.
 const OTHERS: [(&str, Metric); 4] = [
     ("LIVE", Metric::LiveBytes),
     ("BLOCKS", Metric::LiveAllocations),
@@ -23,16 +29,16 @@ const OTHERS: [(&str, Metric); 4] = [
     ("ALLOCATIONS", Metric::TotalAllocations),
 ];
 
-/// Writes the groups with most of a metric.
+/// Writes the groups with the largest values of a metric.
 pub(super) fn write(
     out: &mut dyn Write,
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     grouping: Grouping,
     width: Option<usize>,
     style: Style,
 ) -> io::Result<()> {
     let Grouping { by, metric, .. } = grouping;
-    let (groups, all) = groups(findings, grouping);
+    let (groups, all) = groups(input, grouping);
     if groups.is_empty() {
         let heading = format!("No site has any {}", metric.title());
         return writeln!(out, "{}\n", style.bold(&heading));
@@ -45,16 +51,16 @@ pub(super) fn write(
         metric.title()
     );
     writeln!(out, "{}\n", style.bold(&heading))?;
-    let whole = metric.of(&findings.profile.totals);
+    let whole = metric.of(&input.profile.totals);
     let is_cumulative = groups.iter().any(|group| group.cumulative.is_some());
     let mut heads = vec![if is_cumulative { "ITSELF" } else { "" }, "SHARE"];
     if is_cumulative {
         heads.extend(["IN STACK", "SHARE"]);
     }
-    // What it is ranked by has its column already.
+    // The ranking metric has its own column already.
     let others: Vec<_> = OTHERS.iter().filter(|(_, it)| *it != metric).collect();
     heads.extend(others.iter().map(|(head, _)| *head));
-    let in_processes = by != Label::Pid && findings.profile.processes.len() > 1;
+    let in_processes = by != Label::Pid && input.profile.processes.len() > 1;
     if in_processes {
         heads.push("PROCESSES");
     }
@@ -99,7 +105,7 @@ pub(super) fn write(
     let name = by.name().to_uppercase();
     writeln!(out, "{}", style.dim(&format!("{head}  {name}")))?;
     let taken = head.chars().count() + 2;
-    // Nobody's terminal is too narrow for a file.
+    // A file has no width limit.
     let room = width.map_or(MAX_NAME, |width| width.saturating_sub(taken).max(MIN_NAME));
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
@@ -110,7 +116,7 @@ pub(super) fn write(
         };
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {
-            for line in stack::lines(findings, id, width.unwrap_or(DEFAULT_WIDTH), style) {
+            for line in stack::lines(input, id, width.unwrap_or(DEFAULT_WIDTH), style) {
                 writeln!(out, "     {line}")?;
             }
             writeln!(out)?;
@@ -121,10 +127,10 @@ pub(super) fn write(
     }
     if is_cumulative {
         let note = match by {
-            Label::Module => "itself: by code of the file; in stack: also by what that code called",
-            _ => {
-                "itself: where the allocator was called; in stack: also by what was called from there"
+            Label::Module => {
+                "itself: allocations by code of the file; in stack: also by code that it called"
             }
+            _ => "itself: allocations made there; in stack: also by functions called from there",
         };
         writeln!(out, "  {}", style.dim(note))?;
     }

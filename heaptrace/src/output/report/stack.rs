@@ -2,29 +2,30 @@
 //!
 //! Stage: output.
 
-use super::super::report_input::{ReportInput, StackFrame, file_name};
-use super::super::shorten;
-use super::Style;
+use super::style::Style;
 use crate::join::{Completeness, StackId};
+use crate::output::frame::{StackFrame, file_name};
+use crate::output::report_input::ReportInput;
+use crate::output::shorten;
 use crate::text::escape;
 
-/// Frames that are shown at most; deeper ones rarely tell more, and JSON has them all.
+/// The largest number of frames that are shown. Deeper frames rarely help, and JSON has them all.
 const MAX_LINES: usize = 48;
 
-/// Longest cycle of functions that is folded.
+/// The longest cycle of functions that is folded.
 const MAX_CYCLE: usize = 6;
 
-/// Columns that the caller sets before each line.
+/// The indent that the caller writes before each line.
 const INDENT: usize = 5;
 
 /// The lines of a stack.
 pub(super) fn lines(
-    findings: &ReportInput<'_>,
+    input: &ReportInput<'_>,
     stack: StackId,
     width: usize,
     style: Style,
 ) -> Vec<String> {
-    let frames = findings.stack(stack);
+    let frames = input.stack(stack);
     let mut lines = Vec::new();
     let mut at = 0;
     while at < frames.len() {
@@ -45,7 +46,7 @@ pub(super) fn lines(
         }
         at += cycle * times;
     }
-    match findings.completeness(stack).0 {
+    match input.completeness(stack).0 {
         Completeness::Complete => {}
         Completeness::Truncated => lines.push(style.dim("… deeper than the frame limit")),
         Completeness::Broken if frames.is_empty() => lines.push(style.dim("… no stack")),
@@ -54,8 +55,8 @@ pub(super) fn lines(
     lines
 }
 
-/// The shortest cycle of frames at the beginning that comes more than twice, and how often; one
-/// frame, once, if there is none.
+/// The shortest cycle of frames at the start that occurs more than twice, and its count. Returns one frame,
+/// once, if there is none.
 fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
     for cycle in 1..=MAX_CYCLE.min(frames.len() / 3) {
         let first = &frames[..cycle];
@@ -63,8 +64,8 @@ fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
             .chunks_exact(cycle)
             .take_while(|chunk| {
                 chunk.iter().zip(first).all(|(a, b)| {
-                    // Of one function by its name, from whichever line; where nothing is known, by
-                    // address.
+                    // Frames are equal if their functions have the same name, whatever the line. Without a
+                    // name, their addresses are compared.
                     (a.function, a.inlined) == (b.function, b.inlined)
                         && (a.function.is_some() || a.location == b.location)
                 })
@@ -80,7 +81,7 @@ fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
 fn line(frame: &StackFrame<'_>, width: usize, style: Style) -> String {
     let mut place = Vec::new();
     if let Some(file) = frame.file {
-        // The end of a path says most, and function names need the room.
+        // The end of a path is the most useful part, and function names need the space.
         let mut file = shorten::cut_front(&escape(file), width / 2 - 8);
         if frame.line > 0 {
             file.push_str(&format!(":{}", frame.line));
@@ -90,7 +91,7 @@ fn line(frame: &StackFrame<'_>, width: usize, style: Style) -> String {
     if frame.inlined {
         place.push("inlined".to_owned());
     }
-    // A frame without a name is called after its module.
+    // A frame without a name is labelled with its module already.
     if frame.function.is_some()
         && let Some(module) = frame.module
     {

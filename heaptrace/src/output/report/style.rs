@@ -2,7 +2,7 @@
 //!
 //! Stage: output.
 
-/// Marks text for a terminal.
+/// Adds terminal colours to text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     color: bool,

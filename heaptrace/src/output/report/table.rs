@@ -1,12 +1,12 @@
-//! Columns.
+//! Tables with aligned columns.
 //!
 //! Stage: output.
 
 use std::io::{self, Write};
 
-use super::Style;
+use super::style::Style;
 
-/// Widest cell; a process may have made up its name.
+/// The widest cell. A process can choose its own name, so it can be long.
 const MAX_CELL: usize = 40;
 
 /// A row of cells.
@@ -14,7 +14,7 @@ pub(super) fn row<T: Into<String>, const N: usize>(cells: [T; N]) -> Vec<String>
     cells.map(Into::into).to_vec()
 }
 
-/// Writes rows below a first one of headings. Cells are set to the right, but in the `left` columns.
+/// Writes rows; the first one is the heading. Cells are aligned to the right, except in the `left` columns.
 pub(super) fn write(
     out: &mut dyn Write,
     rows: &[Vec<String>],

@@ -1,5 +1,5 @@
-//! Data files of a few bytes that stand for gigabytes: read, and written in every format, within the memory that
-//! is stated.
+//! Tests with data files of a few bytes that stand for gigabytes. Reading and writing them in every format
+//! must stay within the documented memory.
 
 use std::io::{self, Read};
 use std::process::Command;
@@ -7,16 +7,17 @@ use std::process::Command;
 use super::super::{Format, Grouping, Label, Metric, ReportInput, ReportOptions};
 use crate::profile::{DataFileError, ReadOptions, Symbols, crafted, read_from};
 
-/// Bytes of a message; a chunk may have some more.
+/// The size of a message in bytes; a chunk may have some more.
 const CHUNK: usize = 1 << 20;
 
-/// What the files may take here. It is an eighth of what is given by default, so that this takes an eighth of the time.
+/// The memory that the files may use in these tests. It is an eighth of the default, so that the tests take
+/// an eighth of the time.
 const GIVEN: u64 = 32 << 20;
 
-/// With what is written, and what the program itself takes.
+/// The memory limit including the output and the test program itself.
 const MOST: u64 = 3 * GIVEN / 2 + (16 << 20);
 
-/// A field that is a message or a text.
+/// A protobuf-like field that is a message or a text.
 fn field(tag: u32, content: &[u8]) -> Vec<u8> {
     let mut field = number(tag << 3 | 2);
     field.extend(number(content.len() as u32));
@@ -34,7 +35,7 @@ fn number(mut number: u32) -> Vec<u8> {
     bytes
 }
 
-/// As many of a record as a chunk holds.
+/// As many copies of a record as a chunk holds.
 fn many(record: &[u8]) -> Vec<u8> {
     record.repeat((CHUNK / record.len()).max(1))
 }
@@ -54,13 +55,13 @@ fn stack(locations: &[u8]) -> Vec<u8> {
     field(STACKS, &[field(1, locations), vec![0x10, 1]].concat())
 }
 
-/// A site of the first process and stack.
+/// A site of the first process and the first stack.
 fn site(id: u32) -> Vec<u8> {
     let allocations = field(4, &[0x08, 1, 0x10, 1, 0x28, 1, 0x30, 1]);
     field(SITES, &[vec![0x08], number(id), allocations].concat())
 }
 
-/// Updates of one record, each repeated as often as a chunk holds it: as one update without end, and as many.
+/// Updates with one record repeated up to a chunk's size: once as one long update, once as many short ones.
 fn repeated(record: &[u8]) -> Vec<Vec<u8>> {
     let whole = many(record);
     let part = [&[0x08, 1][..], &whole].concat();
@@ -69,7 +70,7 @@ fn repeated(record: &[u8]) -> Vec<Vec<u8>> {
     updates
 }
 
-/// The names of the files, and the files.
+/// The names and contents of the files.
 fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let base = || {
         [
@@ -86,7 +87,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         let part = [&[0x08, 1][..], &many(&record)].concat();
         crafted(&[base()], &vec![part; 80])
     };
-    // Many sites of one deep stack, whose frames have long names.
+    // Many sites share one deep stack, whose frames have long names.
     let deep = [
         vec![
             [
@@ -104,7 +105,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let frames = field(1, &[0x08, 0, 0x10, 0]);
     let long = vec![b'x'; 1 << 17];
     let names = [field(2, &long), field(3, &frames.repeat(60)).repeat(4096)].concat();
-    // Just within what may be kept.
+    // These sites just fit into the memory limit.
     let sites: Vec<Vec<u8>> = [base()]
         .into_iter()
         .chain((0..5).map(|part| {
@@ -156,7 +157,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A reader that counts what is taken.
+/// A reader that counts the bytes that are read.
 struct Counted<'a>(&'a [u8], usize);
 
 impl Read for Counted<'_> {
@@ -167,7 +168,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Reads and writes a file; the share of it that was looked at.
+/// Reads and writes a file, and returns the share of it that was read.
 fn explode(file: &[u8]) -> f64 {
     let options = ReadOptions {
         max_memory: Some(GIVEN),
@@ -195,7 +196,7 @@ fn explode(file: &[u8]) -> f64 {
             cumulative: true,
             top: None,
         });
-        let findings = ReportInput {
+        let input = ReportInput {
             grouping,
             ..ReportInput::new(&recording.profile, &symbols)
         };
@@ -205,8 +206,8 @@ fn explode(file: &[u8]) -> f64 {
             Format::Pprof,
             Format::Flamegraph(Metric::TotalBytes),
         ] {
-            // Only the memory counts.
-            let _ = format.write(&findings, &mut io::sink());
+            // Only the memory use matters here.
+            let _ = format.write(&input, &mut io::sink());
         }
     }
     reader.1 as f64 / file.len() as f64
@@ -222,12 +223,12 @@ fn peak() -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-/// Check that files of some kilobytes take no more memory than is stated, in any format, and that of those which
-/// could go on for long most is never looked at.
+/// Check that files of some kilobytes use no more than the documented memory, in any format, and that most of
+/// the endless ones is never read.
 #[test]
-fn a_few_bytes_take_little() {
+fn small_files_use_bounded_memory() {
     const NAME: &str = "HEAPTRACE_TEST_BOMB";
-    // Each in a process of its own, which has a peak of its own.
+    // Each file is read in its own process, which has its own memory peak.
     if let Ok(path) = std::env::var(NAME) {
         let file = std::fs::read(path).unwrap();
         let share = explode(&file);
@@ -241,7 +242,7 @@ fn a_few_bytes_take_little() {
         let ended = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "output::tests::bombs::a_few_bytes_take_little",
+                "output::tests::bombs::small_files_use_bounded_memory",
                 "--nocapture",
             ])
             .env(NAME, &path)
@@ -258,7 +259,7 @@ fn a_few_bytes_take_little() {
             file.len()
         );
         assert!(peak < MOST, "{name} takes {peak}");
-        // What is the same again and again is given up early.
+        // Reading stops early if a file repeats the same record endlessly.
         let is_whole = ["deep", "many", "long"]
             .iter()
             .any(|it| name.starts_with(it));
@@ -266,7 +267,7 @@ fn a_few_bytes_take_little() {
     }
 }
 
-/// Check that what a file may take follows from its length, and that its user may say otherwise.
+/// Check that the memory limit of a file follows from its length, and that the user can change it.
 #[test]
 fn memory_follows_from_the_length() {
     let read = |file: &[u8], max_memory| {
@@ -284,7 +285,7 @@ fn memory_follows_from_the_length() {
     let warning = &recording.warnings[0];
     assert!(warning.contains("--max-memory"), "{warning}");
     assert!(!warning.contains("damaged"), "{warning}");
-    // The text, and the block that it could have; twice.
+    // Twice the text and its largest possible heap block.
     let taken = recording.profile.threads.len() as u64 * 2 * (24 + 16);
     assert!(taken <= by_length, "{taken} of {by_length}");
     assert!(taken > by_length / 2, "{taken} of {by_length}");

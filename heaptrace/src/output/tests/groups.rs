@@ -1,8 +1,9 @@
-//! Groups and filters, on the same profile.
+//! Tests of groups and filters, on the sample profile.
 
 use super::{assert_printable, sample, snapshot, text};
 use crate::join::{ProcessId, ThreadNameId, Totals};
-use crate::output::groups::{Group, add, groups};
+use crate::output::groups::{Group, groups};
+use crate::output::sum::add;
 use crate::output::{
     Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, folded, select,
 };
@@ -38,7 +39,7 @@ fn sum<'a>(all: impl IntoIterator<Item = &'a Totals>) -> Totals {
     sum
 }
 
-/// Check that groups of any kind add up to all of the sites.
+/// Check that groups of every kind add up to all sites.
 #[test]
 fn groups_add_up() {
     let profile = sample::profile();
@@ -58,10 +59,10 @@ fn groups_add_up() {
     }
 }
 
-/// Check that a function's own share and what its stacks have are told apart, that recursion counts
-/// once, and that an inlined function is one.
+/// Check that a function's own share and its share with callees differ, that recursion counts once, and that
+/// an inlined function has its own group.
 #[test]
-fn functions() {
+fn functions_are_grouped() {
     let profile = sample::profile();
     let groups = found(&profile, by(Label::Function));
     let live = |name: &str| {
@@ -70,16 +71,16 @@ fn functions() {
         (group.totals.live_bytes, cumulative.live_bytes, group.sites)
     };
     assert_eq!(live("grab"), (100_000, 100_000, 1));
-    // In the stack below `grab`, and the innermost of another one.
+    // It is below `grab` in one stack, and innermost in another.
     assert_eq!(live("handle_request"), (20_000, 120_000, 2));
     assert_eq!(live("recurse"), (0, 20_000, 1));
     assert_eq!(live("__libc_start_call_main"), (0, 120_640, 3));
 }
 
-/// Check that processes of one name are put together, and those of several control groups, units and
-/// containers are not.
+/// Check that processes of one name share a group, and that control groups, units and containers separate
+/// them.
 #[test]
-fn processes() {
+fn processes_are_grouped() {
     let mut profile = sample::profile();
     profile.processes[1].command = "server".to_owned();
     let id = "0123456789ab".to_owned() + &"0".repeat(52);
@@ -110,10 +111,10 @@ fn processes() {
     assert_eq!(names(Label::Cgroup)[0].0, "/user.slice/app\u{1b}.scope");
 }
 
-/// Check that threads which were kept apart have groups of their own, in processes of all names, can
-/// be asked for, and are told of in every format.
+/// Check that recorded threads have their own groups across processes, can be filtered, and appear in every
+/// format.
 #[test]
-fn threads() {
+fn threads_are_grouped() {
     let mut profile = sample::profile();
     profile.threads = vec!["main".to_owned(), "io\u{1b}1".to_owned()];
     profile.sites[0].thread = Some(ThreadNameId(1));
@@ -136,18 +137,18 @@ fn threads() {
     let io = select(profile, &symbols, &filters(&["thread=io*", "pid=41"]));
     assert_eq!((io.sites.len(), io.processes.len()), (1, 1));
     assert_eq!(io.processes[0].totals.live_bytes, 100_000);
-    let findings = ReportInput::new(&io, &symbols);
-    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&io, &symbols);
+    let report = text(&Format::Text(ReportOptions::default()), &input);
     assert!(report.contains("by thread io\\x1b1"), "{report}");
     assert_printable(&report);
-    assert!(text(&Format::Json, &findings).contains(r#""thread":"io\u001b1""#));
-    let pprof = crate::output::pprof::build(&findings);
+    assert!(text(&Format::Json, &input).contains(r#""thread":"io\u001b1""#));
+    let pprof = crate::output::pprof::build(&input);
     assert!(pprof.string_table.iter().any(|text| text == "thread"));
 }
 
-/// Check that one stack in several processes is one group, and how many groups are wanted.
+/// Check that one stack in several processes is one group, and that the number of groups is limited.
 #[test]
-fn stacks() {
+fn stacks_are_grouped() {
     let mut profile = sample::profile();
     profile.sites[1].stack = profile.sites[0].stack;
     let groups = found(&profile, by(Label::Stack));
@@ -167,8 +168,8 @@ fn stacks() {
     );
 }
 
-/// Check that every kind of filter takes what it names and nothing else, and that totals are those
-/// of what it takes.
+/// Check that every kind of filter selects only matching sites, and that the totals are those of the selected
+/// sites.
 #[test]
 fn filters_select() {
     for (words, sites, live) in [
@@ -180,7 +181,7 @@ fn filters_select() {
         (&["unit=app*"], 5, 120_645),
         (&["container=*"], 0, 0),
         (&["function=grab"], 1, 100_000),
-        // Inlined, and called in another stack; by its name without parameters.
+        // Inlined in one stack and called in another; matched by its name without parameters.
         (&["function=handle_request"], 2, 120_000),
         (&["function=shop::Shelf<*>::put"], 1, 5),
         (&["function=Grab"], 0, 0),
@@ -188,7 +189,7 @@ fn filters_select() {
         (&["line=/home/*/pool.c:*"], 1, 100_000),
         (&["module=libc.so.6"], 3, 120_640),
         (&["module=/usr/lib/*"], 3, 120_640),
-        // Of one stack, though not of one frame.
+        // These match in one stack, but not in one frame.
         (&["function=grab", "module=libc*"], 1, 100_000),
         (&["function=grab", "function=recurse"], 0, 0),
         (&["pid=41", "module=libc*"], 2, 120_000),
@@ -207,16 +208,16 @@ fn filters_select() {
     }
 }
 
-/// Check that sites go with their processes where those before them are gone, and that a process has
-/// what its sites have.
+/// Check that sites keep their process if earlier processes are filtered out, and that a process's totals are
+/// those of its sites.
 #[test]
-fn processes_move() {
+fn sites_follow_their_process() {
     let evil = selected(&["pid=42"]);
     assert_eq!(
         (evil.processes[0].pid, evil.sites[0].process),
         (42, ProcessId(0))
     );
-    // Its own highest point stays known, as all of it is there.
+    // The process keeps its own peak, because all of its sites are selected.
     assert_eq!(
         evil.processes[0].totals,
         sample::profile().processes[1].totals
@@ -228,10 +229,10 @@ fn processes_move() {
     assert_eq!(selected(&["function=nobody"]).processes, []);
 }
 
-/// Check the text of groups and of a filter, that hostile names are harmless, and what is said where
-/// nothing is left.
+/// Check the text of groups and filters, that hostile names are escaped, and that an empty result is
+/// reported.
 #[test]
-fn text_reports() {
+fn groups_and_filters_as_text() {
     let symbols = sample::symbols();
     let mut whole = String::new();
     for (label, words) in [
@@ -242,7 +243,7 @@ fn text_reports() {
     ] {
         let filters = filters(words);
         let profile = selected(words);
-        let findings = ReportInput {
+        let input = ReportInput {
             filters: &filters,
             grouping: Some(by(label)),
             ..ReportInput::new(&profile, &symbols)
@@ -251,25 +252,25 @@ fn text_reports() {
             top: 4,
             ..ReportOptions::default()
         };
-        whole.push_str(&text(&Format::Text(options), &findings));
+        whole.push_str(&text(&Format::Text(options), &input));
         whole.push_str("\n----\n\n");
     }
     assert_printable(&whole);
     snapshot("groups.txt", &whole);
 }
 
-/// Check that JSON has the groups that were asked for, and says what was filtered.
+/// Check that JSON has the requested groups and the filters.
 #[test]
-fn json() {
+fn groups_as_json() {
     let symbols = sample::symbols();
     let words = ["process=server"];
     let (filters, profile) = (filters(&words), selected(&words));
-    let findings = ReportInput {
+    let input = ReportInput {
         filters: &filters,
         grouping: Some(by(Label::Function)),
         ..ReportInput::new(&profile, &symbols)
     };
-    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(found["filters"], serde_json::json!(words));
     assert_eq!(found["group_by"], "function");
     assert_eq!(found["groups"][0]["name"], "grab");
@@ -278,16 +279,16 @@ fn json() {
     assert_eq!(found["totals"]["live_bytes"], 120_005);
 }
 
-/// Check that what is asked for is the root of every stack, and is safe there.
+/// Check that the grouping's name is the root of every stack, and is escaped.
 #[test]
 fn roots_of_flame_graphs() {
     let (profile, symbols) = (sample::profile(), sample::symbols());
     let roots = |label| -> Vec<String> {
-        let findings = ReportInput {
+        let input = ReportInput {
             grouping: Some(by(label)),
             ..ReportInput::new(&profile, &symbols)
         };
-        let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
+        let folded = folded::fold(&input, Metric::LiveBytes, 0.0).unwrap();
         let stacks = folded.stacks();
         let mut roots: Vec<_> = stacks.map(|(frames, _)| frames[0].to_owned()).collect();
         roots.dedup();

@@ -1,4 +1,4 @@
-//! How each format tells mapped memory from the blocks of an allocator.
+//! Tests that each format distinguishes mapped memory from allocator blocks.
 
 use super::{sample, text};
 use crate::join::Kind;
@@ -11,27 +11,27 @@ fn profile() -> Profile {
     profile
 }
 
-/// Check that every format says of a site that it is mapped memory, and the totals how much of them is.
+/// Check that every format marks the sites of mapped memory, and that the totals include its share.
 #[test]
-fn mapped_memory_is_told_apart() {
+fn mapped_memory_is_marked() {
     let (profile, symbols) = (profile(), sample::symbols());
-    let findings = ReportInput::new(&profile, &symbols);
+    let input = ReportInput::new(&profile, &symbols);
     let mapped = profile.sites[0].totals;
-    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    let report = text(&Format::Text(ReportOptions::default()), &input);
     assert!(report.contains("\n    mapped  "), "{report}");
     assert_eq!(report.matches("  mapped (mmap)").count(), 1, "{report}");
-    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(json["mapped"]["live_bytes"], mapped.live_bytes);
     let kinds = json["sites"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.filter_map(|site| site["kind"].as_str()).collect();
     assert_eq!(kinds, ["mmap"]);
-    let folded = folded::fold(&findings, Metric::LiveBytes, 0.0).unwrap();
+    let folded = folded::fold(&input, Metric::LiveBytes, 0.0).unwrap();
     let is_leaf = |frames: Vec<&str>| frames.last() == Some(&"[mmap]");
     let leaves = folded
         .stacks()
         .filter(|(frames, _)| is_leaf(frames.clone()));
     assert_eq!(leaves.count(), 1);
-    let pprof = pprof::build(&findings);
+    let pprof = pprof::build(&input);
     let name = |index: i64| pprof.string_table[index as usize].as_str();
     let labels = pprof.sample.iter().flat_map(|sample| &sample.label);
     let labels = labels.filter(|label| name(label.key) == "kind");
@@ -39,9 +39,9 @@ fn mapped_memory_is_told_apart() {
     assert_eq!(labels, ["mmap"]);
 }
 
-/// Check that either kind can be looked at alone.
+/// Check that each kind can be selected alone.
 #[test]
-fn kinds_can_be_asked_for() {
+fn kinds_can_be_selected() {
     let symbols = sample::symbols();
     let whole = profile();
     let of = |kind: &str| {

@@ -1,7 +1,7 @@
-//! Tests of the formats, on a small profile whose names do their worst.
+//! Tests of the formats, on a small profile with hostile names.
 //!
-//! The text formats are compared with files in `snapshots/`; set `HEAPTRACE_BLESS=1` to write them
-//! anew, and read the difference.
+//! The text formats are compared with files in `snapshots/`. Set `HEAPTRACE_BLESS=1` to write these files
+//! anew, and review the difference.
 
 mod bombs;
 mod groups;
@@ -22,17 +22,17 @@ use crate::profile::{Profile, RunEnd, Symbols};
 
 use sample::{EVIL, profile, symbols};
 
-fn written(format: &Format, findings: &ReportInput<'_>) -> Vec<u8> {
+fn written(format: &Format, input: &ReportInput<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    format.write(findings, &mut out).unwrap();
+    format.write(input, &mut out).unwrap();
     out
 }
 
-fn text(format: &Format, findings: &ReportInput<'_>) -> String {
-    String::from_utf8(written(format, findings)).unwrap()
+fn text(format: &Format, input: &ReportInput<'_>) -> String {
+    String::from_utf8(written(format, input)).unwrap()
 }
 
-/// Compares with a file of `snapshots/`.
+/// Compares a text with a file of `snapshots/`.
 fn snapshot(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/output/snapshots")
@@ -47,7 +47,7 @@ fn snapshot(name: &str, found: &str) {
     );
 }
 
-/// Nothing in it that a terminal acts on, but line ends.
+/// Checks that a text has no characters that a terminal acts on, except line ends.
 fn assert_printable(text: &str) {
     let bad = text
         .chars()
@@ -55,22 +55,22 @@ fn assert_printable(text: &str) {
     assert_eq!(bad, None, "in {text}");
 }
 
-/// Check the whole text report, at a width, with its warnings, and that hostile names are harmless.
+/// Check the whole text report at a width, with warnings, and that hostile names are escaped.
 #[test]
 fn report() {
     let (profile, symbols) = (profile(), symbols());
     let warnings = [format!("{EVIL} is incomplete")];
-    let findings = ReportInput {
+    let input = ReportInput {
         warnings: &warnings,
         ..ReportInput::new(&profile, &symbols)
     };
-    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    let found = text(&Format::Text(ReportOptions::default()), &input);
     assert_printable(&found);
     snapshot("report.txt", &found);
 }
 
-/// Check that a narrow report keeps its width where names are long, ranks by another metric, and
-/// shows as many sites as asked.
+/// Check that a narrow report keeps its width despite long names, ranks by another metric, and shows the
+/// requested number of sites.
 #[test]
 fn narrow_report() {
     let (profile, symbols) = (profile(), symbols());
@@ -89,17 +89,17 @@ fn narrow_report() {
     snapshot("summary.txt", &found);
 }
 
-/// Check that colours are there when asked for, and that without them the text is the same.
+/// Check that colours are used on request, and that the text is otherwise the same.
 #[test]
 fn colors() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
-    let plain = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let plain = text(&Format::Text(ReportOptions::default()), &input);
     let options = ReportOptions {
         color: true,
         ..ReportOptions::default()
     };
-    let mut colored = text(&Format::Text(options), &findings);
+    let mut colored = text(&Format::Text(options), &input);
     assert_ne!(colored, plain);
     for code in ["\x1b[1m", "\x1b[2m", "\x1b[1;36m", "\x1b[1;33m", "\x1b[0m"] {
         assert!(colored.contains(code), "{code:?}");
@@ -108,8 +108,8 @@ fn colors() {
     assert_eq!(colored, plain);
 }
 
-/// Check the JSON report: its text, that a terminal can show it, and that a reader gets hostile names
-/// back as they were.
+/// Check that the JSON report is stable and safe to print, and that a JSON reader gets hostile names back
+/// unchanged.
 #[test]
 fn json() {
     let (profile, symbols) = (profile(), symbols());
@@ -119,12 +119,12 @@ fn json() {
     assert_eq!(value["processes"][1]["command"], EVIL);
     assert_eq!(value["sites"][2]["stack"][0]["function"], EVIL);
     assert_eq!(value["sites"][2]["totals"]["live_bytes"], 640);
-    // A snapshot by lines, in the order of the fields.
+    // The snapshot has one field on each line.
     let lines = found.replace(",\"", ",\n\"").replace("},{", "},\n{");
     snapshot("report.json", &lines);
 }
 
-/// Check that every field that is promised is there, in its place.
+/// Check that every documented field is present and in its documented order.
 #[test]
 fn json_promise() {
     let (profile, symbols) = (profile(), symbols());
@@ -182,12 +182,12 @@ fn json_promise() {
     }
 }
 
-fn folded(findings: &ReportInput<'_>, metric: Metric) -> String {
-    let lines = folded::fold(findings, metric, 0.0).unwrap().lines();
+fn folded(input: &ReportInput<'_>, metric: Metric) -> String {
+    let lines = folded::fold(input, metric, 0.0).unwrap().lines();
     lines.iter().map(|line| line.clone() + "\n").collect()
 }
 
-/// Check folded stacks: outermost first, processes as roots, separators only where they separate.
+/// Check that folded stacks begin with the outermost frame, have processes as roots, and escape separators.
 #[test]
 fn folded_stacks() {
     let (profile, symbols) = (profile(), symbols());
@@ -196,8 +196,7 @@ fn folded_stacks() {
     snapshot("folded.txt", &found);
 }
 
-/// Check that a name which ends like a value is not taken for one, and that a single process is no
-/// root.
+/// Check that a name that ends like a value is not read as one, and that a single process is not a root.
 #[test]
 fn folded_values() {
     let (mut profile, mut symbols) = (profile(), symbols());
@@ -212,13 +211,13 @@ fn folded_values() {
     );
 }
 
-/// Check the flame graph: its texts say what is drawn, hostile names stay text, and functions whose
+/// Check that a flame graph's texts describe it, that hostile names are escaped, and that functions whose
 /// names begin alike are drawn once.
 #[test]
 fn flamegraph() {
     let (mut profile, mut symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &input);
     assert!(svg.contains("heaptrace: live bytes of --pid 41 --pid 42"));
     assert!(svg.contains("exact · live 127.0 KiB in 130 · total 1.3 MiB in 1,313"));
     assert!(svg.contains("LOST 7"));
@@ -226,7 +225,7 @@ fn flamegraph() {
     assert!(svg.contains("server (41) ("));
     assert!(!svg.contains("<script>alert") && svg.contains("&lt;script&gt;alert"));
     assert_printable(&svg);
-    // The innermost at the top: a smaller y.
+    // The innermost frame is at the top, with a smaller y.
     let y = |name: &str| -> f64 {
         let rest = &svg[svg.find(&format!("<title>{name} (")).unwrap()..];
         let rest = &rest[rest.find(" y=\"").unwrap() + 4..];
@@ -234,16 +233,15 @@ fn flamegraph() {
     };
     assert!(y("grab") < y("__libc_start_call_main"));
 
-    // By their bytes, `f 1`, `f(int) 1` and `f;grab 1` stand in this order, and `f` would be drawn
-    // twice.
+    // Sorted by bytes, the order is `f 1`, `f(int) 1`, `f;grab 1`, and `f` would be drawn twice.
     profile.processes.truncate(1);
     profile.sites.retain(|site| site.process == ProcessId(0));
     symbols.strings[5] = "handle_request(int)".to_owned();
     profile.stacks[0].locations = vec![LocationId(0), LocationId(4)];
     profile.stacks[2].locations = vec![LocationId(3), LocationId(4)];
     profile.stacks[3].locations = vec![LocationId(2), LocationId(4)];
-    let findings = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &input);
     assert_eq!(
         svg.matches("<title>handle_request(int) (200,000").count(),
         1
@@ -251,9 +249,9 @@ fn flamegraph() {
     assert_eq!(svg.matches("<title>handle_request (1,100,000").count(), 1);
 }
 
-/// Check that there is an error, and no drawing, where there is nothing to draw.
+/// Check that an empty profile gives an error and no drawing.
 #[test]
-fn nothing_to_draw() {
+fn empty_profiles_are_not_drawn() {
     let (mut profile, symbols) = (profile(), symbols());
     profile.sites.clear();
     let mut out = Vec::new();
@@ -264,30 +262,30 @@ fn nothing_to_draw() {
     assert!(out.is_empty());
 }
 
-/// Check that sums beyond what a drawing can hold are refused.
+/// Check that sums that a drawing can't hold are refused.
 #[test]
-fn absurd_numbers() {
+fn sums_beyond_the_format_are_refused() {
     let (mut profile, symbols) = (profile(), symbols());
     for site in &mut profile.sites {
         site.totals.live_bytes = u64::MAX / 2;
     }
-    let findings = ReportInput::new(&profile, &symbols);
-    let result = Format::Flamegraph(Metric::LiveBytes).write(&findings, &mut io::sink());
+    let input = ReportInput::new(&profile, &symbols);
+    let result = Format::Flamegraph(Metric::LiveBytes).write(&input, &mut io::sink());
     assert!(matches!(result, Err(OutputError::TooLarge)));
     for format in [
         Format::Text(ReportOptions::default()),
         Format::Json,
         Format::Pprof,
     ] {
-        format.write(&findings, &mut io::sink()).unwrap();
+        format.write(&input, &mut io::sink()).unwrap();
     }
 }
 
-/// Check that a closed pipe is recognised as one, whatever the format.
+/// Check that a closed pipe is recognised in every format.
 #[test]
-fn closed_pipe() {
+fn closed_pipes_are_recognised() {
     let (profile, symbols) = (profile(), symbols());
-    let findings = ReportInput::new(&profile, &symbols);
+    let input = ReportInput::new(&profile, &symbols);
     for format in [
         Format::Text(ReportOptions::default()),
         Format::Json,
@@ -296,25 +294,25 @@ fn closed_pipe() {
     ] {
         let (reader, mut writer) = io::pipe().unwrap();
         drop(reader);
-        match format.write(&findings, &mut writer) {
+        match format.write(&input, &mut writer) {
             Err(OutputError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
             other => panic!("{format:?}: {other:?}"),
         }
     }
 }
 
-/// Check that every format copes with a profile that has nothing in it, and names nothing wrong.
+/// Check that every format can write an empty profile, and names nothing wrong in it.
 #[test]
-fn empty() {
+fn empty_profiles_are_written() {
     let mut profile = Profile::new(profile().info);
     let symbols = Symbols::default();
-    let findings = ReportInput::new(&profile, &symbols);
-    let found = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let found = text(&Format::Text(ReportOptions::default()), &input);
     assert!(found.contains("No site has any live bytes"));
     assert!(found.contains("not ended"));
-    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(json["end"], "cut-off");
-    assert_eq!(decoded(&findings).sample, []);
+    assert_eq!(decoded(&input).sample, []);
     profile.end = RunEnd::Orderly;
     let found = text(
         &Format::Text(ReportOptions::default()),
@@ -323,9 +321,9 @@ fn empty() {
     assert!(!found.contains("not ended"));
 }
 
-/// The pprof file as its reader sees it.
-fn decoded(findings: &ReportInput<'_>) -> proto::Profile {
-    let bytes = written(&Format::Pprof, findings);
+/// Decodes the pprof file as pprof does.
+fn decoded(input: &ReportInput<'_>) -> proto::Profile {
+    let bytes = written(&Format::Pprof, input);
     let mut raw = Vec::new();
     flate2::read::GzDecoder::new(bytes.as_slice())
         .read_to_end(&mut raw)
@@ -379,7 +377,7 @@ fn pprof() {
         ]
     );
 
-    // The program first, with its build id.
+    // The program is first, with its build id.
     assert_eq!(string(found.mapping[0].filename), "/usr/bin/server");
     assert_eq!(string(found.mapping[0].build_id), "efefefef");
     assert!(found.mapping[0].has_functions && found.mapping[0].has_inline_frames);
@@ -394,7 +392,7 @@ fn pprof() {
             "{location:?} {mapping:?}"
         );
     }
-    // The offset in the file that pprof computes is the one that was recorded.
+    // The file offset that pprof computes is the recorded one.
     let first = &found.location[0];
     let mapping = &found.mapping[first.mapping_id as usize - 1];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A small profile whose names do their worst.
+//! A small profile with hostile names.
 
 use crate::join::{
     Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
@@ -24,8 +24,8 @@ pub(super) fn totals(blocks: u64, size: u64, live: u64) -> Totals {
     }
 }
 
-/// Two processes; five stacks: an inlined function, hostile names, recursion, code without a
-/// module, and a long C++ name.
+/// Two processes and five stacks: an inlined function, hostile names, recursion, code without a module, and a
+/// long C++ name.
 pub(super) fn profile() -> Profile {
     let module = |path: &str, byte: u8, start| Module {
         path: path.to_owned(),
@@ -96,7 +96,7 @@ pub(super) fn profile() -> Profile {
                 address: 0x7ffd_1234,
             },
             location(2, 0x1500),
-            // Not in the mapping that was seen, and not looked up.
+            // An address outside of the known mapping, without a symbol.
             location(2, 0x10),
         ],
         stacks: vec![

@@ -1,4 +1,4 @@
-//! What each format says of a sample: how it was taken, and how sure it is.
+//! Tests that each format describes a sampled run: its rate and its errors.
 
 use super::{sample, text};
 use crate::join::Errors;
@@ -18,18 +18,18 @@ fn profile() -> Profile {
         ..Errors::default()
     };
     profile.totals.errors = errors(10_240);
-    // Little beside what is live there, and much.
+    // The first error is small compared with the live bytes; the second is large.
     profile.sites[0].totals.errors = errors(1_024);
     profile.sites[2].totals.errors = errors(15_000);
     profile
 }
 
-/// Check that a sample is called one in every format, with its rate, its errors, and what is in doubt.
+/// Check that every format marks a sampled run, with its rate, its errors and sites that are not significant.
 #[test]
-fn estimates_are_called_so() {
+fn estimates_are_marked() {
     let (profile, symbols) = (profile(), sample::symbols());
-    let findings = ReportInput::new(&profile, &symbols);
-    let report = text(&Format::Text(ReportOptions::default()), &findings);
+    let input = ReportInput::new(&profile, &symbols);
+    let report = text(&Format::Text(ReportOptions::default()), &input);
     for part in [
         "(sampled, one in 512.0 KiB, ",
         "127.0 KiB ± 10.0 KiB  in 130 ± 3 allocations",
@@ -40,7 +40,7 @@ fn estimates_are_called_so() {
     ] {
         assert!(report.contains(part), "{part} is not in:\n{report}");
     }
-    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &findings)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(json["mode"]["kind"], "sampled");
     assert_eq!(json["mode"]["mean_bytes"], 512 << 10);
     assert_eq!(json["totals"]["live_bytes_error"], 10_240);
@@ -50,9 +50,9 @@ fn estimates_are_called_so() {
     let doubted = doubted.filter(|site| site["totals"]["live_bytes_significant"] == false);
     assert_eq!(doubted.count(), 1);
     assert_eq!(json["rates"][0]["mean_bytes"], 512 << 10);
-    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &findings);
+    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &input);
     assert!(svg.contains("sampled, one in 512.0 KiB"));
-    let pprof = pprof::build(&findings);
+    let pprof = pprof::build(&input);
     assert_eq!(pprof.period, 512 << 10);
     assert!(
         pprof

@@ -1,4 +1,4 @@
-//! Flame graphs of more stacks than can be seen.
+//! Tests of flame graphs with more stacks than can be seen.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::random::numbers;
 
 const FUNCTIONS: u64 = 5000;
 
-/// Stacks that begin with a few functions, and go on to many, half of them by way of an inlined one. Some have
-/// but a few bytes, and some so many that they alone can be seen.
+/// Stacks that begin with a few functions and continue with many, half of them through an inlined function.
+/// Some have only a few bytes, and some have enough to be seen alone.
 fn wide(stacks: u32) -> (Profile, Symbols) {
     let mut random = numbers(1);
     let mut profile = sample::profile();
@@ -58,12 +58,12 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
     (profile, symbols)
 }
 
-/// Every frame of the graph by its path, the outermost first, and its bytes: the plain way.
+/// Every frame of the graph by its path, outermost first, with its bytes, computed in the simple way.
 fn frames(profile: &Profile, symbols: &Symbols) -> BTreeMap<Vec<String>, u64> {
-    let findings = ReportInput::new(profile, symbols);
+    let input = ReportInput::new(profile, symbols);
     let mut frames = BTreeMap::new();
     for site in &profile.sites {
-        let stack = findings.stack(site.stack);
+        let stack = input.stack(site.stack);
         let mut path: Vec<_> = stack.iter().rev().map(|it| it.label()).collect();
         if path.is_empty() {
             path.push("[no stack]".to_owned());
@@ -75,11 +75,11 @@ fn frames(profile: &Profile, symbols: &Symbols) -> BTreeMap<Vec<String>, u64> {
     frames
 }
 
-/// Check that of a graph of thousands of stacks, most of which are too thin to be seen, every frame that is wide enough
-/// is drawn, with all that it and those that it called have, those that are not drawn included; that
-/// no other frame is; that it says how many are not; and that the drawing is small.
+/// Check a graph of thousands of stacks, most of them too thin to be seen. Every frame that is wide enough is
+/// drawn with its full value, including callees that are not drawn. No other frame is drawn. The graph states
+/// the number of frames that are left out, and the drawing is small.
 #[test]
-fn what_is_drawn_has_all_that_is_below() {
+fn drawn_frames_include_hidden_callees() {
     let (profile, symbols) = wide(30_000);
     let all = frames(&profile, &symbols);
     let least = all[&Vec::new()] as f64 * 0.01 / 100.0;
@@ -109,7 +109,7 @@ fn what_is_drawn_has_all_that_is_below() {
     found.sort_unstable();
     assert_eq!(found, expected);
     assert!(found.len() > 300, "{} are shown", found.len());
-    // Of a callee that is not drawn, no callee is.
+    // Callees of a frame that is not drawn are not drawn either.
     let outermost = hidden
         .iter()
         .filter(|(path, _)| is_wide(&path[..path.len() - 1]));
@@ -119,9 +119,9 @@ fn what_is_drawn_has_all_that_is_below() {
     assert!(svg.len() < 2 << 20, "{} bytes", svg.len());
 }
 
-/// Check that nothing is left out of folded stacks where that is not asked for: all that there is, once.
+/// Check that folded stacks without a limit have every stack once.
 #[test]
-fn nothing_is_left_out_of_lines() {
+fn folded_stacks_without_a_limit_are_complete() {
     let (profile, symbols) = wide(5_000);
     let folded = folded::fold(
         &ReportInput::new(&profile, &symbols),

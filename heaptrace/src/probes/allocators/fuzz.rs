@@ -23,7 +23,7 @@ pub(crate) fn answer(file: File, length: u64) -> u64 {
 }
 
 /// Checks that any bytes are refused as an answer, or give a bounded one.
-pub(crate) fn said(answer: &[u8]) -> u64 {
+pub(crate) fn check_answer(answer: &[u8]) -> u64 {
     match decode::<Answer>(answer) {
         None => 0,
         answer => 1 + seen(answer, 1 << 20),

@@ -1,4 +1,4 @@
-//! What every case has: heaptrace, the hostile program, a folder of its own, and the questions that are always asked.
+//! The parts that every case shares: heaptrace, the hostile program, a folder, and the checks after each run.
 //!
 //! Part of hostile. It must not know any case.
 
@@ -15,30 +15,30 @@ use serde_json::Value;
 use super::ended::{Ended, Running, start};
 use crate::{process, workspace};
 
-/// Longest that a run may take unless its case says otherwise. A plain one takes a fifth of a second, and many times that
-/// where others have the processors.
+/// The time limit of a run in seconds, unless its case has another one. A plain run takes a fifth of a
+/// second, and much longer on a busy machine.
 pub(super) const SECONDS: u64 = 90;
 
-/// Most memory of any process of heaptrace's unless a case says otherwise.
+/// The memory limit in MiB of any heaptrace process, unless a case has another one.
 pub(super) const MIB: u64 = 400;
 
-/// The zoo: built once.
-pub(super) struct Zoo {
+/// The programs that all cases use, built once.
+pub(super) struct Suite {
     heaptrace: PathBuf,
     pub(super) program: PathBuf,
     folder: PathBuf,
 }
 
-/// One case at work.
-pub(super) struct Cage<'z> {
-    pub(super) zoo: &'z Zoo,
+/// A case that is running.
+pub(super) struct CaseRun<'z> {
+    pub(super) suite: &'z Suite,
     pub(super) folder: PathBuf,
     pub(super) seconds: u64,
     pub(super) mib: u64,
     runs: RefCell<(Duration, u64)>,
 }
 
-impl Zoo {
+impl Suite {
     pub(super) fn build() -> Result<Self> {
         let folder = workspace::target_dir().join("hostile");
         if folder.exists() {
@@ -60,11 +60,11 @@ impl Zoo {
         })
     }
 
-    pub(super) fn cage(&self, name: &str, seconds: u64, mib: u64) -> Result<Cage<'_>> {
+    pub(super) fn case_run(&self, name: &str, seconds: u64, mib: u64) -> Result<CaseRun<'_>> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder)?;
-        Ok(Cage {
-            zoo: self,
+        Ok(CaseRun {
+            suite: self,
             folder,
             seconds,
             mib,
@@ -73,32 +73,32 @@ impl Zoo {
     }
 }
 
-impl Cage<'_> {
-    /// The longest time and the most memory, KiB, of the runs until now.
+impl CaseRun<'_> {
+    /// The longest time and the peak memory in KiB of the runs so far.
     pub(super) fn spent(&self) -> (Duration, u64) {
         *self.runs.borrow()
     }
 
-    /// A file of this case's.
+    /// The path of a file of this case.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Where runs write.
+    /// The path of the data file.
     pub(super) fn data(&self) -> PathBuf {
         self.file("out.data")
     }
 
     /// Starts heaptrace.
     pub(super) fn start(&self, arguments: &[OsString]) -> Result<Running> {
-        let mut command = Command::new(&self.zoo.heaptrace);
+        let mut command = Command::new(&self.suite.heaptrace);
         start(
             command.args(arguments).current_dir(&self.folder),
             &self.folder,
         )
     }
 
-    /// Waits for it, and asks what is always asked.
+    /// Waits for heaptrace, and makes the checks that hold for every run.
     pub(super) fn end(&self, running: Running) -> Result<Ended> {
         let ended = running.end(Duration::from_secs(self.seconds))?;
         let mut runs = self.runs.borrow_mut();
@@ -108,7 +108,7 @@ impl Cage<'_> {
         ensure!(!ended.is_hung, "hung: no end within {} s", self.seconds);
         ensure!(
             ended.peak_kib <= self.mib << 10,
-            "{} MiB of memory, and {} are allowed",
+            "used {} MiB of memory, and {} are allowed",
             ended.peak_kib >> 10,
             self.mib
         );
@@ -135,12 +135,12 @@ impl Cage<'_> {
     pub(super) fn record(&self, options: &[&str], mode: &[&OsStr]) -> Result<Ended> {
         let mut arguments: Vec<OsString> = vec!["record".into(), "-o".into(), self.data().into()];
         arguments.extend(options.iter().map(OsString::from));
-        arguments.extend(["--".into(), self.zoo.program.clone().into()]);
+        arguments.extend(["--".into(), self.suite.program.clone().into()]);
         arguments.extend(mode.iter().map(OsString::from));
         self.run(&arguments)
     }
 
-    /// What the data file says, as JSON; the text has to be printable as well.
+    /// The data file's report as JSON. The text report must be printable as well.
     pub(super) fn report(&self) -> Result<Value> {
         let text = self.run(&["report".into(), self.data().into()])?;
         ensure!(
@@ -151,16 +151,16 @@ impl Cage<'_> {
         let mut arguments: Vec<OsString> = super::ended::words(&["report", "--format", "json"]);
         arguments.push(self.data().into());
         let json = self.run(&arguments)?;
-        serde_json::from_str(&json.output).context("report gave no JSON")
+        serde_json::from_str(&json.output).context("the report is not JSON")
     }
 
-    /// Records a mode, which has to end in order, with nothing lost of what it allocates.
+    /// Records a mode. The run must end normally and lose none of the mode's allocations.
     pub(super) fn traced(&self, mode: &[&OsStr], at_least: u64) -> Result<Value> {
         let ended = self.record(&[], mode)?;
         self.whole(&ended, at_least)
     }
 
-    /// The report of a run that ended in order, with nothing lost of so many allocations.
+    /// The report of a run that ended normally and lost none of at least so many allocations.
     pub(super) fn whole(&self, ended: &Ended, at_least: u64) -> Result<Value> {
         ensure!(
             ended.status.code() == Some(0),
@@ -169,18 +169,18 @@ impl Cage<'_> {
             first_line(&ended.errors)
         );
         let report = self.report()?;
-        ensure!(report["end"] == "orderly", "the run did not end in order");
+        ensure!(report["end"] == "orderly", "the run did not end normally");
         let seen = report["totals"]["allocations"].as_u64().unwrap_or(0);
         let lost = lost(&report);
         ensure!(
             seen + lost >= at_least,
-            "lost silently: {seen} allocations seen and {lost} counted as lost, of {at_least}"
+            "lost silently: of {at_least} allocations, {seen} were seen and {lost} were counted as lost"
         );
         Ok(report)
     }
 }
 
-/// What a report counts as lost.
+/// The number of losses in a report.
 pub(super) fn lost(report: &Value) -> u64 {
     let lost = report["quality"]["lost"].as_object();
     lost.into_iter()
@@ -189,7 +189,7 @@ pub(super) fn lost(report: &Value) -> u64 {
         .sum()
 }
 
-/// Names of all functions of a report's stacks.
+/// The names of all functions in a report's stacks.
 pub(super) fn functions(report: &Value) -> Vec<String> {
     let sites = report["sites"].as_array().into_iter().flatten();
     sites
@@ -198,16 +198,13 @@ pub(super) fn functions(report: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The first line that says something.
+/// The first line that is not empty.
 pub(super) fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
-    line.unwrap_or("nothing was said")
-        .chars()
-        .take(160)
-        .collect()
+    line.unwrap_or("no message").chars().take(160).collect()
 }
 
-/// An argument.
+/// Converts a path to an argument.
 pub(super) fn word(path: &Path) -> &OsStr {
     path.as_os_str()
 }

@@ -1,0 +1,61 @@
+//! The report that is being written: input, options and writer.
+//!
+//! Stage: output. Each section of a report has a file of its own, and writes to a [`Page`].
+
+use std::io::Write;
+
+use super::style::Style;
+use crate::output::metric::Metric;
+use crate::output::report_input::ReportInput;
+
+/// The width in columns if the terminal's width is unknown.
+pub(super) const DEFAULT_WIDTH: usize = 100;
+
+/// Options of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportOptions {
+    /// The metric by which sites are ranked.
+    pub metric: Metric,
+    /// The number of sites to show.
+    pub top: usize,
+    /// Whether colours are used.
+    pub color: bool,
+    /// The width of the terminal in columns, if it is one.
+    pub width: Option<usize>,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            metric: Metric::default(),
+            top: 10,
+            color: false,
+            width: None,
+        }
+    }
+}
+
+/// The report that is being written.
+pub(super) struct Page<'a, 'o> {
+    pub(super) input: &'a ReportInput<'a>,
+    pub(super) options: &'a ReportOptions,
+    pub(super) style: Style,
+    pub(super) width: usize,
+    pub(super) out: &'o mut dyn Write,
+}
+
+impl<'a, 'o> Page<'a, 'o> {
+    pub(super) fn new(
+        input: &'a ReportInput<'a>,
+        options: &'a ReportOptions,
+        out: &'o mut dyn Write,
+    ) -> Self {
+        Self {
+            input,
+            options,
+            style: Style::new(options.color),
+            width: options.width.unwrap_or(DEFAULT_WIDTH).clamp(40, 400),
+            out,
+        }
+    }
+}
