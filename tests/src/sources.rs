@@ -1,4 +1,6 @@
-//! The project's own Rust sources, for tests about their form.
+//! Reads the project's own sources, for tests about their form.
+//!
+//! Part of the harness. It doesn't look into them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use crate::paths::workspace;
 
 /// A source file.
 pub struct Source {
-    /// Its path from the folder that was searched.
+    /// Its path, from the folder that was searched.
     pub path: PathBuf,
     /// Its text.
     pub text: String,

@@ -31,7 +31,7 @@ fn a_full_ring_is_counted() -> Result<()> {
         seen.allocations + lost >= truth.allocations,
         "{seen:?} and {lost} lost of {truth:?}"
     );
-    truth.has_no_leak_made(&seen)
+    truth.has_no_false_leak(&seen)
 }
 
 /// Check that a hundred threads that do nothing but allocate don't keep the agent from its ring, which holds a small part

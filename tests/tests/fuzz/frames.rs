@@ -1,34 +1,7 @@
 //! Unwind information that no compiler writes: made of the same parts, in any order and number, in
 //! the smallest file that has a place for it.
 
-/// Numbers that look random, the same for the same seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn byte(&mut self) -> u8 {
-        match self.below(3) {
-            0 => self.next() as u8,
-            1 => self.next() as u8 % 20,
-            _ => [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
-        }
-    }
-}
+use heaptrace_tests::Random;
 
 /// Where the code is in the file.
 pub(crate) const CODE: usize = 0x100;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use heaptrace::fuzz::Boundary;
 use heaptrace::unwind::vdso;
-use heaptrace_tests::workspace;
+use heaptrace_tests::{Random, workspace};
 
-use crate::frames::{self, Harm, Random};
+use crate::frames::{self, Harm};
 use crate::mutate::changed;
 
 /// Most inputs that are kept because they showed something new.
@@ -74,7 +74,7 @@ impl Inputs {
         if self.known.is_empty() || random.below(200) == 0 {
             let most = 1 << random.below(9);
             let length = random.below(most);
-            return (0..length).map(|_| random.next() as u8).collect();
+            return (0..length).map(|_| random.number() as u8).collect();
         }
         let input = random.below(self.known.len());
         let other = random.below(self.known.len());

@@ -18,11 +18,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use heaptrace::fuzz::{BOUNDARIES, Boundary};
 use heaptrace::unwind::{Limits, build, lookup};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
-use heaptrace_tests::target;
+use heaptrace_tests::{Random, target};
 use object::{Object as _, ObjectSection as _};
 
 use driver::Until;
-use frames::{Harm, Random};
+use frames::Harm;
 use peer::{Opinion, Peer};
 
 /// Inputs of each boundary in a run of all tests.
@@ -107,7 +107,7 @@ struct Noise;
 
 impl Memory for Noise {
     fn read(&mut self, address: u64) -> Option<u64> {
-        Some(Random(address).next() & 0xffff_fff8 | 0x7ff0_0000_0000)
+        Some(Random(address).number() & 0xffff_fff8 | 0x7ff0_0000_0000)
     }
 }
 
@@ -134,8 +134,8 @@ fn what_is_made_up_means_the_same_to_framehop() -> Result<()> {
         for _ in 0..100 {
             let start = Registers {
                 ip: (frames::CODE + random.below(code)) as u64,
-                sp: 0x7fe0_0000_0000 + random.next() % 4096 * 8,
-                bp: 0x7fe0_0010_0000 + random.next() % 4096 * 8,
+                sp: 0x7fe0_0000_0000 + random.number() % 4096 * 8,
+                bp: 0x7fe0_0010_0000 + random.number() % 4096 * 8,
             };
             let rule = lookup(&table, start.ip).unwrap_or(Rule::NONE);
             // framehop counts in words, and doesn't follow what is given by memory.

@@ -1,6 +1,6 @@
 //! Inputs made of others: bytes and numbers changed, parts taken out, doubled, or put together.
 
-use crate::frames::Random;
+use heaptrace_tests::Random;
 
 /// Words that inputs of any kind are made of: without them, few would be written by chance.
 const WORDS: &[&[u8]] = &[
@@ -86,7 +86,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
         }
         2 => {
             if let Some(byte) = data.get_mut(at) {
-                *byte = random.next() as u8;
+                *byte = random.number() as u8;
             }
         }
         3 => {
@@ -104,7 +104,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
             let number = match random.below(3) {
                 0 => NUMBERS[random.below(NUMBERS.len())],
                 1 => (data.len() as u64 + random.below(33) as u64).wrapping_sub(16),
-                _ => random.next() >> random.below(64),
+                _ => random.number() >> random.below(64),
             };
             // Fields stand at multiples of their size.
             let at = at / width * width;
@@ -141,7 +141,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
             data.splice(at..end, word.iter().copied());
         }
         11 => {
-            let byte = random.next() as u8;
+            let byte = random.number() as u8;
             data.splice(at..at, std::iter::repeat_n(byte, length));
         }
         _ if random.below(4) == 0 => data.truncate(at),

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use heaptrace::unwind::{Limits, build, lookup};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
 use heaptrace_tests::{
-    Compiler, Fixture, c_optimized, cpp_optimized, require_tool, rust_optimized,
+    Compiler, Fixture, Random, c_optimized, cpp_optimized, require_tool, rust_optimized,
 };
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
@@ -33,12 +33,9 @@ impl Memory for Noise {
     }
 }
 
-/// Mixes the bits of a number (splitmix64).
+/// A number that depends on every bit of another one.
 fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    Random(number).number()
 }
 
 /// Programs and libraries of this machine, and fixtures of all compilers.
