@@ -143,10 +143,12 @@ impl Crate {
     /// The words that a module may have from another one by `use …::*`, each with that other module.
     fn by_globs(&self, path: &Path, module: &Module) -> Vec<(Path, Path)> {
         let items = &module.items;
-        let is_own = |word: &String| {
-            items.defined.contains(word) || items.imported.contains_key(word)
-        };
-        let modules = items.globs.iter().filter_map(|glob| self.module(path, glob));
+        let is_own =
+            |word: &String| items.defined.contains(word) || items.imported.contains_key(word);
+        let modules = items
+            .globs
+            .iter()
+            .filter_map(|glob| self.module(path, glob));
         let mut found = Vec::new();
         for module in modules {
             let words = items.words.iter().filter(|word| !is_own(word));

@@ -86,7 +86,10 @@ impl Items {
                     items.defined.insert(token(at + 2).to_owned());
                 }
                 // `*const T` defines nothing.
-                word if depth == 0 && DEFINING.contains(&word) && !tokens[..at].ends_with(&["*"]) => {
+                word if depth == 0
+                    && DEFINING.contains(&word)
+                    && !tokens[..at].ends_with(&["*"]) =>
+                {
                     let is_mutable = token(at + 1) == "mut";
                     let name = token(at + 1 + usize::from(is_mutable));
                     if is_name(name) {
@@ -125,11 +128,11 @@ fn is_name(token: &str) -> bool {
 
 /// Whether the tokens before an item end in `pub` or `pub(…)`.
 fn is_public(before: &[&str]) -> bool {
-    match before {
-        [.., "pub"] | [.., "pub", "(", _, ")"] => true,
-        [.., "pub", "(", "in", path @ .., ")"] => path.len() < 12,
-        _ => false,
-    }
+    let Some(at) = before.iter().rposition(|token| *token == "pub") else {
+        return false;
+    };
+    let scope = &before[at + 1..];
+    scope.is_empty() || scope[0] == "(" && group_end(scope, 0) == scope.len()
 }
 
 /// The position behind a group in brackets that begins at a position.

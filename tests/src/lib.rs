@@ -40,7 +40,7 @@ pub use random::Random;
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, DutyCycle, Frame, Mode, Process, Quality, Report, Site, Totals};
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
-pub use sources::{Source, rust_sources};
+pub use sources::{Source, project_texts, rust_sources};
 pub use tracefs::uprobe_events;
 pub use truth::{Bounds, Truth, all_match, bounds, lap, ready_pid, truths};
 pub use until::{MINUTE, until};

@@ -108,7 +108,8 @@ impl Truth {
             );
         }
         ensure!(
-            totals.allocated_bytes <= self.allocated_bytes && totals.freed_bytes <= self.freed_bytes,
+            totals.allocated_bytes <= self.allocated_bytes
+                && totals.freed_bytes <= self.freed_bytes,
             "too many bytes: {totals:?} of {self:?}"
         );
         self.has_no_false_leak(totals)

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use heaptrace_tests::{
-    Child, Ended, Fixture, Heaptrace, MINUTE, c, ready_pid, send, truths, until,
-    uprobe_events,
+    Child, Ended, Fixture, Heaptrace, MINUTE, c, ready_pid, send, truths, until, uprobe_events,
 };
 
 /// Starts a fixture and waits until it says that it is ready.

@@ -48,7 +48,7 @@ fn every_way_of_importing_is_seen() {
         "use super::{y}; pub struct X; fn f() { y::Y; }",
         "use super::y::{self, Z}; pub struct X(y::Y);",
         "use super::y as other; pub struct X(other::Y);",
-        "use super::y::*; pub struct X;",
+        "use super::y::*; pub struct X(Y);",
         "pub struct X; fn f() { crate::a::y::Y }",
         "pub struct X; fn f() { super::y::Y }",
         "pub struct X; fn f() { super::super::a::y::Y }",

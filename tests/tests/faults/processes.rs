@@ -3,9 +3,7 @@
 use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result};
-use heaptrace_tests::{
-    Child, Heaptrace, Holdings, MINUTE, c, c_hostile, ready_pid, truths, until,
-};
+use heaptrace_tests::{Child, Heaptrace, Holdings, MINUTE, c, c_hostile, ready_pid, truths, until};
 
 use crate::ready;
 
