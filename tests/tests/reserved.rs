@@ -50,9 +50,10 @@ fn violations(sources: &[Source]) -> Vec<String> {
         let code: Vec<&str> = code.filter_map(|line| line.split("//").next()).collect();
         for (word, allowed) in RESERVED {
             // A longer name with the same end is another name.
+            let is_method = word.starts_with('.');
             let has_word = |line: &&str| {
                 let mut uses = line.match_indices(word).map(|(at, _)| &line[..at]);
-                uses.any(|before| !before.ends_with(char::is_alphanumeric))
+                uses.any(|before| is_method || !before.ends_with(char::is_alphanumeric))
             };
             let is_allowed = allowed.iter().any(|it| path.starts_with(it));
             if !is_allowed && code.iter().any(has_word) {
