@@ -104,7 +104,7 @@ fn high_overhead_gets_a_duty_cycle() -> Result<()> {
     );
     let (said, report) = (recording.ended.stderr, recording.report);
     assert!(
-        said.contains(&format!("ht-pay-hot[{pid}] is probed in turns")),
+        said.contains(&format!("ht-pay-hot[{pid}] is traced on a duty cycle")),
         "{said}"
     );
     has_duty_cycle(report.process(pid)?, report.duration_ns)?;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use object::{Object as _, ObjectSection as _};
 
+use super::assert_sound;
 use super::real::vdso;
-use super::{Random, assert_sound};
+use crate::random::Random;
 use crate::unwind::{Limits, TableError, build};
 
 const LIMITS: Limits = Limits {

@@ -10,8 +10,8 @@ use heaptrace_common::rows::{
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
-use super::Random;
 use super::real::vdso;
+use crate::random::Random;
 use crate::reader::Owner;
 use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
 use crate::unwind::store::{NoPlace, Placed, StoreLimits};
@@ -227,7 +227,7 @@ fn tables_never_share_a_place() {
     let mut random = Random(7);
     let mut expected: HashMap<FileKey, usize> = HashMap::new();
     let (mut now, mut refused, mut most) = (1, 0, 0);
-    for _ in 0..3_000 {
+    for _ in 0..4_000 {
         let key = FileKey {
             version: random.next() % 2,
             ..file(random.next() % 60)
