@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use object::{Object as _, ObjectSection as _};
 
-use super::assert_sound;
 use super::real::vdso;
-use crate::random::Random;
+use super::{Random, assert_sound};
 use crate::unwind::{Limits, TableError, build};
 
 const LIMITS: Limits = Limits {

@@ -10,6 +10,7 @@ mod real;
 mod sections;
 
 use super::Table;
+use crate::random::Random;
 
 /// Asserts what the kernel program relies on.
 fn assert_sound(table: &Table) {

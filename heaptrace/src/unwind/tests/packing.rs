@@ -10,8 +10,8 @@ use heaptrace_common::rows::{
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
+use super::Random;
 use super::real::vdso;
-use crate::random::Random;
 use crate::reader::Owner;
 use crate::unwind::loader::{Arrays, Loader, MAX_FILES, State};
 use crate::unwind::store::{NoPlace, Placed, StoreLimits};

@@ -10,9 +10,8 @@ use std::time::Instant;
 use heaptrace_common::unwind::{LOST_BP, Registers, Rule, cfa, outcome, step};
 use object::{Object as _, ObjectSegment as _};
 
-use super::assert_sound;
 use super::oracle::{Noise, Opinion, Oracle};
-use crate::random::Random;
+use super::{Random, assert_sound};
 use crate::unwind::{Limits, build, lookup};
 
 /// Programs that are compared where they are installed, beside what the test itself has loaded.
