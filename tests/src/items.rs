@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The names of a path, such as `crate::a::b`, or of a module, from the crate's root.
 pub(crate) type Path = Vec<String>;
 
-/// What a module has. Test code is left out.
+/// The contents of a module. Test code is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     /// The names of its own items.
