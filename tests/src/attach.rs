@@ -1,60 +1,69 @@
-//! Knows when a tracer has attached, without asking it: by the breakpoints in the target's libc.
+//! Waits until a tracer has attached: by its data file, and by the breakpoints in the target's C library.
+//!
+//! Part of the harness. It doesn't ask the tracer, which may be what fails.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
 use crate::child::Child;
 use crate::record::Heaptrace;
+use crate::until::{MINUTE, until};
 
+/// Functions of the C library that heaptrace probes.
 const HOOKS: [&str; 5] = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
 
-/// How far behind a function's start a probe may stand.
+/// A probe is at most so many bytes behind the start of its function.
 const WINDOW: u64 = 64;
 
-/// A data file is there as soon as the tracer has attached; then it may have a little left to do.
-const SETTLE: Duration = Duration::from_millis(300);
+/// The tracer creates its data file when it begins to record, just before it begins to watch for the target's end. Nothing
+/// outside shows the second, so this is a time and no condition.
+const WATCHING: Duration = Duration::from_millis(300);
 
 impl Heaptrace {
-    /// Waits until a tracer that [`Heaptrace::start_record`] has started records: its file is there.
+    /// Waits until a tracer that [`Heaptrace::start_record`] has started records: its data file exists.
     pub fn wait_recording(&self, tracer: &mut Child) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(180);
-        while !self.data().exists() {
-            if !tracer.running()? || Instant::now() > deadline {
-                bail!("the tracer does not record:\n{}", tracer.stderr());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        let waited = until("the tracer's data file", 3 * MINUTE, || {
+            ensure!(tracer.running()?, "the tracer ended before it recorded");
+            Ok(self.data().exists())
+        });
+        waited.with_context(|| format!("the tracer says:\n{}", tracer.stderr()))
+    }
+
+    /// Waits until a tracer that [`Heaptrace::start_record`] has started traces a process, and watches for its end.
+    pub fn wait_attached(&self, tracer: &mut Child, pid: u32) -> Result<()> {
+        // Two tracers may share a target: the breakpoints may be of either, but the file is this tracer's own.
+        let waited = until("breakpoints in the target", 3 * MINUTE, || {
+            ensure!(tracer.running()?, "the tracer ended while attaching");
+            Ok(self.data().exists() && probed(pid)?)
+        });
+        waited.with_context(|| format!("process {pid}; the tracer says:\n{}", tracer.stderr()))?;
+        thread::sleep(WATCHING);
         Ok(())
     }
 
-    /// Waits until a tracer that [`Heaptrace::start_record`] has started traces a process.
-    pub fn wait_attached(&self, tracer: &mut Child, pid: u32) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        // Two tracers may share a target: the breakpoints may be either's, the file is its own.
-        while !(self.data().exists() && probed(pid)?) {
-            if !tracer.running()? {
-                bail!("the tracer ended while attaching:\n{}", tracer.stderr());
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "no breakpoints in process {pid} after a minute; the tracer says:\n{}",
-                    tracer.stderr()
-                );
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        thread::sleep(SETTLE);
+    /// The same for a target without the shared C library: the data file must be enough.
+    pub fn wait_watching(&self, tracer: &mut Child) -> Result<()> {
+        self.wait_recording(tracer)?;
+        thread::sleep(WATCHING);
         Ok(())
+    }
+
+    /// Waits until the data file has at least so many allocations of a process, by functions of the truth.
+    pub fn wait_recorded(&self, pid: u32, allocations: u64) -> Result<()> {
+        until("the process's allocations in the data file", MINUTE, || {
+            let report = self.report();
+            Ok(report.is_ok_and(|report| report.truth(Some(pid)).allocations >= allocations))
+        })
     }
 }
 
-/// Whether every one of the hooked functions differs from what libc's file has there.
+/// Whether the process's memory differs from the C library's file in every hooked function.
 fn probed(pid: u32) -> Result<bool> {
     let (task, maps) = memory_of(pid)?;
     let libc = maps
@@ -92,8 +101,8 @@ fn probed(pid: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// A thread that still has the process's memory, and its mappings: the first thread may have ended
-/// before the others, and has none then.
+/// The folder of a thread that still has the process's memory, and the mappings. If the first thread ended before
+/// the others, it has none.
 fn memory_of(pid: u32) -> Result<(PathBuf, String)> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();

@@ -1,15 +1,17 @@
-//! Control groups of a test's own.
+//! Control groups that a test creates for itself.
+//!
+//! Part of the harness. It knows both versions of the hierarchy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// A control group, removed when this goes; its processes have to be gone by then.
+/// A control group, removed on drop. Its processes must have ended by then.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// One of the unified hierarchy.
+    /// Creates a group in the unified hierarchy.
     pub fn unified(name: &str) -> Result<Self> {
         let root = mounted(|kind, _| kind == "cgroup2")?;
         Self::below_root(
@@ -18,7 +20,7 @@ impl Group {
         )
     }
 
-    /// One whose processes can have so much memory, wherever that is limited on this machine.
+    /// Creates a group whose processes can have so much memory, in the hierarchy that limits memory on this machine.
     pub fn of_memory(name: &str, bytes: u64) -> Result<Self> {
         let is_old = |kind: &str, options: &str| {
             kind == "cgroup" && options.split(',').any(|option| option == "memory")
@@ -43,19 +45,19 @@ impl Group {
         Ok(Self(folder))
     }
 
-    /// Makes one below this one.
+    /// Creates a group below this one.
     pub fn below(&self, name: &str) -> Result<PathBuf> {
         let folder = self.0.join(name);
         fs::create_dir(&folder)?;
         Ok(folder)
     }
 
-    /// Where it stands.
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// As /proc names it.
+    /// Its path as `/proc/PID/cgroup` shows it.
     pub fn name(&self) -> Result<String> {
         let name = self.0.file_name().context("no name")?;
         Ok(format!("/{}", name.display()))
@@ -71,7 +73,7 @@ impl Drop for Group {
     }
 }
 
-/// Where a file system of some kind, with some options, is mounted.
+/// The mount point of the first file system whose type and options fulfil a condition.
 fn mounted(is_it: impl Fn(&str, &str) -> bool) -> Result<Option<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let mut mounts = mounts

@@ -1,5 +1,6 @@
-//! A child process with its output collected, a time limit on every wait, and a process group that
-//! is killed when the handle goes.
+//! A child process with collected output and a time limit on every wait.
+//!
+//! Part of the harness. The child's process group is killed when its handle is dropped.
 
 use std::io::{Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -8,16 +9,18 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-/// Longer than anything takes, also on a loaded machine with two cores.
+use crate::until::until;
+
+/// Longer than any child takes, also on a loaded machine with two cores.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What was read from a pipe so far.
+/// The bytes read from a pipe so far.
 #[derive(Default)]
 struct Collected {
     bytes: Vec<u8>,
-    /// How much of it [`Child::line`] has handed out.
+    /// How many of them [`Child::line`] has returned.
     taken: usize,
     closed: bool,
 }
@@ -48,7 +51,7 @@ impl Collector {
         collector
     }
 
-    /// Waits until `found` yields something, the pipe is closed, or the time is up.
+    /// Waits until `found` returns something, the pipe is closed, or the limit has passed.
     fn wait<T>(
         &self,
         limit: Duration,
@@ -76,31 +79,31 @@ impl Collector {
     }
 }
 
-/// How a child ended and what it wrote.
+/// How a child ended, and its output.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its status.
+    /// The exit status.
     pub status: ExitStatus,
-    /// All of its standard output.
+    /// The whole standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// The whole standard error.
     pub stderr: String,
 }
 
 impl Ended {
-    /// The status as a shell shows it: 128 + n for a signal.
+    /// The status as a shell shows it: 128 + n for signal n.
     pub fn code(&self) -> i32 {
         self.status
             .code()
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Itself, if the status is 0.
+    /// Fails unless the status is 0.
     pub fn success(self) -> Result<Self> {
         self.exits(0)
     }
 
-    /// Itself, if it exited with this status; a child killed by a signal did not.
+    /// Fails unless it exited with this status. A child killed by a signal did not.
     pub fn exits(self, code: i32) -> Result<Self> {
         ensure!(
             self.status.code() == Some(code),
@@ -112,8 +115,8 @@ impl Ended {
         Ok(self)
     }
 
-    /// Itself, if it failed as a tool should: a status of its own, one clear line on standard error
-    /// (a hint may follow), and no trace of a panic.
+    /// Fails unless it failed as a tool should: with an exit status that is no panic's, and with a short message on
+    /// standard error.
     pub fn fails_clearly(self) -> Result<Self> {
         let code = self.status.code();
         ensure!(
@@ -132,7 +135,7 @@ impl Ended {
         Ok(self)
     }
 
-    /// Fails if there is a trace of a panic.
+    /// Fails if standard error shows a panic.
     pub fn no_panic(&self) -> Result<()> {
         ensure!(
             !self.stderr.contains("panicked") && !self.stderr.contains("RUST_BACKTRACE"),
@@ -195,12 +198,12 @@ impl Child {
         })
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes an empty line to its standard input, for which fixtures wait.
     pub fn go(&mut self) -> Result<()> {
         let stdin = self.child.stdin.as_mut().context("its input is closed")?;
         stdin.write_all(b"\n")?;
@@ -208,7 +211,7 @@ impl Child {
         Ok(())
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
@@ -218,30 +221,29 @@ impl Child {
         send(i32::try_from(self.pid())?, signal)
     }
 
-    /// Sends a signal to its whole process group, as a terminal does.
+    /// Sends a signal to the child's process group, as a terminal does.
     pub fn signal_group(&self, signal: i32) -> Result<()> {
         send(-i32::try_from(self.pid())?, signal)
     }
 
-    /// Waits for its end, with its standard input closed.
+    /// Closes its standard input, and waits for its end.
     pub fn wait(mut self) -> Result<Ended> {
         drop(self.child.stdin.take());
-        let deadline = Instant::now() + LIMIT;
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "{} did not end within {LIMIT:?}; standard error:\n{}\nstandard output:\n{}",
-                    self.name,
-                    self.stderr.text(),
-                    self.stdout.text()
-                );
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        // Whoever inherited the pipes may keep them open: what matters was written by the child.
+        let mut status = None;
+        until("the child's end", LIMIT, || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })
+        .with_context(|| {
+            format!(
+                "{} did not end; standard error:\n{}\nstandard output:\n{}",
+                self.name,
+                self.stderr.text(),
+                self.stdout.text()
+            )
+        })?;
+        let status = status.context("no status")?;
+        // Processes that inherited the pipes may keep them open. Only the child's own output matters.
         for pipe in [&self.stdout, &self.stderr] {
             pipe.wait(Duration::from_secs(2), |_| None::<()>);
         }
@@ -255,24 +257,34 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The group outlives its leader as long as it has members; an error means it has none.
+        // The group outlives its leader while it has members. An error means that it has none.
         let _ = self.signal_group(libc::SIGKILL);
         let _ = self.child.wait();
     }
 }
 
+/// Whether a process is gone, or is a zombie.
+pub fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // The state follows the name, which may itself have parentheses.
+    stat.map_or(true, |stat| {
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        state.is_some_and(|rest| rest.starts_with(['Z', 'X']))
+    })
+}
+
 /// Sends a signal to a process, or with a negative number to a process group.
-pub fn send(whom: i32, signal: i32) -> Result<()> {
+pub fn send(target: i32, signal: i32) -> Result<()> {
     // SAFETY: kill takes plain numbers and touches no memory of ours.
-    let result = unsafe { libc::kill(whom, signal) };
+    let result = unsafe { libc::kill(target, signal) };
     if result != 0 {
         return Err(std::io::Error::last_os_error())
-            .with_context(|| format!("cannot send signal {signal} to {whom}"));
+            .with_context(|| format!("cannot send signal {signal} to {target}"));
     }
     Ok(())
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub fn run(command: &mut Command) -> Result<Ended> {
     Child::spawn(command)?.wait()
 }

@@ -1,4 +1,6 @@
-//! Compiles the fixture programs of `tests/fixtures/`, each once, into the target folder.
+//! Compiles the fixture programs of `tests/fixtures/` into the target folder, each once.
+//!
+//! Part of the harness. It doesn't run them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -38,8 +40,8 @@ impl AsRef<OsStr> for Fixture {
     }
 }
 
-/// What C and C++ have in common: frames that can be walked, calls that are really made (a compiler
-/// knows malloc, and drops pairs it finds useless), and no warning.
+/// Options for C and C++: keep frame pointers, warn, and make every call. (A compiler knows `malloc`, and removes
+/// pairs of calls that it finds useless.)
 const FLAGS: &[&str] = &[
     "-O1",
     "-g",
@@ -59,7 +61,7 @@ pub fn c(name: &str) -> Result<Fixture> {
     })
 }
 
-/// A compiler of C and C++, and how much it optimizes.
+/// A compiler of C and C++, and its level of optimization.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
     /// `gcc` or `clang`.
@@ -111,7 +113,7 @@ pub fn cpp_optimized(name: &str, compiler: Compiler) -> Result<Fixture> {
     })
 }
 
-/// A fixture in Rust as a release build makes it, without frame pointers.
+/// A fixture in Rust with the options of a release build, without frame pointers.
 pub fn rust_optimized(name: &str) -> Result<Fixture> {
     let output = format!("{name}-rust");
     compile_with("rustc", "rust", name, "rs", &output, |command| {
@@ -131,7 +133,7 @@ pub fn c_plugin(name: &str) -> Result<Fixture> {
     })
 }
 
-/// A shared library in C that is made for its code, not to be run: with these definitions.
+/// A shared library in C with unusual code, which is never called, built with these definitions.
 pub fn c_hostile(name: &str, output: &str, definitions: &[&str]) -> Result<Fixture> {
     compile_as("c", name, "c", output, |command| {
         command.args(["-fPIC", "-shared"]).args(definitions);
@@ -170,7 +172,7 @@ pub fn cpp_linked(name: &str, output: &str, options: &[&str]) -> Result<Fixture>
     })
 }
 
-/// A program of `fixtures/crates`, a workspace of its own: what it needs comes from crates.io.
+/// A program of `fixtures/crates`, a workspace of its own whose dependencies come from crates.io.
 pub fn rust_crate(name: &str) -> Result<Fixture> {
     let target = folder().join("crates");
     create(&folder())?;
@@ -180,7 +182,7 @@ pub fn rust_crate(name: &str) -> Result<Fixture> {
     command.args(["build", "--release", "--locked", "--package", name]);
     command.arg("--manifest-path").arg(&manifest);
     command.arg("--target-dir").arg(&target);
-    // Without a time limit: a first build takes minutes.
+    // No time limit: a first build takes minutes.
     let output = command.output().context("cannot run cargo")?;
     ensure!(
         output.status.success(),
@@ -208,7 +210,7 @@ pub fn go(name: &str) -> Result<Fixture> {
         .env("GOTOOLCHAIN", "local")
         .env("GOCACHE", cache.join("cache"))
         .env("GOPATH", cache.join("path"));
-    // Without a time limit: a first build compiles the standard library.
+    // No time limit: a first build compiles the standard library.
     let output = command.output().context("cannot run go")?;
     ensure!(
         output.status.success(),
@@ -306,7 +308,7 @@ fn compile_file(
     create(&folder)?;
     let path = folder.join(output);
 
-    // Several threads of several test programs may want the same fixture at once.
+    // Several threads of several test programs may need the same fixture at once.
     let lock = File::create(folder.join(".lock"))?;
     lock.lock()
         .context("cannot lock the folder of the fixtures")?;
@@ -333,8 +335,8 @@ fn compile_file(
     Ok(Fixture { path })
 }
 
-/// Makes the folder, as a folder of whoever built the tests: root, who runs them, must leave nothing
-/// that `cargo clean` can't remove.
+/// Creates the folder, for the user that built the tests. Root runs them, and must leave nothing that this user's
+/// `cargo clean` can't remove.
 fn create(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let owner = fs::metadata(target())?;

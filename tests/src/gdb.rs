@@ -1,4 +1,6 @@
-//! gdb's frames at an allocation, those that `bt` prints, read as data.
+//! Stacks at allocations as gdb's `bt` prints them, read as data.
+//!
+//! Part of the harness: a second opinion on heaptrace's stacks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,20 +14,20 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::child::run;
 use crate::rights::require_tool;
 
-/// A stack as gdb sees it, from the caller of the allocator's function on.
+/// A stack as gdb sees it, from the caller of the allocator's function outward.
 pub type Backtrace = Vec<GdbFrame>;
 
-/// A frame, or a function that is inlined in the next one.
+/// A frame, or a function that is inlined in the next frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GdbFrame {
-    /// The function; `None` where gdb knows none.
+    /// The function; `None` if gdb knows none.
     pub function: Option<String>,
-    /// The file, and the offset in it of the instruction behind the call.
+    /// The file, and the offset in the file of the instruction after the call.
     pub place: (String, u64),
 }
 
-/// What gdb runs at each allocation. It guesses from its debug information which functions left by a
-/// jump; `bt` prints these as well, but there is no frame of them.
+/// The script that gdb runs at each allocation. From debug information, gdb guesses which functions left by a tail
+/// call. `bt` prints these as well, but they have no frame, so they are left out.
 const SHOW: &str = r#"
 python
 def show():
@@ -40,8 +42,7 @@ def show():
 end
 "#;
 
-/// Runs a command in gdb, and takes a stack at the `malloc` of each of these sizes that is asked for
-/// once.
+/// Runs a command in gdb, and returns the stack at the `malloc` of each of these sizes that is requested exactly once.
 pub fn backtraces<S: AsRef<OsStr>>(
     folder: &Path,
     command: &[S],
@@ -81,7 +82,7 @@ fn script_text(sizes: &[u64]) -> Result<String> {
          handle SIGUSR1 nostop noprint pass\n",
     );
     script.push_str(SHOW);
-    // Until the C library is there, the only malloc is the dynamic loader's.
+    // Before the C library is loaded, the only malloc is the dynamic loader's.
     script.push_str("tbreak __libc_start_main\nrun\nbreak *malloc if 0");
     for size in sizes {
         write!(script, " || $rdi == {size}")?;
@@ -92,7 +93,7 @@ fn script_text(sizes: &[u64]) -> Result<String> {
     Ok(script)
 }
 
-/// Reads the frames and, behind them, the mappings that their addresses are in.
+/// Reads the frames and, after them, the mappings that contain their addresses.
 fn parse(text: &str) -> Result<Backtrace> {
     let mappings: Vec<(u64, u64, u64, &str)> = text
         .lines()
@@ -131,7 +132,7 @@ fn parse(text: &str) -> Result<Backtrace> {
 mod tests {
     use super::*;
 
-    /// Check that frames with and without names are read, and the files that they are in.
+    /// Check that frames with and without names are read, together with their files.
     #[test]
     fn frames_are_read() {
         let text = "FRAME 1499 operator new(unsigned long)\n\

@@ -1,19 +1,18 @@
-//! What a tracer has in the kernel, and what of it is left: by the kernel's own lists.
+//! The kernel objects of a tracer, and those of them that are left after its end.
+//!
+//! Part of the harness. It reads the kernel's own lists, and asks no tracer.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{FromRawFd as _, OwnedFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
+use crate::child::{has_ended, send};
 use crate::tracefs::uprobe_events;
+use crate::until::{MINUTE, until};
 
-/// How long the kernel may take to let go: it closes probes one after the other.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A kind of thing that the kernel numbers.
+/// A kind of kernel object that has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Program,
@@ -21,24 +20,24 @@ enum Kind {
     Link,
 }
 
-/// The command of bpf(2) that opens one by its number, and the name of that number in fdinfo.
+/// For each kind, the command of bpf(2) that opens an object by its number, and the name of the number in fdinfo.
 const KINDS: [(Kind, libc::c_int, &str); 3] = [
     (Kind::Program, 13, "prog_id:"),
     (Kind::Map, 14, "map_id:"),
     (Kind::Link, 30, "link_id:"),
 ];
 
-/// What a tracer has in the kernel while it runs.
+/// The kernel objects that a tracer holds while it runs, and its guardian.
 #[derive(Debug)]
 pub struct Holdings {
     tracer: u32,
-    /// Its guardian.
+    /// The process id of its guardian.
     pub guardian: u32,
     objects: BTreeSet<(Kind, u32)>,
 }
 
 impl Holdings {
-    /// Those of a tracer that has attached.
+    /// Reads those of a tracer that has attached.
     pub fn of(tracer: u32) -> Result<Self> {
         let mut objects = BTreeSet::new();
         for entry in fs::read_dir(format!("/proc/{tracer}/fdinfo"))? {
@@ -62,17 +61,22 @@ impl Holdings {
         })
     }
 
-    /// Fails unless nothing of it is left, after the time that the kernel may take.
+    /// Waits until nothing is left. The kernel takes its time: it closes probes one after the other.
     pub fn are_gone(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let left = self.left()?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "left behind: {left:?}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        let mut left = Vec::new();
+        let waited = until("the kernel to remove everything", MINUTE, || {
+            left = self.left()?;
+            Ok(left.is_empty())
+        });
+        waited.with_context(|| format!("left behind: {left:?}"))
+    }
+
+    /// Kills the guardian, and waits for its end.
+    pub fn kill_guardian(&self) -> Result<()> {
+        send(i32::try_from(self.guardian)?, libc::SIGKILL)?;
+        until("the guardian's end", MINUTE, || {
+            Ok(has_ended(self.guardian))
+        })
     }
 
     fn left(&self) -> Result<Vec<String>> {
@@ -89,7 +93,7 @@ impl Holdings {
     }
 }
 
-/// Name of a guardian process.
+/// The name of guardian processes.
 const GUARDIAN: &str = "heaptrace-guard";
 
 /// The uprobe events that a tracer has defined.
@@ -102,7 +106,7 @@ pub fn definitions(tracer: u32) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The process that cleans up behind a tracer: it has the other end of one of its pipes.
+/// The guardian, which cleans up after a tracer. It has the other end of one of the tracer's pipes.
 fn guardian_of(tracer: u32) -> Result<u32> {
     let own = pipes(tracer);
     for entry in fs::read_dir("/proc")? {
@@ -158,7 +162,7 @@ fn exists(kind: Kind, id: u32) -> bool {
     if result < 0 {
         return false;
     }
-    // SAFETY: the kernel has just handed out this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     drop(unsafe { OwnedFd::from_raw_fd(result as libc::c_int) });
     true
 }

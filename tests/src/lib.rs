@@ -1,40 +1,47 @@
-//! The harness of the end-to-end tests: fixture programs with known truth, heaptrace itself, and the
-//! comparison of both.
+//! The harness of the end-to-end tests: it runs fixtures that count their own calls, runs heaptrace on them, and
+//! compares the counts.
 //!
-//! No stage of the flow: it runs the built binary as a user would and reads what it writes, and knows
-//! nothing of heaptrace's insides. Every child it starts has a time limit and dies with its handle,
-//! so that no test can hang and none leaves a process behind.
+//! It is no stage. It runs the built binary as a user would, reads its output, and knows nothing of its inside. Every
+//! child that it starts has a time limit and is killed when its handle is dropped: no test hangs or leaves a process.
 
 mod attach;
 mod cgroup;
 mod child;
 mod fixture;
 mod gdb;
+mod imports;
+mod items;
 mod kernel;
 mod maps;
 mod paths;
+mod random;
 mod record;
 mod report;
 mod rights;
 mod sources;
+mod tokens;
 mod tracefs;
 mod truth;
+mod until;
 mod valgrind;
 
 pub use cgroup::Group;
-pub use child::{Child, Ended, run, send};
+pub use child::{Child, Ended, has_ended, run, send};
 pub use fixture::{
     Compiler, Fixture, bench_program, c, c_hostile, c_library, c_linked, c_optimized, c_plugin,
     cpp, cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
+pub use imports::circles;
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
 pub use paths::{heaptrace, target, workspace};
+pub use random::Random;
 pub use record::{Heaptrace, Recording};
-pub use report::{Allocator, Frame, Mode, Process, Quality, Report, Site, Totals, Turns};
+pub use report::{Allocator, DutyCycle, Frame, Mode, Process, Quality, Report, Site, Totals};
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
-pub use sources::{Source, rust_sources};
+pub use sources::{Source, project_texts, rust_sources};
 pub use tracefs::uprobe_events;
 pub use truth::{Bounds, Truth, all_match, bounds, lap, ready_pid, truths};
+pub use until::{MINUTE, until};
 pub use valgrind::HeapUsage;

@@ -1,4 +1,6 @@
-//! The kernel's own count of what stands in a tracer's maps.
+//! Counts the entries of a tracer's BPF maps.
+//!
+//! Part of the harness. It asks the kernel, and not the tracer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +12,10 @@ const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
 const BPF_MAP_GET_FD_BY_ID: libc::c_long = 14;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 
-/// The type of maps whose entries come and go.
+/// The type of hash maps, whose entries come and go.
 const HASH: u32 = 1;
 
-/// What the kernel says of a map, up to its name.
+/// The beginning of `struct bpf_map_info`, up to the map's name.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -26,7 +28,7 @@ struct Info {
     name: [u8; 16],
 }
 
-/// How many entries each hash map of a process has.
+/// The number of entries of each hash map of a process, by the map's name.
 pub fn map_entries(pid: u32) -> Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
@@ -48,7 +50,7 @@ pub fn map_entries(pid: u32) -> Result<BTreeMap<String, u64>> {
 fn open(id: u32) -> Result<OwnedFd> {
     let mut attributes = [u64::from(id), 0];
     let fd = bpf(BPF_MAP_GET_FD_BY_ID, &mut attributes).context("a map is gone")?;
-    // SAFETY: a descriptor that the kernel has just given to us alone.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -78,7 +80,7 @@ fn count(map: &OwnedFd, key_size: usize) -> Result<u64> {
 }
 
 fn bpf<const N: usize>(command: libc::c_long, attributes: &mut [u64; N]) -> std::io::Result<i32> {
-    // SAFETY: the attributes are as long as said, and what they point to outlives the call.
+    // SAFETY: the attributes have the length that is passed, and the memory that they point to outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,4 +1,6 @@
-//! Where things are: the workspace, its target folder, and the heaptrace binary under test.
+//! Paths: the workspace, its target folder, and the heaptrace binary under test.
+//!
+//! Part of the harness. It builds the binary if none is named.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +14,7 @@ pub fn workspace() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
-/// The profile this crate was built with; heaptrace is tested as built with the same one.
+/// The profile that this crate was built with. heaptrace is built with the same one.
 fn profile() -> &'static str {
     if cfg!(debug_assertions) {
         "debug"
@@ -29,7 +31,7 @@ pub fn target() -> PathBuf {
     )
 }
 
-/// The heaptrace binary: the one that `HEAPTRACE_BIN` names, else one that is built now.
+/// The heaptrace binary: the one that `HEAPTRACE_BIN` names, or else one that is built now.
 pub fn heaptrace() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match BINARY.get_or_init(|| find_or_build().map_err(|error| format!("{error:#}"))) {

@@ -1,4 +1,6 @@
-//! Runs heaptrace: the commands of its command line, each with what it needs around it.
+//! Runs heaptrace's commands, and reads their results.
+//!
+//! Part of the harness. It knows heaptrace's command line and files, and nothing of its inside.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use crate::report::Report;
 use crate::rights::require_root;
 use crate::truth::{Truth, truths};
 
-/// heaptrace, and a folder of its own for the files that it writes.
+/// heaptrace, with a temporary folder for its files.
 pub struct Heaptrace {
     folder: TempDir,
 }
@@ -21,16 +23,16 @@ pub struct Heaptrace {
 /// A finished `record`.
 #[derive(Debug)]
 pub struct Recording {
-    /// How it ended, and what it and its target wrote.
+    /// Its status, and the output of heaptrace and its target.
     pub ended: Ended,
-    /// What it found.
+    /// The report of its data file.
     pub report: Report,
-    /// What the target says.
+    /// The counts that the target reported.
     pub truths: Vec<Truth>,
 }
 
 impl Recording {
-    /// The truth of the one process with a role.
+    /// The counts of the process with a role.
     pub fn truth(&self, role: &str) -> Result<&Truth> {
         let truth = self.truths.iter().find(|truth| truth.role == role);
         truth.with_context(|| {
@@ -43,13 +45,13 @@ impl Recording {
 }
 
 impl Heaptrace {
-    /// For tests that trace.
+    /// For tests that trace. Fails unless the test runs as root.
     pub fn tracing() -> Result<Self> {
         require_root()?;
         Self::offline()
     }
 
-    /// For tests that need no rights.
+    /// For tests that don't trace, and need no rights.
     pub fn offline() -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("heaptrace-test-")
@@ -57,37 +59,37 @@ impl Heaptrace {
         Ok(Self { folder })
     }
 
-    /// A path in its folder.
+    /// The path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Its folder.
+    /// The folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The file that `record` writes here.
+    /// The path of the data file that `record` writes.
     pub fn data(&self) -> PathBuf {
         self.path("heaptrace.data")
     }
 
-    /// heaptrace with these arguments, in its folder.
+    /// A command that runs heaptrace in the folder.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Command> {
         let mut command = Command::new(heaptrace()?);
         command.args(arguments).current_dir(self.folder());
-        // Who runs the tests by sudo is told of what the tests expect nobody to be told.
+        // Under sudo, heaptrace prints hints for the invoking user, which the tests don't expect.
         command.env_remove("SUDO_USER");
         Ok(command)
     }
 
-    /// Runs heaptrace with these arguments.
+    /// Runs heaptrace in the folder.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Ended> {
         run(&mut self.command(arguments)?)
     }
 
-    /// Starts `record -o FILE` with further arguments; exact, unless they say how to sample, and at any cost
-    /// unless they say at which: what else the machine runs must not matter to a test.
+    /// Starts `record -o FILE` with further arguments. Unless they say otherwise, the run is exact, and has no limit of
+    /// overhead: the machine's load must not change a test's numbers.
     pub fn start_record<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = self.command(&["record", "-o"])?;
         command.arg(self.data());
@@ -105,7 +107,7 @@ impl Heaptrace {
         Child::spawn(&mut command)
     }
 
-    /// The report of the data file.
+    /// Reads the report of the data file.
     pub fn report(&self) -> Result<Report> {
         let ended = self
             .run(&[
@@ -118,7 +120,7 @@ impl Heaptrace {
         Report::parse(&ended.stdout)
     }
 
-    /// Waits for a recorder to end, and reads what it wrote.
+    /// Waits for a recorder's end, and reads its data file.
     pub fn finish(&self, recorder: Child) -> Result<Recording> {
         let ended = recorder.wait()?;
         ended.no_panic()?;
@@ -136,7 +138,7 @@ impl Heaptrace {
         })
     }
 
-    /// `record [options] -- COMMAND`, whatever status the command has.
+    /// Runs `record [options] -- COMMAND`. Any status of the command will do.
     pub fn record<S: AsRef<OsStr>>(&self, options: &[&str], command: &[S]) -> Result<Recording> {
         let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
         arguments.push(OsStr::new("--"));
@@ -144,7 +146,7 @@ impl Heaptrace {
         self.finish(self.start_record(&arguments)?)
     }
 
-    /// `record -- COMMAND` that must end with status 0 and lose nothing.
+    /// Runs `record -- COMMAND`. Fails unless it ends with status 0 and loses nothing.
     pub fn record_all<S: AsRef<OsStr>>(&self, command: &[S]) -> Result<Recording> {
         let recording = self.record(&[], command)?;
         anyhow::ensure!(

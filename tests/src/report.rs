@@ -1,4 +1,6 @@
-//! `report --format json`, typed, and what has to hold in every report.
+//! The report in JSON as types, and the rules that every report must fulfil.
+//!
+//! Part of the harness. It knows the documented format alone.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +14,24 @@ pub struct Report {
     pub schema: u32,
     /// Version of heaptrace.
     pub version: String,
-    /// How allocations were chosen.
+    /// Whether allocations were sampled.
     pub mode: Mode,
-    /// Length of the run.
+    /// The length of the run.
     pub duration_ns: u64,
     /// Sums over everything.
     pub totals: Totals,
-    /// What of them is memory that programs mapped themselves.
+    /// The part of them that is memory mapped by programs themselves.
     #[serde(default)]
     pub mapped: Option<Totals>,
-    /// How far to believe it.
+    /// Losses, and other limits of its accuracy.
     pub quality: Quality,
     /// Process images.
     pub processes: Vec<Process>,
     /// Allocation sites.
     pub sites: Vec<Site>,
-    /// How often which sizes were asked for.
+    /// The number of calls by requested size.
     pub sizes: Vec<SizeClass>,
-    /// Over which stretches which sampling rate ruled.
+    /// The sampling rates, each with its time.
     #[serde(default)]
     pub rates: Vec<Rate>,
 }
@@ -37,24 +39,24 @@ pub struct Report {
 /// Sizes that are counted together.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct SizeClass {
-    /// The smallest.
+    /// The smallest size.
     pub min: u64,
-    /// The largest.
+    /// The largest size.
     pub max: u64,
-    /// How often they were asked for.
+    /// The number of calls.
     pub calls: u64,
 }
 
-/// A stretch over which a sampling rate ruled.
+/// A sampling rate and the time in which it applied.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Rate {
-    /// Where it begins.
+    /// The begin of that time.
     pub from_ns: u64,
-    /// Where it ends.
+    /// The end of that time.
     pub to_ns: u64,
-    /// The process, where it is not for all.
+    /// The process; none if the rate applies to all processes.
     pub pid: Option<u32>,
-    /// Mean bytes between samples.
+    /// The mean number of bytes between samples.
     pub mean_bytes: u64,
 }
 
@@ -62,20 +64,20 @@ fn null_is_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64
     Ok(Option::deserialize(deserializer)?.unwrap_or(0))
 }
 
-/// How allocations were chosen.
+/// Whether allocations were sampled.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Mode {
-    /// All of them.
+    /// Every allocation was recorded.
     Exact,
-    /// Some of them.
+    /// A sample was recorded.
     Sampled {
-        /// Mean bytes between two samples.
+        /// The mean number of bytes between samples.
         mean_bytes: u64,
     },
 }
 
-/// Counters. That they are unsigned is a check of its own: nothing may be negative.
+/// Counters. They are unsigned so that reading a negative one fails.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -117,7 +119,7 @@ pub struct Quality {
     #[serde(default)]
     pub unreadable: Vec<String>,
     pub unprobed: Vec<String>,
-    /// 0 also where it can't be known.
+    /// 0 also if it can't be known.
     #[serde(deserialize_with = "null_is_zero")]
     pub untracked_frees: u64,
     pub failed_allocations: u64,
@@ -133,13 +135,13 @@ pub struct Quality {
     pub probe_hit_ns: u64,
 }
 
-/// That a process was probed in turns.
+/// The duty cycle of a process that was paused some of the time.
 #[derive(Clone, Debug, Deserialize)]
 #[expect(
     missing_docs,
     reason = "the names are those of the format, explained in its documentation"
 )]
-pub struct Turns {
+pub struct DutyCycle {
     pub from_ns: u64,
     pub unprobed_ns: u64,
     pub overhead_percent: f64,
@@ -160,7 +162,7 @@ pub struct Process {
     pub merged: u64,
     pub totals: Totals,
     pub allocators: Vec<Allocator>,
-    pub probed_in_turns: Option<Turns>,
+    pub probed_in_turns: Option<DutyCycle>,
 }
 
 /// An allocator in a process.
@@ -218,7 +220,7 @@ impl std::ops::AddAssign<&Totals> for Totals {
         self.temporary_allocations += other.temporary_allocations;
         self.uncertain_allocations += other.uncertain_allocations;
         self.uncertain_bytes += other.uncertain_bytes;
-        // Errors that have nothing to do with each other.
+        // The errors are independent of each other.
         let add = |error: &mut u64, other: u64| *error = (*error as f64).hypot(other as f64) as u64;
         add(&mut self.allocations_error, other.allocations_error);
         add(&mut self.allocated_bytes_error, other.allocated_bytes_error);
@@ -236,7 +238,7 @@ impl Totals {
             self.allocations == self.frees + self.live_allocations + self.uncertain_allocations
                 && self.allocated_bytes
                     == self.freed_bytes + self.live_bytes + self.uncertain_bytes,
-            "{whose}: allocations are not frees, live and uncertain blocks together: {self:?}"
+            "{whose}: allocations are not the sum of frees, live and uncertain blocks: {self:?}"
         );
         ensure!(
             self.temporary_allocations <= self.frees,
@@ -245,7 +247,7 @@ impl Totals {
         Ok(())
     }
 
-    /// The counters in which sums over parts must agree with the whole.
+    /// The counters of which the whole must be the sum of the parts.
     fn without_peak(mut self) -> Self {
         self.peak_live_bytes = 0;
         self
@@ -253,8 +255,8 @@ impl Totals {
 }
 
 impl Frame {
-    /// Whether one of the words of the function's name is this one: `truth_realloc` is in
-    /// `collections::truth_realloc::h0123` and not in `truth_reallocarray`.
+    /// Whether a word is in the function's name: `truth_realloc` is in `collections::truth_realloc::h0123`, and not in
+    /// `truth_reallocarray`.
     pub fn is(&self, function: &str) -> bool {
         self.words().any(|word| word == function)
     }
@@ -283,14 +285,14 @@ fn sum<'a>(all: impl Iterator<Item = &'a Totals>) -> Totals {
 }
 
 impl Report {
-    /// Reads a report, which must be consistent.
+    /// Reads a report, and checks that it is consistent.
     pub fn parse(json: &str) -> Result<Self> {
         let report: Self = serde_json::from_str(json).context("the report is not as documented")?;
         report.check()?;
         Ok(report)
     }
 
-    /// What has to hold for any run, and what for one in exact mode.
+    /// Checks the rules for every run, and those for exact runs.
     fn check(&self) -> Result<()> {
         ensure!(self.schema == 1, "schema {}", self.schema);
         self.totals.check("the run")?;
@@ -336,7 +338,7 @@ impl Report {
         Ok(())
     }
 
-    /// Sum of the sites with a function of the truth on their stack, in one process or in all.
+    /// The sum of the sites with a `truth_` function on their stack, in one process or in all.
     pub fn truth(&self, pid: Option<u32>) -> Totals {
         sum(self
             .sites
@@ -349,14 +351,14 @@ impl Report {
             .map(|site| &site.totals))
     }
 
-    /// Sum of the sites of a kind of memory; none stands for blocks.
+    /// The sum of the sites of a kind of memory. No kind stands for blocks.
     pub fn of_kind(&self, kind: Option<&str>) -> Totals {
         let sites = self.sites.iter();
         let sites = sites.filter(|site| site.kind.as_deref() == kind);
         sum(sites.map(|site| &site.totals))
     }
 
-    /// Sum of the sites with this function on their stack.
+    /// The sum of the sites with a function on their stack.
     pub fn within(&self, function: &str) -> Totals {
         sum(self
             .sites
@@ -365,12 +367,12 @@ impl Report {
             .map(|site| &site.totals))
     }
 
-    /// Everything that was lost, for whatever reason.
+    /// The number of lost events, over all reasons.
     pub fn lost(&self) -> u64 {
         self.quality.lost.values().sum()
     }
 
-    /// Fails if anything was lost, or if the report does not say what could have been.
+    /// Fails if an event was lost, or if the report lists no reasons for losses.
     pub fn check_nothing_lost(&self) -> Result<()> {
         ensure!(
             !self.quality.lost.is_empty(),
@@ -380,7 +382,7 @@ impl Report {
         Ok(())
     }
 
-    /// The images of a process, in the order of their report.
+    /// The program images of a process, in the report's order.
     pub fn images(&self, pid: u32) -> Vec<&Process> {
         self.processes
             .iter()
@@ -388,7 +390,7 @@ impl Report {
             .collect()
     }
 
-    /// The one image of a process.
+    /// The program image of a process that has exactly one.
     pub fn process(&self, pid: u32) -> Result<&Process> {
         match self.images(pid).as_slice() {
             [process] => Ok(process),

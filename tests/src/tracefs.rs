@@ -1,4 +1,6 @@
-//! What uprobes are registered by name, read from a tracefs that is mounted nowhere.
+//! Lists the uprobe events that are defined, from a private mount of tracefs.
+//!
+//! Part of the harness. It knows nothing of heaptrace's event names.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,12 +10,12 @@ use anyhow::{Context as _, Result};
 
 const FSCONFIG_CMD_CREATE: i32 = 6;
 
-/// The file `uprobe_events` of tracefs.
+/// Reads the file `uprobe_events` of tracefs.
 ///
-/// A private mount, seen by its descriptor alone: the machine may have tracefs mounted anywhere or
-/// nowhere, and a test should leave no mount behind.
+/// The mount is seen by its descriptor alone. The machine may have tracefs mounted anywhere or nowhere, and a test
+/// must leave no mount behind.
 pub fn uprobe_events() -> Result<String> {
-    // SAFETY: the name is a C string; the call yields a new descriptor or an error.
+    // SAFETY: the name is a C string. The call returns a new descriptor or an error.
     let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), 0) })
         .context("cannot open tracefs")?;
     // SAFETY: the descriptor is open, and this command takes neither key nor value.
@@ -30,10 +32,10 @@ pub fn uprobe_events() -> Result<String> {
     if created != 0 {
         return Err(std::io::Error::last_os_error()).context("cannot create a tracefs");
     }
-    // SAFETY: the descriptor is open; the call yields a new descriptor or an error.
+    // SAFETY: the descriptor is open. The call returns a new descriptor or an error.
     let mount = descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 0, 0) })
         .context("cannot mount a tracefs")?;
-    // SAFETY: the descriptor is open and the name a C string; a new descriptor or an error.
+    // SAFETY: the descriptor is open and the name is a C string. The call returns a new descriptor or an error.
     let events = descriptor(i64::from(unsafe {
         libc::openat(
             mount.as_raw_fd(),
@@ -51,6 +53,6 @@ fn descriptor(result: i64) -> Result<OwnedFd> {
     if result < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: the kernel has just handed out this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(result)?) })
 }

@@ -1,4 +1,6 @@
-//! What a fixture says of itself, and how it is compared with what heaptrace saw.
+//! The counts that a fixture reports about itself, and their comparison with heaptrace's.
+//!
+//! Part of the harness. `fixtures/c/truth.h` writes these lines.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +9,48 @@ use serde::Deserialize;
 
 use crate::report::{Report, Totals};
 
-/// The counts of one process of a fixture.
+/// The counts that one process of a fixture keeps of its own calls.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Truth {
-    /// Which of the fixture's processes it is.
+    /// The process's role in the fixture.
     pub role: String,
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
     /// Successful allocations.
     pub allocations: u64,
-    /// Bytes asked for by them.
+    /// The bytes requested by them.
     pub allocated_bytes: u64,
     /// Frees of these blocks.
     pub frees: u64,
-    /// The bytes of those.
+    /// The bytes of these blocks.
     pub freed_bytes: u64,
-    /// Blocks left.
+    /// Blocks that were not freed.
     pub live_allocations: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// Most bytes at a time; only meaningful where one thread allocates.
+    /// The most live bytes at a time. It is meaningful only if a single thread allocates.
     #[serde(default)]
     pub peak_live_bytes: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Blocks freed before their thread allocated again; a realloc is not counted as such.
+    /// Blocks freed before their thread allocated again. Blocks freed by `realloc` don't count.
     #[serde(default)]
     pub temporary: u64,
-    /// Frees of blocks that the tracer can't know.
+    /// Frees of blocks from before tracing, which the tracer can't know.
     #[serde(default)]
     pub untracked: u64,
-    /// Per truth function its allocations and bytes.
+    /// The allocations and bytes of each `truth_` function.
     #[serde(default)]
     pub hooks: BTreeMap<String, (u64, u64)>,
 }
 
 impl Truth {
-    /// Fails unless the totals are this truth, to the allocation and to the byte.
+    /// Fails unless the totals are exactly these counts.
     pub fn matches(&self, totals: &Totals) -> Result<()> {
         self.matches_beside(totals, &Totals::default())
     }
 
-    /// The same where something else, `beside`, was allocated as well.
+    /// Fails unless the totals are exactly these counts and those of `beside` together.
     pub fn matches_beside(&self, totals: &Totals, beside: &Totals) -> Result<()> {
         let expected = [
             ("allocations", self.allocations + beside.allocations),
@@ -88,8 +90,33 @@ impl Truth {
         Ok(())
     }
 
-    /// Fails where more is live in the totals than in truth: events that were lost made a leak then.
-    pub fn has_no_leak_made(&self, totals: &Totals) -> Result<()> {
+    /// Fails unless the totals differ from these counts by at most so many lost events. Nothing may be counted
+    /// that didn't happen.
+    pub fn matches_without(&self, totals: &Totals, lost: u64) -> Result<()> {
+        if lost == 0 {
+            return self.matches(totals);
+        }
+        for (name, seen, expected) in [
+            ("allocations", totals.allocations, self.allocations),
+            ("frees", totals.frees, self.frees),
+        ] {
+            ensure!(
+                seen <= expected && expected - seen <= lost,
+                "{} (pid {}): {name} is {seen} instead of {expected}, and {lost} events were lost",
+                self.role,
+                self.pid
+            );
+        }
+        ensure!(
+            totals.allocated_bytes <= self.allocated_bytes
+                && totals.freed_bytes <= self.freed_bytes,
+            "too many bytes: {totals:?} of {self:?}"
+        );
+        self.has_no_false_leak(totals)
+    }
+
+    /// Fails if more is live in the totals than in truth: then lost events made a leak.
+    pub fn has_no_false_leak(&self, totals: &Totals) -> Result<()> {
         ensure!(
             totals.live_allocations <= self.live_allocations
                 && totals.live_bytes <= self.live_bytes,
@@ -99,7 +126,7 @@ impl Truth {
     }
 }
 
-/// Fails unless every process has the counts that it reported, in the sum of its program images.
+/// Fails unless the program images of every process have in sum the counts that the process reported.
 pub fn all_match(truths: &[Truth], report: &Report) -> Result<()> {
     let mut by_pid: BTreeMap<u32, Vec<&Truth>> = BTreeMap::new();
     for truth in truths {
@@ -129,19 +156,19 @@ pub fn all_match(truths: &[Truth], report: &Report) -> Result<()> {
 pub struct Bounds {
     /// The child's process id.
     pub pid: u32,
-    /// How it ended, as `wait` says.
+    /// Its status, as `wait` returns it.
     pub status: i32,
-    /// Allocations that were begun.
+    /// Allocations that began.
     pub begun: u64,
     /// Allocations that ended.
     pub ended: u64,
-    /// Frees that were begun.
+    /// Frees that began.
     pub frees_begun: u64,
     /// Frees that ended.
     pub frees_ended: u64,
 }
 
-/// A line of a fixture that says something else than its counts.
+/// The part that every line of a fixture has.
 #[derive(Deserialize)]
 struct Line {
     role: String,
@@ -172,7 +199,7 @@ pub fn bounds(stdout: &str) -> Result<Bounds> {
     Ok(serde_json::from_str(line)?)
 }
 
-/// Allocations in a second of its own processor time, by the line in which `churn.c` says so.
+/// Allocations per second of the process's own processor time, from a line of `churn.c`.
 pub fn lap(line: &str) -> Result<f64> {
     #[derive(Deserialize)]
     struct Lap {
@@ -183,7 +210,7 @@ pub fn lap(line: &str) -> Result<f64> {
     Ok(lap.allocations / lap.cpu_ns * 1e9)
 }
 
-/// The pid in the line by which a fixture says that it is ready.
+/// The process id in the line that a fixture prints when it is ready.
 pub fn ready_pid(line: &str) -> Result<u32> {
     let line: Line = serde_json::from_str(line).context("not a line of a fixture")?;
     ensure!(

@@ -1,10 +1,10 @@
-//! A second opinion on what a command allocates: valgrind's.
+//! Counts a command's allocations with valgrind. Part of the harness: a second opinion on heaptrace's counts.
 //!
-//! Valgrind counts as heaptrace does: requested bytes; a successful `realloc` is one allocation of
-//! the new size and one free, `realloc(NULL, n)` an allocation, `realloc(p, 0)` a free; calls by the
-//! dynamic loader once libc's allocator has taken over (its own minimal one before that is nobody's).
-//! It differs in three points: it counts a `realloc` that fails as one that worked, it makes libc
-//! and libstdc++ free their own blocks at exit unless told not to, and it knows no `pvalloc`.
+//! Valgrind counts as heaptrace does: it counts requested bytes. A successful `realloc` is one allocation of the new
+//! size and one free, `realloc(NULL, n)` an allocation, `realloc(p, 0)` a free. Calls by the dynamic loader count
+//! from the moment when libc's allocator replaces the loader's own minimal one.
+//! It differs in three points. It counts a `realloc` that fails as one that succeeded. Unless an option forbids it, it
+//! makes libc and libstdc++ free their own blocks at exit. It doesn't know `pvalloc`.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::child::run;
 use crate::rights::require_tool;
 
-/// What valgrind says at the end of a run.
+/// Valgrind's heap summary at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUsage {
     /// Allocations.
@@ -71,7 +71,7 @@ impl HeapUsage {
 mod tests {
     use super::HeapUsage;
 
-    /// Check that the numbers are read out of valgrind's own wording.
+    /// Check that the numbers are read from valgrind's own words.
     #[test]
     fn reads_a_heap_summary() {
         let text = "==7== HEAP SUMMARY:\n\

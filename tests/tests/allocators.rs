@@ -1,25 +1,25 @@
-//! Allocators other than glibc's: each is found, and counted to the allocation and to the byte,
-//! preloaded, linked and built into the program.
+//! Tests of allocators other than glibc's: preloaded, linked, and built into the program.
+//!
+//! Each must be found, and its counts must be exact.
 
 use std::ffi::OsStr;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, Recording, c, c_linked, cpp, cpp_linked, require_tool, rust_crate,
-    stripped,
+    Child, Fixture, Heaptrace, MINUTE, Recording, c, c_linked, cpp, cpp_linked, require_tool,
+    rust_crate, stripped, until,
 };
 
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2.0";
 
-/// Traces a command that reports its truth, which must be all of it; and the allocator must be named
-/// with what it is and with the functions that were called.
+/// Traces a command that reports its own counts. The report must have the same counts, and must name the allocator
+/// with its kind and the functions that were called.
 fn exactly(command: &[&OsStr], kind: &str, hooks: &[&str]) -> Result<Recording> {
     let recording = Heaptrace::tracing()?.record_all(command)?;
-    // The role is "wrong" where an exception got lost.
+    // The role is "wrong" if an exception got lost.
     let truth = recording.truth("main")?;
     truth.matches(&recording.report.truth(Some(truth.pid)))?;
     let images = recording.report.images(truth.pid);
@@ -57,27 +57,27 @@ fn preloaded(
     Ok(recording)
 }
 
-/// The malloc family without pvalloc, which jemalloc leaves to glibc.
+/// Traces the malloc family without `pvalloc`, which jemalloc leaves to glibc.
 fn malloc_family(library: &str, kind: &str) -> Result<()> {
     preloaded(library, &c("hooks")?, &["no-pvalloc"], kind)?;
     Ok(())
 }
 
-/// Check that jemalloc's malloc family is counted exactly where it is preloaded.
+/// Check that calls of a preloaded jemalloc's malloc family are counted exactly.
 #[test]
-fn jemalloc_preloaded() -> Result<()> {
+fn preloaded_jemalloc_is_counted() -> Result<()> {
     malloc_family(JEMALLOC, "jemalloc")
 }
 
-/// Check that tcmalloc's malloc family is counted exactly where it is preloaded.
+/// Check that calls of a preloaded tcmalloc's malloc family are counted exactly.
 #[test]
-fn tcmalloc_preloaded() -> Result<()> {
+fn preloaded_tcmalloc_is_counted() -> Result<()> {
     malloc_family(TCMALLOC, "tcmalloc")
 }
 
-/// Check that mimalloc's malloc family is counted exactly where it is preloaded.
+/// Check that calls of a preloaded mimalloc's malloc family are counted exactly.
 #[test]
-fn mimalloc_preloaded() -> Result<()> {
+fn preloaded_mimalloc_is_counted() -> Result<()> {
     malloc_family(MIMALLOC, "mimalloc")
 }
 
@@ -88,39 +88,39 @@ fn operators(library: &str, kind: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Check that all of C++'s operators of jemalloc are counted exactly, and that `std::bad_alloc` out
-/// of them is caught under tracing as ever.
+/// Check that all of jemalloc's C++ operators are counted exactly, and that the program still catches the
+/// `std::bad_alloc` that they throw.
 #[test]
 fn jemalloc_operators_throw() -> Result<()> {
     operators(JEMALLOC, "jemalloc", &[])
 }
 
-/// Check that all of C++'s operators of tcmalloc are counted exactly, and that `std::bad_alloc` out
-/// of them is caught under tracing as ever.
+/// Check that all of tcmalloc's C++ operators are counted exactly, and that the program still catches the
+/// `std::bad_alloc` that they throw.
 #[test]
 fn tcmalloc_operators_throw() -> Result<()> {
     operators(TCMALLOC, "tcmalloc", &[])
 }
 
-/// Check that all of C++'s operators of mimalloc are counted exactly. Debian's is built as C, and
-/// aborts where it should throw.
+/// Check that all of mimalloc's C++ operators are counted exactly. Debian's mimalloc is built as C, and aborts when
+/// it should throw.
 #[test]
-fn mimalloc_operators() -> Result<()> {
+fn mimalloc_operators_count() -> Result<()> {
     operators(MIMALLOC, "mimalloc", &["no-refusals"])
 }
 
-/// Check that a C++ program that is linked with tcmalloc is counted exactly.
+/// Check that a C++ program linked with tcmalloc is counted exactly.
 #[test]
-fn tcmalloc_linked() -> Result<()> {
+fn linked_tcmalloc_is_counted() -> Result<()> {
     let options = ["-Wl,--no-as-needed", "-ltcmalloc"];
     let fixture = cpp_linked("operators", "operators-tcmalloc", &options)?;
     exactly(&[fixture.as_ref()], "tcmalloc", &["_Znwm", "_ZdlPv"])?;
     Ok(())
 }
 
-/// Check that tcmalloc is found in a program that it is built into.
+/// Check that tcmalloc is found in a program that contains it.
 #[test]
-fn tcmalloc_built_in() -> Result<()> {
+fn static_tcmalloc_is_found() -> Result<()> {
     let options = [
         "-Wl,--whole-archive",
         "-l:libtcmalloc_minimal.a",
@@ -131,19 +131,18 @@ fn tcmalloc_built_in() -> Result<()> {
     Ok(())
 }
 
-/// Check that jemalloc's functions beside the malloc family are counted exactly.
+/// Check that jemalloc's functions outside of the malloc family are counted exactly.
 #[test]
-fn jemalloc_api() -> Result<()> {
+fn jemalloc_own_functions_are_counted() -> Result<()> {
     let fixture = c_linked("jemalloc_api", "jemalloc_api", "cc", &["-ljemalloc"])?;
     let hooks = ["mallocx", "rallocx", "xallocx", "dallocx", "sdallocx"];
     exactly(&[fixture.as_ref()], "jemalloc", &hooks)?;
     Ok(())
 }
 
-/// Check that jemalloc is found in a program that it is built into, with and without a symbol table,
-/// and is named for what it is in both.
+/// Check that jemalloc is found and named in a program that contains it, with and without a symbol table.
 #[test]
-fn jemalloc_built_in() -> Result<()> {
+fn static_jemalloc_is_found() -> Result<()> {
     let options = [
         "-Wl,-Bstatic",
         "-ljemalloc",
@@ -158,7 +157,7 @@ fn jemalloc_built_in() -> Result<()> {
     let stripped = stripped(&fixture)?;
     let command = [stripped.as_ref(), OsStr::new("no-pvalloc")];
     let recording = Heaptrace::tracing()?.record_all(&command)?;
-    // There are no names to pick the truth's sites by, but nothing else allocates.
+    // Without names, the `truth_` sites can't be selected, but nothing else allocates.
     recording.truth("main")?.matches(&recording.report.totals)?;
     let process = recording.report.processes.first();
     let process = process.context("no process in the report")?;
@@ -169,18 +168,18 @@ fn jemalloc_built_in() -> Result<()> {
     Ok(())
 }
 
-/// Check that mimalloc's own functions are counted exactly, those of heaps included.
+/// Check that mimalloc's own functions are counted exactly, including those of heaps.
 #[test]
-fn mimalloc_api() -> Result<()> {
+fn mimalloc_own_functions_are_counted() -> Result<()> {
     let fixture = c_linked("mimalloc_api", "mimalloc_api", "cc", &["-lmimalloc"])?;
     let hooks = ["mi_malloc", "mi_heap_malloc", "mi_free", "mi_new_realloc"];
     exactly(&[fixture.as_ref()], "mimalloc", &hooks)?;
     Ok(())
 }
 
-/// Check that a program on musl is counted exactly, both with its library and with all built in.
+/// Check that a program on musl is counted exactly, with the shared library and linked statically.
 #[test]
-fn musl() -> Result<()> {
+fn musl_is_counted() -> Result<()> {
     for (output, options) in [("hooks-musl", &[][..]), ("hooks-musl-static", &["-static"])] {
         let fixture = c_linked("hooks", output, "musl-gcc", options)?;
         let command = [fixture.as_ref(), OsStr::new("no-pvalloc")];
@@ -190,9 +189,9 @@ fn musl() -> Result<()> {
     Ok(())
 }
 
-/// Check that glibc is found in a program that has all of it built in, wherever it is loaded.
+/// Check that glibc is found in a statically linked program, at a fixed address and at a random one.
 #[test]
-fn glibc_built_in() -> Result<()> {
+fn static_glibc_is_found() -> Result<()> {
     for (output, option) in [("hooks-static", "-static"), ("hooks-pie", "-static-pie")] {
         let fixture = c_linked("hooks", output, "cc", &[option])?;
         let hooks = ["malloc", "pvalloc", "free"];
@@ -201,8 +200,7 @@ fn glibc_built_in() -> Result<()> {
     Ok(())
 }
 
-/// Check that an allocator that is there but can't be found is named with the reason, and that a
-/// process without any other is refused with it.
+/// Check that an allocator whose functions can't be found is named with the reason.
 #[test]
 fn an_allocator_without_symbols_is_named() -> Result<()> {
     let fixture = stripped(&c_linked("hooks", "hooks-static", "cc", &["-static"])?)?;
@@ -219,7 +217,7 @@ fn an_allocator_without_symbols_is_named() -> Result<()> {
 /// Check that Rust programs on jemalloc, mimalloc, rpmalloc and snmalloc, and on an allocator of their own,
 /// are counted exactly.
 #[test]
-fn rust_allocators() -> Result<()> {
+fn rust_allocators_are_counted() -> Result<()> {
     for (name, kind) in [
         ("rust-jemalloc", "jemalloc"),
         ("rust-mimalloc", "mimalloc"),
@@ -233,7 +231,7 @@ fn rust_allocators() -> Result<()> {
     Ok(())
 }
 
-/// Check that the user can name an allocator by its file and by what its functions' names begin with.
+/// Check that the user can name an allocator by its file and by the prefix of its functions' names.
 #[test]
 fn an_allocator_can_be_named() -> Result<()> {
     let fixture = c("prefixed")?;
@@ -246,10 +244,9 @@ fn an_allocator_can_be_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that an allocator which a child brings along, and which nobody could know of before, is probed
-/// when it comes, for the child's own children, too.
+/// Check that an allocator which is first loaded by a child is probed then, for the child's own children, too.
 #[test]
-fn an_allocator_that_comes_late_is_probed() -> Result<()> {
+fn a_late_allocator_is_probed() -> Result<()> {
     let fixture = c_linked("late", "late-static", "cc", &["-static"])?;
     let script = format!("{}; true", fixture.path.display());
     let recording = Heaptrace::tracing()?.record_all(&["sh", "-c", &script])?;
@@ -263,7 +260,7 @@ fn an_allocator_that_comes_late_is_probed() -> Result<()> {
     Ok(())
 }
 
-/// Check that `doctor --pid` says what of a process can be traced, and why nothing can.
+/// Check that `doctor --pid` names the allocators of a process, or says why none can be traced.
 #[test]
 fn the_doctor_names_allocators() -> Result<()> {
     let late = |fixture: &Fixture| Child::spawn(&mut fixture.command());
@@ -299,7 +296,7 @@ fn the_doctor_names_allocators() -> Result<()> {
 #[test]
 fn redis_has_named_sites() -> Result<()> {
     require_tool("redis-benchmark", "redis-tools")?;
-    // The server's program, which goes by the name that it is called by.
+    // The server's program: its behaviour depends on the name by which it is called.
     let program = require_tool("redis-check-rdb", "redis-tools")?;
     let here = Heaptrace::tracing()?;
     let server = here.path("redis-server");
@@ -318,11 +315,9 @@ fn redis_has_named_sites() -> Result<()> {
         socket,
     ];
     let recorder = here.start_record(&words)?;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !std::path::Path::new(socket).exists() {
-        ensure!(Instant::now() < deadline, "redis does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("redis to listen", MINUTE, || {
+        Ok(std::path::Path::new(socket).exists())
+    })?;
     let load = ["-s", socket, "-n", "2000", "-c", "4", "-t", "set,lpush"];
     heaptrace_tests::run(Command::new("redis-benchmark").args(load))?.success()?;
     heaptrace_tests::run(Command::new("redis-cli").args(["-s", socket, "shutdown", "nosave"]))?;

@@ -1,4 +1,4 @@
-//! Commands that run as another user: who they are, and that they are traced from their first allocation all the same.
+//! Tests of `--as`: the command has the user's identity, and is traced from its first allocation.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,20 +8,20 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{Heaptrace, c, open_to_nobody, run};
 
-/// The fixture that says who it is, where everybody can run it.
+/// The fixture that prints its user and environment, where every user can run it.
 fn identity(here: &Heaptrace) -> Result<PathBuf> {
     open_to_nobody(here.folder(), &c("identity")?.path)
 }
 
-/// What it says.
+/// The line that it prints.
 fn said(stdout: &str) -> Result<&str> {
     stdout
         .lines()
         .find_map(|line| line.strip_prefix("identity "))
-        .context("the fixture did not say who it is")
+        .context("the fixture did not print its identity")
 }
 
-/// What it has to say as a user, by the system's own word.
+/// The line that it must print as a user, by the system's own tools.
 fn expected(user: &str, folder: &Path) -> Result<String> {
     let id = |option: &str| -> Result<String> {
         let ended = run(Command::new("id").args([option, user]))?.success()?;
@@ -38,10 +38,10 @@ fn expected(user: &str, folder: &Path) -> Result<String> {
     ))
 }
 
-/// Check that a command runs as the user, with the user's groups and environment and in the same folder, and that
-/// no allocation is missed, those before `main` among them.
+/// Check that a command runs as the user, with its groups and environment and in the same folder, and that every
+/// allocation is counted, also before `main`.
 #[test]
-fn a_command_of_another_user() -> Result<()> {
+fn a_command_runs_as_the_user() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = identity(&here)?;
     for user in ["nobody", "daemon"] {
@@ -57,9 +57,9 @@ fn a_command_of_another_user() -> Result<()> {
     Ok(())
 }
 
-/// Check that the children of such a command are traced, too, and the same in live mode.
+/// Check that the children of such a command are traced, and that live mode runs a command as the user, too.
 #[test]
-fn its_children_and_live() -> Result<()> {
+fn children_and_live_mode_work() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = identity(&here)?;
     let shell = format!("{0}; {0}", program.display());
@@ -75,9 +75,9 @@ fn its_children_and_live() -> Result<()> {
     Ok(())
 }
 
-/// Check that who called heaptrace by sudo is told that a command runs as root, and nobody else is.
+/// Check that a command run as root by sudo prints a hint about `--as`, and that no other run does.
 #[test]
-fn the_hint() -> Result<()> {
+fn a_hint_names_the_option() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let said = |caller: Option<&str>, words: &[&str]| -> Result<bool> {
         let mut command = here.command(&["record"])?;
@@ -106,9 +106,9 @@ fn the_hint() -> Result<()> {
     Ok(())
 }
 
-/// Check that what can't be is refused: a user who is not there, no command, and a program that the user may not run.
+/// Check that a missing user, a missing command, and a program that the user may not run are refused.
 #[test]
-fn what_is_refused() -> Result<()> {
+fn impossible_commands_are_refused() -> Result<()> {
     let here = Heaptrace::tracing()?;
     for (words, reason) in [
         (

@@ -1,4 +1,4 @@
-//! Targets that ran before the tracer came, and tracers that go before their targets.
+//! Tests of `record --pid`: targets that ran before the tracer, and tracers that end before their targets.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use heaptrace_tests::{
-    Child, Ended, Fixture, Heaptrace, c, ready_pid, send, truths, uprobe_events,
+    Child, Ended, Fixture, Heaptrace, MINUTE, c, ready_pid, send, truths, until, uprobe_events,
 };
 
 /// Starts a fixture and waits until it says that it is ready.
@@ -39,8 +39,8 @@ fn one_truth(ended: &Ended, role: &str) -> Result<heaptrace_tests::Truth> {
     Ok(all.remove(0))
 }
 
-/// Check that of a process that was running before, all threads and its later children are traced,
-/// and that frees of its older blocks are untracked and make nothing negative.
+/// Check that all threads and later children of a running process are traced, and that frees of its older blocks
+/// count as untracked and make no counter negative.
 #[test]
 fn older_blocks_are_untracked() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -60,9 +60,9 @@ fn older_blocks_are_untracked() -> Result<()> {
     Ok(())
 }
 
-/// Check that with `--no-children` a child of an attached process is left alone.
+/// Check that with `--no-children` a child of the target is not traced.
 #[test]
-fn children_of_an_attached_process_can_be_left_alone() -> Result<()> {
+fn children_can_be_excluded() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, pid) = ready(&c("older")?, &[])?;
     let tracer = attached(&here, pid, &["--no-children"])?;
@@ -74,7 +74,7 @@ fn children_of_an_attached_process_can_be_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// Check that a process whose first thread has ended already can be attached to.
+/// Check that the tracer can attach to a process whose first thread has ended.
 #[test]
 fn a_process_without_its_leader_is_traced() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -87,7 +87,7 @@ fn a_process_without_its_leader_is_traced() -> Result<()> {
     truth.matches(&recording.report.truth(Some(pid)))
 }
 
-/// Check that two tracers on one target see the same, and don't disturb each other.
+/// Check that two tracers of one target count the same.
 #[test]
 fn two_tracers_see_the_same() -> Result<()> {
     let (first, second) = (Heaptrace::tracing()?, Heaptrace::tracing()?);
@@ -121,7 +121,7 @@ fn one_tracer_has_two_targets() -> Result<()> {
     here.wait_attached(&mut tracer, other_pid)?;
     one.go()?;
     let one_truth_ = one_truth(&one.wait()?.success()?, "main")?;
-    // The run goes on until the last target has ended.
+    // The run continues until the last target has ended.
     other.go()?;
     let other_truth = one_truth(&other.wait()?.success()?, "main")?;
     let report = here.finish(tracer)?.report;
@@ -130,9 +130,9 @@ fn one_tracer_has_two_targets() -> Result<()> {
     Ok(())
 }
 
-/// Check that a process beside the target is not in the report.
+/// Check that processes other than the target are not in the report.
 #[test]
-fn others_are_not_traced() -> Result<()> {
+fn other_processes_are_not_traced() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, pid) = ready(&c("older")?, &[])?;
     let tracer = attached(&here, pid, &[])?;
@@ -154,7 +154,7 @@ fn others_are_not_traced() -> Result<()> {
     Ok(())
 }
 
-/// The named uprobes of one tracer, which has ended; others may trace at the same time.
+/// The uprobe events of a tracer that has ended. Others may trace at the same time.
 fn left_behind(tracer: u32) -> Result<Vec<String>> {
     let own = tracer.to_string();
     Ok(uprobe_events()?
@@ -164,13 +164,13 @@ fn left_behind(tracer: u32) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The tracer ends by `end` while its target allocates: in order, with status 0, and the target
-/// neither notices nor keeps a probe.
+/// Ends a tracer by `end` while its target allocates. The tracer must end with status 0, and the target must
+/// continue and keep no probe.
 fn ends_in_order(end: impl FnOnce(&Child) -> Result<()>, options: &[&str]) -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, pid) = ready(&c("forever")?, &[])?;
     let tracer = attached(&here, pid, options)?;
-    thread::sleep(Duration::from_millis(500));
+    here.wait_recorded(pid, 101)?;
     end(&tracer)?;
     let tracer_pid = tracer.pid();
     let recording = here.finish(tracer)?;
@@ -192,25 +192,25 @@ fn ends_in_order(end: impl FnOnce(&Child) -> Result<()>, options: &[&str]) -> Re
         "more is live than there are threads: {seen:?}"
     );
     assert!(!report.process(pid)?.ended);
-    // A file that was ended in order is read without a warning.
+    // A complete file is read without a warning.
     let read = here.run(&["report", "heaptrace.data"])?.success()?;
     assert_eq!(read.stderr, "");
     Ok(())
 }
 
-/// Check that SIGINT ends a run in order.
+/// Check that SIGINT ends a run with a complete file.
 #[test]
 fn interrupt_ends_a_run_in_order() -> Result<()> {
     ends_in_order(|tracer| tracer.signal(libc::SIGINT), &[])
 }
 
-/// Check that SIGTERM ends a run in order.
+/// Check that SIGTERM ends a run with a complete file.
 #[test]
 fn terminate_ends_a_run_in_order() -> Result<()> {
     ends_in_order(|tracer| tracer.signal(libc::SIGTERM), &[])
 }
 
-/// Check that a duration ends a run in order, after that time.
+/// Check that `--duration` ends a run after that time, with a complete file.
 #[test]
 fn a_duration_ends_a_run_in_order() -> Result<()> {
     ends_in_order(|_| Ok(()), &["--duration", "3s"])?;
@@ -221,17 +221,17 @@ fn a_duration_ends_a_run_in_order() -> Result<()> {
     Ok(())
 }
 
-/// Check that a tracer killed by SIGKILL leaves its target running, no probe behind, and a file that
-/// can be read with a warning.
+/// Check that a tracer killed by SIGKILL leaves a running target, no probe, and a file that is read with a warning.
 #[test]
-fn a_killed_tracer_harms_nobody() -> Result<()> {
+fn a_killed_tracer_harms_no_target() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, pid) = ready(&c("forever")?, &[])?;
     let tracer = attached(&here, pid, &["--interval", "200ms"])?;
-    thread::sleep(Duration::from_millis(1500));
+    here.wait_recorded(pid, 101)?;
     let tracer_pid = tracer.pid();
     tracer.signal(libc::SIGKILL)?;
     assert_eq!(tracer.wait()?.code(), 128 + libc::SIGKILL);
+    // The target must survive its next calls, with the probes that may still be there: no condition shows that.
     thread::sleep(Duration::from_millis(300));
     assert!(target.running()?, "the target died with its tracer");
     target.go()?;
@@ -249,18 +249,13 @@ fn a_killed_tracer_harms_nobody() -> Result<()> {
         seen.allocations < truth.allocations,
         "{seen:?} of {truth:?}"
     );
-    // Whoever cleans up behind a killed tracer may need a moment.
-    for _ in 0..100 {
-        if left_behind(tracer_pid)?.is_empty() {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    assert_eq!(left_behind(tracer_pid)?, Vec::<String>::new());
-    Ok(())
+    // The guardian removes the events after the tracer's death.
+    until("the guardian to remove all uprobe events", MINUTE, || {
+        Ok(left_behind(tracer_pid)?.is_empty())
+    })
 }
 
-/// Check that a command whose tracer is killed by SIGKILL runs on to its own end.
+/// Check that a command whose tracer is killed by SIGKILL continues to its own end.
 #[test]
 fn a_command_survives_its_tracer() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -272,11 +267,10 @@ fn a_command_survives_its_tracer() -> Result<()> {
         forever.path.as_os_str(),
     ])?;
     let pid = ready_pid(&tracer.line()?)?;
-    thread::sleep(Duration::from_millis(1500));
+    here.wait_recorded(pid, 101)?;
     tracer.signal(libc::SIGKILL)?;
-    while tracer.running()? {
-        thread::sleep(Duration::from_millis(20));
-    }
+    until("the tracer's end", MINUTE, || Ok(!tracer.running()?))?;
+    // The command must survive its next calls, with the probes that may still be there: no condition shows that.
     thread::sleep(Duration::from_millis(300));
     send(i32::try_from(pid)?, libc::SIGTERM)?;
     let truth = truths(&tracer.line()?)?;
@@ -286,16 +280,13 @@ fn a_command_survives_its_tracer() -> Result<()> {
     Ok(())
 }
 
-/// Check that a pid that nobody has is refused, by its number.
+/// Check that a process id that no process has is refused with its number.
 #[test]
-fn no_such_process() -> Result<()> {
+fn a_missing_process_is_refused() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    let mut ended = Command::new("true");
-    let mut gone = Child::spawn(&mut ended)?;
+    let mut gone = Child::spawn(&mut Command::new("true"))?;
     let pid = gone.pid().to_string();
-    while gone.running()? {
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("the process's end", MINUTE, || Ok(!gone.running()?))?;
     for pid in [pid.as_str(), "4194303"] {
         let ended = here.run(&["record", "--pid", pid])?.fails_clearly()?;
         assert!(ended.stderr.contains(pid), "{}", ended.stderr);
@@ -304,7 +295,7 @@ fn no_such_process() -> Result<()> {
     Ok(())
 }
 
-/// Check that a process that ends while the tracer attaches gives an orderly end or a clear error.
+/// Check that if a process ends while the tracer attaches, the run ends normally or with a clear error.
 #[test]
 fn a_process_that_ends_while_attaching() -> Result<()> {
     for milliseconds in [0, 10, 30, 60, 100, 150, 250, 400] {

@@ -1,19 +1,20 @@
-//! What is left of a run, after every way in which it can end: nothing. By the kernel's own lists of
-//! programs, maps, links and uprobe events, and by the breakpoints in the target.
+//! Tests that no run leaves anything behind, after every way in which it can end.
+//!
+//! They read the kernel's own lists of programs, maps, links and uprobe events, and the breakpoints in the target.
 
 use std::ffi::OsStr;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
-use heaptrace_tests::{Child, Heaptrace, Holdings, c, definitions, ready_pid, send, truths};
+use heaptrace_tests::{
+    Child, Heaptrace, Holdings, MINUTE, c, definitions, ready_pid, send, truths, until,
+};
 
-/// A run ends by `end`, which gets the tracer and its target; then nothing of it is left, and the
-/// target, if it goes on, reports as ever.
+/// Ends a run by `end`, which gets the tracer and its target. Then nothing may be left of the run. If the target
+/// continues, it must report its counts.
 fn leaves_nothing(
     options: &[&str],
-    end: impl FnOnce(&Child, &mut Child, &Holdings) -> Result<()>,
+    end: impl FnOnce(&Heaptrace, &Child, &mut Child, &Holdings) -> Result<()>,
 ) -> Result<()> {
     let here = Heaptrace::tracing()?;
     let mut target = Child::spawn(&mut c("forever")?.command())?;
@@ -24,7 +25,7 @@ fn leaves_nothing(
     let mut tracer = here.start_record(&arguments)?;
     here.wait_attached(&mut tracer, pid)?;
     let holdings = Holdings::of(tracer.pid())?;
-    end(&tracer, &mut target, &holdings)?;
+    end(&here, &tracer, &mut target, &holdings)?;
     tracer.wait()?;
     holdings.are_gone()?;
     assert!(here.report()?.totals.allocations > 0);
@@ -35,69 +36,66 @@ fn leaves_nothing(
     Ok(())
 }
 
-/// Check that nothing is left after a run that ends with its time.
+/// Check that nothing is left after a run that ends by `--duration`.
 #[test]
-fn after_its_time() -> Result<()> {
-    leaves_nothing(&["--duration", "2s"], |_, _, _| Ok(()))
+fn a_duration_leaves_nothing() -> Result<()> {
+    leaves_nothing(&["--duration", "2s"], |_, _, _, _| Ok(()))
 }
 
 /// Check that nothing is left after SIGINT, SIGTERM and SIGHUP.
 #[test]
-fn after_signals() -> Result<()> {
+fn signals_leave_nothing() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        leaves_nothing(&[], |tracer, _, _| tracer.signal(signal))?;
+        leaves_nothing(&[], |_, tracer, _, _| tracer.signal(signal))?;
     }
     Ok(())
 }
 
 /// Check that nothing is left after SIGKILL of the tracer.
 #[test]
-fn after_its_death() -> Result<()> {
-    leaves_nothing(&["--interval", "100ms"], |tracer, _, _| {
-        thread::sleep(Duration::from_millis(500));
+fn a_killed_tracer_leaves_nothing() -> Result<()> {
+    leaves_nothing(&["--interval", "100ms"], |here, tracer, target, _| {
+        here.wait_recorded(target.pid(), 1)?;
         tracer.signal(libc::SIGKILL)
     })
 }
 
-/// Check that a run goes on without its guardian, and leaves nothing at its end.
+/// Check that a run continues without its guardian, and leaves nothing at its end.
 #[test]
-fn after_the_death_of_the_guardian() -> Result<()> {
-    leaves_nothing(&[], |tracer, _, holdings| {
-        send(i32::try_from(holdings.guardian)?, libc::SIGKILL)?;
-        thread::sleep(Duration::from_millis(500));
+fn a_killed_guardian_leaves_nothing() -> Result<()> {
+    leaves_nothing(&[], |_, tracer, _, holdings| {
+        holdings.kill_guardian()?;
         tracer.signal(libc::SIGINT)
     })
 }
 
-/// Check that nothing is left after the end of the target.
+/// Check that nothing is left after the target is killed.
 #[test]
-fn after_the_end_of_the_target() -> Result<()> {
-    leaves_nothing(&[], |_, target, _| target.signal(libc::SIGKILL))
+fn a_killed_target_leaves_nothing() -> Result<()> {
+    leaves_nothing(&[], |_, _, target, _| target.signal(libc::SIGKILL))
 }
 
-/// Check that a command that outlives its killed tracer keeps nothing of it alive.
+/// Check that a command that outlives its killed tracer keeps none of the tracer's objects alive.
 #[test]
-fn with_a_command_that_goes_on() -> Result<()> {
+fn a_surviving_command_keeps_nothing() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let forever = c("forever")?;
     let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
     let pid = ready_pid(&tracer.line()?)?;
     let holdings = Holdings::of(tracer.pid())?;
     tracer.signal(libc::SIGKILL)?;
-    while tracer.running()? {
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the tracer's end", MINUTE, || Ok(!tracer.running()?))?;
     holdings.are_gone()?;
-    // Throws an error if it is not there any more.
+    // Fails if the command has ended.
     send(i32::try_from(pid)?, 0)
 }
 
-/// Check that nothing is left after runs of the whole machine, one ended in order and one killed.
+/// Check that nothing is left after runs with `--all`, one interrupted and one killed.
 #[test]
-fn after_a_run_of_all() -> Result<()> {
+fn runs_of_all_leave_nothing() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let here = Heaptrace::tracing()?;
-        let mut tracer = here.start_record(&["--all", "--comm", "ht-nobody"])?;
+        let mut tracer = here.start_record(&["--all", "--comm", "ht-no-process"])?;
         here.wait_recording(&mut tracer)?;
         let holdings = Holdings::of(tracer.pid())?;
         tracer.signal(signal)?;
@@ -107,24 +105,24 @@ fn after_a_run_of_all() -> Result<()> {
     Ok(())
 }
 
-/// Check that what a tracer and its guardian leave, killed together, goes with the next run.
+/// Check that if tracer and guardian are killed together, the next run removes what they left.
 #[test]
-fn after_the_death_of_both() -> Result<()> {
+fn the_next_run_cleans_up() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    let mut tracer = here.start_record(&["--all", "--comm", "ht-nobody"])?;
+    let mut tracer = here.start_record(&["--all", "--comm", "ht-no-process"])?;
     here.wait_recording(&mut tracer)?;
     let holdings = Holdings::of(tracer.pid())?;
-    // The guardian first: it must not see the tracer's end.
-    send(i32::try_from(holdings.guardian)?, libc::SIGKILL)?;
+    // The guardian is killed first: it must not see the tracer's end.
+    holdings.kill_guardian()?;
     tracer.signal(libc::SIGKILL)?;
     tracer.wait()?;
     Heaptrace::tracing()?.record_all(&["true"])?;
     holdings.are_gone()
 }
 
-/// Check that a start that fails leaves nothing: a command that can't be run, a file that can't be written.
+/// Check that a failed start leaves nothing: with a command that can't run, and a file that can't be written.
 #[test]
-fn after_failed_starts() -> Result<()> {
+fn failed_starts_leave_nothing() -> Result<()> {
     let here = Heaptrace::tracing()?;
     for arguments in [
         &["record", "--", "/etc/passwd"][..],

@@ -1,4 +1,4 @@
-//! What the commands that read a data file may do while they read it: nothing but that.
+//! Tests that commands which read a data file have no rights beyond reading it.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -7,13 +7,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use heaptrace_tests::{Heaptrace, Report, c};
+use heaptrace_tests::{Heaptrace, MINUTE, Report, c, until};
 
-/// Ends a process that a failed test leaves.
+/// Kills a process on drop, so that a failed test leaves none.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -40,26 +38,30 @@ fn make_fifo(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens a FIFO to write when somebody else has opened it to read.
+/// Opens a FIFO for writing, when another process has opened it for reading.
 fn open_fifo(path: &Path) -> Result<File> {
-    let began = Instant::now();
-    loop {
-        let mut options = File::options();
-        options.write(true);
-        match options.clone().custom_flags(libc::O_NONBLOCK).open(path) {
-            Ok(_open_meanwhile) => return Ok(options.open(path)?),
-            Err(_) if began.elapsed() < Duration::from_secs(60) => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let mut options = File::options();
+    options.write(true);
+    let mut probe = options.clone();
+    probe.custom_flags(libc::O_NONBLOCK);
+    // Kept open: the reader would see the end of the file if no writer were left.
+    let mut first = None;
+    until("a reader of the FIFO", MINUTE, || {
+        first = probe.open(path).ok();
+        Ok(first.is_some())
+    })?;
+    Ok(options.open(path)?)
 }
 
-/// Check that every reading command has given up capabilities, new privileges, dumps and system calls by the time it
-/// reads, and does its work all the same.
+/// Waits until a process is confined by seccomp.
+fn wait_confined(pid: u32) -> Result<()> {
+    until("seccomp", MINUTE, || Ok(status(pid, "Seccomp")? == "2"))
+}
+
+/// Check that every reading command drops capabilities, new privileges, core dumps and system calls before it reads,
+/// and works without them.
 #[test]
-fn readers_have_no_rights() -> Result<()> {
+fn reading_commands_have_no_rights() -> Result<()> {
     let here = Heaptrace::tracing()?;
     here.record_all(&["ls", "-l"])?;
     let data = fs::read(here.data())?;
@@ -76,15 +78,11 @@ fn readers_have_no_rights() -> Result<()> {
         command.arg(&fifo).stdout(Stdio::piped());
         let mut child = Ended(command.spawn()?);
         let mut writer = open_fifo(&fifo)?;
-        // What is missing makes the reader wait.
+        // The command waits for the rest of the file.
         let (first, rest) = data.split_at(data.len() / 2);
         writer.write_all(first)?;
         let pid = child.0.id();
-        let began = Instant::now();
-        while status(pid, "Seccomp")? != "2" {
-            ensure!(began.elapsed() < Duration::from_secs(60), "{words:?}");
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_confined(pid).with_context(|| format!("{words:?}"))?;
         ensure!(status(pid, "NoNewPrivs")? == "1", "{words:?}");
         for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
             let found = status(pid, set)?;
@@ -123,7 +121,7 @@ fn readers_have_no_rights() -> Result<()> {
     Ok(())
 }
 
-/// A data file without the names that its end has.
+/// A data file without the names at its end.
 fn without_names(data: &[u8]) -> Result<&[u8]> {
     const SYMBOLS: u32 = 3;
     let mut at = 12;
@@ -137,10 +135,10 @@ fn without_names(data: &[u8]) -> Result<&[u8]> {
     bail!("the file has no names")
 }
 
-/// Check that a command that may open nothing still shows names which are not in the data file, as after the death of
+/// Check that a command that may open no file still shows names that are not in the data file, as after the death of
 /// the recorder.
 #[test]
-fn names_are_found_all_the_same() -> Result<()> {
+fn missing_names_are_looked_up() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let functions = |report: &Report| -> Vec<Option<String>> {
         let frames = report.sites.iter().flat_map(|site| &site.stack);
@@ -158,9 +156,9 @@ fn names_are_found_all_the_same() -> Result<()> {
     Ok(())
 }
 
-/// Check that a report is shown, and says what it lacks, where the process that looks up names is gone.
+/// Check that if the process that looks up names dies, the report is shown and says that names are missing.
 #[test]
-fn no_names_are_no_end() -> Result<()> {
+fn a_report_survives_its_namer() -> Result<()> {
     let here = Heaptrace::tracing()?;
     here.record_all(&[&c("identity")?.path])?;
     let data = fs::read(here.data())?;
@@ -171,11 +169,7 @@ fn no_names_are_no_end() -> Result<()> {
     let mut child = Ended(command.spawn()?);
     let mut writer = open_fifo(&fifo)?;
     let pid = child.0.id();
-    let began = Instant::now();
-    while status(pid, "Seccomp")? != "2" {
-        ensure!(began.elapsed() < Duration::from_secs(60));
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_confined(pid)?;
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
     let namer: i32 = children.trim().parse().context(children.clone())?;
     heaptrace_tests::send(namer, libc::SIGKILL)?;

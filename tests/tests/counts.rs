@@ -1,18 +1,17 @@
-//! Exactness: what heaptrace counts of a fixture is what the fixture counted itself, to the
-//! allocation and to the byte.
+//! Tests that heaptrace's counts are exactly those that a fixture keeps of its own calls.
 
 use anyhow::{Result, ensure};
 use heaptrace_tests::{
     Fixture, HeapUsage, Heaptrace, Mode, Recording, Totals, c, c_library, cpp, rust,
 };
 
-/// What the dynamic loader and the C++ runtime allocate in a process of a fixture, by themselves.
+/// The allocations of the dynamic loader and the C++ runtime themselves, in a process of a fixture.
 fn valgrind_baseline(fixture: &Fixture) -> Result<HeapUsage> {
     HeapUsage::of(&[&fixture.path])
 }
 
-/// Traces a fixture that allocates nothing beside its truth: the sites of its truth, the process and
-/// the run must all agree with it.
+/// Traces a fixture that makes no other allocations than those it counts. Its `truth_` sites, its process and the run
+/// must all have its counts.
 fn exactly(fixture: &Fixture) -> Result<Recording> {
     let recording = Heaptrace::tracing()?.record_all(&[fixture])?;
     let truth = recording.truth("main")?;
@@ -44,22 +43,23 @@ fn agrees_with_valgrind(totals: &Totals, fixture: &Fixture, arguments: &[&str]) 
     Ok(())
 }
 
-/// Check that a program that allocates nothing is reported to allocate nothing: neither heaptrace's
-/// own work before `exec` nor the loader's is in the count.
+/// Check that a program without allocations is reported with none: allocations of heaptrace before `exec`, and of the
+/// loader, don't count.
 #[test]
-fn nothing_is_nothing() -> Result<()> {
+fn no_allocations_are_reported_as_none() -> Result<()> {
     let fixture = c("empty")?;
     let recording = exactly(&fixture)?;
     assert_eq!(recording.report.totals.allocations, 0);
     agrees_with_valgrind(&recording.report.totals, &fixture, &[])
 }
 
-/// Check that each hooked function counts its calls and requested bytes, once each, under the
-/// caller's own name.
+/// Check that the calls and bytes of each hooked function count once, under the caller's name.
 #[test]
 fn every_hook_counts() -> Result<()> {
     let recording = exactly(&c("hooks")?)?;
-    for (function, (calls, bytes)) in &recording.truth("main")?.hooks {
+    let hooks = &recording.truth("main")?.hooks;
+    ensure!(!hooks.is_empty(), "the fixture reports no functions");
+    for (function, (calls, bytes)) in hooks {
         let totals = recording.report.within(function);
         assert!(*calls > 0, "the fixture never calls {function}");
         assert_eq!(totals.allocations, *calls, "{function}");
@@ -68,7 +68,7 @@ fn every_hook_counts() -> Result<()> {
     Ok(())
 }
 
-/// Check that valgrind counts the same for the hooked functions that it knows.
+/// Check that valgrind has the same counts for the hooked functions that it knows.
 #[test]
 fn hooks_agree_with_valgrind() -> Result<()> {
     let fixture = c("hooks")?;
@@ -77,8 +77,7 @@ fn hooks_agree_with_valgrind() -> Result<()> {
     agrees_with_valgrind(&recording.report.totals, &fixture, &["no-pvalloc"])
 }
 
-/// Check that a stack begins with the caller of the allocator function, goes on to `main`, and
-/// carries source file and line.
+/// Check that a stack begins with the caller of the allocator function, reaches `main`, and has source files and lines.
 #[test]
 fn stacks_begin_at_the_caller() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("hooks")?])?;
@@ -96,22 +95,22 @@ fn stacks_begin_at_the_caller() -> Result<()> {
     Ok(())
 }
 
-/// Check that calls that fail are counted as failed and as nothing else, and leave no call pending.
+/// Check that failed calls count as failed, and as nothing else, and that no call stays pending.
 #[test]
 fn failed_calls_allocate_nothing() -> Result<()> {
     exactly(&c("failing")?)?;
     Ok(())
 }
 
-/// Check that realloc counts right where it moves, shrinks, fails, frees, allocates and remaps.
+/// Check that `realloc` is counted exactly when it moves, shrinks, fails, frees, allocates and remaps.
 #[test]
-fn realloc_in_all_its_ways() -> Result<()> {
+fn every_kind_of_realloc_counts() -> Result<()> {
     exactly(&c("reallocs")?)?;
     Ok(())
 }
 
-/// Check that calls from within libc and from callbacks count once each, also where the program has
-/// a malloc of its own around libc's.
+/// Check that calls from inside of libc and from callbacks count once each, even if the program has a `malloc` of its
+/// own that calls libc's.
 #[test]
 fn nested_calls_count_once() -> Result<()> {
     let fixture = c("nested")?;
@@ -122,36 +121,35 @@ fn nested_calls_count_once() -> Result<()> {
     agrees_with_valgrind(&recording.report.totals, &fixture, &[])
 }
 
-/// Check that eight threads that free each other's blocks, beside threads that come and go, are
-/// counted exactly.
+/// Check that eight threads that free each other's blocks are counted exactly, while other threads start and end.
 #[test]
 fn threads_free_each_others_blocks() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("threads")?])?;
     let truth = recording.truth("main")?;
     truth.matches(&recording.report.truth(Some(truth.pid)))?;
-    // A thread that ends passes what is in glibc's cache for it through `free` once more, blocks that
-    // were freed long ago, and the cache itself: the allocator's own affair, and no untracked free.
+    // When a thread ends, glibc passes the blocks in the thread's cache, which were freed long ago, and the cache itself
+    // to `free` once more. These calls are the allocator's own, and no untracked frees.
     assert_eq!(recording.report.quality.untracked_frees, 0);
-    // The blocks beside the truth are the threads' own.
+    // The other blocks are those of the threads themselves.
     assert!(recording.report.totals.allocations > truth.allocations);
     Ok(())
 }
 
-/// Check that a call left by longjmp is forgotten: what follows counts, deeper and shallower.
+/// Check that a call left by `longjmp` doesn't disturb the counts of later calls, deeper and shallower ones.
 #[test]
-fn longjmp_leaves_a_call_behind() -> Result<()> {
+fn calls_left_by_longjmp_are_forgotten() -> Result<()> {
     exactly(&c("longjmp")?)?;
     Ok(())
 }
 
-/// Check that calls on the stacks of coroutines are told apart, also where one of them left a call.
+/// Check that calls on the stacks of several coroutines are distinguished, even if one of them left a call.
 #[test]
-fn coroutines_take_turns() -> Result<()> {
+fn coroutines_are_distinguished() -> Result<()> {
     exactly(&c("coroutines")?)?;
     Ok(())
 }
 
-/// Check that a recursion deeper than every limit loses no allocation, only frames, and says so.
+/// Check that a recursion deeper than the limit of frames loses frames but no allocation, and is reported.
 #[test]
 fn deep_recursion_is_truncated() -> Result<()> {
     let recording = exactly(&c("deep")?)?;
@@ -160,7 +158,7 @@ fn deep_recursion_is_truncated() -> Result<()> {
     Ok(())
 }
 
-/// Check that a library's constructor, which runs before `main`, is counted.
+/// Check that allocations of a library's constructor, which runs before `main`, are counted.
 #[test]
 fn constructors_count() -> Result<()> {
     let fixture = c_library("early", "early_lib")?;
@@ -185,24 +183,23 @@ fn temporary_blocks_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// Check that C++ exceptions around allocator frames leave the program unharmed and the counts
-/// exact: operator new that fails, handlers that throw or make room, throws out of callbacks.
+/// Check that C++ exceptions around allocator frames don't harm the program or the counts: from a failed `operator new`,
+/// from handlers that throw or free memory, and from callbacks.
 #[test]
-fn exceptions_around_allocator_frames() -> Result<()> {
+fn exceptions_around_allocator_frames_are_harmless() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[cpp("exceptions")?])?;
-    // The role is "wrong" where an exception got lost.
+    // The role is "wrong" if an exception got lost.
     let truth = recording.truth("main")?;
     truth.matches(&recording.report.truth(Some(truth.pid)))?;
     assert_eq!(recording.report.quality.untracked_frees, 0);
-    // Three of the four ways to ask for too much reach malloc once, the fourth twice.
+    // Three of the four ways to request too much call malloc once, and the fourth calls it twice.
     assert_eq!(recording.report.quality.failed_allocations, 40 * 5);
     Ok(())
 }
 
-/// Check that Rust's collections, aligned and zeroed blocks, threads and caught panics are counted
-/// exactly.
+/// Check that Rust's collections, aligned and zeroed blocks, threads and caught panics are counted exactly.
 #[test]
-fn rust_collections() -> Result<()> {
+fn rust_collections_are_counted() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[rust("collections")?])?;
     let truth = recording.truth("main")?;
     let report = &recording.report;
@@ -213,7 +210,7 @@ fn rust_collections() -> Result<()> {
     Ok(())
 }
 
-/// Check that the C++ runtime's emergency pool, allocated before `main`, is in the process's totals.
+/// Check that the C++ runtime's emergency pool, which is allocated before `main`, counts.
 #[test]
 fn the_runtimes_own_pool_counts() -> Result<()> {
     let fixture = cpp("pool")?;
@@ -223,7 +220,7 @@ fn the_runtimes_own_pool_counts() -> Result<()> {
     agrees_with_valgrind(&recording.report.totals, &fixture, &[])
 }
 
-/// Check that a report says who was traced, how, and which functions of which allocator are hooked.
+/// Check that a report names the process, the mode of tracing, and the hooked functions of the allocator.
 #[test]
 fn a_report_says_what_was_traced() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("hooks")?])?;

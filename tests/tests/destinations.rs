@@ -1,4 +1,4 @@
-//! Where output goes: what stands at its name is replaced where it is ours, and else refused, at once.
+//! Tests of output files: a file of the same name is replaced if it belongs to the user, and else refused at once.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -8,14 +8,14 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use heaptrace_tests::{Heaptrace, NOBODY, run};
 
-/// Every command that writes a file, as it has to be begun.
+/// The first words of every command that writes a file.
 const WRITERS: [&[&str]; 3] = [
     &["flamegraph", "--metric=total-bytes"],
     &["pprof"],
     &["record", "-o"],
 ];
 
-/// A writer whose output has a path, to be run below a time limit.
+/// A command that writes to a path, with a time limit.
 fn writer(here: &Heaptrace, words: &[&str], path: &Path) -> Result<Command> {
     let heaptrace = here.command(&[] as &[&str])?;
     let mut command = Command::new("timeout");
@@ -37,8 +37,7 @@ fn recorded() -> Result<Heaptrace> {
     Ok(here)
 }
 
-/// Check that a FIFO in the place of the output is refused at once: to open it would wait for a reader, which
-/// gets the data.
+/// Check that a FIFO as output is refused at once. To open it would wait for a reader, which would then get the data.
 #[test]
 fn a_fifo_is_refused() -> Result<()> {
     let here = recorded()?;
@@ -54,10 +53,10 @@ fn a_fifo_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that in a folder that anybody may write, neither another user's file nor another user's link leads
-/// anywhere, and that one's own file is replaced.
+/// Check that in a folder that every user may write, another user's file or link is refused, and the user's own file
+/// is replaced.
 #[test]
-fn a_shared_folder() -> Result<()> {
+fn files_of_others_are_refused() -> Result<()> {
     let here = recorded()?;
     let shared = here.path("shared");
     fs::create_dir(&shared)?;
@@ -84,9 +83,9 @@ fn a_shared_folder() -> Result<()> {
     Ok(())
 }
 
-/// Check that root writes into the folder of a user, also where its own rights are gone by then, and over a file there.
+/// Check that under sudo, root can create and replace a file in the user's folder, also after it dropped its rights.
 #[test]
-fn the_folder_of_a_user() -> Result<()> {
+fn a_users_folder_is_written() -> Result<()> {
     let here = recorded()?;
     let theirs = here.path("theirs");
     fs::create_dir(&theirs)?;
@@ -108,7 +107,7 @@ fn the_folder_of_a_user() -> Result<()> {
     Ok(())
 }
 
-/// Check that whatever is written under sudo belongs to the user who called it.
+/// Check that files written under sudo belong to the invoking user.
 #[test]
 fn files_belong_to_the_caller_of_sudo() -> Result<()> {
     let here = recorded()?;
@@ -127,7 +126,7 @@ fn files_belong_to_the_caller_of_sudo() -> Result<()> {
     Ok(())
 }
 
-/// Check that what the caller has open can be named, as a shell's redirections are.
+/// Check that files that the caller has open can be named, such as a shell's redirections.
 #[test]
 fn open_files_can_be_named() -> Result<()> {
     let here = recorded()?;

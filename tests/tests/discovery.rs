@@ -1,10 +1,9 @@
-//! Where the names of an allocator's functions come from, and programs whose functions must be left alone.
+//! Tests of the sources of an allocator's function names, and of programs whose functions must not be probed.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
@@ -12,7 +11,7 @@ use heaptrace_tests::{
     stripped, truths,
 };
 
-/// A program with musl built in, to be stripped: nothing allocates in it but the program.
+/// A program statically linked with musl, to be stripped. Only the program itself allocates in it.
 fn built_in(name: &str) -> Result<Fixture> {
     let options = ["-static", "-Wl,--build-id"];
     c_linked(name, &format!("{name}-id"), "musl-gcc", &options)
@@ -24,7 +23,7 @@ fn tool(name: &str, package: &str, arguments: &[&OsStr]) -> Result<()> {
     Ok(())
 }
 
-/// Writes what a program is stripped of to a file of its own.
+/// Writes the symbols and debug information of a program to a file of their own.
 fn split_off(program: &Fixture, debug: &Path) -> Result<()> {
     let arguments = [
         OsStr::new("--only-keep-debug"),
@@ -52,7 +51,7 @@ fn exactly(recording: &Recording, kind: &str) -> Result<()> {
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
     recording.report.check_nothing_lost()?;
     let truth = recording.truth("main")?;
-    // Nothing else allocates, whatever sites are called.
+    // The sites have no names, but nothing else allocates.
     truth.matches(&recording.report.totals)?;
     let process = recording.report.process(truth.pid)?;
     ensure!(
@@ -62,10 +61,9 @@ fn exactly(recording: &Recording, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// Check that the functions of an allocator that is built into a stripped program are found by the symbols
-/// in its debug file, which lies beside it.
+/// Check that the functions of an allocator in a stripped program are found by the symbols of a debug file next to it.
 #[test]
-fn symbols_in_a_debug_file_beside_it() -> Result<()> {
+fn symbols_are_found_in_a_linked_debug_file() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = built_in("hooks")?;
     let path = here.path("program");
@@ -83,16 +81,16 @@ fn symbols_in_a_debug_file_beside_it() -> Result<()> {
         &here.record(&[], &[path.as_os_str(), OsStr::new("no-pvalloc")])?,
         "musl",
     )?;
-    // One of another build is not believed.
+    // A debug file of another build is not used.
     split_off(&built_in("late")?, &debug)?;
     let recording = here.record(&[], &[path.as_os_str(), OsStr::new("no-pvalloc")])?;
     assert_eq!(recording.report.totals.allocations, 0);
     Ok(())
 }
 
-/// Check that they are found by the program's build id, too, where its own root folder has debug files.
+/// Check that the functions are found by the program's build id in the debug files of the program's own root folder.
 #[test]
-fn symbols_by_build_id() -> Result<()> {
+fn symbols_are_found_by_build_id() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = built_in("older")?;
     let root = here.path("root");
@@ -107,8 +105,7 @@ fn symbols_by_build_id() -> Result<()> {
     let mut target = Child::spawn(command.arg(&root).arg("/program"))?;
     let pid = ready_pid(&target.line()?)?;
     let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
-    here.wait_recording(&mut tracer)?;
-    std::thread::sleep(Duration::from_millis(500));
+    here.wait_watching(&mut tracer)?;
     target.go()?;
     let ended = target.wait()?.success()?;
     let recording = here.finish(tracer)?;
@@ -121,9 +118,9 @@ fn symbols_by_build_id() -> Result<()> {
     Ok(())
 }
 
-/// Check that they are found in a table that is packed into the program (mini debuginfo).
+/// Check that the functions are found in a compressed symbol table inside of the program (mini debuginfo).
 #[test]
-fn symbols_packed_into_the_program() -> Result<()> {
+fn symbols_are_found_in_mini_debuginfo() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = built_in("hooks")?;
     let (path, mini) = (here.path("program"), here.path("mini"));
@@ -148,10 +145,10 @@ fn symbols_packed_into_the_program() -> Result<()> {
     )
 }
 
-/// Check that what a Go program allocates in C is counted exactly, from goroutines whose stacks are moved
-/// meanwhile, and that none of its own functions is probed, not even where the user names them.
+/// Check that C allocations of a Go program are counted exactly, from goroutines whose stacks are moved meanwhile, and
+/// that no Go function is probed, even if the user names it.
 #[test]
-fn go_functions_are_left_alone() -> Result<()> {
+fn go_functions_are_not_probed() -> Result<()> {
     let program = go("cgo")?;
     let here = Heaptrace::tracing()?;
     let named = format!("{}:main.", program.path.display());
@@ -179,8 +176,8 @@ fn go_functions_are_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// Records a program on an allocator that is chosen when the program starts; the allocator must be named
-/// as one whose function is not probed.
+/// Records a program whose allocator function is selected when the program starts (IFUNC). The report must name the
+/// function as not probed.
 fn on_indirect(library: &Fixture, function: &str) -> Result<Recording> {
     let preload = format!("LD_PRELOAD={}", library.path.display());
     let fixture = c("hooks")?;
@@ -203,8 +200,8 @@ fn on_indirect(library: &Fixture, function: &str) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Check that a malloc that is chosen when the program starts is named as one that is not probed, that
-/// the program runs as ever, and that its other functions are counted.
+/// Check that an IFUNC `malloc` is named as not probed, that the program runs normally, and that the allocator's other
+/// functions are counted.
 #[test]
 fn an_indirect_malloc_is_named() -> Result<()> {
     let recording = on_indirect(&c_plugin("indirect")?, "malloc")?;
@@ -216,7 +213,7 @@ fn an_indirect_malloc_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that where it is free that is chosen then, no block of that allocator is taken for a leak.
+/// Check that if `free` is an IFUNC, no block of that allocator is reported as a leak.
 #[test]
 fn an_indirect_free_makes_no_leaks() -> Result<()> {
     let options = ["-fPIC", "-shared", "-DINDIRECT_FREE"];

@@ -1,14 +1,12 @@
-//! Ends: how a target ends, what status heaptrace passes on, and commands that never begin.
+//! Tests of the ends of targets, of the exit status that heaptrace passes on, and of commands that never start.
 
 use std::ffi::OsStr;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use heaptrace_tests::{Heaptrace, bounds, c, ready_pid, send};
 
-/// A child ends in the midst of the allocations of four threads: the counts must lie between what
-/// was begun and what ended, and agree with each other.
+/// Records a child that ends while four threads allocate. The counts must be between the calls that began and the
+/// calls that ended.
 fn ends_while_allocating(how: &str) -> Result<()> {
     let fixture = c("endings")?;
     let recording =
@@ -33,38 +31,37 @@ fn ends_while_allocating(how: &str) -> Result<()> {
     Ok(())
 }
 
-/// Check that a process that exits while its threads allocate is counted to its last block.
+/// Check that a process that exits while its threads allocate is counted to its last call.
 #[test]
 fn exit_while_allocating() -> Result<()> {
     ends_while_allocating("exit")
 }
 
-/// Check that a process that leaves by `_exit` while its threads allocate is counted to its last
-/// block.
+/// Check that a process that calls `_exit` while its threads allocate is counted to its last call.
 #[test]
 fn quick_exit_while_allocating() -> Result<()> {
     ends_while_allocating("quick")
 }
 
-/// Check that a process killed by SIGKILL in mid-allocation leaves counts that agree.
+/// Check that a process killed by SIGKILL while its threads allocate is counted to its last call.
 #[test]
 fn killed_while_allocating() -> Result<()> {
     ends_while_allocating("kill")
 }
 
-/// Check that a process that aborts while its threads allocate leaves counts that agree.
+/// Check that a process that aborts while its threads allocate is counted to its last call.
 #[test]
 fn abort_while_allocating() -> Result<()> {
     ends_while_allocating("abort")
 }
 
-/// Check that exec in the midst of the allocations of other threads leaves counts that agree.
+/// Check that a process that calls `exec` while its threads allocate is counted to its last call.
 #[test]
 fn exec_while_allocating() -> Result<()> {
     ends_while_allocating("exec")
 }
 
-/// Check that the command's exit status is passed on, a fatal signal as 128 and its number.
+/// Check that the command's exit status is passed on, and a fatal signal as 128 plus its number.
 #[test]
 fn the_status_is_passed_on() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -87,9 +84,9 @@ fn the_status_is_passed_on() -> Result<()> {
     Ok(())
 }
 
-/// Check that a command that can't be started gives the status a shell would give, and its name.
+/// Check that a command that can't be started fails with its name, and with the status that a shell would give.
 #[test]
-fn commands_that_never_begin() -> Result<()> {
+fn commands_that_cannot_start_are_named() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let folder = here.folder().display().to_string();
     for (command, code) in [
@@ -107,15 +104,14 @@ fn commands_that_never_begin() -> Result<()> {
     Ok(())
 }
 
-/// Check that a Ctrl-C, which the terminal sends to heaptrace and its command alike, ends both in
-/// order.
+/// Check that Ctrl-C, which the terminal sends to heaptrace and its command, ends both normally.
 #[test]
-fn interrupt_of_the_whole_group() -> Result<()> {
+fn interrupting_the_group_ends_both() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let forever = c("forever")?;
     let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
     let pid = ready_pid(&tracer.line()?)?;
-    thread::sleep(Duration::from_millis(500));
+    here.wait_recorded(pid, 101)?;
     tracer.signal_group(libc::SIGINT)?;
     let recording = here.finish(tracer)?;
     let truth = recording.truth("main")?;
@@ -134,14 +130,14 @@ fn interrupt_of_the_whole_group() -> Result<()> {
     Ok(())
 }
 
-/// Check that a command killed from outside ends the run in order, with its status passed on.
+/// Check that a command killed from outside ends the run normally, and that its status is passed on.
 #[test]
 fn a_command_killed_from_outside() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let forever = c("forever")?;
     let mut tracer = here.start_record(&[OsStr::new("--"), forever.path.as_os_str()])?;
     let pid = ready_pid(&tracer.line()?)?;
-    thread::sleep(Duration::from_millis(500));
+    here.wait_recorded(pid, 101)?;
     send(i32::try_from(pid)?, libc::SIGKILL)?;
     let recording = here.finish(tracer)?;
     assert_eq!(recording.ended.code(), 128 + libc::SIGKILL);

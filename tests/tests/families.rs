@@ -1,13 +1,12 @@
-//! Targets that become several processes: children by fork, vfork, posix_spawn and shells, program
-//! images by exec, and threads that outlive their leader.
+//! Tests of targets with several processes: children by fork, vfork, posix_spawn and shells, program images by exec, and
+//! threads that outlive their leader.
 
 use std::ffi::OsStr;
 
 use anyhow::Result;
 use heaptrace_tests::{Heaptrace, Recording, all_match, c};
 
-/// Fails unless every process that reported has the counts that it reported, in the sum of its
-/// program images.
+/// Fails unless the program images of each process have in sum the counts that the process reported.
 fn every_process_matches(recording: &Recording) -> Result<()> {
     all_match(&recording.truths, &recording.report)?;
     let processes = &recording.report.processes;
@@ -22,8 +21,8 @@ fn untracked(recording: &Recording) -> u64 {
     recording.truths.iter().map(|truth| truth.untracked).sum()
 }
 
-/// Check that children and grandchildren by fork are followed from their first allocation, and that
-/// what they free of their parent's is an untracked free in them and nothing in the parent.
+/// Check that children and grandchildren by fork are followed from their first allocation, and that frees of their
+/// parent's blocks count as untracked for them, and not at all for the parent.
 #[test]
 fn forked_children_are_followed() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("forks")?])?;
@@ -43,7 +42,7 @@ fn forked_children_are_followed() -> Result<()> {
     Ok(())
 }
 
-/// Check that a target that gives up root, and then forks, is followed all the same.
+/// Check that a target that drops root's rights and then forks is followed.
 #[test]
 fn a_family_without_root_is_followed() -> Result<()> {
     let fixture = c("forks")?;
@@ -53,7 +52,7 @@ fn a_family_without_root_is_followed() -> Result<()> {
     every_process_matches(&recording)
 }
 
-/// Check that a command that another user's login runs is followed through `setpriv`'s exec.
+/// Check that a command that `setpriv` runs as another user is followed through the `exec`.
 #[test]
 fn an_unprivileged_command_is_followed() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -69,9 +68,9 @@ fn an_unprivileged_command_is_followed() -> Result<()> {
     every_process_matches(&recording)
 }
 
-/// Check that with `--no-children` only the command itself is traced, and runs as ever.
+/// Check that with `--no-children` only the command itself is traced, and its children run normally.
 #[test]
-fn children_can_be_left_alone() -> Result<()> {
+fn children_can_be_excluded() -> Result<()> {
     let recording = Heaptrace::tracing()?.record(&["--no-children"], &[c("forks")?])?;
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
     recording.report.check_nothing_lost()?;
@@ -83,8 +82,8 @@ fn children_can_be_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// Check that children are followed through fork and exec, vfork, posix_spawn, system, a chain of
-/// shells, and exec in place, which begins a new image under the same pid.
+/// Check that children are followed through fork and exec, vfork, posix_spawn, system, and a chain of shells, and that
+/// `exec` without a fork begins a new image under the same pid.
 #[test]
 fn other_programs_are_followed() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("spawns")?])?;
@@ -103,7 +102,7 @@ fn other_programs_are_followed() -> Result<()> {
     every_process_matches(&recording)?;
     let (before, again) = (recording.truth("before")?, recording.truth("again")?);
     assert_eq!(before.pid, again.pid);
-    // One pid, two images, each with counts of its own.
+    // One pid has two images, each with its own counts.
     for truth in [before, again] {
         let images = recording.report.images(truth.pid);
         assert!(
@@ -117,8 +116,8 @@ fn other_programs_are_followed() -> Result<()> {
     Ok(())
 }
 
-/// Check that children keep their probes while children of their own come, take turns with them on one
-/// CPU, and go: kernels may swap the perf events of such relatives, so that those of one went with the end of another.
+/// Check that children keep their probes while children of their own start, share a CPU with them, and end. Kernels may
+/// swap the perf events of such relatives, and then the end of one removes the probes of another.
 #[test]
 fn relatives_keep_their_probes() -> Result<()> {
     let recording = Heaptrace::tracing()?.record_all(&[c("relatives")?])?;

@@ -1,61 +1,60 @@
-//! The fixtures themselves, untraced: what they say of their own allocations is what valgrind sees.
+//! Tests of the fixtures themselves, untraced: their own counts must be those of valgrind.
 //!
-//! Where this fails, a fixture lies, and no end-to-end test that relies on it means anything.
+//! If one fails, the end-to-end tests that use the fixture prove nothing.
 
 use std::ffi::OsStr;
 
 use anyhow::Result;
 use heaptrace_tests::{Fixture, HeapUsage, bounds, c, c_library, cpp, run, rust, truths};
 
-/// Fails unless the processes' truth, in sum, is all that valgrind sees, but for the given number
-/// of blocks beside it.
-fn is_the_whole_truth(fixture: &Fixture, arguments: &[&str]) -> Result<()> {
+/// Fails unless valgrind's counts are the sum of the processes' own counts.
+fn counts_everything(fixture: &Fixture, arguments: &[&str]) -> Result<()> {
     let mut command = vec![fixture.path.as_os_str()];
     command.extend(arguments.iter().map(OsStr::new));
     let usage = HeapUsage::of(&command)?;
     let stdout = run(fixture.command().args(arguments))?.success()?.stdout;
     let truths = truths(&stdout)?;
     assert!(!truths.is_empty(), "no truth: {stdout}");
-    let told = HeapUsage {
+    let reported = HeapUsage {
         allocations: truths.iter().map(|truth| truth.allocations).sum(),
         frees: truths.iter().map(|truth| truth.frees).sum(),
         allocated_bytes: truths.iter().map(|truth| truth.allocated_bytes).sum(),
         live_allocations: truths.iter().map(|truth| truth.live_allocations).sum(),
         live_bytes: truths.iter().map(|truth| truth.live_bytes).sum(),
     };
-    assert_eq!(told, usage);
+    assert_eq!(reported, usage);
     Ok(())
 }
 
-/// Check that the fixtures that claim to allocate nothing beside their truth do not.
+/// Check that these fixtures count all of their allocations.
 #[test]
-fn quiet_fixtures_tell_the_whole_truth() -> Result<()> {
-    is_the_whole_truth(&c("empty")?, &[])?;
-    is_the_whole_truth(&c("hooks")?, &["no-pvalloc"])?;
-    is_the_whole_truth(&c("deep")?, &[])?;
-    is_the_whole_truth(&c("flood")?, &[])?;
-    is_the_whole_truth(&c("many_sites")?, &[])?;
-    is_the_whole_truth(&c_library("early", "early_lib")?, &[])
+fn fixtures_count_everything() -> Result<()> {
+    counts_everything(&c("empty")?, &[])?;
+    counts_everything(&c("hooks")?, &["no-pvalloc"])?;
+    counts_everything(&c("deep")?, &[])?;
+    counts_everything(&c("flood")?, &[])?;
+    counts_everything(&c("many_sites")?, &[])?;
+    counts_everything(&c_library("early", "early_lib")?, &[])
 }
 
-/// Check that what fixtures allocate beside their truth is more, never less.
+/// Check that fixtures with other allocations as well count fewer than valgrind does.
 #[test]
-fn other_fixtures_tell_no_more_than_the_truth() -> Result<()> {
+fn other_fixtures_count_less() -> Result<()> {
     for fixture in [c("nested")?, rust("collections")?] {
         let usage = HeapUsage::of(&[&fixture.path])?;
-        let told = truths(&run(&mut fixture.command())?.success()?.stdout)?.remove(0);
+        let reported = truths(&run(&mut fixture.command())?.success()?.stdout)?.remove(0);
         assert!(
-            told.allocations < usage.allocations,
+            reported.allocations < usage.allocations,
             "{}",
             fixture.path.display()
         );
-        assert!(told.allocated_bytes < usage.allocated_bytes);
-        assert!(told.live_bytes <= usage.live_bytes);
+        assert!(reported.allocated_bytes < usage.allocated_bytes);
+        assert!(reported.live_bytes <= usage.live_bytes);
     }
     Ok(())
 }
 
-/// Check that the fixtures that valgrind can't run are at least sound by themselves.
+/// Check that the counts of fixtures that valgrind can't run are consistent.
 #[test]
 fn all_fixtures_run_untraced() -> Result<()> {
     for (fixture, roles) in [

@@ -1,4 +1,4 @@
-//! Stacks frame by frame against gdb's: the same functions and the same places at the same allocation.
+//! Tests of stacks against gdb's, frame by frame: the same functions and addresses at the same allocation.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,8 +9,8 @@ use heaptrace_tests::{
     cpp_optimized, require_tool,
 };
 
-/// A function's name as both can write it: without parameters, namespaces, and the prefixes by which
-/// the C library tells its own aliases apart.
+/// The part of a function's name that both write alike: without parameters, namespaces, and the prefixes of the C
+/// library's aliases.
 fn plain(name: &str) -> &str {
     let name = name.trim_start_matches("(anonymous namespace)::");
     let name = name.split('(').next().unwrap_or(name);
@@ -18,10 +18,10 @@ fn plain(name: &str) -> &str {
     name.trim_start_matches("__GI_").trim_start_matches('_')
 }
 
-/// Whether both mean the same frame.
+/// Whether both describe the same frame.
 fn same(ours: &Frame, theirs: &GdbFrame) -> Result<bool> {
     let name = ours.function.as_deref().filter(|name| !name.is_empty());
-    // What a signal's handler returns to has the name of its own only for gdb.
+    // Only gdb has a name for the code to which a signal handler returns.
     let named = match (name, theirs.function.as_deref()) {
         (Some(ours), Some(theirs)) => plain(ours) == plain(theirs),
         (None, Some(theirs)) => theirs == "<signal handler called>" || theirs == "__restore_rt",
@@ -30,12 +30,12 @@ fn same(ours: &Frame, theirs: &GdbFrame) -> Result<bool> {
     let (file, offset) = &theirs.place;
     let digits = ours.address.trim_start_matches("0x");
     let address = u64::from_str_radix(digits, 16)?;
-    // Ours is within the call, or at the very instruction that a signal interrupted.
+    // Our address is inside of the call, or exactly at the instruction that a signal interrupted.
     let placed = address == *offset || address + 1 == *offset;
     Ok(named && placed && ours.module.as_deref() == Some(file.as_str()))
 }
 
-/// Fails unless the site's stack is gdb's: all of it, or as much as it has of one that isn't whole.
+/// Fails unless the site's stack is gdb's. An incomplete stack must be the inner part of gdb's.
 fn agrees(site: &Site, theirs: &Backtrace) -> Result<()> {
     if site.stack_end == "complete" {
         let (ours, theirs) = (site.stack.len(), theirs.len());
@@ -50,7 +50,7 @@ fn agrees(site: &Site, theirs: &Backtrace) -> Result<()> {
     Ok(())
 }
 
-/// The sites whose blocks all have one size that no other site asks for.
+/// The sites with a single block, of a size that no other such site has.
 fn sites_by_size(report: &Report) -> BTreeMap<u64, &Site> {
     let mut sites = BTreeMap::<u64, Vec<&Site>>::new();
     for site in &report.sites {
@@ -63,7 +63,7 @@ fn sites_by_size(report: &Report) -> BTreeMap<u64, &Site> {
     single.map(|(size, sites)| (size, sites[0])).collect()
 }
 
-/// Compares the stacks of those of these sizes that `malloc` was asked for; says of how many.
+/// Compares the stacks of the allocations of these sizes that gdb sees in `malloc`. Returns their number.
 fn compare(command: &[OsString], sizes: &[u64]) -> Result<usize> {
     let here = Heaptrace::tracing()?;
     let report = here.record_all(command)?.report;
@@ -85,8 +85,8 @@ fn compare(command: &[OsString], sizes: &[u64]) -> Result<usize> {
     Ok(stacks.len())
 }
 
-/// Check that gdb finds the same functions and places for every kind of frame, with each compiler at
-/// every level of optimization.
+/// Check that gdb finds the same functions and addresses for every kind of frame, with each compiler at every level of
+/// optimization.
 #[test]
 fn frames_are_those_of_gdb() -> Result<()> {
     let sizes: Vec<u64> = (1001..=1014).collect();
@@ -99,7 +99,7 @@ fn frames_are_those_of_gdb() -> Result<()> {
     Ok(())
 }
 
-/// Check the same around exceptions: where one is made, where it passes and where it is caught.
+/// Check that gdb finds the same frames where an exception is created, during its unwinding, and where it is caught.
 #[test]
 fn frames_around_exceptions_are_those_of_gdb() -> Result<()> {
     for name in ["gcc", "clang"] {
@@ -113,8 +113,8 @@ fn frames_around_exceptions_are_those_of_gdb() -> Result<()> {
     Ok(())
 }
 
-/// Check that gdb finds the same places in a distribution's stripped programs, which hardly have a
-/// name to show: at up to forty allocations of sizes that are asked for once.
+/// Check that gdb finds the same addresses in a distribution's stripped programs, which have almost no names, at up to
+/// forty allocations of sizes that are requested once.
 #[test]
 fn frames_of_stripped_programs_are_those_of_gdb() -> Result<()> {
     let programs: [(&str, &[&str]); 2] = [
@@ -131,8 +131,8 @@ fn frames_of_stripped_programs_are_those_of_gdb() -> Result<()> {
         let mut command: Vec<OsString> = vec![require_tool(name, name)?.into()];
         command.extend(arguments.iter().map(OsString::from));
         let report = Heaptrace::tracing()?.record_all(&command)?.report;
-        // gdb stops at `malloc` alone. That jq has a `calloc` of 40 bytes says nothing of a `malloc` of as many, which
-        // gdb sees once in some runs.
+        // gdb stops only at `malloc`. jq calls `calloc` for 40 bytes, and in some runs `malloc` for as many, which gdb
+        // sees once: these are different allocations.
         let by_malloc = |site: &&&Site| {
             let caller = site.stack.first().and_then(|it| it.function.as_deref());
             let by_another =

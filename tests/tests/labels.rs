@@ -1,4 +1,4 @@
-//! Names of processes and of where they belong, and data files of runs that go on and on.
+//! Tests of the names of processes, threads and control groups, of snapshots, and of rotated data files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,13 +7,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Heaptrace, c, ready_pid};
+use anyhow::{Context as _, Result};
+use heaptrace_tests::{Child, Heaptrace, MINUTE, c, ready_pid, until};
 use serde_json::Value;
 
-/// A control group of the unified hierarchy, which goes with its handle.
+/// A control group of the unified hierarchy, removed on drop.
 struct Cgroup {
     folder: PathBuf,
     path: String,
@@ -38,7 +38,7 @@ impl Cgroup {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let procs = self.folder.join("cgroup.procs");
         let mut command = Command::new(program);
-        // SAFETY: opens and writes a file; no lock of the parent is touched.
+        // SAFETY: the closure opens and writes a file, and touches no lock of the parent.
         unsafe {
             command.pre_exec(move || {
                 fs::OpenOptions::new()
@@ -53,13 +53,10 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Processes leave a group some time after they ended.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.folder).is_ok() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        // Processes leave a group some time after they ended. A drop can't fail, so a group may be left.
+        let _ = until("the group to be empty", Duration::from_secs(2), || {
+            Ok(fs::remove_dir(&self.folder).is_ok())
+        });
     }
 }
 
@@ -70,7 +67,7 @@ fn json(here: &Heaptrace, options: &[&str]) -> Result<Value> {
     Ok(serde_json::from_str(&ended.stdout)?)
 }
 
-/// Name, allocations and processes of each group.
+/// The name, allocations and number of processes of each group of a report.
 fn groups(here: &Heaptrace, options: &[&str]) -> Result<Vec<(String, u64, u64)>> {
     let report = json(here, options)?;
     let groups = report["groups"].as_array().context("no groups")?;
@@ -87,28 +84,17 @@ fn groups(here: &Heaptrace, options: &[&str]) -> Result<Vec<(String, u64, u64)>>
         .collect()
 }
 
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-    let begin = Instant::now();
-    while !is_so() {
-        ensure!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
-/// Check that processes that end within milliseconds have their name and their control group, also
-/// where the path of that group tells a container; that groups add up; and that filters and every
-/// format know these names.
+/// Check that processes that end within milliseconds have their name, control group and container, that groups add up,
+/// and that filters and every output format use these names.
 #[test]
-fn short_processes_are_where_they_ran() -> Result<()> {
+fn short_processes_have_their_names() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let id = "0123456789abcdef".repeat(4);
     let (plain, docker) = (
         Cgroup::new("plain")?,
         Cgroup::new(&format!("docker-{id}.scope"))?,
     );
-    // The unified hierarchy has it in this place; what counts is the last part.
+    // The unified hierarchy has the group below another one; only the last part of the path counts.
     let inner = docker.folder.join(format!("docker-{id}.scope"));
     fs::create_dir(&inner)?;
     let inner = Cgroup {
@@ -148,7 +134,7 @@ fn short_processes_are_where_they_ran() -> Result<()> {
         let expected = match process.command.as_str() {
             "ls" => &plain.path,
             "sort" => &inner.path,
-            // A shell moves while it runs.
+            // A shell changes its group while it runs.
             _ => continue,
         };
         assert_eq!(&process.cgroup, expected, "{}", process.command);
@@ -195,8 +181,8 @@ fn short_processes_are_where_they_ran() -> Result<()> {
     Ok(())
 }
 
-/// Check that a process is called after its first thread and has its command line, also where
-/// another thread is the first that allocates; and that the thread can be told by its own name.
+/// Check that a process has the name of its first thread, and its command line, even if another thread allocates first,
+/// and that a filter can select that thread by its own name.
 #[test]
 fn processes_have_their_own_names() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -207,11 +193,14 @@ fn processes_have_their_own_names() -> Result<()> {
     let mut tracer = here.start_record(&["--threads", "--pid", &pid.to_string()])?;
     here.wait_attached(&mut tracer, pid)?;
     target.go()?;
-    // The tracer asks for a thread's name when it hears of it.
-    thread::sleep(Duration::from_secs(1));
+    // The tracer asks for the thread's name after the first event, and the thread must still exist then.
+    let by_thread = ["--by", "thread", "--filter", "thread=work*"];
+    until("the thread's name", MINUTE, || {
+        Ok(groups(&here, &by_thread).is_ok_and(|threads| !threads.is_empty()))
+    })?;
     target.wait()?.success()?;
     let recording = here.finish(tracer)?;
-    let threads = groups(&here, &["--by", "thread", "--filter", "thread=work*"])?;
+    let threads = groups(&here, &by_thread)?;
     assert_eq!(threads, [("worker".to_owned(), 10, 1)]);
     assert_eq!(recording.report.totals.allocations, 10);
     let report = json(&here, &[])?;
@@ -223,10 +212,10 @@ fn processes_have_their_own_names() -> Result<()> {
     Ok(())
 }
 
-/// Check that a recorder that is asked for a snapshot by SIGUSR1 writes one though no update is due,
-/// that it goes on, and that the file tells of each time.
+/// Check that SIGUSR1 makes a recorder write a snapshot though no update is due, that the recorder continues, and that
+/// the file lists each snapshot.
 #[test]
-fn snapshots_on_demand() -> Result<()> {
+fn a_signal_asks_for_a_snapshot() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let forever = c("forever")?;
     let options = ["--interval", "1h", "--"].map(OsStr::new);
@@ -242,10 +231,11 @@ fn snapshots_on_demand() -> Result<()> {
     };
     assert_eq!(list()?, [0; 0]);
     for count in 1..=2 {
+        // Time is the point: the target allocates before each snapshot, and no update shows it.
         thread::sleep(Duration::from_millis(300));
         tracer.signal(libc::SIGUSR1)?;
-        until("a snapshot", || {
-            list().is_ok_and(|list| list.len() == count)
+        until("a snapshot", MINUTE, || {
+            Ok(list().is_ok_and(|list| list.len() == count))
         })?;
     }
     let [first, second] = list()?[..] else {
@@ -268,10 +258,10 @@ fn snapshots_on_demand() -> Result<()> {
     Ok(())
 }
 
-/// Check that files follow one another, each whole by itself and with names, that as many are kept
-/// as asked for, and that a killed recorder leaves every one of them readable.
+/// Check that each rotated file is complete and has names, that as many files are kept as asked for, and that a killed
+/// recorder leaves all of them readable.
 #[test]
-fn rotation() -> Result<()> {
+fn rotated_files_are_complete() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let forever = c("forever")?;
     let mut target = Child::spawn(&mut forever.command())?;
@@ -288,8 +278,12 @@ fn rotation() -> Result<()> {
     let mut tracer = here.start_record(&options)?;
     here.wait_attached(&mut tracer, pid)?;
     let names = ["heaptrace.data", "heaptrace.data.1", "heaptrace.data.2"];
-    until("three files", || here.path(names[2]).exists())?;
-    thread::sleep(Duration::from_secs(1));
+    let oldest = || fs::metadata(here.path(names[2])).and_then(|file| file.modified());
+    until("three files", MINUTE, || Ok(oldest().is_ok()))?;
+    let first = oldest()?;
+    until("the oldest file to be replaced", MINUTE, || {
+        Ok(oldest().is_ok_and(|time| time != first))
+    })?;
     tracer.signal(libc::SIGKILL)?;
     tracer.wait()?;
     assert!(!here.path("heaptrace.data.3").exists());
@@ -299,7 +293,7 @@ fn rotation() -> Result<()> {
         let totals = &report["totals"];
         let number = |name: &str| totals[name].as_u64().context("no number");
         let allocations = number("allocations")?;
-        // A file begins with what the one before it ended with, and may have come no further.
+        // A file begins with the counts at the end of the one before, and may have no later update.
         assert!(allocations > 0 && allocations <= earlier, "{name}");
         earlier = allocations;
         assert_eq!(allocations, number("frees")? + number("live_allocations")?);
@@ -316,7 +310,7 @@ fn rotation() -> Result<()> {
             }),
             "{name} has no names"
         );
-        // The one before the one that was being written may not have been finished.
+        // The newest file was being written, and the one before may not have been finished.
         if index == 2 {
             assert_eq!(report["end"], "orderly", "{name}");
         }

@@ -1,7 +1,7 @@
-//! The flow of data, left to right, as a test: a stage of heaptrace imports only earlier ones.
+//! Checks the order of heaptrace's stages: a stage imports only earlier stages.
 //!
-//! `session.rs`, the crate's roots and `cli/` see all stages; every other file beside the stages is a
-//! base that all may use, and imports none.
+//! `session.rs`, the crate's roots and `cli/` may import every stage. Each other file outside of the stages is a base: all
+//! may import it, and it imports no stage. `circles.rs` checks that files don't import each other.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const STAGES: [&str; 9] = [
     "view",
 ];
 
-/// Files and folders that may see every stage.
+/// Files and folders that may import every stage.
 const ABOVE: [&str; 6] = [
     "cli",
     "fuzz.rs",
@@ -30,12 +30,12 @@ const ABOVE: [&str; 6] = [
     "session.rs",
 ];
 
-/// Folders that are no stage: all may use them, and they import none.
+/// Folders that are no stage: all may import them, and they import no stage.
 const BASES: [&str; 5] = ["create", "kernel", "proc", "reader", "sandbox"];
 
-/// Where a file stands.
+/// The layer of a file.
 #[derive(Debug, PartialEq)]
-enum Place {
+enum Layer {
     Base,
     Stage(usize),
     Above,
@@ -45,24 +45,24 @@ fn stage(name: &str) -> Option<usize> {
     STAGES.iter().position(|stage| *stage == name)
 }
 
-fn place(path: &Path) -> Result<Place> {
+fn layer(path: &Path) -> Result<Layer> {
     let first = path.iter().next().and_then(|part| part.to_str());
     let first = first.unwrap_or_default();
     if ABOVE.contains(&first) || ABOVE.contains(&format!("{first}.rs").as_str()) {
-        return Ok(Place::Above);
+        return Ok(Layer::Above);
     }
     if let Some(stage) = stage(first.trim_end_matches(".rs")) {
-        return Ok(Place::Stage(stage));
+        return Ok(Layer::Stage(stage));
     }
     ensure!(
         first.ends_with(".rs") || BASES.contains(&first),
-        "src/{first}/ is no stage that this test knows: give it a place in the flow"
+        "src/{first}/ is no known stage: add it to the lists at the head of this test"
     );
-    Ok(Place::Base)
+    Ok(Layer::Base)
 }
 
-/// The modules at the crate's root that a source text names, by `crate::` or by climbing with
-/// `super::` out of its stage. Comments don't count.
+/// The modules at the crate's root that a source text names, by `crate::` or by `super::` out of its stage. Comments
+/// don't count.
 fn imports(source: &Source) -> Vec<String> {
     let code: String = source
         .text
@@ -87,7 +87,7 @@ fn imports(source: &Source) -> Vec<String> {
     found
 }
 
-/// The names right behind `crate::`: one, or those at the top level of a group in braces.
+/// The names after `crate::`: one, or those at the top level of a group in braces.
 fn first_names(path: &str) -> Vec<String> {
     let name = |text: &str| -> String {
         text.trim_start()
@@ -115,18 +115,18 @@ fn first_names(path: &str) -> Vec<String> {
 fn violations(sources: &[Source]) -> Result<Vec<String>> {
     let mut violations = Vec::new();
     for source in sources {
-        let place = place(&source.path)?;
+        let layer = layer(&source.path)?;
         for import in imports(source) {
             let Some(imported) = stage(&import) else {
-                if place != Place::Above && (import == "session" || import == "cli") {
+                if layer != Layer::Above && (import == "session" || import == "cli") {
                     violations.push(format!("{} sees {import}", source.path.display()));
                 }
                 continue;
             };
-            let allowed = match place {
-                Place::Above => true,
-                Place::Base => false,
-                Place::Stage(own) => imported <= own,
+            let allowed = match layer {
+                Layer::Above => true,
+                Layer::Base => false,
+                Layer::Stage(own) => imported <= own,
             };
             if !allowed {
                 violations.push(format!("{} imports {import}", source.path.display()));
@@ -136,7 +136,7 @@ fn violations(sources: &[Source]) -> Result<Vec<String>> {
     Ok(violations)
 }
 
-/// Check that no stage of heaptrace imports a later one, and no base module any.
+/// Check that no stage of heaptrace imports a later stage, and no base imports a stage.
 #[test]
 fn stages_import_only_earlier_ones() -> Result<()> {
     let sources = rust_sources("heaptrace/src")?;
@@ -149,7 +149,7 @@ fn stages_import_only_earlier_ones() -> Result<()> {
     Ok(())
 }
 
-/// Check that the test above finds what it forbids, in every way of writing it.
+/// Check that the test above finds forbidden imports in every way of writing them.
 #[test]
 fn finds_violations() -> Result<()> {
     let source = |path: &str, text: &str| Source {
@@ -186,73 +186,6 @@ fn finds_violations() -> Result<()> {
         source("cli/record.rs", "use crate::session::run;"),
     ];
     assert_eq!(violations(&right)?, Vec::<String>::new());
-    assert!(place(Path::new("extra/mod.rs")).is_err());
-    Ok(())
-}
-
-/// What only some files may do, by the words that do it: start a program, or open a file that a target chose.
-const RESERVED: [(&str, &[&str]); 4] = [
-    ("Command::new(", &["probes/launch.rs", "reader/process.rs"]),
-    ("map_files", &["open.rs"]),
-    ("Mmap::map", &[]),
-    (
-        "File::open(",
-        &[
-            // Of `/proc`, `/sys` and the like.
-            "join/cgroups.rs",
-            "join/command_line.rs",
-            "proc/owner.rs",
-            "unwind/vdso.rs",
-            // Of this user's own.
-            "profile/datafile/read.rs",
-            "unwind/cache.rs",
-        ],
-    ),
-];
-
-/// Where a file does what only others may, tests and comments apart.
-fn trespasses(sources: &[Source]) -> Vec<String> {
-    let mut found = Vec::new();
-    for source in sources {
-        let path = source.path.display().to_string();
-        if path.contains("tests") || path.contains("fuzz") {
-            continue;
-        }
-        let text = source.text.split("#[cfg(test)]\nmod tests").next();
-        let code = text.unwrap_or_default().lines();
-        let code: Vec<&str> = code.filter_map(|line| line.split("//").next()).collect();
-        for (word, allowed) in RESERVED {
-            // A longer name that ends alike is another one.
-            let is_it = |line: &&str| {
-                let mut uses = line.match_indices(word).map(|(at, _)| &line[..at]);
-                uses.any(|before| !before.ends_with(char::is_alphanumeric))
-            };
-            let uses = code.iter().any(is_it);
-            if uses && !allowed.contains(&path.as_str()) {
-                found.push(format!("{path} has {word}"));
-            }
-        }
-    }
-    found
-}
-
-/// Check that programs are started, and files of targets opened, in the places that were made for it alone.
-#[test]
-fn files_are_opened_in_one_place() -> Result<()> {
-    assert_eq!(
-        trespasses(&rust_sources("heaptrace/src")?),
-        Vec::<String>::new()
-    );
-    let source = |text: &str| Source {
-        path: "join/mod.rs".into(),
-        text: text.to_owned(),
-    };
-    for text in [
-        "fn f() { Command::new(\"ld.so\"); }",
-        "let file = File::open(path)?;",
-        "format!(\"/proc/{pid}/map_files/{at}\")",
-    ] {
-        assert_eq!(trespasses(&[source(text)]).len(), 1, "{text}");
-    }
+    assert!(layer(Path::new("extra/mod.rs")).is_err());
     Ok(())
 }

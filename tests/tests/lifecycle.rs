@@ -1,21 +1,21 @@
-//! Births and deaths of all kinds under `--all`, where nothing is attached to a process and so
-//! everything hangs on what the kernel tells of it; and of targets that others hold.
+//! Tests of starts and ends of processes under `--all`, where only kernel events tell of a process, and of targets that
+//! other tools hold.
 //!
-//! The fixtures run under names of their own, by which they are chosen among all processes.
+//! Each fixture runs under a name of its own, by which `--comm` selects it.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use heaptrace_tests::{
-    Child, Heaptrace, Recording, Report, Truth, all_match, c, ready_pid, require_tool, run, send,
-    truths,
+    Child, Heaptrace, MINUTE, Recording, Report, Truth, all_match, c, has_ended, ready_pid,
+    require_tool, run, send, truths, until,
 };
 
-/// A run of all processes with a name of this test's.
+/// A run of all processes with a name that only this test uses.
 struct Run {
     here: Heaptrace,
     name: String,
@@ -33,7 +33,7 @@ impl Run {
         Ok(Self { here, name, tracer })
     }
 
-    /// The fixture, under the name.
+    /// A copy of the fixture under that name.
     fn program(&self, fixture: &str) -> Result<PathBuf> {
         let copy = self.here.path(&self.name);
         run(Command::new("cp").arg(c(fixture)?.path).arg(&copy))?.success()?;
@@ -47,7 +47,7 @@ impl Run {
         Ok(recording)
     }
 
-    /// Ends it; nothing may be lost.
+    /// Ends the run, and fails if an event was lost.
     fn report(self) -> Result<Report> {
         let report = self.end()?.report;
         report.check_nothing_lost()?;
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// Runs a fixture, by a command that gets its path, under `--all`: what it says, and what was seen.
+/// Runs a fixture under `--all`, by a command that gets its path. Returns its own counts and the report.
 fn traced(
     name: &str,
     fixture: &str,
@@ -68,10 +68,10 @@ fn traced(
     Ok((truths(&ended.stdout)?, run_.report()?))
 }
 
-/// Check that children by fork, exec, vfork, posix_spawn and system, and relatives that come and go, have
-/// their own counts, and that all of them are told as ended.
+/// Check that children by fork, exec, vfork, posix_spawn and system, and short-lived descendants, have their own
+/// counts, and that all of them are reported as ended.
 #[test]
-fn families() -> Result<()> {
+fn families_are_counted() -> Result<()> {
     for (fixture, members) in [("forks", 6), ("spawns", 8), ("relatives", 211)] {
         let (truths, report) = traced(fixture, fixture, |program| Command::new(program))?;
         assert_eq!(truths.len(), members, "{fixture}");
@@ -81,8 +81,8 @@ fn families() -> Result<()> {
     Ok(())
 }
 
-/// Check that of two processes with one pid each has its own record, and that frees of the parent's
-/// blocks are untracked in both.
+/// Check that two processes with the same pid have records of their own, and that frees of the parent's blocks count
+/// as untracked in both.
 #[test]
 fn a_pid_is_used_twice() -> Result<()> {
     let (truths, report) = traced("reuse", "reuse", |program| Command::new(program))?;
@@ -95,7 +95,7 @@ fn a_pid_is_used_twice() -> Result<()> {
         for truth in &truths[..2] {
             assert!(
                 children.iter().any(|it| truth.matches(&it.totals).is_ok()),
-                "nobody has what {} says: {children:?}",
+                "no process has the counts of {}: {children:?}",
                 truth.role
             );
         }
@@ -106,24 +106,20 @@ fn a_pid_is_used_twice() -> Result<()> {
 
 /// Check that a process whose first thread ends first is traced to its real end.
 #[test]
-fn without_its_leader() -> Result<()> {
+fn a_process_outlives_its_leader() -> Result<()> {
     let (truths, report) = traced("leaderless", "leaderless", |program| Command::new(program))?;
     all_match(&truths, &report)?;
     assert!(report.process(truths[0].pid)?.ended);
     Ok(())
 }
 
-/// Check that a process that ended and that nobody waited for is told as ended with its counts, and
-/// that attaching to it is refused clearly.
+/// Check that a zombie is reported as ended with its counts, and that attaching to it is refused with an error.
 #[test]
-fn a_zombie() -> Result<()> {
+fn a_zombie_is_counted() -> Result<()> {
     let traced = Run::new("zombie", &[])?;
     let mut zombie = Child::spawn(&mut Command::new(traced.program("hooks")?))?;
     let truth = truths(&zombie.line()?)?.remove(0);
-    let stat = format!("/proc/{}/stat", zombie.pid());
-    while !std::fs::read_to_string(&stat)?.contains(") Z ") {
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the zombie", MINUTE, || Ok(has_ended(zombie.pid())))?;
     let refused = traced
         .here
         .run(&["record", "-o", "x", "--pid", &zombie.pid().to_string()])?;
@@ -134,9 +130,9 @@ fn a_zombie() -> Result<()> {
     truth.matches(&process.totals)
 }
 
-/// Check that a process that was stopped before the tracer came, and goes on under it, is counted.
+/// Check that a process that was stopped before the tracer started, and continues later, is counted.
 #[test]
-fn a_stopped_target() -> Result<()> {
+fn a_stopped_target_is_counted() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let mut target = Child::spawn(&mut c("older")?.command())?;
     let pid = ready_pid(&target.line()?)?;
@@ -144,6 +140,7 @@ fn a_stopped_target() -> Result<()> {
     let mut tracer = here.start_record(&["--exact", "--pid", &pid.to_string()])?;
     here.wait_attached(&mut tracer, pid)?;
     target.go()?;
+    // Time is the point: a stopped target does nothing in it.
     thread::sleep(Duration::from_millis(300));
     assert_eq!(here.report()?.totals.allocations, 0, "it was not stopped");
     target.signal(libc::SIGCONT)?;
@@ -156,9 +153,9 @@ fn a_stopped_target() -> Result<()> {
     Ok(())
 }
 
-/// Check that a family under a debugger (ptrace) has exact counts, and that the debugger notices nothing.
+/// Check that a process family under a debugger (ptrace) has exact counts, and that the debugger works.
 #[test]
-fn a_target_under_ptrace() -> Result<()> {
+fn a_target_under_ptrace_is_counted() -> Result<()> {
     let strace = require_tool("strace", "strace")?;
     let (truths, report) = traced("ptraced", "forks", |program| {
         let mut command = Command::new(&strace);
@@ -169,9 +166,9 @@ fn a_target_under_ptrace() -> Result<()> {
     all_match(&truths, &report)
 }
 
-/// Check that a target that may make no system call but a few is not killed for its probes.
+/// Check that seccomp doesn't kill a target with few system calls for its probes.
 #[test]
-fn a_target_under_seccomp() -> Result<()> {
+fn a_target_under_seccomp_survives() -> Result<()> {
     for mode in ["strict", "filter"] {
         let (truths, report) = traced(&format!("seal-{mode}"), "sealed", |program| {
             let mut command = Command::new(program);
@@ -187,10 +184,9 @@ fn a_target_under_seccomp() -> Result<()> {
     Ok(())
 }
 
-/// Check that a target with namespaces of its own for pids, mounts and users has its counts, under the
-/// pids that the machine knows it by.
+/// Check that a target in its own pid, mount and user namespaces is counted under its pid of the first pid namespace.
 #[test]
-fn a_target_in_other_namespaces() -> Result<()> {
+fn a_target_in_other_namespaces_is_counted() -> Result<()> {
     let options = [
         "--pid",
         "--fork",
@@ -213,7 +209,7 @@ fn a_target_in_other_namespaces() -> Result<()> {
                 .processes
                 .iter()
                 .any(|it| truth.matches(&report.truth(Some(it.pid))).is_ok()),
-            "nobody has what {} says: {:?}",
+            "no process has the counts of {}: {:?}",
             truth.role,
             report.processes
         );
@@ -222,10 +218,9 @@ fn a_target_in_other_namespaces() -> Result<()> {
     Ok(())
 }
 
-/// Check that a target at its limit of memory is neither killed nor miscounted, its failed
-/// allocations included.
+/// Check that a target at its memory limit is not killed, and that its failed allocations are counted.
 #[test]
-fn a_target_at_its_limit_of_memory() -> Result<()> {
+fn a_target_at_its_limit_of_memory_is_counted() -> Result<()> {
     let (truths, report) = traced("limit", "failing", |program| {
         let mut command = Command::new("prlimit");
         command.arg("--as=67108864").arg(program);
@@ -238,10 +233,9 @@ fn a_target_at_its_limit_of_memory() -> Result<()> {
     Ok(())
 }
 
-/// Check that two tracers of the same process, one of which traces all and comes and goes, see the same
-/// in the time that both are there.
+/// Check that a tracer of one process and a tracer with `--all` count the same.
 #[test]
-fn two_tracers_of_one_process() -> Result<()> {
+fn two_tracers_of_one_process_agree() -> Result<()> {
     let all = Run::new("both", &[])?;
     let program = all.program("older")?;
     let mut target = Child::spawn(&mut Command::new(program))?;
@@ -261,10 +255,10 @@ fn two_tracers_of_one_process() -> Result<()> {
     Ok(())
 }
 
-/// Check that a tracer that is stopped for seconds and goes on has counted what its ring holds, and that
-/// several processes that flood it meanwhile are lost by the count, never turned into leaks.
+/// Check that a tracer that was stopped counts the events that it lost to four busy processes, and reports no leaks
+/// because of them.
 #[test]
-fn a_stopped_tracer() -> Result<()> {
+fn a_stopped_tracer_counts_losses() -> Result<()> {
     let traced = Run::new("flood", &["--ring-size", "256KiB"])?;
     let program = traced.program("flood")?;
     traced.tracer.signal(libc::SIGSTOP)?;
@@ -272,6 +266,7 @@ fn a_stopped_tracer() -> Result<()> {
     for _ in 0..4 {
         floods.push(Child::spawn(&mut Command::new(&program))?);
     }
+    // Time is the point: the ring fills while the tracer is stopped.
     thread::sleep(Duration::from_secs(2));
     traced.tracer.signal(libc::SIGCONT)?;
     let mut all = Vec::new();
@@ -289,23 +284,19 @@ fn a_stopped_tracer() -> Result<()> {
         seen.allocations
     );
     for truth in &all {
-        truth.has_no_leak_made(&report.truth(Some(truth.pid)))?;
+        truth.has_no_false_leak(&report.truth(Some(truth.pid)))?;
     }
     Ok(())
 }
 
-/// Check that a killed tracer of all leaves a file that can be read, and processes that go on.
+/// Check that a killed tracer with `--all` leaves a readable file and running processes.
 #[test]
-fn a_killed_tracer_of_all() -> Result<()> {
+fn a_killed_tracer_of_all_harms_no_process() -> Result<()> {
     let traced = Run::new("killed", &["--interval", "100ms"])?;
     let mut target = Child::spawn(&mut Command::new(traced.program("forever")?))?;
     let pid = ready_pid(&target.line()?)?;
     let Run { here, tracer, .. } = traced;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while here.report()?.truth(Some(pid)).allocations < 100 {
-        anyhow::ensure!(Instant::now() < deadline, "nothing is written");
-        thread::sleep(Duration::from_millis(200));
-    }
+    here.wait_recorded(pid, 100)?;
     send(i32::try_from(tracer.pid())?, libc::SIGKILL)?;
     tracer.wait()?;
     target.go()?;

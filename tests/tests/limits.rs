@@ -1,4 +1,4 @@
-//! Bounded memory: what does not fit is counted, and never makes a leak of a freed block.
+//! Tests of bounded memory: events that don't fit are counted, and no freed block becomes a leak.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -6,8 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use heaptrace_tests::{Child, Group, Heaptrace, bench_program, c, ready_pid, run, truths};
 
-/// Check that a ring that overflows, its reader stopped, loses events in the count and invents
-/// nothing: no freed block stays live.
+/// Check that if a ring overflows because its reader is stopped, lost events are counted, and no freed block stays live.
 #[test]
 fn a_full_ring_is_counted() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -31,13 +30,13 @@ fn a_full_ring_is_counted() -> Result<()> {
         seen.allocations + lost >= truth.allocations,
         "{seen:?} and {lost} lost of {truth:?}"
     );
-    truth.has_no_leak_made(&seen)
+    truth.has_no_false_leak(&seen)
 }
 
-/// Check that a hundred threads that do nothing but allocate don't keep the agent from its ring, which holds a small part
-/// of what they do: with an equal share of the processors it lost half of it.
+/// Check that the agent gets enough processor time beside a hundred threads that only allocate. The ring holds a small
+/// part of their events. (Once, with an equal share of the processors, half of the events were lost.)
 #[test]
-fn many_threads_do_not_keep_the_reader_away() -> Result<()> {
+fn many_threads_do_not_starve_the_agent() -> Result<()> {
     let program = bench_program("grow")?;
     let mut command = vec!["--ring-size", "4MiB", "--"]
         .into_iter()
@@ -65,7 +64,7 @@ fn many_threads_do_not_keep_the_reader_away() -> Result<()> {
     Ok(())
 }
 
-/// Check that blocks beyond `--max-live` are counted as lost, one by one.
+/// Check that each block beyond `--max-live` is counted as lost.
 #[test]
 fn too_many_live_blocks_are_counted() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -82,7 +81,7 @@ fn too_many_live_blocks_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// Check that the limit of frames cuts stacks, not counts.
+/// Check that the limit of frames truncates stacks, and keeps counts exact.
 #[test]
 fn a_limit_of_frames_cuts_stacks() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -98,10 +97,10 @@ fn a_limit_of_frames_cuts_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Check that a program which has just the memory that it needs has it while it is traced, too: what is kept of its
-/// blocks is not taken from its control group's. With less it is killed, so the limit is one.
+/// Check that a program with just enough memory in its control group runs while it is traced: heaptrace's records of its
+/// blocks use other memory. With less memory it is killed, which shows that the limit works.
 #[test]
-fn at_its_memory_limit() -> Result<()> {
+fn records_use_no_memory_of_the_target() -> Result<()> {
     const BLOCKS: &str = "200000";
     let program = bench_program("grow")?;
     let inside = |group: &Group| {
@@ -125,18 +124,17 @@ fn at_its_memory_limit() -> Result<()> {
     recording.report.check_nothing_lost()?;
     let totals = &recording.report.totals;
     assert!(totals.allocations >= 200_000, "{totals:?}");
-    // More than its limit leaves: 16 MB of blocks and pointers, and what the kernel's map has for each block.
+    // The limit has no room for both: 16 MB of blocks and pointers, and the kernel map's entry of each block.
     assert!(totals.peak_live_bytes > 12 << 20, "{totals:?}");
     Ok(())
 }
 
-/// Check that of many short programs the first ones are added up by their name, with nothing missing from
-/// any sum, where the memory is small.
+/// Check that with little memory, the first of many short processes are merged by name, and that all sums stay exact.
 #[test]
 fn ended_processes_are_merged() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let script = "for i in $(seq 600); do /bin/ls /dev/null; done";
-    // Little memory for processes, but enough for what they allocate within a second, in which nothing is tidied up.
+    // Little memory for processes, but enough for their allocations within a second, in which no process is merged.
     let options = [
         "--max-memory",
         "16MiB",
@@ -154,7 +152,7 @@ fn ended_processes_are_merged() -> Result<()> {
         named.map(|it| (it.merged.max(1), it.merged, it.totals.allocations))
     };
     assert_eq!(of_ls().map(|(stands_for, ..)| stands_for).sum::<u64>(), 600);
-    // One record for each control group that they are known to be of.
+    // There is one merged record for each control group.
     let many = || of_ls().filter(|(_, merged, _)| *merged > 0);
     assert!((1..=4).contains(&many().count()), "{:?}", report.processes);
     let merged: u64 = many().map(|(_, merged, _)| merged).sum();

@@ -1,5 +1,4 @@
-//! Memory that programs map themselves: recorded where it is asked for, to the page, and never taken for
-//! blocks, nor blocks for it.
+//! Tests of `--mmap`: memory that programs map themselves is recorded to the page, and is distinguished from blocks.
 
 use std::ffi::OsStr;
 
@@ -13,7 +12,7 @@ fn recorded(options: &[&str], command: &[&OsStr]) -> Result<Recording> {
     Ok(recording)
 }
 
-/// What the fixture counts of blocks.
+/// The totals of the fixture's blocks.
 fn blocks_of(report: &Report) -> Totals {
     let mut all = report.truth(None);
     let mapped = report.of_kind(Some("mmap"));
@@ -30,7 +29,7 @@ fn blocks_of(report: &Report) -> Totals {
     all
 }
 
-/// Both truths of the fixture, each against its own sites.
+/// Records the fixture, and compares both of its counts with their sites: those of blocks and those of mappings.
 fn both(fixture: &Fixture) -> Result<Recording> {
     let recording = recorded(&["--mmap"], &[fixture.as_ref()])?;
     let report = &recording.report;
@@ -39,7 +38,7 @@ fn both(fixture: &Fixture) -> Result<Recording> {
     let sites = report.of_kind(Some("mmap"));
     mapped.matches(&sites)?;
     ensure!(report.mapped == Some(sites), "{:?}", report.mapped);
-    // Nothing else has mapped anything, and nothing that allocates is taken for it.
+    // Nothing else maps memory, and no block counts as a mapping.
     mapped.matches_beside(&report.totals, &report.of_kind(None))?;
     ensure!(
         report.quality.failed_allocations == blocks.failed + mapped.failed,
@@ -49,10 +48,10 @@ fn both(fixture: &Fixture) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Check that mappings are counted to the page through every way of giving parts of them back, beside
-/// blocks that malloc maps, which count as blocks alone.
+/// Check that mappings are counted to the page through every way of unmapping parts of them, and that blocks which
+/// `malloc` maps count as blocks only.
 #[test]
-fn every_page_is_accounted_for() -> Result<()> {
+fn every_page_is_counted() -> Result<()> {
     let recording = both(&c("mappings")?)?;
     let mapped = recording.truth("mapped")?;
     ensure!(mapped.live_allocations > 3, "{mapped:?}");
@@ -65,9 +64,9 @@ fn every_page_is_accounted_for() -> Result<()> {
     Ok(())
 }
 
-/// Check that the same holds where the C library is built in, and on musl in both ways.
+/// Check that mappings are counted with a static C library, and with musl, shared and static.
 #[test]
-fn other_c_libraries() -> Result<()> {
+fn other_c_libraries_are_counted() -> Result<()> {
     both(&c_linked(
         "mappings",
         "mappings-static",
@@ -83,10 +82,10 @@ fn other_c_libraries() -> Result<()> {
     Ok(())
 }
 
-/// Check that what another allocator maps for its blocks counts as these alone, also where it maps
-/// outside of any call of its functions.
+/// Check that memory which another allocator maps for its blocks doesn't count as mapped, even if the allocator maps it
+/// outside of its functions.
 #[test]
-fn other_allocators() -> Result<()> {
+fn mappings_of_allocators_do_not_count() -> Result<()> {
     let fixture = c("mappings")?;
     for library in ["libjemalloc.so.2", "libtcmalloc.so.4", "libmimalloc.so.2.0"] {
         let preload = format!("LD_PRELOAD=/usr/lib/x86_64-linux-gnu/{library}");
@@ -101,9 +100,9 @@ fn other_allocators() -> Result<()> {
     Ok(())
 }
 
-/// Check that in a sample each mapping is recorded for certain, as what it is.
+/// Check that sampling records every mapping, exactly.
 #[test]
-fn a_sample_has_all_of_them() -> Result<()> {
+fn sampling_records_every_mapping() -> Result<()> {
     let fixture = c("mappings")?;
     let recording = recorded(&["--mmap", "--sample", "1MiB"], &[fixture.as_ref()])?;
     let sites = recording.report.of_kind(Some("mmap"));
@@ -112,9 +111,9 @@ fn a_sample_has_all_of_them() -> Result<()> {
     Ok(())
 }
 
-/// Check that nothing of it is there unless it is asked for.
+/// Check that no mapping is recorded without `--mmap`.
 #[test]
-fn off_by_default() -> Result<()> {
+fn mappings_are_off_by_default() -> Result<()> {
     let recording = recorded(&[], &[c("mappings")?.as_ref()])?;
     let truth = recording.truth("main")?;
     truth.matches(&recording.report.truth(None))?;
@@ -128,8 +127,8 @@ fn off_by_default() -> Result<()> {
     Ok(())
 }
 
-/// Check that nothing is miscounted where threads get addresses that others have just given back, before
-/// these calls have returned.
+/// Check that counts are exact when threads get addresses that others have just unmapped, before the calls of those have
+/// returned.
 #[test]
 fn threads_race_for_addresses() -> Result<()> {
     let recording = recorded(&["--mmap"], &[c("mapping_flood")?.as_ref()])?;
@@ -140,7 +139,7 @@ fn threads_race_for_addresses() -> Result<()> {
     Ok(())
 }
 
-/// Check that a ring that is far too small loses mappings, counted, but makes no leak of any that is gone.
+/// Check that a ring that is too small counts the mappings that it loses, and makes no leak of an unmapped one.
 #[test]
 fn a_full_ring_makes_no_leak() -> Result<()> {
     let fixture = c("mapping_flood")?;

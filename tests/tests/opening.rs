@@ -1,4 +1,4 @@
-//! Files that targets chose: what heaptrace opens of them, and that it runs none.
+//! Tests of files that targets choose: heaptrace opens only the right ones, and runs none.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use heaptrace::open::{self, Expected, NotOpened};
 use heaptrace_tests::{Child, Heaptrace, c, c_linked, c_plugin, ready_pid, run};
 use object::{Object as _, ObjectSection as _};
 
-/// Check that a file among the words of a command, which names a program of a stranger's as its loader, has that not
-/// run: heaptrace started each word's loader to learn its libraries.
+/// Check that heaptrace doesn't run the loader that a file on the command line names. (Once, it ran the loader of each
+/// word to list its libraries.)
 #[test]
-fn nothing_of_a_command_is_run() -> Result<()> {
+fn loaders_of_arguments_are_not_run() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (loader, proof) = (here.path("loader"), here.path("proof"));
     fs::write(&loader, format!("#!/bin/sh\ntouch {}\n", proof.display()))?;
@@ -34,13 +34,13 @@ fn nothing_of_a_command_is_run() -> Result<()> {
     .success()?;
     let recording = here.record(&[], &["sha256sum".as_ref(), document.as_os_str()])?;
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
-    ensure!(!proof.exists(), "the stranger's program was run");
+    ensure!(!proof.exists(), "the foreign loader was run");
     Ok(())
 }
 
-/// Check that a pipe in the place of a file that a process had mapped before it ended keeps nobody waiting.
+/// Check that a pipe at the path of a file that an ended process had mapped doesn't block heaptrace.
 #[test]
-fn a_pipe_in_a_files_place_is_not_opened() -> Result<()> {
+fn a_pipe_at_a_files_path_is_not_opened() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let recording = here.record_all(&[
         c("replaced")?.path.as_os_str(),
@@ -50,21 +50,21 @@ fn a_pipe_in_a_files_place_is_not_opened() -> Result<()> {
     recording.truth("main")?.matches(&recording.report.totals)
 }
 
-/// Who opens a file is told by the kernel.
+/// Watches a file: the kernel reports each time that a process opens it.
 fn watch(path: &Path) -> Result<File> {
     let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: plain calls, and a string that ends with a zero.
+    // SAFETY: the name is a C string.
     let watching = unsafe {
         let watching = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
         libc::inotify_add_watch(watching, name.as_ptr(), libc::IN_OPEN);
         watching
     };
     ensure!(watching >= 0, "cannot watch {}", path.display());
-    // SAFETY: a new descriptor, and nobody else's.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(watching) }))
 }
 
-/// Check that the path of a file in another root is not opened in heaptrace's own, whatever is there.
+/// Check that the path of a file in a target's root folder is not opened in heaptrace's own root.
 #[test]
 fn a_path_of_another_root_is_not_opened_here() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -90,9 +90,9 @@ fn a_path_of_another_root_is_not_opened_here() -> Result<()> {
     Ok(())
 }
 
-/// Check that a library that is cut short while names are looked up in it does not end the run.
+/// Check that a library that is cut short during a lookup of names doesn't end the run.
 #[test]
-fn a_file_that_is_cut_short_ends_nothing() -> Result<()> {
+fn a_file_that_is_cut_short_ends_no_run() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let plugin = here.path("plugin.so");
     fs::copy(c_plugin("plugin")?.path, &plugin)?;
@@ -100,7 +100,7 @@ fn a_file_that_is_cut_short_ends_nothing() -> Result<()> {
     let pid = ready_pid(&target.line()?)?;
     let arguments = ["--pid", &pid.to_string(), "--exact", "--interval", "100ms"];
     let mut live = Child::spawn(&mut here.command(&arguments)?)?;
-    // It says something once it traces.
+    // The live view writes a line when it traces.
     live.line()?;
     target.go()?;
     let ended = target.wait()?;
@@ -111,7 +111,7 @@ fn a_file_that_is_cut_short_ends_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Check that two programs with one path and one build id, each in a root of its own, keep their own names.
+/// Check that two programs with the same path and build id, in different root folders, keep their own names.
 #[test]
 fn a_copied_build_id_forges_no_names() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -146,10 +146,10 @@ fn a_copied_build_id_forges_no_names() -> Result<()> {
     Ok(())
 }
 
-/// Check that a file with a symbol table of 6 GiB, which takes no room on disk, takes no memory either: it did as much as a
-/// third of that.
+/// Check that a file with a symbol table of 6 GiB, a hole that uses no disk space, needs little memory. (Once, it needed
+/// 2 GiB.)
 #[test]
-fn a_large_hole_takes_no_memory() -> Result<()> {
+fn a_large_hole_needs_no_memory() -> Result<()> {
     const HOLE: u64 = 6 << 30;
     let here = Heaptrace::tracing()?;
     let program = here.path("program");
@@ -168,15 +168,15 @@ fn a_large_hole_takes_no_memory() -> Result<()> {
     let recording = here.record_all(&[program.as_os_str()])?;
     recording.truth("main")?.matches(&recording.report.totals)?;
     let peak = recording.report.quality.agent_peak_bytes;
-    ensure!(peak < 400 << 20, "the agent took {peak} bytes");
+    ensure!(peak < 400 << 20, "the agent used {peak} bytes");
     Ok(())
 }
 
-/// Maps the first page of a file at an address, in place of what is there.
+/// Maps the first page of a file at an address, and replaces the mapping there.
 fn map_at(path: &Path, at: *mut libc::c_void) -> Result<u64> {
     let file = File::open(path)?;
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: a new mapping, or one in the place of what this function mapped before.
+    // SAFETY: this is a new mapping, or replaces one that this function made before.
     let mapped = unsafe {
         libc::mmap(
             at,
@@ -191,9 +191,9 @@ fn map_at(path: &Path, at: *mut libc::c_void) -> Result<u64> {
     Ok(mapped as u64)
 }
 
-/// Check that the file that is opened for a mapping is the one that was mapped there, and not what was put in its place.
+/// Check that opening the file of a mapping fails if another file is mapped there by now.
 #[test]
-fn what_is_mapped_later_is_another_file() -> Result<()> {
+fn a_replaced_mapping_is_not_opened() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let expected = |path: &Path| -> Result<Expected> {
         let meta = path.metadata()?;

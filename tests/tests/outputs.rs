@@ -1,4 +1,4 @@
-//! What heaptrace writes, read by the programs that others read it with.
+//! Tests of heaptrace's output files, read by other programs and by heaptrace itself.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -22,7 +22,7 @@ fn recorded() -> Result<Heaptrace> {
     }
     here.record_all(&[c("hooks")?])?;
     let data = fs::read(here.data())?;
-    // Another thread may have been faster; either recording will do.
+    // Another thread may have been faster. Both recordings are equally good.
     let _ = DATA.set(data);
     Ok(here)
 }
@@ -38,8 +38,8 @@ fn go_pprof(here: &Heaptrace, arguments: &[&str]) -> Result<String> {
     Ok(run(&mut go)?.success()?.stdout)
 }
 
-/// Check that Go's pprof reads the profile, finds the four sample types with inuse_space as the
-/// default, and sums each up to what the JSON report says.
+/// Check that Go's pprof reads the profile, finds the four sample types with `inuse_space` as default, and has the sums of
+/// the JSON report.
 #[test]
 fn go_reads_the_profile() -> Result<()> {
     let here = recorded()?;
@@ -61,7 +61,7 @@ fn go_reads_the_profile() -> Result<()> {
             .map(|value| value.parse().context("a value that is no number"))
             .collect::<Result<_>>()
             .unwrap_or_default();
-        // Labels of a sample have colons, too, and come on lines of their own.
+        // The labels of a sample are on lines of their own, and have colons, too.
         if values.len() == sums.len() {
             for (sum, value) in sums.iter_mut().zip(values) {
                 *sum += value;
@@ -88,8 +88,8 @@ fn go_reads_the_profile() -> Result<()> {
     Ok(())
 }
 
-/// Check that the flame graph is well-formed XML whose title says metric and mode, and which shows
-/// the functions that allocated.
+/// Check that the flame graph is well-formed XML, that its title names metric and mode, and that it shows the functions
+/// that allocated.
 #[test]
 fn the_flame_graph_is_well_formed() -> Result<()> {
     let here = recorded()?;
@@ -124,7 +124,7 @@ fn the_flame_graph_is_well_formed() -> Result<()> {
     Ok(())
 }
 
-/// Check that a C++ name full of markup does no harm to the flame graph.
+/// Check that a C++ name with markup characters is escaped in the flame graph.
 #[test]
 fn markup_in_names_is_escaped() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -139,7 +139,7 @@ fn markup_in_names_is_escaped() -> Result<()> {
 
 /// Check that the text report names the biggest sites, the totals, and every reason for losses.
 #[test]
-fn the_text_report_has_it_all() -> Result<()> {
+fn the_text_report_is_complete() -> Result<()> {
     let here = recorded()?;
     let text = here.run(&["report", "heaptrace.data"])?.success()?;
     assert_eq!(text.stderr, "");
@@ -149,9 +149,9 @@ fn the_text_report_has_it_all() -> Result<()> {
     Ok(())
 }
 
-/// Check that a report says what the tracer itself took, in a range that no unit but the right one gives.
+/// Check that a report has the tracer's own processor time and memory, in a range that excludes a wrong unit.
 #[test]
-fn what_the_tracer_took_is_said() -> Result<()> {
+fn the_tracers_own_cost_is_reported() -> Result<()> {
     let begin = Instant::now();
     let recording = Heaptrace::tracing()?.record_all(&[c("hooks")?])?;
     let most = begin.elapsed().as_nanos() * 2 * thread::available_parallelism()?.get() as u128;
@@ -167,7 +167,7 @@ fn what_the_tracer_took_is_said() -> Result<()> {
     Ok(())
 }
 
-/// Check that a data file without a name is `heaptrace.data`, in writing and in reading.
+/// Check that commands without a file name write and read `heaptrace.data`.
 #[test]
 fn files_have_default_names() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -184,14 +184,14 @@ fn files_have_default_names() -> Result<()> {
     Ok(())
 }
 
-/// Check that nobody else can read a data file, and that under sudo it belongs to the caller.
+/// Check that other users can't read a data file, and that under sudo it belongs to the invoking user.
 #[test]
 fn a_data_file_is_private() -> Result<()> {
     let here = recorded()?;
     let fresh = here.path("fresh.data");
     let mut command = here.command(&["record", "-o", "fresh.data", "--", "/bin/true"])?;
     command.env("SUDO_UID", "65534").env("SUDO_GID", "65534");
-    // What stood there before, open to all, does not make the new one open.
+    // An older file there, which every user can read, must not make the new one readable.
     fs::write(&fresh, "old")?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o666))?;
     run(&mut command)?.success()?;
@@ -201,7 +201,7 @@ fn a_data_file_is_private() -> Result<()> {
     Ok(())
 }
 
-/// Check that a full disk is a clear error for every command that writes.
+/// Check that a full disk gives a clear error in every command that writes.
 #[test]
 fn a_full_disk_is_a_clear_error() -> Result<()> {
     let here = recorded()?;
@@ -222,7 +222,7 @@ fn a_full_disk_is_a_clear_error() -> Result<()> {
             ended.stderr
         );
     }
-    // The same on standard output.
+    // Standard output must fail alike.
     let mut report = here.command(&["report", "heaptrace.data"])?;
     let mut report = report
         .stdout(File::options().write(true).open("/dev/full")?)
@@ -235,11 +235,11 @@ fn a_full_disk_is_a_clear_error() -> Result<()> {
     Ok(())
 }
 
-/// Check that a disk that fills up while recording leaves a file that can be read.
+/// Check that if the disk fills up during a recording, the file up to there can be read.
 #[test]
-fn what_was_written_before_the_disk_was_full_is_readable() -> Result<()> {
+fn a_file_on_a_full_disk_is_readable() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    // A file system of its own, seen by this one process tree, too small for the run.
+    // A file system that only this process tree sees, too small for the run.
     let small = here.path("small");
     fs::create_dir(&small)?;
     let script = "mount -t tmpfs -o size=64k,mode=700 none small || exit 90; \
@@ -265,7 +265,7 @@ fn what_was_written_before_the_disk_was_full_is_readable() -> Result<()> {
     Ok(())
 }
 
-/// Check that a file cut off anywhere is read with a warning or refused clearly.
+/// Check that a file that is truncated anywhere is read with a warning, or refused with a clear error.
 #[test]
 fn a_truncated_file_is_read_or_refused() -> Result<()> {
     let here = recorded()?;
@@ -282,7 +282,7 @@ fn a_truncated_file_is_read_or_refused() -> Result<()> {
             ended.fails_clearly()?;
         }
     }
-    // One byte short of whole is as good as whole but for its end.
+    // If one byte is missing, only the end is lost.
     fs::write(here.path("cut"), &data[..data.len() - 1])?;
     let ended = here.run(&["report", "cut"])?.success()?;
     assert!(!ended.stderr.is_empty(), "no warning");
@@ -290,10 +290,10 @@ fn a_truncated_file_is_read_or_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that a damaged file is read up to the damage or refused, whatever byte was hit, and that the exit status says
-/// so: a program would take it for a whole one.
+/// Check that a file with any damaged byte is read up to the damage or refused, and that the exit status shows it, so that
+/// no program takes the file for a complete one.
 #[test]
-fn a_damaged_file_does_no_harm() -> Result<()> {
+fn damage_in_a_file_is_reported() -> Result<()> {
     let here = recorded()?;
     let data = fs::read(here.data())?;
     for part in 0..25 {
@@ -310,7 +310,7 @@ fn a_damaged_file_does_no_harm() -> Result<()> {
     Ok(())
 }
 
-/// Check that a reader that goes away early is no error worth a word.
+/// Check that a closed pipe on standard output ends a report without a message.
 #[test]
 fn a_closed_pipe_is_quiet() -> Result<()> {
     let here = recorded()?;
@@ -330,10 +330,10 @@ fn a_closed_pipe_is_quiet() -> Result<()> {
     Ok(())
 }
 
-/// Check that the live view off a terminal is plain text that ends with the whole report, and passes
-/// the command's status on.
+/// Check that the live view without a terminal is plain text that ends with the whole report, and that the command's
+/// status is passed on.
 #[test]
-fn the_live_view_is_plain_off_a_terminal() -> Result<()> {
+fn the_live_view_is_plain_without_a_terminal() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let demo = c("demo")?;
     let script = "\"$0\" >/dev/null; exit 4";
@@ -343,7 +343,7 @@ fn the_live_view_is_plain_off_a_terminal() -> Result<()> {
     assert_eq!(ended.code(), 4, "{}", ended.stderr);
     assert!(!ended.stdout.contains('\x1b'), "terminal codes in a pipe");
     for function in ["leak_session", "grow_cache"] {
-        // In an interim report and in the last one.
+        // It is in an interim report and in the last one.
         let times = ended.stdout.matches(function).count();
         assert!(
             times >= 2,
@@ -354,7 +354,7 @@ fn the_live_view_is_plain_off_a_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Check that the live view puts together what it is asked to, and that the report at its end does, too.
+/// Check that the live view and its final report group as asked.
 #[test]
 fn the_live_view_groups() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -377,7 +377,7 @@ fn the_live_view_groups() -> Result<()> {
             let lines = report
                 .lines()
                 .filter(|line| line.ends_with(&format!(" {name}")));
-            // In the last table and in the report.
+            // It is in the last table and in the report.
             assert_eq!(lines.count(), 2, "{name} by {by}:\n{report}");
         }
         let last = " by live bytes\n";
@@ -386,11 +386,11 @@ fn the_live_view_groups() -> Result<()> {
     Ok(())
 }
 
-/// Check that on a terminal the live view redraws itself, and that its last words are the report.
+/// Check that on a terminal the live view redraws itself and ends with the report.
 #[test]
 fn the_live_view_redraws_on_a_terminal() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    // `script` gives its command a terminal and copies what is written there.
+    // `script` runs its command on a terminal, and copies the terminal's output.
     let line = format!(
         "{} --interval 300ms -- {}",
         heaptrace_tests::heaptrace()?.display(),
@@ -411,9 +411,9 @@ fn the_live_view_redraws_on_a_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Check that a thread or process name with terminal codes is not written as it is.
+/// Check that terminal codes in names of threads and processes are escaped.
 #[test]
-fn foreign_names_are_escaped() -> Result<()> {
+fn terminal_codes_in_names_are_escaped() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let fixture = c("hooks")?;
     let evil = here.path("evil\x1b[31m\u{7}");

@@ -1,17 +1,20 @@
-//! Where probes go, on the running kernel: what is taken for emulated is, and a place that was chosen
-//! sees every call and costs no more than the entry.
+//! Tests of probe placement on the running kernel: the kernel emulates the selected instructions, and a selected location
+//! is hit by every call and costs no more than the entry.
+//!
+//! Whether the kernel emulates or steps an instruction is seen by the page that it maps to step (`[uprobes]`). Another
+//! tracer's return probes on allocator functions map the same page, so such a tracer must not be there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Heaptrace, bench_program, c, require_root, run};
+use heaptrace_tests::{Heaptrace, MINUTE, bench_program, c, require_root, run, until};
 
-/// Check that the kernel emulates what probes are placed on, and, so that this means anything, that it
-/// executes other instructions out of line.
+/// Check that the kernel emulates the instructions that heaptrace prefers, and that it steps others. The second shows
+/// that the first can fail.
 #[test]
-fn the_kernel_emulates_what_probes_are_placed_on() -> Result<()> {
+fn preferred_instructions_are_emulated() -> Result<()> {
     require_root()?;
     let printed = run(&mut c("instructions")?.command())?.success()?.stdout;
     let found: BTreeMap<&str, &str> = printed
@@ -30,9 +33,9 @@ fn the_kernel_emulates_what_probes_are_placed_on() -> Result<()> {
     Ok(())
 }
 
-/// A function of the C library, as heaptrace places its probe.
+/// A function of the C library, and the location where heaptrace probes it.
 #[derive(Debug)]
-struct Place {
+struct Location {
     function: String,
     entry: u64,
     offset: u64,
@@ -40,7 +43,7 @@ struct Place {
     stepped: bool,
 }
 
-/// The C library that programs of this machine run with.
+/// The C library of this machine's programs.
 fn c_library() -> Result<PathBuf> {
     let printed = run(Command::new("cc").arg("-print-file-name=libc.so.6"))?.success()?;
     Path::new(printed.stdout.trim())
@@ -48,17 +51,17 @@ fn c_library() -> Result<PathBuf> {
         .context("the C library")
 }
 
-fn places(library: &Path) -> Result<Vec<Place>> {
+fn locations(library: &Path) -> Result<Vec<Location>> {
     let heaptrace = Heaptrace::offline()?;
     let printed = heaptrace.run(&["placements".as_ref(), library.as_os_str()])?;
     let printed = printed.success()?.stdout;
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for line in printed.lines().skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
         let [_, functions, entry, offset, instruction, stepped, _] = fields[..] else {
             anyhow::bail!("not a line of a table: {line}");
         };
-        places.push(Place {
+        locations.push(Location {
             function: functions.split('/').next().unwrap_or_default().to_owned(),
             entry: u64::from_str_radix(entry.trim_start_matches("0x"), 16)?,
             offset: offset.parse()?,
@@ -66,11 +69,11 @@ fn places(library: &Path) -> Result<Vec<Place>> {
             stepped: stepped.parse()?,
         });
     }
-    ensure!(places.len() > 5, "too few functions:\n{printed}");
-    Ok(places)
+    ensure!(locations.len() > 5, "too few functions:\n{printed}");
+    Ok(locations)
 }
 
-/// What the program measured of itself.
+/// The measurements of `place.c`, of itself.
 #[derive(Debug)]
 struct Measured {
     nanoseconds: f64,
@@ -79,9 +82,21 @@ struct Measured {
     stepped: bool,
 }
 
+/// So short that some measurements are not interrupted, also on a busy machine.
+const SECONDS: &str = "0.005";
+
+/// Waits until no other tracer has return probes on the function: a process without a probe of its own has no page then.
+fn wait_alone(operation: &str) -> Result<()> {
+    until("the end of other tracers", 3 * MINUTE, || {
+        let mut command = Command::new(bench_program("place")?);
+        let printed = run(command.args([operation, SECONDS]))?.success()?.stdout;
+        Ok(printed.lines().any(|line| line == "stepped 0"))
+    })
+}
+
 fn measure(library: &Path, operation: &str, offset: u64) -> Result<Measured> {
     let mut command = Command::new(bench_program("place")?);
-    command.args([operation, "0.05"]).arg(library);
+    command.args([operation, SECONDS]).arg(library);
     let printed = run(command.arg(offset.to_string()))?.success()?.stdout;
     let number = |name: &str| -> Result<f64> {
         let value = printed.lines().find_map(|line| line.strip_prefix(name));
@@ -96,59 +111,69 @@ fn measure(library: &Path, operation: &str, offset: u64) -> Result<Measured> {
     })
 }
 
-/// The least of several: what a busy machine adds is never less than nothing.
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
+/// Measures until no other tracer was there before and after.
+fn measure_alone(library: &Path, operation: &str, offset: u64, stepped: bool) -> Result<Measured> {
+    let mut measured = measure(library, operation, offset)?;
+    for _ in 0..5 {
+        if measured.stepped == stepped {
+            break;
+        }
+        wait_alone(operation)?;
+        measured = measure(library, operation, offset)?;
+    }
+    Ok(measured)
 }
 
-/// Check for each function of the C library that its place is hit once a call, as its entry is, is
-/// executed in the way that heaptrace says, and costs no more than the entry; and that where the entry
-/// takes a second trap and the place doesn't, as with most `free`s, it costs clearly less.
+/// Check for each function of the C library that its probe location is hit once per call, as the entry is, that the kernel
+/// executes it as heaptrace says, and that it costs no more than the entry. If only the entry is stepped, as with most
+/// `free`s, the location must cost clearly less.
 #[test]
-fn a_place_costs_no_more_than_the_entry() -> Result<()> {
-    const ROUNDS: usize = 5;
+fn locations_cost_no_more_than_entries() -> Result<()> {
+    // A busy machine only adds to a time, so the least times of both are compared, after as many rounds as it takes.
+    const ROUNDS: usize = 60;
     require_root()?;
     let library = c_library()?;
-    for place in places(&library)? {
-        let (mut at_entry, mut as_placed) = (Vec::new(), Vec::new());
-        let mut entry_is_stepped = false;
+    for location in locations(&library)? {
+        let function = &location.function;
+        let at = location.entry + location.offset;
+        let (mut at_entry, mut at_location) = (f64::INFINITY, f64::INFINITY);
+        let mut is_cheap = false;
         for _ in 0..ROUNDS {
-            let entry = measure(&library, &place.function, place.entry)?;
-            let placed = measure(&library, &place.function, place.entry + place.offset)?;
-            assert_eq!(entry.hits, entry.operations, "{place:?}");
-            assert_eq!(placed.hits, placed.operations, "{place:?}");
-            assert_eq!(placed.stepped, place.stepped, "{place:?}");
-            entry_is_stepped = entry.stepped;
-            at_entry.push(entry.nanoseconds);
-            as_placed.push(placed.nanoseconds);
+            // Of several looks, the one without a page is right: other tracers can only add it.
+            let entry = measure_alone(&library, function, location.entry, false)?;
+            let placed = measure_alone(&library, function, at, location.stepped)?;
+            assert_eq!(entry.hits, entry.operations, "{location:?}");
+            assert_eq!(placed.hits, placed.operations, "{location:?}");
+            assert_eq!(placed.stepped, location.stepped, "{location:?}");
+            at_entry = at_entry.min(entry.nanoseconds);
+            at_location = at_location.min(placed.nanoseconds);
+            let most = if entry.stepped && !location.stepped {
+                0.8
+            } else {
+                1.5
+            };
+            is_cheap = location.offset == 0 || at_location < most * at_entry;
+            if is_cheap {
+                break;
+            }
         }
-        if place.offset == 0 {
-            continue;
-        }
-        let ratio = least(&as_placed) / least(&at_entry);
-        let most = if entry_is_stepped && !place.stepped {
-            0.8
-        } else {
-            1.5
-        };
         assert!(
-            ratio < most,
-            "{place:?}: {ratio}, entry {at_entry:?}, placed {as_placed:?}"
+            is_cheap,
+            "{location:?}: {at_entry} ns at the entry, {at_location} ns at the location"
         );
     }
     Ok(())
 }
 
-/// Check that `free(NULL)` doesn't trap where the code has a way past the probe, and traps once where
-/// it has none.
+/// Check that `free(NULL)` doesn't trap if the code has a way past the probe, and traps once if it has none.
 #[test]
 fn freeing_null_costs_nothing() -> Result<()> {
     require_root()?;
     let library = c_library()?;
-    let places = places(&library)?;
-    let free = places.iter().find(|place| place.function == "free");
+    let locations = locations(&library)?;
+    let free = locations.iter().find(|it| it.function == "free");
     let free = free.context("no free")?;
-    // Behind the branch that NULL takes, or at the entry, or on some branch.
+    // The location is after the branch that NULL takes, or at the entry, or on some branch.
     let is_past_check = free.offset > 0 && !free.instruction.starts_with('j');
     let measured = measure(&library, "free(NULL)", free.entry + free.offset)?;
     let hits = if is_past_check {

@@ -1,4 +1,4 @@
-//! What each of heaptrace's processes may do while a run goes on, and what a file that a group may run needs.
+//! Tests of the privileges of heaptrace's processes during a run, and of an installation for a group.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,15 +9,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Ended, Heaptrace, Holdings, c, heaptrace, ready_pid, require_tool, run, truths,
-    workspace,
+    Child, Ended, Heaptrace, Holdings, MINUTE, c, heaptrace, ready_pid, require_tool, run, truths,
+    until, workspace,
 };
 
-/// A user and a group of nobody's.
+/// A user and a group that exist in no file.
 const USER: u32 = 61_234;
 const GROUP: u32 = 61_235;
 
-/// CAP_CHOWN and what else a run never takes.
+/// Capabilities that a run never has.
 const NEVER: [(u32, &str); 6] = [
     (0, "CAP_CHOWN"),
     (12, "CAP_NET_ADMIN"),
@@ -36,7 +36,7 @@ fn fields(path: &Path) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// The threads of a process, as files.
+/// The `status` files of a process's threads.
 fn threads(pid: u32) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -45,7 +45,7 @@ fn threads(pid: u32) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The processes that a process has started.
+/// The child processes of a process.
 fn children(pid: u32) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -84,13 +84,13 @@ fn show(role: &str, pid: u32) -> Result<Vec<BTreeMap<String, String>>> {
     Ok(all)
 }
 
-/// Check that every thread of the agent has given up what a run does not take, that its guardian and its readers have
-/// next to nothing, and that none of them can gain rights or leave a dump. Prints what each has.
+/// Check that every thread of the agent has only the capabilities that a run uses, that its guardian and its readers
+/// have almost none, and that none of them can gain privileges or dump core. Prints the rights of each.
 #[test]
-fn processes_and_rights() -> Result<()> {
+fn processes_have_few_rights() -> Result<()> {
     let here = Heaptrace::tracing()?;
     for options in [&["--max-overhead", "off"][..], &["--max-overhead", "50"]] {
-        let mut arguments = vec!["--all", "--comm", "ht-nobody"];
+        let mut arguments = vec!["--all", "--comm", "ht-no-process"];
         arguments.extend(options);
         let _ = fs::remove_file(here.data());
         let mut tracer = here.start_record(&arguments)?;
@@ -145,7 +145,7 @@ fn processes_and_rights() -> Result<()> {
 
 /// Check that a launched command has the limits, rights and privileges that it would have without a tracer.
 #[test]
-fn a_command_keeps_what_it_has() -> Result<()> {
+fn a_command_keeps_its_rights() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let script =
         "ulimit -n; ulimit -c; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status";
@@ -161,7 +161,7 @@ fn a_command_keeps_what_it_has() -> Result<()> {
     Ok(())
 }
 
-/// The line by which the program says that it can be installed, without the path behind it.
+/// The `setcap` line that the program prints for an installation, without the path at its end.
 fn printed_line(output: &str) -> Result<String> {
     let line = output.lines().find_map(|line| line.split_once("setcap "));
     let (_, line) = line.with_context(|| format!("no setcap line in:\n{output}"))?;
@@ -169,7 +169,7 @@ fn printed_line(output: &str) -> Result<String> {
     Ok(capabilities.to_owned())
 }
 
-/// Runs a command as a member of the group, on a machine with tracefs mounted, in a mount namespace of its own.
+/// A command that runs as a member of the group, in a mount namespace of its own with tracefs mounted.
 fn as_member(folder: &Path, command: &[&OsStr]) -> Command {
     let script =
         "mount -t tracefs tracefs /sys/kernel/tracing && cd \"$1\" && shift && exec \"$@\"";
@@ -183,9 +183,9 @@ fn as_member(folder: &Path, command: &[&OsStr]) -> Command {
     member
 }
 
-/// Check that a file that was granted exactly what the program prints, and that the page says, lets a member of its group
-/// trace commands, other users' processes and the whole machine, with the numbers that they report, and that it gives that
-/// member no file which is not theirs.
+/// Check that a file with exactly the capabilities that the program prints, and that the documentation names, lets a
+/// member of its group trace commands, other users' processes and the whole machine with exact counts, and gives that
+/// member no access to other files.
 #[test]
 fn a_group_can_trace() -> Result<()> {
     for (tool, package) in [
@@ -206,7 +206,7 @@ fn a_group_can_trace() -> Result<()> {
     let fixture = here.path("older");
     run(Command::new("cp").arg(c("older")?.path).arg(&fixture))?.success()?;
 
-    // Without rights, it says what to grant.
+    // Without rights, it prints the line that grants them.
     let words =
         |words: &[&str]| -> Vec<String> { words.iter().map(|it| (*it).to_owned()).collect() };
     let member = |arguments: &[String]| -> Result<Ended> {
@@ -234,7 +234,7 @@ fn a_group_can_trace() -> Result<()> {
         truth.matches(&seen.truth(Some(truth.pid)))?;
     }
 
-    // A process of another user, and all.
+    // A process of another user, and the whole machine.
     for all in [false, true] {
         let mut target = Child::spawn(&mut Command::new(&fixture))?;
         let pid = ready_pid(&target.line()?)?;
@@ -248,13 +248,13 @@ fn a_group_can_trace() -> Result<()> {
         let mut command = vec![binary.as_os_str()];
         command.extend(arguments.iter().map(OsStr::new));
         let mut tracer = Child::spawn(&mut as_member(&own, &command))?;
-        while !own.join("x.data").exists() {
+        until("the tracer's data file", 3 * MINUTE, || {
             ensure!(tracer.running()?, "{}", tracer.stderr());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+            Ok(own.join("x.data").exists())
+        })?;
         target.go()?;
         let truth = truths(&target.wait()?.success()?.stdout)?;
-        // The group's own: `sh` and `setpriv` have become the tracer.
+        // The child is the tracer by now: `sh` and `setpriv` have called `exec`.
         tracer.signal(libc::SIGINT)?;
         tracer.wait()?.success()?;
         let seen = report()?;
@@ -263,7 +263,7 @@ fn a_group_can_trace() -> Result<()> {
         }
     }
 
-    // What only root can read or write, it does not.
+    // It neither reads nor writes a file that only root may.
     let secret = here.path("secret.data");
     fs::copy(here.data(), &secret)?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;

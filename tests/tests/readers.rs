@@ -1,4 +1,4 @@
-//! The processes that parse what targets made: what they may do, and what becomes of a run when they fail.
+//! Tests of the reader processes, which parse files of targets: their rights, and a run whose readers fail.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use heaptrace::reader::{self, Budget};
 use heaptrace::symbolize::{OnDisk, Symbolizer};
 use heaptrace_tests::{Child, Heaptrace, c, ready_pid, send};
 
-/// A process, by its id.
+/// The text of a process's `status` file.
 fn status(pid: u32) -> Result<String> {
     Ok(fs::read_to_string(format!("/proc/{pid}/status"))?)
 }
 
-/// What stands behind a name in a status.
+/// The value of a field of a `status` file.
 fn field<'s>(status: &'s str, name: &str) -> Result<&'s str> {
     let line = status
         .lines()
@@ -41,7 +41,7 @@ fn readers(tracer: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// A fixture that allocates until it is told to stop, and a tracer that has attached to it.
+/// A fixture that allocates until it gets a line, and a tracer that has attached to it.
 fn traced(here: &Heaptrace) -> Result<(Child, Child)> {
     let mut target = Child::spawn(&mut c("forever")?.command())?;
     let pid = ready_pid(&target.line()?)?;
@@ -50,10 +50,10 @@ fn traced(here: &Heaptrace) -> Result<(Child, Child)> {
     Ok((target, tracer))
 }
 
-/// Check that readers run as nobody, without a capability, a group or a way to get one, under seccomp, with bounded memory,
-/// and have open nothing of the tracer's: no map, no probe, no ring.
+/// Check that readers run as the user `nobody`, without capabilities, groups or a way to gain them, under seccomp and
+/// with bounded memory, and that they have no map, probe or ring of the tracer open.
 #[test]
-fn they_have_no_rights() -> Result<()> {
+fn readers_have_no_rights() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (target, tracer) = traced(&here)?;
     let readers = readers(tracer.pid())?;
@@ -96,14 +96,15 @@ fn they_have_no_rights() -> Result<()> {
     Ok(())
 }
 
-/// Check that killing readers again and again costs no event: the counts of the run are the target's.
+/// Check that killing readers again and again loses no event and no names.
 #[test]
-fn a_run_outlives_them() -> Result<()> {
+fn a_run_survives_killed_readers() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, tracer) = traced(&here)?;
-    let until = Instant::now() + Duration::from_secs(2);
+    // Time is the point: readers are killed for two seconds.
+    let end = Instant::now() + Duration::from_secs(2);
     let mut killed = 0;
-    while Instant::now() < until {
+    while Instant::now() < end {
         for pid in readers(tracer.pid())? {
             killed += u32::from(send(pid as i32, libc::SIGKILL).is_ok());
         }
@@ -122,9 +123,10 @@ fn a_run_outlives_them() -> Result<()> {
     Ok(())
 }
 
-/// Check that a reader that is stopped is given up, by name and reason, and that the run ends in order.
+/// Check that a reader that is stopped is replaced, that its file is named with the reason, and that the run ends
+/// normally.
 #[test]
-fn a_stopped_one_is_given_up() -> Result<()> {
+fn a_stopped_reader_is_replaced() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let plugin = here.path("plugin.so");
     fs::copy(heaptrace_tests::c_plugin("plugin")?.path, &plugin)?;
@@ -136,7 +138,7 @@ fn a_stopped_one_is_given_up() -> Result<()> {
     for pid in &stopped {
         send(*pid as i32, libc::SIGSTOP)?;
     }
-    // Its build id is asked for with the last update, of a reader that does not answer.
+    // The last update asks for the plugin's build id, and the reader doesn't answer.
     target.go()?;
     target.wait()?.success()?;
     let recording = here.finish(tracer)?;
@@ -150,10 +152,10 @@ fn a_stopped_one_is_given_up() -> Result<()> {
     Ok(())
 }
 
-/// Check that a file that is cut short while names are looked up in it, mapped, ends its reader and nothing else, and that
-/// the next file's names are found. A SIGBUS ended the whole run.
+/// Check that a mapped file that is cut short during a lookup of names ends its reader alone, and that the next file's
+/// names are found. (Once, a SIGBUS ended the whole run.)
 #[test]
-fn one_that_reads_a_shrinking_file_ends_alone() -> Result<()> {
+fn a_shrinking_file_ends_its_reader_alone() -> Result<()> {
     const TRIES: u64 = 60;
     let here = Heaptrace::tracing()?;
     let program = heaptrace_tests::heaptrace()?;
@@ -165,6 +167,7 @@ fn one_that_reads_a_shrinking_file_ends_alone() -> Result<()> {
         let budget = Budget::default();
         let cutting = path.clone();
         let cut = thread::spawn(move || {
+            // Time is the point: each round cuts the file at another moment.
             thread::sleep(Duration::from_millis(5 + 5 * round));
             OpenOptions::new().write(true).open(cutting)?.set_len(8192)
         });
@@ -180,7 +183,7 @@ fn one_that_reads_a_shrinking_file_ends_alone() -> Result<()> {
     anyhow::bail!("in {TRIES} rounds, no reader was at the file when it was cut short")
 }
 
-/// How many of some addresses of a file have names.
+/// The number of addresses that have names, of 500 addresses in a file.
 fn names(budget: &Budget, path: &Path, length: u64) -> usize {
     const ADDRESSES: u64 = 500;
     let mut profile = Profile::new(RunInfo {

@@ -1,4 +1,4 @@
-//! Programs of the world, against valgrind: the same commands, the same totals.
+//! Tests of real programs: heaptrace and valgrind must have the same totals for the same commands.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::Result;
 use heaptrace_tests::{HeapUsage, Heaptrace, require_tool};
 
-/// Fails unless two counts differ by no more than a thousandth.
+/// Fails if two counts differ by more than a thousandth.
 fn close(what: &str, seen: u64, expected: u64) {
     let difference = seen.abs_diff(expected);
     assert!(
@@ -28,9 +28,9 @@ fn agrees_with_valgrind(here: &Heaptrace, command: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Check that jq on a big file has the totals that valgrind gives it.
+/// Check that jq on a big file has valgrind's totals.
 #[test]
-fn jq() -> Result<()> {
+fn jq_agrees_with_valgrind() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let mut json = String::from("[");
     for number in 0..8000 {
@@ -47,9 +47,9 @@ fn jq() -> Result<()> {
     agrees_with_valgrind(&here, &[jq.into(), "-c".into(), ".[].a".into(), big.into()])
 }
 
-/// Check that a workload of SQLite has the totals that valgrind gives it.
+/// Check that a workload of SQLite has valgrind's totals.
 #[test]
-fn sqlite() -> Result<()> {
+fn sqlite_agrees_with_valgrind() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let sql = "create table t(id integer primary key, name text, size int);\n\
                with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\n\

@@ -1,4 +1,4 @@
-//! Bad input and missing rights, as far as they need no root: one clear message, never a panic.
+//! Tests of bad input and missing rights, without root: each gives one clear message, and no panic.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -35,7 +35,7 @@ fn another_file_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that a file of a later format is refused with the remedy, not taken for a damaged one.
+/// Check that a file of a later format is refused as newer, with the remedy, and not as damaged.
 #[test]
 fn a_newer_file_is_refused() -> Result<()> {
     let here = Heaptrace::offline()?;
@@ -66,7 +66,7 @@ fn a_missing_file_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that a folder in the place of a data file is refused.
+/// Check that a folder instead of a data file is refused.
 #[test]
 fn a_folder_is_refused() -> Result<()> {
     let here = Heaptrace::offline()?;
@@ -75,7 +75,7 @@ fn a_folder_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that wrong arguments end with status 2 and a hint, before anything is traced.
+/// Check that wrong arguments end with status 2 and a message, before a file is written.
 #[test]
 fn wrong_arguments_are_refused() -> Result<()> {
     let here = Heaptrace::offline()?;
@@ -100,7 +100,7 @@ fn wrong_arguments_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Check that a user without rights is told which capability is missing, and how to get it.
+/// Check that a run without rights names the missing capability, and how to get it.
 #[test]
 fn missing_rights_are_named() -> Result<()> {
     let here = Heaptrace::offline()?;
@@ -136,7 +136,7 @@ fn missing_rights_are_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that `doctor` runs without any rights and says so, a line per item.
+/// Check that `doctor` runs without rights, and reports each item.
 #[test]
 fn doctor_needs_no_rights() -> Result<()> {
     let here = Heaptrace::offline()?;

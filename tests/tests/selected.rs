@@ -1,6 +1,6 @@
-//! What narrows `--all`: by name, user and control group, decided in the kernel.
+//! Tests of the process filter of `--all`: by name, user and control group.
 //!
-//! The names are these tests' own, so that nothing else that the machine runs is in their reports.
+//! Only these tests use the names, so that no other process of the machine is in their reports.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use heaptrace_tests::{
     Child, Group, Heaptrace, NOBODY, Recording, Truth, c, open_to_nobody, run, truths,
 };
 
-/// A copy of a fixture under a name of its own.
+/// A copy of a fixture under another name.
 fn named(here: &Heaptrace, fixture: &str, name: &str) -> Result<PathBuf> {
     let copy = here.path(name);
     run(Command::new("cp").arg(c(fixture)?.path).arg(&copy))?.success()?;
@@ -38,7 +38,7 @@ fn runs(command: &mut Command) -> Result<Vec<Truth>> {
     truths(&run(command)?.success()?.stdout)
 }
 
-/// Fails unless just these processes are in the report, each with the counts that it gave.
+/// Fails unless exactly these processes are in the report, each with its own counts.
 fn are_all(expected: &[Truth], recording: &Recording) -> Result<()> {
     let mut seen: Vec<u32> = recording.report.processes.iter().map(|p| p.pid).collect();
     let mut pids: Vec<u32> = expected.iter().map(|truth| truth.pid).collect();
@@ -51,10 +51,10 @@ fn are_all(expected: &[Truth], recording: &Recording) -> Result<()> {
     Ok(())
 }
 
-/// Check that of all processes those are recorded, from their first allocation, that have a wanted name
-/// and no excluded one, also where they come to it by exec, and that threads' own names don't count.
+/// Check that exactly the processes with a wanted and no excluded name are recorded, from their first allocation, also
+/// if `exec` gives them the name, and that names of threads don't count.
 #[test]
-fn by_name() -> Result<()> {
+fn names_select_processes() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let wanted = named(&here, "threads", "ht-chosen-one")?;
     let excluded = named(&here, "hooks", "ht-chosen-not")?;
@@ -63,16 +63,15 @@ fn by_name() -> Result<()> {
     let mut expected = runs(&mut Command::new(&wanted))?;
     runs(&mut Command::new(&excluded))?;
     runs(&mut Command::new(&other))?;
-    // The shell's name is not wanted; what it becomes is.
+    // The shell's name is not wanted, but the name after its `exec` is.
     let becomes = format!("exec {}", wanted.display());
     expected.extend(runs(Command::new("sh").args(["-c", &becomes]))?);
     are_all(&expected, &stop(&here, tracer)?)
 }
 
-/// Check that a choice by user holds for what runs as that user from its start, and for what becomes
-/// that user's without another exec.
+/// Check that `--user` selects processes that start as that user, and processes that change to it without an `exec`.
 #[test]
-fn by_user() -> Result<()> {
+fn users_select_processes() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let changing = named(&here, "forks", "ht-user-forks")?;
     let program = open_to_nobody(here.folder(), &c("hooks")?.path)?;
@@ -99,9 +98,9 @@ fn runs_in(group: &Path, program: &Path) -> Result<Vec<Truth>> {
     runs(Command::new("sh").args(["-c", &script]))
 }
 
-/// Check that a choice by control group holds for the group and those below it, and for no other.
+/// Check that `--cgroup` selects the group and those below it, and no other.
 #[test]
-fn by_control_group() -> Result<()> {
+fn control_groups_select_processes() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let program = named(&here, "hooks", "ht-grouped")?;
     let (group, other) = (Group::unified("chosen")?, Group::unified("other")?);
@@ -126,9 +125,9 @@ fn by_control_group() -> Result<()> {
     Ok(())
 }
 
-/// Check that a control group that is not there is refused by its name, before anything is traced.
+/// Check that a missing control group is refused with its name, before anything is traced.
 #[test]
-fn no_such_group() -> Result<()> {
+fn a_missing_group_is_refused() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let options = ["record", "--all", "--cgroup", "/no-such.slice"];
     let ended = here.run(&options)?.fails_clearly()?;
@@ -137,26 +136,27 @@ fn no_such_group() -> Result<()> {
     Ok(())
 }
 
-/// Check that neither the tracer nor its guardian is traced, whatever else is chosen.
+/// Check that a filter that matches the tracer's name doesn't select the tracer itself.
 #[test]
-fn never_itself() -> Result<()> {
+fn the_tracer_is_never_selected() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let tracer = recording(&here, &["--comm", "heaptrace*", "--interval", "50ms"])?;
+    // Time is the point: in it, the tracer makes several updates, which allocate.
     std::thread::sleep(std::time::Duration::from_millis(700));
     let pid = tracer.pid();
     tracer.signal(libc::SIGINT)?;
-    // Other tests' tracers are traced, and may be too busy for the ring: that is not asked here.
+    // Tracers of other tests are traced, and their events may get lost. That doesn't matter here.
     let report = here.finish(tracer)?.report;
     assert!(report.images(pid).is_empty(), "{:?}", report.processes);
     Ok(())
 }
 
-/// Check that the kernel takes the programs with all choices and a sample asked for at once: then they
-/// call deepest into each other, and their stack is small.
+/// Check that the kernel accepts the programs with all filters and sampling together. Then their calls nest deepest, and
+/// the kernel's stack for them is small.
 #[test]
-fn everything_at_once() -> Result<()> {
+fn all_filters_together_are_accepted() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    let choices = [
+    let filters = [
         "--comm",
         "heaptrace-none",
         "--exclude",
@@ -175,7 +175,7 @@ fn everything_at_once() -> Result<()> {
         "1",
         "-v",
     ];
-    let mut tracer = here.start_record(&[&sample[..], &choices].concat())?;
+    let mut tracer = here.start_record(&[&sample[..], &filters].concat())?;
     here.wait_recording(&mut tracer)?;
     tracer.signal(libc::SIGINT)?;
     let recording = here.finish(tracer)?;

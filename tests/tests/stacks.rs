@@ -1,20 +1,18 @@
-//! Whole stacks from programs without frame pointers, by unwind information alone.
+//! Tests of complete stacks from programs without frame pointers, by unwind information alone.
 
 use std::ffi::OsStr;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Compiler, Fixture, Heaptrace, Report, Site, c, c_optimized, c_plugin, cpp_optimized,
-    require_tool, run, rust_optimized,
+    Compiler, Fixture, Heaptrace, MINUTE, Report, Site, c, c_optimized, c_plugin, cpp_optimized,
+    require_tool, run, rust_optimized, until,
 };
 
-/// What a frame must have above it, by the size it asks for.
+/// The requested size by which a stack is found, and functions that must be in it, from the innermost outward.
 type Expected = (u64, &'static [&'static str]);
 
-/// Of every kind of frame in C.
+/// The stacks of `frames.c`: every kind of frame in C.
 const FRAMES: [Expected; 12] = [
     (1001, &["leaf", "three", "two", "one", "main", "_start"]),
     (1002, &["leaf", "with_alloca", "main", "_start"]),
@@ -48,7 +46,7 @@ const FRAMES: [Expected; 12] = [
     ),
 ];
 
-/// Of C++ exceptions; the runtime's 128 bytes are in the first.
+/// The stacks of `throws.cpp`. The first size includes 128 bytes of the C++ runtime.
 const EXCEPTIONS: [Expected; 5] = [
     (
         3129,
@@ -69,7 +67,7 @@ const EXCEPTIONS: [Expected; 5] = [
     (2005, &["new", "new_in_function", "main", "_start"]),
 ];
 
-/// Of Rust.
+/// The stacks of `frames.rs`.
 const RUST: [Expected; 5] = [
     (4001, &["leaf", "area", "by_trait", "main", "_start"]),
     (4002, &["leaf", "by_sort", "main", "_start"]),
@@ -97,7 +95,7 @@ fn site(report: &Report, size: u64) -> Result<&Site> {
     found.with_context(|| format!("no site of blocks of {size} bytes"))
 }
 
-/// Functions of a site, from the innermost on, those of libraries left out.
+/// The functions of a site, from the innermost outward.
 fn functions(site: &Site) -> Vec<&str> {
     let frames = site.stack.iter();
     frames
@@ -105,7 +103,7 @@ fn functions(site: &Site) -> Vec<&str> {
         .collect()
 }
 
-/// Fails unless the stack of a size is whole, with the functions in their order.
+/// Fails unless the stack of a size is complete and has the functions in their order.
 fn has_whole_stack(report: &Report, (size, expected): Expected) -> Result<()> {
     let site = site(report, size)?;
     let found = functions(site);
@@ -124,11 +122,10 @@ fn record(fixture: Fixture) -> Result<Report> {
     Ok(Heaptrace::tracing()?.record_all(&[fixture])?.report)
 }
 
-/// Check that functions called through every kind of frame are all there, in their order, and that
-/// the stack is whole, with each compiler at every level of optimization; and that a stack that is
-/// too deep, and one with a frame that is too large, are said to be so.
+/// Check that stacks through every kind of frame are complete, with each compiler at every level of optimization, and
+/// that a stack that is too deep is marked as truncated, and one with a frame that is too large as incomplete.
 #[test]
-fn every_kind_of_frame_is_left() -> Result<()> {
+fn every_kind_of_frame_is_unwound() -> Result<()> {
     for compiler in Compiler::all() {
         let report = record(c_optimized("frames", compiler, &[])?)?;
         for expected in FRAMES {
@@ -154,10 +151,10 @@ fn every_kind_of_frame_is_left() -> Result<()> {
     Ok(())
 }
 
-/// Check that each of 64 ways to an allocation has its own stack, whichever was the one before it: where the walk finds the stack
-/// further out to be that of the last one, it must be, though all that differs is one return address or frame pointer.
+/// Check that each of 64 similar call paths has its own stack, after every other one. They differ in one return address
+/// or frame pointer, and the walk cache must not mistake one for another.
 #[test]
-fn alike_stacks_are_told_apart() -> Result<()> {
+fn similar_stacks_are_distinguished() -> Result<()> {
     const DEPTHS: [&str; 6] = ["first", "second", "third", "fourth", "fifth", "sixth"];
     for name in ["gcc", "clang"] {
         let compiler = Compiler { name, level: "-O2" };
@@ -179,16 +176,16 @@ fn alike_stacks_are_told_apart() -> Result<()> {
     Ok(())
 }
 
-/// Check that stacks are whole where an exception is made, in destructors that run while it passes,
-/// where it is caught, and in `operator new`, which keeps no frame pointer.
+/// Check that stacks are complete where an exception is created, in destructors that run during its unwinding, where it
+/// is caught, and in `operator new`, which has no frame pointer.
 #[test]
-fn exceptions_have_whole_stacks() -> Result<()> {
+fn exceptions_have_complete_stacks() -> Result<()> {
     for compiler in Compiler::all() {
         let report = record(cpp_optimized("throws", compiler)?)?;
         for expected in EXCEPTIONS {
             has_whole_stack(&report, expected).with_context(|| format!("{compiler:?}"))?;
         }
-        // The innermost of four has three others above it.
+        // All four calls have this size; the innermost has the three others above it.
         let passed = report.sites.iter().filter(|site| {
             site.totals.allocations == 1
                 && site.totals.allocated_bytes == 2001
@@ -201,10 +198,10 @@ fn exceptions_have_whole_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Check that a release build of Rust, without frame pointers, has whole stacks: through a trait's
-/// function, a closure in the standard library's sort, a panic, and in a thread.
+/// Check that a release build of Rust has complete stacks: through a trait's function, a closure in the standard
+/// library's sort, a panic, and in a thread.
 #[test]
-fn rust_has_whole_stacks() -> Result<()> {
+fn rust_has_complete_stacks() -> Result<()> {
     let report = record(rust_optimized("frames")?)?;
     for expected in RUST {
         has_whole_stack(&report, expected)?;
@@ -213,10 +210,9 @@ fn rust_has_whole_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Check that a callback out of a library that was loaded by dlopen has its whole stack, at the
-/// latest when there was time to read the library.
+/// Check that a callback from a library loaded by `dlopen` has a complete stack, once the agent has read the library.
 #[test]
-fn plugins_have_whole_stacks() -> Result<()> {
+fn plugins_have_complete_stacks() -> Result<()> {
     let (program, plugin) = (c("plugged")?, c_plugin("plugin")?);
     let report = Heaptrace::tracing()?.record_all(&[program, plugin])?.report;
     let expected = &[
@@ -231,10 +227,9 @@ fn plugins_have_whole_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Check that stacks are whole through the kernel's vDSO, where signals interrupt it, and that its
-/// frames are known as such.
+/// Check that stacks are complete through the kernel's vDSO, when a signal interrupts it, and that its frames are named.
 #[test]
-fn the_vdso_has_whole_stacks() -> Result<()> {
+fn the_vdso_has_complete_stacks() -> Result<()> {
     let compiler = Compiler {
         name: "gcc",
         level: "-O2",
@@ -260,10 +255,10 @@ fn the_vdso_has_whole_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Check that stacks are whole while other threads map and unmap memory without a pause. The kernel can't
-/// be asked what is mapped then, which broke off every tenth stack.
+/// Check that stacks are complete while other threads map and unmap memory without a pause. The kernel can't look up
+/// mappings then. (Once, every tenth stack was incomplete.)
 #[test]
-fn changing_mappings_break_no_stack() -> Result<()> {
+fn changing_mappings_keep_stacks_complete() -> Result<()> {
     let compiler = Compiler {
         name: "gcc",
         level: "-O2",
@@ -280,10 +275,9 @@ fn changing_mappings_break_no_stack() -> Result<()> {
     Ok(())
 }
 
-/// Check that stacks of a distribution's stripped programs are whole, 99 of 100 at least; prints the
-/// figure for each. Stacks through a library that was loaded that moment are marked as such.
+/// Check that at least 99 of 100 stacks of a distribution's stripped programs are complete. Prints the figure for each.
 #[test]
-fn stripped_programs_have_whole_stacks() -> Result<()> {
+fn stripped_programs_have_complete_stacks() -> Result<()> {
     let compiler = Command::new("cc").arg("-print-prog-name=cc1").output()?;
     let compiler = String::from_utf8(compiler.stdout)?.trim().to_owned();
     let folder = tempfile::tempdir()?;
@@ -311,9 +305,9 @@ fn stripped_programs_have_whole_stacks() -> Result<()> {
     Ok(())
 }
 
-/// Fails unless 99 of 100 stacks of a program are whole; prints how many are. A library that a program
-/// loads as it runs is there before its table is, by a time that the scheduler decides: the first stacks
-/// through it are not judged, but they are few.
+/// Fails unless 99 of 100 stacks of a program are complete, and prints how many are. A library that a program loads while
+/// it runs has no table for a time that the scheduler decides. The stacks through it in that time don't count, but they
+/// must be few.
 fn are_whole(program: &str, report: &Report) -> Result<()> {
     let (whole, all) = (report.quality.stacks_complete, report.quality.samples);
     let early = report.quality.noted.get("stack_broken_no_table_yet");
@@ -330,11 +324,11 @@ fn are_whole(program: &str, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Check the same of redis's server under its own benchmark, which calls jemalloc.
+/// Check that at least 99 of 100 stacks of redis's server, which uses jemalloc, are complete under its own benchmark.
 #[test]
-fn redis_has_whole_stacks() -> Result<()> {
+fn redis_has_complete_stacks() -> Result<()> {
     let here = Heaptrace::tracing()?;
-    // The server's program is installed under this name, too, and goes by the one that it is called by.
+    // The server's program is installed under this name, too. Its behaviour depends on the name by which it is called.
     let program = require_tool("redis-check-rdb", "redis-tools")?;
     let server = here.path("redis-server");
     std::os::unix::fs::symlink(program, &server)?;
@@ -348,14 +342,7 @@ fn redis_has_whole_stacks() -> Result<()> {
         socket.as_os_str(),
     ]);
     let recorder = here.start_record(&command)?;
-    let begin = Instant::now();
-    while !socket.exists() {
-        ensure!(
-            begin.elapsed() < Duration::from_secs(60),
-            "redis-server doesn't start"
-        );
-        sleep(Duration::from_millis(50));
-    }
+    until("redis-server's socket", MINUTE, || Ok(socket.exists()))?;
     let client = |tool: &str, arguments: &str| -> Result<()> {
         let mut command = Command::new(require_tool(tool, "redis-tools")?);
         command.arg("-s").arg(&socket).args(arguments.split(' '));
@@ -375,8 +362,7 @@ fn redis_has_whole_stacks() -> Result<()> {
     are_whole("redis-server", &report)
 }
 
-/// Check that a program that is started later, by a child, gets its tables while it runs: not all of
-/// its stacks are whole, but some are.
+/// Check that a program that a child starts later gets its tables while it runs: some of its stacks are complete.
 #[test]
 fn later_programs_get_their_tables() -> Result<()> {
     let script = "/usr/bin/python3 -c 'print(sum(len(str(i)) for i in range(200000)))'; true";

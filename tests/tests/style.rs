@@ -1,11 +1,11 @@
-//! The house style, as far as a program can check it.
+//! Checks the house style, as far as a program can check it.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
-use heaptrace_tests::{Source, rust_sources, workspace};
+use heaptrace_tests::{Source, project_texts, rust_sources, workspace};
 
-/// The sources of all crates of the project, the kernel program's among them, and the tests.
+/// The sources of all crates of the project, with the kernel program and the tests.
 fn all_sources() -> Result<Vec<(String, Source)>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(workspace())? {
@@ -25,7 +25,7 @@ fn all_sources() -> Result<Vec<(String, Source)>> {
     Ok(sources)
 }
 
-/// Check that every source file opens with what it is for.
+/// Check that every source file begins with its purpose.
 #[test]
 fn every_file_says_what_it_is_for() -> Result<()> {
     let silent: Vec<String> = all_sources()?
@@ -61,7 +61,7 @@ fn every_test_says_what_it_checks() -> Result<()> {
     Ok(())
 }
 
-/// Check that no source file has grown beyond what one noun needs.
+/// Check that no source file has 500 lines or more.
 #[test]
 fn no_file_is_too_long() -> Result<()> {
     let long: Vec<String> = all_sources()?
@@ -74,33 +74,99 @@ fn no_file_is_too_long() -> Result<()> {
     Ok(())
 }
 
-/// Check that files are made in one place alone, where a stranger can't choose what is overwritten.
+/// The test programs whose `Cargo.toml` entry requires the feature `root`.
+fn requiring_root() -> Result<Vec<String>> {
+    let manifest = fs::read_to_string(workspace().join("tests/Cargo.toml"))?;
+    let entries = manifest.split("[[test]]").skip(1);
+    let of_root = entries.filter(|entry| entry.contains("required-features = [\"root\"]"));
+    let names = of_root.filter_map(|entry| entry.split('"').nth(1).map(str::to_owned));
+    Ok(names.collect())
+}
+
+/// Check that every test program that needs root requires the feature `root`. Without it, `cargo test` would run the
+/// program without root, and fail.
 #[test]
-fn files_are_made_in_one_place() -> Result<()> {
-    // The folder of kept tables has its own rules: nothing in it is believed.
-    const MAKERS: [&str; 2] = ["create/", "unwind/cache.rs"];
-    const WAYS: [&str; 7] = [
-        "File::create",
-        ".create(true)",
-        ".create_new(",
-        "fs::write(",
-        "fs::rename(",
-        "create_dir",
-        "O_CREAT",
-    ];
+fn tests_that_trace_require_root() -> Result<()> {
+    let listed = requiring_root()?;
+    ensure!(!listed.is_empty(), "no test program is listed");
+    let mut missing = Vec::new();
+    for source in rust_sources("tests/tests")? {
+        let calls = ["tracing()", "require_root()"];
+        let name = source.path.iter().next().unwrap_or_default();
+        let name = name.display().to_string();
+        let name = name.trim_end_matches(".rs");
+        let needs_root = name != "style" && calls.iter().any(|call| source.text.contains(call));
+        if needs_root && !listed.iter().any(|it| it == name) {
+            missing.push(name.to_owned());
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+    Ok(())
+}
+
+/// Words that turn things into persons.
+const UNWANTED: [&str; 6] = ["whoever", "nobody", "everybody", "somebody", "him", "his"];
+
+/// The name of the user `nobody`, in the forms that it has in code.
+const USER_NAME: [&str; 6] = [
+    "`nobody`",
+    "\"nobody\"",
+    "=nobody",
+    "--as nobody",
+    "--user nobody",
+    "-u nobody",
+];
+
+/// The unwanted words of a line.
+fn unwanted(line: &str) -> Vec<&'static str> {
+    let mut line = line.to_owned();
+    for name in USER_NAME {
+        line = line.replace(name, "");
+    }
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let words: Vec<String> = line
+        .split(|letter| !is_part(letter))
+        // A name in capitals is a constant's.
+        .filter(|word| word.chars().skip(1).all(|letter| !letter.is_uppercase()))
+        .map(str::to_lowercase)
+        .collect();
+    let has = |unwanted: &&str| words.iter().any(|word| word == unwanted);
+    UNWANTED.into_iter().filter(has).collect()
+}
+
+/// Check that no source file and no document has the words that turn things into persons.
+#[test]
+fn things_are_no_persons() -> Result<()> {
+    let texts = project_texts(&["rs", "md"])?;
+    ensure!(texts.len() > 100, "found only {} files", texts.len());
     let mut found = Vec::new();
-    for source in rust_sources("heaptrace/src")? {
-        let name = source.path.display().to_string();
-        if MAKERS.iter().any(|it| name.starts_with(it)) || name.contains("tests") {
+    for source in texts {
+        let path = source.path.display().to_string();
+        if ["CHANGELOG.md", "tests/tests/style.rs"].contains(&path.as_str()) {
             continue;
         }
-        let code = source.text.split("#[cfg(test)]\nmod tests {").next();
-        for (at, line) in code.unwrap_or_default().lines().enumerate() {
-            if WAYS.iter().any(|way| line.contains(way)) {
-                found.push(format!("{name}:{}", at + 1));
+        for (number, line) in source.text.lines().enumerate() {
+            for word in unwanted(line) {
+                found.push(format!("{path}:{}: {word}", number + 1));
             }
         }
     }
-    assert_eq!(found, Vec::<String>::new());
+    ensure!(found.is_empty(), "{}", found.join("\n"));
     Ok(())
+}
+
+/// Check that the test above finds the words, and accepts the user's name, constants and longer words.
+#[test]
+fn unwanted_words_are_found() {
+    for (line, expected) in [
+        ("// Nobody else reads it.", vec!["nobody"]),
+        ("whoever asks; his own", vec!["whoever", "his"]),
+        ("runs as the user `nobody`", vec![]),
+        ("command.args([\"--as\", \"nobody\"])", vec![]),
+        ("sudo heaptrace record --as nobody -- ls", vec![]),
+        ("use rights::{NOBODY, open_to_nobody};", vec![]),
+        ("this history", vec![]),
+    ] {
+        assert_eq!(unwanted(line), expected, "{line}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Files that can't be probed, and files beyond every limit: named, counted, and in nobody else's way.
+//! Tests of files that can't be probed, and of files beyond the limits: named, counted, and without effect on others.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -6,16 +6,17 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, Holdings, NOBODY, Recording, Truth, c, c_hostile, definitions,
-    open_to_nobody, ready_pid, truths,
+    Child, Fixture, Heaptrace, Holdings, MINUTE, NOBODY, Recording, Truth, c, c_hostile,
+    definitions, open_to_nobody, ready_pid, truths, until,
 };
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
-/// Each test traces the whole machine, and so what the others start to be refused, or to be too much.
+/// Makes the tests of this file run one after the other. Each traces the whole machine, and would see the refused or
+/// excessive files of the others.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -23,17 +24,14 @@ fn alone() -> MutexGuard<'static, ()> {
 
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// How long a report may be waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A `mapper` with these arguments, which has mapped all that comes before `--`.
+/// Starts a `mapper`, and waits until it has mapped the files before `--`.
 fn mapper(arguments: &[&OsStr]) -> Result<(Child, u32)> {
     let mut target = Child::spawn(c("mapper")?.command().args(arguments))?;
     let pid = ready_pid(&target.line()?)?;
     Ok((target, pid))
 }
 
-/// A run of all that these processes are chosen from.
+/// Starts a run of all processes named `mapper`.
 fn start_all(here: &Heaptrace, options: &[&str]) -> Result<Child> {
     let mut arguments = vec!["--all", "--comm", "mapper", "--interval", "200ms"];
     arguments.extend(options);
@@ -42,7 +40,7 @@ fn start_all(here: &Heaptrace, options: &[&str]) -> Result<Child> {
     Ok(tracer)
 }
 
-/// Lets a mapper do its second half, and waits until the report so far fulfils a condition.
+/// Lets a mapper map the other files, and waits until the report so far fulfils a condition.
 fn second_half(
     here: &Heaptrace,
     target: &mut Child,
@@ -50,16 +48,10 @@ fn second_half(
 ) -> Result<()> {
     target.go()?;
     target.line()?;
-    let begin = Instant::now();
-    while !here.report().is_ok_and(|report| is_enough(&report)) {
-        ensure!(
-            begin.elapsed() < PATIENCE,
-            "{:?}",
-            here.report()?.quality.noted
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
+    let waited = until("the files in the report", MINUTE, || {
+        Ok(here.report().is_ok_and(|report| is_enough(&report)))
+    });
+    waited.with_context(|| format!("{:?}", here.report().map(|report| report.quality.noted)))
 }
 
 fn end(here: &Heaptrace, target: Child, tracer: Child) -> Result<(Recording, Truth)> {
@@ -77,7 +69,7 @@ fn names(recording: &heaptrace_tests::Report, path: &Path, reason: &str) -> bool
     named.any(|it| it.contains(&path) && it.contains(reason))
 }
 
-/// Libraries with an allocator whose malloc begins with a breakpoint, and with a lock prefix.
+/// Two libraries with an allocator: its `malloc` begins with a breakpoint in one, with a lock prefix in the other.
 fn refused() -> Result<[(Fixture, &'static str); 2]> {
     Ok([
         (
@@ -91,10 +83,10 @@ fn refused() -> Result<[(Fixture, &'static str); 2]> {
     ])
 }
 
-/// Check that a library whose malloc the kernel doesn't probe is named with the reason, and that all else is
-/// counted exactly: one such file ended a run of all.
+/// Check that a library whose `malloc` the kernel refuses to probe is named with the reason, and that other allocations
+/// are counted exactly. (Once, such a file ended a run with `--all`.)
 #[test]
-fn what_the_kernel_refuses_is_named() -> Result<()> {
+fn refused_files_are_named() -> Result<()> {
     let _alone = alone();
     let libraries = refused()?;
     let paths: Vec<&OsStr> = libraries.iter().map(|(it, _)| it.as_ref()).collect();
@@ -124,9 +116,9 @@ fn what_the_kernel_refuses_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that a command which is to load such a library is told what it is, before a process has it mapped.
+/// Check that such a library, named by `--allocator`, is reported with the reason and doesn't end the run of a command.
 #[test]
-fn what_the_kernel_refuses_ends_no_command() -> Result<()> {
+fn refused_files_end_no_run() -> Result<()> {
     let _alone = alone();
     let here = Heaptrace::tracing()?;
     let [(library, reason), _] = refused()?;
@@ -139,7 +131,7 @@ fn what_the_kernel_refuses_ends_no_command() -> Result<()> {
     truth.matches(&recording.report.truth(Some(truth.pid)))
 }
 
-/// Offset in a file of a function.
+/// The offset of a function in a file.
 fn offset_of(bytes: &[u8], name: &str) -> Result<usize> {
     let file = object::File::parse(bytes)?;
     let symbol = file
@@ -153,10 +145,9 @@ fn offset_of(bytes: &[u8], name: &str) -> Result<usize> {
     Ok(usize::try_from(offset.context("no such address")?)?)
 }
 
-/// Check that an allocator's library with a wrong bit in its malloc's first byte is probed or named, and ends
-/// nothing.
+/// Check that a library with a flipped bit in the first byte of `malloc` is probed or named, and ends no run.
 #[test]
-fn a_flipped_bit_ends_nothing() -> Result<()> {
+fn a_flipped_bit_ends_no_run() -> Result<()> {
     let _alone = alone();
     const BITS: [u8; 3] = [0, 4, 7];
     let here = Heaptrace::tracing()?;
@@ -184,8 +175,8 @@ fn a_flipped_bit_ends_nothing() -> Result<()> {
     truth.matches(&recording.report.truth(Some(pid)))
 }
 
-/// Check that of thousands of files which one user maps while the scanner is busy every one is accounted for, and that
-/// another user's file is probed all the same. Files beyond the queue were dropped, and nothing said so.
+/// Check that each of thousands of files that one user maps at once is counted, and that another user's file is still
+/// examined. (Once, files beyond the queue were dropped without a count.)
 #[test]
 fn a_flood_of_files_is_counted() -> Result<()> {
     let _alone = alone();
@@ -227,8 +218,8 @@ fn a_flood_of_files_is_counted() -> Result<()> {
     truth.matches(&recording.report.truth(Some(pid)))
 }
 
-/// Check that a library with hundreds of functions that look like an allocator's is named and not probed, and that one
-/// with as many as a file may have is out of everybody's way as soon as the run ends: it took minutes.
+/// Check that a library with more functions than a file may have probes is named and not probed, and that a run with
+/// very many probes ends within a minute. (Once, it took minutes.)
 #[test]
 fn probes_have_limits() -> Result<()> {
     let _alone = alone();
@@ -241,25 +232,23 @@ fn probes_have_limits() -> Result<()> {
     second_half(&here, &mut target, |report| {
         names(report, &many.path, "probe locations")
     })?;
-    let deadline = Instant::now() + PATIENCE;
-    let defined = || -> Result<usize> { Ok(definitions(tracer.pid())?.len()) };
-    while defined()? < 150 {
-        ensure!(Instant::now() < deadline, "{few} has {} probes", defined()?);
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until(&format!("the probes of {few}"), MINUTE, || {
+        Ok(definitions(tracer.pid())?.len() >= 150)
+    })?;
     let holdings = Holdings::of(tracer.pid())?;
     let begin = Instant::now();
     let (recording, truth) = end(&here, target, tracer)?;
     let took = begin.elapsed();
     println!("detaching took {took:?}");
-    ensure!(took < PATIENCE, "detaching took {took:?}");
+    ensure!(took < MINUTE, "detaching took {took:?}");
     ensure!(
         recording.ended.stderr.contains("to remove the last"),
         "{}",
         recording.ended.stderr
     );
     truth.matches(&recording.report.truth(Some(pid)))?;
-    // Each call waits for a minute. The kernel takes some hundredths of a second for each, on a busy machine many times that.
+    // Each call waits for a minute. The kernel takes some hundredths of a second for each probe, and many times that on
+    // a busy machine.
     (0..5)
         .find_map(|_| holdings.are_gone().ok())
         .map_or_else(|| holdings.are_gone(), Ok)

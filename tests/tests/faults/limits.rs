@@ -1,4 +1,4 @@
-//! Too little of something: descriptors, address space, memory, room on the disk, standard streams.
+//! Runs with too few resources: descriptors, address space, memory, disk space, standard streams.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use heaptrace_tests::{Ended, Group, Heaptrace, c, heaptrace, run, truths};
 
 use crate::ready;
 
-/// Runs `record` with these arguments below a shell that has said something before.
+/// Runs `record` with these arguments from a shell that runs `before` first.
 fn limited(here: &Heaptrace, before: &str, arguments: &str) -> Result<Ended> {
     let (binary, data) = (heaptrace()?.display(), here.data());
     let script = format!(
@@ -20,8 +20,8 @@ fn limited(here: &Heaptrace, before: &str, arguments: &str) -> Result<Ended> {
         .current_dir(here.folder()))
 }
 
-/// Check that limits with which no run gets on are refused with what to raise, commands and all alike: a run said that
-/// there was no allocator.
+/// Check that limits that are too low for any run are refused with the limit to raise, for commands and `--all`.
+/// (Once, a run said that there was no allocator.)
 #[test]
 fn limits_that_are_too_low_are_named() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -37,7 +37,7 @@ fn limits_that_are_too_low_are_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that a control group with too little memory is named, with the option that takes less.
+/// Check that a run in a control group with too little memory names the option that reduces its memory.
 #[test]
 fn too_little_memory_is_named() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -50,7 +50,7 @@ fn too_little_memory_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Check that a run with few descriptors that are enough has exact numbers, and nothing is missing silently.
+/// Check that a run with just enough descriptors has exact numbers.
 #[test]
 fn few_descriptors_are_enough() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -69,9 +69,9 @@ fn few_descriptors_are_enough() -> Result<()> {
     Ok(())
 }
 
-/// Check that a full disk ends a run with a message and a status, and that the target goes on.
+/// Check that a full disk ends a run with a message and a status, and that the target continues.
 #[test]
-fn a_full_disk_is_told() -> Result<()> {
+fn a_full_disk_is_reported() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let folder = here.path("small");
     fs::create_dir(&folder)?;
@@ -89,7 +89,7 @@ fn a_full_disk_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Check that a run whose standard output and error are closed is a run like any other.
+/// Check that a run works with standard output and error closed.
 #[test]
 fn closed_streams_do_no_harm() -> Result<()> {
     let here = Heaptrace::tracing()?;

@@ -1,5 +1,6 @@
-//! What goes wrong around a run: limits, full disks, clocks, processes that end, file systems that are missing. Each is
-//! told in one message or counted, and no target is harmed.
+//! Tests of faults around a run: low limits, full disks, stepping clocks, killed processes, missing file systems.
+//!
+//! Each fault must be reported in one message or counted, and must not harm a target.
 
 mod limits;
 mod processes;
@@ -8,7 +9,7 @@ mod surroundings;
 use anyhow::Result;
 use heaptrace_tests::{Child, Fixture, ready_pid};
 
-/// Starts a fixture and waits until it says that it is ready.
+/// Starts a fixture, and waits until it is ready.
 fn ready(fixture: &Fixture, arguments: &[&str]) -> Result<(Child, u32)> {
     let mut target = Child::spawn(fixture.command().args(arguments))?;
     let pid = ready_pid(&target.line()?)?;

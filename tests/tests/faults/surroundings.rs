@@ -1,4 +1,4 @@
-//! A machine that is otherwise than usual: what `/proc` shows, what is mounted, what the clock says, a locked kernel.
+//! Unusual surroundings: a restricted `/proc`, missing mounts, a stepping clock, a locked kernel.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn apart(here: &Heaptrace, namespaces: &[&str], script: &str) -> Result<Ended> {
     run(command.arg(heaptrace()?).arg(here.data()))
 }
 
-/// Check that a `/proc` that hides processes of others is none for heaptrace, after what it gives up, too.
+/// Check that heaptrace traces a process that `/proc` hides from other users (`hidepid`).
 #[test]
 fn hidden_processes_are_traced() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -38,10 +38,10 @@ fn hidden_processes_are_traced() -> Result<()> {
     Ok(())
 }
 
-/// Check that in another pid namespace, where no process has the id that the kernel knows it by, a run is refused with a
-/// message, and that the doctor says why.
+/// Check that a run in another pid namespace is refused, and that the doctor says why. There, no process has the id by
+/// which the kernel's events name it.
 #[test]
-fn another_pid_namespace_is_told() -> Result<()> {
+fn another_pid_namespace_is_refused() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let namespaces = ["-p", "-f", "--mount-proc"];
     let ended =
@@ -60,8 +60,8 @@ fn another_pid_namespace_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Check that where no tracefs is mounted, heaptrace has its own, and that without the right to mount it the message
-/// names that right.
+/// Check that if no tracefs is mounted, heaptrace mounts its own, and that the error names the right that it lacks
+/// for that.
 #[test]
 fn a_missing_tracefs_is_no_obstacle() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -76,10 +76,10 @@ fn a_missing_tracefs_is_no_obstacle() -> Result<()> {
     Ok(())
 }
 
-/// Check that a kernel that says it is locked down is believed, in words. Only a boot can lock one, so the file that says
-/// so stands in for it here.
+/// Check that a run on a locked-down kernel is refused with that reason. Only a reboot can lock a kernel, so the test
+/// replaces the file that shows its state.
 #[test]
-fn lockdown_is_told() -> Result<()> {
+fn lockdown_is_reported() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let locked = "mount -t tmpfs tmpfs /sys/kernel/security && \
                   echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown && ";
@@ -97,8 +97,8 @@ fn lockdown_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Check that a clock on the wall that is set back and forth by an hour at each look changes nothing: what is measured goes
-/// by the one that can't be set.
+/// Check that a wall clock that steps by an hour at each reading changes no number: durations come from the clock that
+/// can't be set.
 #[test]
 fn a_stepping_clock_changes_nothing() -> Result<()> {
     let here = Heaptrace::tracing()?;

@@ -1,5 +1,6 @@
-//! One boundary, for a number of inputs or for some time: no panic, and no more memory or time for an input than it
-//! may take. The input at hand is in a file all the while, for whoever finds the process gone.
+//! Runs one boundary on a number of inputs, or for a time. It fails on a panic, and on too much memory or time.
+//!
+//! The current input is always in a file, which remains if the process is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -14,35 +15,35 @@ use heaptrace::fuzz::Boundary;
 use crate::inputs::Inputs;
 use crate::memory;
 
-/// Most time of the processor's for an input, of a build without optimization.
+/// The bound of processor time for an input, in a build without optimization.
 const MOST_TIME: Duration = Duration::from_secs(3);
 
-/// When to end.
+/// When the run ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Inputs(u64),
     Time(Duration),
 }
 
-/// What a boundary was put to.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) inputs: u64,
-    /// Those that were not refused at once.
+    /// The inputs that were not refused at once.
     pub(crate) taken: u64,
     pub(crate) variety: usize,
     pub(crate) most_bytes: usize,
     pub(crate) slowest: Duration,
 }
 
-/// The input at hand, in a file that outlives the process: a length, and the bytes.
-struct AtHand {
+/// The current input, in a file that outlives the process: a length, and the bytes.
+struct Current {
     memory: NonNull<u8>,
     room: usize,
     path: PathBuf,
 }
 
-impl AtHand {
+impl Current {
     fn new(path: PathBuf, longest: usize) -> Result<Self> {
         let room = 8 + longest;
         let file = OpenOptions::new()
@@ -53,7 +54,7 @@ impl AtHand {
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
         file.set_len(room as u64)?;
-        // SAFETY: a new mapping, at no particular address, of a file that is as long.
+        // SAFETY: this is a new mapping at an address that the kernel selects, and the file has its length.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -73,33 +74,33 @@ impl AtHand {
 
     fn put(&mut self, input: &[u8]) {
         let length = input.len().min(self.room - 8);
-        // SAFETY: the mapping is as long as `room`, and nobody else writes to it.
+        // SAFETY: the mapping has the length `room`, and nothing else writes to it.
         let memory = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.room) };
         memory[..8].copy_from_slice(&(length as u64).to_le_bytes());
         memory[8..8 + length].copy_from_slice(&input[..length]);
     }
 }
 
-impl Drop for AtHand {
+impl Drop for Current {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, of which no reference is left.
+        // SAFETY: `new` made the mapping, and no reference to it is left.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.room) };
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The thread's own time, which others on the machine don't prolong.
+/// The processor time of this thread, which doesn't depend on the machine's load.
 fn own_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: writes the structure that it is given.
+    // SAFETY: the call writes the structure that is passed.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Tries an input; gives what the boundary saw, and what it took.
+/// Runs an input. Returns the boundary's result, the memory and the time.
 pub(crate) fn attempt(boundary: &Boundary, input: &[u8]) -> Result<(u64, usize, Duration)> {
     let before = own_time();
     memory::begin();
@@ -122,7 +123,7 @@ pub(crate) fn attempt(boundary: &Boundary, input: &[u8]) -> Result<(u64, usize, 
     Ok((seen, bytes, time))
 }
 
-/// Puts a boundary to inputs; the first that it doesn't bear is saved in `folder`.
+/// Runs a boundary on inputs. The first input on which it fails is saved in `folder`.
 pub(crate) fn run(
     boundary: &'static Boundary,
     seed: u64,
@@ -131,21 +132,21 @@ pub(crate) fn run(
 ) -> Result<Done> {
     fs::create_dir_all(folder)?;
     let mut inputs = Inputs::new(boundary, seed)?;
-    // Corpora may have longer ones than are made.
+    // Inputs of a corpus may be longer than generated ones.
     let room = 4 * boundary.longest;
-    let mut at_hand = AtHand::new(folder.join(format!("{}.at-hand", boundary.name)), room)?;
+    let mut current = Current::new(folder.join(format!("{}.at-hand", boundary.name)), room)?;
     let mut done = Done::default();
-    let end = Instant::now();
+    let begin = Instant::now();
     loop {
-        let goes_on = match until {
+        let continues = match until {
             Until::Inputs(most) => done.inputs < most,
-            Until::Time(time) => done.inputs < 1000 || end.elapsed() < time,
+            Until::Time(time) => done.inputs < 1000 || begin.elapsed() < time,
         };
-        if !goes_on {
+        if !continues {
             break;
         }
         let input = inputs.next(done.inputs);
-        at_hand.put(&input);
+        current.put(&input);
         let (seen, bytes, time) = attempt(boundary, &input).with_context(|| {
             let path = folder.join(format!("{}-{seed}-{}", boundary.name, done.inputs));
             let saved = File::create(&path)

@@ -1,48 +1,20 @@
-//! Unwind information that no compiler writes: made of the same parts, in any order and number, in
-//! the smallest file that has a place for it.
+//! Generates unwind information that no compiler writes: the usual parts in any order and number, in a minimal ELF file.
 
-/// Numbers that look random, the same for the same seed.
-pub(crate) struct Random(pub(crate) u64);
+use heaptrace_tests::Random;
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn byte(&mut self) -> u8 {
-        match self.below(3) {
-            0 => self.next() as u8,
-            1 => self.next() as u8 % 20,
-            _ => [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
-        }
-    }
-}
-
-/// Where the code is in the file.
+/// The offset of the code in the file.
 pub(crate) const CODE: usize = 0x100;
 
-/// How far to go.
+/// How invalid the unwind information may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// Every entry has its own length, and a function of its own.
+    /// Every entry has a correct length, and a function of its own.
     Little,
     /// Functions overlap, and lengths are wrong.
     Much,
 }
 
-/// An ELF file with some code and with unwind information that is made up.
+/// Generates an ELF file with code and unwind information.
 pub(crate) fn file(random: &mut Random, harm: Harm) -> Vec<u8> {
     let code = 1 << (7 + random.below(11));
     let start = (CODE + code).next_multiple_of(8);
@@ -73,14 +45,14 @@ pub(crate) fn file(random: &mut Random, harm: Harm) -> Vec<u8> {
     put(32, &64u64.to_le_bytes());
     put(40, &(headers as u64).to_le_bytes());
     put(52, &[64, 0, 56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
-    // One segment, to be run, of all of it.
+    // One executable segment with the whole file.
     put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
     put(96, &size.to_le_bytes());
     put(104, &size.to_le_bytes());
     file
 }
 
-/// Entries one after the other, each of which names one before it.
+/// Generates entries: shared ones, and functions that refer to an earlier shared one.
 fn section(random: &mut Random, start: usize, code: usize, harm: Harm) -> Vec<u8> {
     let mut section = Vec::new();
     let mut shared = Vec::new();
@@ -96,7 +68,7 @@ fn section(random: &mut Random, start: usize, code: usize, harm: Harm) -> Vec<u8
             entry.push(1 + random.below(2) as u8);
             entry.extend([0x78, 16, 1, 0x1b]);
             if !random.one_in(8) {
-                // What every compiler begins with: the stack pointer plus 8, the return address below.
+                // The beginning by every compiler: the frame is at the stack pointer plus 8, the return address below.
                 entry.extend([0x0c, 7, 8, 0x90, 1]);
             }
             instructions(random, &mut entry, 8);
@@ -123,7 +95,7 @@ fn section(random: &mut Random, start: usize, code: usize, harm: Harm) -> Vec<u8
     section
 }
 
-/// Instructions with the operands that they need, or with others.
+/// Generates instructions, some with wrong operands.
 fn instructions(random: &mut Random, entry: &mut Vec<u8>, most: usize) {
     for _ in 0..random.below(most + 1) {
         let (code, operands) = [

@@ -1,4 +1,4 @@
-//! Where inputs begin: the committed corpora, real files, and files made up for one boundary.
+//! The inputs of a boundary: committed corpora, real files, generated files, and changed copies of these.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use heaptrace::fuzz::Boundary;
 use heaptrace::unwind::vdso;
-use heaptrace_tests::workspace;
+use heaptrace_tests::{Random, workspace};
 
-use crate::frames::{self, Harm, Random};
+use crate::frames::{self, Harm};
 use crate::mutate::changed;
 
-/// Most inputs that are kept because they showed something new.
+/// The most inputs that are kept because they gave a new result.
 const MOST_KEPT: usize = 512;
 
 /// The inputs of a boundary.
@@ -20,17 +20,17 @@ pub(crate) struct Inputs {
     boundary: &'static Boundary,
     random: Random,
     known: Vec<Vec<u8>>,
-    /// How many of those were there at the beginning, and stay.
+    /// How many of them were known at the beginning. These stay.
     committed: usize,
     seen: std::collections::HashSet<u64>,
 }
 
-/// Where a boundary's corpus is, as cargo-fuzz has it.
+/// The folder of a boundary's corpus, as cargo-fuzz expects it.
 pub(crate) fn folder(boundary: &Boundary) -> PathBuf {
     workspace().join("fuzz/corpus").join(boundary.name)
 }
 
-/// The committed inputs of a boundary, by name.
+/// The committed inputs of a boundary, sorted by name.
 pub(crate) fn corpus(boundary: &Boundary) -> Result<Vec<Vec<u8>>> {
     let folder = folder(boundary);
     let context = || format!("no corpus in {}", folder.display());
@@ -38,7 +38,7 @@ pub(crate) fn corpus(boundary: &Boundary) -> Result<Vec<Vec<u8>>> {
     for entry in fs::read_dir(&folder).with_context(context)? {
         paths.push(entry?.path());
     }
-    // In the same order everywhere, or a seed would mean something else on each machine.
+    // The order must be the same everywhere, or a seed would give other inputs on each machine.
     paths.sort();
     paths.iter().map(|path| Ok(fs::read(path)?)).collect()
 }
@@ -58,7 +58,7 @@ impl Inputs {
         })
     }
 
-    /// The next input: those that are known first, then others like them.
+    /// The next input: first the known ones, then changed copies of them.
     pub(crate) fn next(&mut self, number: u64) -> Vec<u8> {
         if let Some(first) = usize::try_from(number)
             .ok()
@@ -74,7 +74,7 @@ impl Inputs {
         if self.known.is_empty() || random.below(200) == 0 {
             let most = 1 << random.below(9);
             let length = random.below(most);
-            return (0..length).map(|_| random.next() as u8).collect();
+            return (0..length).map(|_| random.number() as u8).collect();
         }
         let input = random.below(self.known.len());
         let other = random.below(self.known.len());
@@ -82,7 +82,7 @@ impl Inputs {
         changed(&mut self.random, input, other, self.boundary.longest)
     }
 
-    /// Keeps an input that showed something new.
+    /// Keeps an input that gave a new result.
     pub(crate) fn saw(&mut self, input: Vec<u8>, what: u64) {
         if what == 0 || self.seen.len() >= 1 << 16 || !self.seen.insert(what) {
             return;
@@ -95,13 +95,13 @@ impl Inputs {
         }
     }
 
-    /// How many different things were seen.
+    /// The number of different results.
     pub(crate) fn variety(&self) -> usize {
         self.seen.len()
     }
 }
 
-/// The vDSO, which is small and was written by others, and the compiler's own library.
+/// The vDSO, a small real file that other tools made.
 fn real_files(longest: usize) -> Result<Vec<Vec<u8>>> {
     let mut image = Vec::new();
     let mut file = vdso().context("no vDSO")?.file;

@@ -1,6 +1,5 @@
-//! Every boundary at which bytes come in that others made, put to a fixed number of inputs, or to as many as
-//! `cargo xtask fuzz` says: no panic, and no more memory and time for an input than it may take. And what unwind
-//! information means, compared with framehop's opinion.
+//! Fuzz tests: every parser of foreign bytes gets a fixed number of inputs, or as many as `cargo xtask fuzz` asks for. None
+//! may panic, or use more memory or time than its bound. A last test compares generated unwind information with framehop.
 
 mod driver;
 mod frames;
@@ -18,14 +17,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use heaptrace::fuzz::{BOUNDARIES, Boundary};
 use heaptrace::unwind::{Limits, build, lookup};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
-use heaptrace_tests::target;
+use heaptrace_tests::{Random, target};
 use object::{Object as _, ObjectSection as _};
 
 use driver::Until;
-use frames::{Harm, Random};
+use frames::Harm;
 use peer::{Opinion, Peer};
 
-/// Inputs of each boundary in a run of all tests.
+/// The number of inputs of each boundary in a run of all tests.
 const INPUTS: u64 = 3_000;
 
 fn number(name: &str, default: u64) -> Result<u64> {
@@ -35,8 +34,8 @@ fn number(name: &str, default: u64) -> Result<u64> {
     }
 }
 
-/// Check that no boundary fails on its corpus, nor on inputs that are made of it. The seed and the input that it
-/// does fail on are told. `cargo xtask fuzz` runs it for one boundary at a time, for longer.
+/// Check that no boundary fails on its corpus or on inputs generated from it. A failure names the seed and the input.
+/// `cargo xtask fuzz` runs this for one boundary at a time, for longer.
 #[test]
 fn every_boundary_holds() -> Result<()> {
     let seed = number("HEAPTRACE_FUZZ_SEED", 1)?;
@@ -63,7 +62,7 @@ fn every_boundary_holds() -> Result<()> {
             done.most_bytes,
             done.slowest.as_micros()
         );
-        // Or all would be refused at the door, and the test would test little.
+        // If almost all inputs were refused at once, the test would prove little.
         ensure!(
             done.taken * 50 > done.inputs && done.variety > 2,
             "{}: {done:?}",
@@ -75,7 +74,7 @@ fn every_boundary_holds() -> Result<()> {
     Ok(())
 }
 
-/// Check that each boundary has a corpus and a target of cargo-fuzz's, and that no corpus is of none.
+/// Check that each boundary has a corpus and a cargo-fuzz target, and that each corpus has a boundary.
 #[test]
 fn every_boundary_has_a_corpus_and_a_target() -> Result<()> {
     for boundary in BOUNDARIES {
@@ -94,7 +93,7 @@ fn every_boundary_has_a_corpus_and_a_target() -> Result<()> {
     Ok(())
 }
 
-/// Limits at which the tables of these small files would be found to grow.
+/// Limits that small files reach only if their tables grow too large.
 const LIMITS: Limits = Limits {
     rows: 20_000,
     functions: 2_000,
@@ -102,19 +101,18 @@ const LIMITS: Limits = Limits {
     time: Duration::from_secs(3),
 };
 
-/// Memory in which every word differs, and all are addresses far up.
+/// Memory in which every word is a different high address.
 struct Noise;
 
 impl Memory for Noise {
     fn read(&mut self, address: u64) -> Option<u64> {
-        Some(Random(address).next() & 0xffff_fff8 | 0x7ff0_0000_0000)
+        Some(Random(address).number() & 0xffff_fff8 | 0x7ff0_0000_0000)
     }
 }
 
-/// Check that made-up unwind information leads where framehop says that it leads, wherever ours says
-/// that it leads somewhere.
+/// Check that generated unwind information leads to framehop's caller wherever our tables lead to a caller.
 #[test]
-fn what_is_made_up_means_the_same_to_framehop() -> Result<()> {
+fn generated_unwind_information_agrees_with_framehop() -> Result<()> {
     let seed = number("HEAPTRACE_FUZZ_SEED", 1)?;
     let mut random = Random(seed);
     let mut compared = 0;
@@ -134,11 +132,11 @@ fn what_is_made_up_means_the_same_to_framehop() -> Result<()> {
         for _ in 0..100 {
             let start = Registers {
                 ip: (frames::CODE + random.below(code)) as u64,
-                sp: 0x7fe0_0000_0000 + random.next() % 4096 * 8,
-                bp: 0x7fe0_0010_0000 + random.next() % 4096 * 8,
+                sp: 0x7fe0_0000_0000 + random.number() % 4096 * 8,
+                bp: 0x7fe0_0010_0000 + random.number() % 4096 * 8,
             };
             let rule = lookup(&table, start.ip).unwrap_or(Rule::NONE);
-            // framehop counts in words, and doesn't follow what is given by memory.
+            // framehop counts in words, and doesn't follow frame addresses that are read from memory.
             if rule.cfa_offset % 8 != 0 || !matches!(rule.cfa, cfa::SP | cfa::BP) {
                 continue;
             }
@@ -157,7 +155,7 @@ fn what_is_made_up_means_the_same_to_framehop() -> Result<()> {
             compared += 1;
         }
     }
-    println!("{compared} places mean the same");
+    println!("{compared} addresses agree");
     assert!(compared > 1000, "{compared}");
     Ok(())
 }

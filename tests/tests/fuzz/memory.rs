@@ -1,9 +1,9 @@
-//! What a thread has allocated: every input has a bound, and none gets beyond what a machine can bear.
+//! Counts the memory of each thread, by a global allocator. An input that asks for too much of it fails.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Most bytes that a thread gets: what asks for more is ended, and the input is found with its memory.
+/// The most bytes that a thread gets. If it asks for more, the process ends, and the input is found in its file.
 const MOST: isize = 2 << 30;
 
 struct Counting;
@@ -12,9 +12,9 @@ thread_local! {
     static USED: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
-/// Counts; gives whether that may be.
+/// Counts a change, and returns whether it is allowed.
 fn count(change: isize) -> bool {
-    // Where the thread is ending, nobody asks any more.
+    // While the thread ends, its counters are gone and no longer needed.
     USED.try_with(|used| {
         let (now, most) = used.get();
         used.set((now + change, most.max(now + change)));
@@ -23,20 +23,20 @@ fn count(change: isize) -> bool {
     .unwrap_or(true)
 }
 
-// SAFETY: passes everything on to the system's allocator, or fails.
+// SAFETY: each call is passed on to the system's allocator, or fails.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !count(layout.size() as isize) {
             count(-(layout.size() as isize));
             return std::ptr::null_mut();
         }
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller promises it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller promises it.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -44,12 +44,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Begins to count.
+/// Sets the counters to 0.
 pub(crate) fn begin() {
     USED.set((0, 0));
 }
 
-/// The most that this thread had since then, beyond what it had then.
+/// The most bytes that this thread had at a time since `begin`, beyond those that it had then.
 pub(crate) fn most() -> usize {
     USED.get().1 as usize
 }

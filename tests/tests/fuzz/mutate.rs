@@ -1,8 +1,8 @@
-//! Inputs made of others: bytes and numbers changed, parts taken out, doubled, or put together.
+//! Changes inputs: bytes and numbers are replaced, parts are removed, doubled or combined.
 
-use crate::frames::Random;
+use heaptrace_tests::Random;
 
-/// Words that inputs of any kind are made of: without them, few would be written by chance.
+/// Words of all input formats. Random bytes would seldom form them.
 const WORDS: &[&[u8]] = &[
     b"\x7fELF",
     b".eh_frame\0",
@@ -40,10 +40,10 @@ const WORDS: &[&[u8]] = &[
     b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
 ];
 
-/// Bytes at which things begin and end.
+/// Bytes at the edges of ranges.
 const EDGES: [u8; 9] = [0, 1, 2, 0x1f, 0x20, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Numbers at which things begin and end.
+/// Numbers at the edges of ranges.
 const NUMBERS: [u64; 12] = [
     0,
     1,
@@ -59,10 +59,10 @@ const NUMBERS: [u64; 12] = [
     u64::MAX,
 ];
 
-/// An input like another one, with some of a third.
+/// A changed copy of an input, which may get parts of another one.
 pub(crate) fn changed(random: &mut Random, input: &[u8], other: &[u8], longest: usize) -> Vec<u8> {
     let mut data = input.to_vec();
-    // One change most times: many at once are refused at the door.
+    // Mostly a single change: inputs with many changes are refused at once.
     let most = random.below(5) * random.below(2);
     for _ in 0..=most {
         change(random, &mut data, other);
@@ -86,7 +86,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
         }
         2 => {
             if let Some(byte) = data.get_mut(at) {
-                *byte = random.next() as u8;
+                *byte = random.number() as u8;
             }
         }
         3 => {
@@ -104,9 +104,9 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
             let number = match random.below(3) {
                 0 => NUMBERS[random.below(NUMBERS.len())],
                 1 => (data.len() as u64 + random.below(33) as u64).wrapping_sub(16),
-                _ => random.next() >> random.below(64),
+                _ => random.number() >> random.below(64),
             };
-            // Fields stand at multiples of their size.
+            // Fields are at multiples of their size.
             let at = at / width * width;
             for (byte, new) in data
                 .iter_mut()
@@ -141,7 +141,7 @@ fn change(random: &mut Random, data: &mut Vec<u8>, other: &[u8]) {
             data.splice(at..end, word.iter().copied());
         }
         11 => {
-            let byte = random.next() as u8;
+            let byte = random.number() as u8;
             data.splice(at..at, std::iter::repeat_n(byte, length));
         }
         _ if random.below(4) == 0 => data.truncate(at),

@@ -1,5 +1,5 @@
-//! The unwind step and the tables, on this machine's own files and on running programs, against
-//! framehop: single steps at random places, and whole walks.
+//! Tests of the unwind step and tables against framehop, on this machine's files and on running programs: single steps at
+//! random addresses, and whole walks.
 
 mod interrupted;
 mod peer;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use heaptrace::unwind::{Limits, build, lookup};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step};
 use heaptrace_tests::{
-    Compiler, Fixture, c_optimized, cpp_optimized, require_tool, rust_optimized,
+    Compiler, Fixture, Random, c_optimized, cpp_optimized, require_tool, rust_optimized,
 };
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
@@ -24,7 +24,7 @@ use peer::{Opinion, Peer};
 use stopped::{Next, Stopped};
 use walker::Walker;
 
-/// Memory in which every word differs, and all are addresses far up.
+/// Memory in which every word is a different high address.
 struct Noise;
 
 impl Memory for Noise {
@@ -33,12 +33,9 @@ impl Memory for Noise {
     }
 }
 
-/// Mixes the bits of a number (splitmix64).
+/// A number that depends on every bit of another one.
 fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    Random(number).number()
 }
 
 /// Programs and libraries of this machine, and fixtures of all compilers.
@@ -58,7 +55,7 @@ fn files() -> Result<BTreeSet<PathBuf>> {
         ("redis-check-rdb", "redis-tools"),
         ("sqlite3", "sqlite3"),
     ] {
-        // What stands earlier in the path may be a script.
+        // An earlier program of that name in the path may be a script.
         require_tool(tool, package)?;
         files.push(PathBuf::from("/usr/bin").join(tool));
     }
@@ -75,8 +72,8 @@ fn files() -> Result<BTreeSet<PathBuf>> {
     Ok(real.collect::<Result<_, _>>()?)
 }
 
-/// Fails unless at each of some thousand places of a file both give the same caller; says at how
-/// many there is one, and at how many ours has no rule for what there is.
+/// Compares the caller by both unwinders at so many random addresses of a file. Returns at how many there is a caller, and
+/// at how many our tables have no rule for the unwind information.
 fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
     const BIAS: u64 = 0x5500_0000_0000;
     let file = object::File::parse(data)?;
@@ -112,7 +109,7 @@ fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
         let rule = lookup(&table, offset).unwrap_or(Rule::NONE);
         let mut ours = start;
         let outcome = step(rule, &mut ours, &mut Noise);
-        // What is given by memory framehop can't follow.
+        // framehop can't follow a frame address that is read from memory.
         if matches!(rule.cfa, cfa::DEREF_BP | cfa::DEREF_SP) {
             continue;
         }
@@ -125,14 +122,14 @@ fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
         let agree = match (outcome, theirs) {
             (outcome::CALLER | outcome::CALLER_EXACT, Opinion::Caller(theirs)) => {
                 callers += 1;
-                // What framehop takes for kept, we take for lost.
+                // framehop assumes that the frame pointer is unchanged in some cases in which we assume that it is lost.
                 let bp_agrees = ours.bp == theirs.bp || ours.bp == LOST_BP;
                 bp_agrees && (ours.ip, ours.sp) == (theirs.ip, theirs.sp)
             }
             (outcome::OUTERMOST, Opinion::Outermost) => true,
-            // Code that is not covered returns, to framehop, where it is the innermost.
+            // In an innermost frame without unwind information, framehop assumes a return address on top of the stack.
             (outcome::NO_RULE, Opinion::Caller(theirs)) => theirs.sp == start.sp + 8,
-            // What is larger than fits clang's assembler writes as less than nothing.
+            // clang's assembler writes offsets that don't fit as negative numbers.
             (outcome::STUCK, Opinion::Caller(theirs)) => theirs.sp <= start.sp,
             (outcome::UNSUPPORTED, _) => {
                 refused += 1;
@@ -148,8 +145,8 @@ fn compare(data: &[u8], places: u64) -> Result<(u64, u64)> {
     Ok((callers, refused))
 }
 
-/// Check that a step from a random place with random registers goes where framehop goes, in the
-/// machine's programs and libraries and in fixtures of gcc, clang and rustc.
+/// Check that a step from a random address with random registers finds framehop's caller, in the machine's programs and
+/// libraries and in fixtures of gcc, clang and rustc.
 #[test]
 fn steps_agree_with_framehop() -> Result<()> {
     let (mut places, mut callers, mut refused) = (0, 0, 0);
@@ -168,13 +165,13 @@ fn steps_agree_with_framehop() -> Result<()> {
         "{callers} callers agree, of {places} places in {} files",
         files.len()
     );
-    // Of a small program much is the C library's start code, some of it without unwind information.
+    // Much of a small program is the C library's start code, and a part of that has no unwind information.
     assert!(callers * 10 >= places * 8, "{callers} of {places}");
     assert!(refused * 100 < places, "{refused} of {places}");
     Ok(())
 }
 
-/// Whether a stack of a trap may end so.
+/// Whether the stack at a trap may end so, by the requested size.
 fn ends_well(size: u64, end: u32) -> bool {
     match size {
         1009 => end == 0,
@@ -183,7 +180,7 @@ fn ends_well(size: u64, end: u32) -> bool {
     }
 }
 
-/// Walks at each trap; how deep each stack was, by the size that was asked for.
+/// Walks at each trap. Returns the depth of each stack by the requested size.
 fn walk_at_traps(fixture: &Fixture) -> Result<BTreeMap<u64, usize>> {
     let mut depths = BTreeMap::new();
     Stopped::start(&mut fixture.command())?.run(|program, stop| {
@@ -203,8 +200,8 @@ fn walk_at_traps(fixture: &Fixture) -> Result<BTreeMap<u64, usize>> {
     Ok(depths)
 }
 
-/// Check that walks of real stacks, through every kind of frame, have the addresses that framehop
-/// finds, with each compiler at every level of optimization.
+/// Check that walks of real stacks, through every kind of frame, have framehop's addresses, with each compiler at every
+/// level of optimization.
 #[test]
 fn walks_agree_with_framehop() -> Result<()> {
     for compiler in Compiler::all() {
@@ -218,8 +215,8 @@ fn walks_agree_with_framehop() -> Result<()> {
     Ok(())
 }
 
-/// Check that walks agree at every single instruction of a program too, also in the middle of
-/// prologues, epilogues and linkage stubs, and that almost none is broken off.
+/// Check that walks agree at every single instruction of a program, also inside of prologues, epilogues and linkage stubs,
+/// and that almost all are complete.
 #[test]
 fn walks_agree_at_every_instruction() -> Result<()> {
     const STEPS: usize = 20_000;
@@ -229,8 +226,7 @@ fn walks_agree_at_every_instruction() -> Result<()> {
         let fixture = c_optimized("frames", compiler, &["-DTRAPS"])?;
         let mut walker = None;
         let (mut steps, mut followed, mut other) = (0, 0, BTreeMap::<u32, usize>::new());
-        // The loader's way to bind a function at its first call finds its frame by a register that
-        // is not followed.
+        // The loader's code for binding a function at its first call finds its frame by a register that walks don't follow.
         let mut command = fixture.command();
         command.env("LD_BIND_NOW", "1");
         Stopped::start(&mut command)?.run(|program, stop| {
@@ -242,7 +238,7 @@ fn walks_agree_at_every_instruction() -> Result<()> {
             }
             let walker = walker.as_mut().context("made above")?;
             let (ours, theirs) = walker.both(program, stop.registers, LIMIT);
-            // Somebody who traces the whole machine has his own code in the place of return addresses.
+            // Return probes of a tracer of the whole machine replace return addresses by the address of their own code.
             const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
             if ours
                 .addresses
@@ -266,7 +262,7 @@ fn walks_agree_at_every_instruction() -> Result<()> {
             })
         })?;
         println!(
-            "{name}: at {followed} of {steps} instructions the same, broken off by outcome: {other:?}"
+            "{name}: at {followed} of {steps} instructions the same, incomplete by outcome: {other:?}"
         );
         assert!(followed * 1000 >= steps * 998, "{followed} of {steps}");
     }

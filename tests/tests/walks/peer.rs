@@ -1,4 +1,4 @@
-//! framehop, an unwinder of others: the second opinion on every step and every walk.
+//! framehop, an independent unwinder, as a second opinion on every step and walk.
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{
@@ -7,25 +7,25 @@ use framehop::{
 use heaptrace_common::unwind::{Memory, Registers};
 use object::{Object as _, ObjectSection as _};
 
-/// framehop with what is loaded.
+/// framehop with the loaded files.
 pub(crate) struct Peer {
     unwinder: UnwinderX86_64<Vec<u8>, MayAllocateDuringUnwind>,
     cache: CacheX86_64<MayAllocateDuringUnwind>,
 }
 
-/// What it makes of a frame.
+/// framehop's result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opinion {
     /// There is no caller.
     Outermost,
     /// The caller's registers.
     Caller(Registers),
-    /// It can't say.
+    /// framehop can't find the caller.
     None(Error),
 }
 
 impl Peer {
-    /// With nothing loaded.
+    /// Without any files.
     pub(crate) fn new() -> Self {
         Self {
             unwinder: UnwinderX86_64::new(),
@@ -33,8 +33,8 @@ impl Peer {
         }
     }
 
-    /// Loads a file, as it stands at addresses that are `bias` more than its own. It gets no code: it
-    /// would guess from that what is told by the unwind information alone here.
+    /// Adds a file that is mapped at addresses `bias` above its own. framehop gets no code: it would guess from that, and
+    /// here only the unwind information counts.
     pub(crate) fn add(&mut self, file: &object::File<'_>, bias: u64, (start, end): (u64, u64)) {
         let section = |name| {
             let section = file.section_by_name(name)?;
@@ -57,8 +57,8 @@ impl Peer {
         self.unwinder.add_module(module);
     }
 
-    /// Goes from a frame to its caller. `exact`: the frame's address is that of an instruction to
-    /// be run next, not that behind a call.
+    /// Goes from a frame to its caller. If `exact`, the frame's address is that of the next instruction to run, and not
+    /// that after a call.
     pub(crate) fn step(
         &mut self,
         from: Registers,

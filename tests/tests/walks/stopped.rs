@@ -1,4 +1,4 @@
-//! A program that is stopped again and again, to look at its registers, its memory and its mappings.
+//! A program under ptrace, stopped at traps or at each instruction, to read its registers, memory and mappings.
 
 use std::fs::{self, File};
 use std::io::Error;
@@ -9,38 +9,38 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_common::unwind::{Memory, Registers};
 
-/// A program under ptrace, and under this thread only.
+/// A program under ptrace. Only the thread that started it can use it.
 pub(crate) struct Stopped {
     child: Child,
     memory: File,
 }
 
-/// How the program goes on behind a stop.
+/// How the program continues after a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// To its next trap.
+    /// It runs to its next trap.
     Trap,
-    /// By one instruction.
+    /// It runs one instruction.
     Instruction,
-    /// It doesn't.
+    /// It is killed.
     Kill,
 }
 
-/// A stop at a trap, or behind a single instruction.
+/// A stop at a trap, or after a single instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
-    /// Where the thread is.
+    /// The thread's registers.
     pub(crate) registers: Registers,
-    /// The first argument's register: what a trap of the fixture has the requested size in.
+    /// The register of the first argument, in which the fixture's traps have the requested size.
     pub(crate) argument: u64,
 }
 
 /// A part of the program's memory that holds code.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeMapping {
-    /// First and behind the last address.
+    /// The first address, and the address after the last one.
     pub(crate) range: (u64, u64),
-    /// Where in its file it begins.
+    /// The offset in the file at which it begins.
     pub(crate) offset: u64,
     /// The file's path, or a name in brackets.
     pub(crate) path: String,
@@ -55,9 +55,9 @@ impl Memory for &Stopped {
 }
 
 impl Stopped {
-    /// Starts a program; it is stopped before its first instruction.
+    /// Starts a program, stopped before its first instruction.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        // SAFETY: a system call, which neither allocates nor takes a lock.
+        // SAFETY: the closure makes a system call, and neither allocates nor takes a lock.
         unsafe {
             command.pre_exec(|| match ptrace(libc::PTRACE_TRACEME, 0, 0) {
                 0 => Ok(()),
@@ -71,13 +71,13 @@ impl Stopped {
         stopped.wait()?;
         let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
         request(libc::PTRACE_SETOPTIONS, pid, options as usize)?;
-        // Opened before the program was there, it would be that of this one.
+        // The file that was opened before the `exec` shows the memory of this program's copy.
         stopped.memory = File::open(format!("/proc/{pid}/mem"))?;
         Ok(stopped)
     }
 
-    /// Runs it to its end. At each trap of a thread, and behind each single instruction of the first
-    /// one, `visit` looks and says how that goes on.
+    /// Runs the program to its end. `visit` is called at each trap of a thread and after each single instruction of the
+    /// first thread, and returns how that thread continues.
     pub(crate) fn run(mut self, mut visit: impl FnMut(&Self, Stop) -> Result<Next>) -> Result<()> {
         let first = self.child.id() as i32;
         let mut mode = libc::PTRACE_CONT;
@@ -113,7 +113,7 @@ impl Stopped {
         }
     }
 
-    /// What the program has mapped to be run.
+    /// The executable mappings of the program.
     pub(crate) fn code(&self) -> Result<Vec<CodeMapping>> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.child.id()))?;
         let mappings = maps.lines().filter_map(|line| {
@@ -126,14 +126,14 @@ impl Stopped {
                 offset: number(fields.next()?)?,
                 path: fields.nth(2)?.to_owned(),
             };
-            // Other pages of the kernel's can't be read.
+            // The kernel's other pages can't be read.
             let readable = mapping.path.starts_with('/') || mapping.path == "[vdso]";
             (executable && readable).then_some(mapping)
         });
         Ok(mappings.collect())
     }
 
-    /// What stands in a mapping's file, or in the mapping where it has none.
+    /// The bytes of a mapping's file, or of the mapping itself if it has no file.
     pub(crate) fn image(&self, mapping: &CodeMapping) -> Result<Vec<u8>> {
         if mapping.path.starts_with('/') {
             return fs::read(&mapping.path).with_context(|| mapping.path.clone());
@@ -148,9 +148,9 @@ impl Stopped {
     /// Waits for any thread of the program.
     fn wait(&mut self) -> Result<(i32, i32)> {
         let mut status = 0;
-        // Other tests have children, too, of threads of their own.
+        // Other tests have children, too, but in threads of their own.
         let flags = libc::__WALL | libc::__WNOTHREAD;
-        // SAFETY: the status is this function's own.
+        // SAFETY: the status is a local variable.
         let thread = unsafe { libc::waitpid(-1, &raw mut status, flags) };
         ensure!(thread > 0, "waitpid: {}", Error::last_os_error());
         Ok((thread, status))
@@ -159,33 +159,33 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // It may have ended, and be reaped. Its first thread ends last, when all others are reaped.
+        // The program may have ended and been reaped. Its first thread ends last, after all others are reaped.
         let _ = self.child.kill();
         while self.wait().is_ok() {}
     }
 }
 
-/// The system call, with arguments as wide as it takes them.
+/// The system call, with arguments of the width that it expects.
 ///
 /// # Safety
 ///
-/// `data` is what the request asks for.
+/// `data` must be valid for the request.
 unsafe fn ptrace(request: libc::c_uint, thread: i32, data: usize) -> libc::c_long {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller promises it.
     unsafe { libc::ptrace(request, thread, 0usize, data) }
 }
 
 fn request(what: libc::c_uint, thread: i32, data: usize) -> Result<()> {
-    // SAFETY: requests that take a number, and write nowhere.
+    // SAFETY: these requests take a number, and write nothing.
     let result = unsafe { ptrace(what, thread, data) };
     ensure!(result == 0, "ptrace {what}: {}", Error::last_os_error());
     Ok(())
 }
 
 fn stop(thread: i32) -> Result<Stop> {
-    // SAFETY: all numbers, of which each can be 0.
+    // SAFETY: the structure has only numbers, for which 0 is valid.
     let mut all: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    // SAFETY: writes the structure that it is given.
+    // SAFETY: the call writes the structure that is passed.
     let result = unsafe { ptrace(libc::PTRACE_GETREGS, thread, (&raw mut all).addr()) };
     ensure!(result == 0, "ptrace: {}", Error::last_os_error());
     Ok(Stop {

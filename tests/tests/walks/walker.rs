@@ -1,5 +1,4 @@
-//! Whole walks of a stopped program's stack: by our tables and step, as the kernel program goes, and
-//! by the peer.
+//! Whole walks of a stopped program's stack: by our tables and step, as in the kernel program, and by framehop.
 
 use std::collections::HashMap;
 
@@ -12,35 +11,35 @@ use crate::interrupted::interrupted;
 use crate::peer::{Opinion, Peer};
 use crate::stopped::{CodeMapping, Stopped};
 
-/// Everything that is known of a program's code.
+/// The mappings and tables of a program, for both unwinders.
 pub(crate) struct Walker {
     mappings: Vec<CodeMapping>,
     tables: HashMap<String, Table>,
     peer: Peer,
 }
 
-/// A walk: an address per frame, and a constant of [`outcome`], 0 where the limit was reached.
+/// A walk: an address per frame, and a constant of [`outcome`], or 0 if the limit was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
-    /// Where each frame is, the innermost first.
+    /// The address of each frame, the innermost first.
     pub(crate) addresses: Vec<u64>,
     /// How it ended.
     pub(crate) end: u32,
 }
 
-/// What the peer can't find out by itself of a frame.
+/// Information about a frame that framehop can't find by itself.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum Hint {
     /// Nothing.
     Nothing,
-    /// Its caller was interrupted by a signal.
+    /// A signal interrupted its caller.
     Signal,
-    /// Its caller, as what leads there is given by memory.
+    /// The caller's registers, because the frame address is read from memory.
     Caller(Registers),
 }
 
 impl Walker {
-    /// Reads what the program has mapped.
+    /// Reads the program's mappings and their files.
     pub(crate) fn new(program: &Stopped) -> Result<Self> {
         let mut walker = Self {
             mappings: program.code()?,
@@ -68,7 +67,7 @@ impl Walker {
         Ok(walker)
     }
 
-    /// Whether an address is in code that was there when this was made.
+    /// Whether an address is in code that was mapped when this was made.
     pub(crate) fn knows(&self, address: u64) -> bool {
         self.mapping(address).is_some()
     }
@@ -87,24 +86,24 @@ impl Walker {
         rule.unwrap_or_default()
     }
 
-    /// Both walks from these registers outward: ours and the peer's.
+    /// Both walks from these registers outward: ours and framehop's.
     pub(crate) fn both(
         &mut self,
         program: &Stopped,
         start: Registers,
         limit: usize,
     ) -> (Walk, Walk) {
-        let (ours, told) = self.ours(program, start, limit);
-        (ours, self.peers(program, start, limit, &told))
+        let (ours, hints) = self.ours(program, start, limit);
+        (ours, self.peers(program, start, limit, &hints))
     }
 
-    /// Our walk, and what the peer has to be told for its own.
-    fn ours(&self, mut program: &Stopped, start: Registers, limit: usize) -> (Walk, Vec<Told>) {
+    /// Our walk, and the hints that framehop needs for its own.
+    fn ours(&self, mut program: &Stopped, start: Registers, limit: usize) -> (Walk, Vec<Hint>) {
         let mut walk = Walk {
             addresses: vec![start.ip],
             end: 0,
         };
-        let mut told = Vec::new();
+        let mut hints = Vec::new();
         let mut exact = true;
         let mut registers = start;
         while walk.addresses.len() < limit {
@@ -118,23 +117,23 @@ impl Walker {
                 break;
             }
             exact = code == outcome::CALLER_EXACT;
-            told.push(match rule.cfa {
-                _ if exact => Told::Signal,
-                cfa::DEREF_BP | cfa::DEREF_SP => Told::Caller(registers),
-                _ => Told::Nothing,
+            hints.push(match rule.cfa {
+                _ if exact => Hint::Signal,
+                cfa::DEREF_BP | cfa::DEREF_SP => Hint::Caller(registers),
+                _ => Hint::Nothing,
             });
             walk.addresses.push(registers.ip);
         }
-        (walk, told)
+        (walk, hints)
     }
 
-    /// The peer's walk.
+    /// framehop's walk.
     fn peers(
         &mut self,
         mut program: &Stopped,
         start: Registers,
         limit: usize,
-        told: &[Told],
+        hints: &[Hint],
     ) -> Walk {
         let mut walk = Walk {
             addresses: vec![start.ip],
@@ -143,16 +142,16 @@ impl Walker {
         let mut exact = true;
         let mut registers = start;
         for frame in 0..limit - 1 {
-            let told = told.get(frame).copied().unwrap_or(Told::Nothing);
-            let opinion = match told {
-                Told::Signal => match interrupted(registers, &mut program) {
+            let hint = hints.get(frame).copied().unwrap_or(Hint::Nothing);
+            let opinion = match hint {
+                Hint::Signal => match interrupted(registers, &mut program) {
                     Some(caller) => Opinion::Caller(caller),
                     None => Opinion::Outermost,
                 },
-                Told::Caller(caller) => Opinion::Caller(caller),
-                Told::Nothing => self.peer.step(registers, exact, &mut program),
+                Hint::Caller(caller) => Opinion::Caller(caller),
+                Hint::Nothing => self.peer.step(registers, exact, &mut program),
             };
-            exact = matches!(told, Told::Signal);
+            exact = matches!(hint, Hint::Signal);
             match opinion {
                 Opinion::Caller(caller) => registers = caller,
                 Opinion::Outermost => {

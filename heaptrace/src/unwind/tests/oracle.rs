@@ -11,7 +11,7 @@ use gimli::{
 use heaptrace_common::unwind::{Memory, Registers};
 use object::{Object as _, ObjectSection as _};
 
-use super::mix;
+use crate::random::Random;
 
 type Bytes<'data> = EndianSlice<'data, LittleEndian>;
 
@@ -20,7 +20,7 @@ pub(super) struct Noise;
 
 impl Memory for Noise {
     fn read(&mut self, address: u64) -> Option<u64> {
-        Some(mix(address) & 0xffff_fff8 | 0x7ff0_0000_0000)
+        Some(Random(address).next() & 0xffff_fff8 | 0x7ff0_0000_0000)
     }
 }
 

@@ -228,7 +228,7 @@ fn reachable_tables_are_never_overwritten() {
     let mut random = Random(7);
     let mut expected: HashMap<FileKey, usize> = HashMap::new();
     let (mut now, mut refused, mut most) = (1, 0, 0);
-    for _ in 0..3_000 {
+    for _ in 0..4_000 {
         let key = FileKey {
             version: random.next() % 2,
             ..file(random.next() % 60)
