@@ -249,7 +249,7 @@ pub(crate) fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> E
         kind: kind::MAP_CHANGE,
         flags,
         tid: 1,
-        asked,
+        entered: asked,
         time: asked + 1,
         process: 1,
         stack: 10,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{MapData, RingBuf};
 use heaptrace_common::counters::Counter;
-use heaptrace_common::wire::FileKey;
+use heaptrace_common::wire::{BlockKey, FileKey};
 use tokio::io::unix::AsyncFd;
 
 use super::waiting::Waiting;
@@ -20,7 +20,7 @@ use crate::config::RunConfig;
 use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, Sideband};
 use crate::join::{Joiner, ModuleId, Update};
-use crate::kernel::program::{self, PodBlockKey, Program};
+use crate::kernel::program::{self, Program};
 use crate::proc::build_id;
 use crate::proc::owner::Owner;
 use crate::reader::{Budget, Reader};
@@ -325,23 +325,23 @@ impl Drain {
     fn sweep_blocks(&mut self, program: &Program, joiner: &mut Joiner) -> Result<()> {
         // The allocations of these blocks stand in the ring before their frees were marked.
         while !self.batch(joiner) {}
-        let marked: Vec<PodBlockKey> = program
+        let marked: Vec<BlockKey> = program
             .live()?
             .iter()
             .filter_map(Result::ok)
             .filter(|(_, block)| block.0.freed_at != 0)
-            .map(|(key, _)| key)
+            .map(|(key, _)| key.0)
             .collect();
         for key in marked {
             // The block may meanwhile have been replaced by a new one at its address: then that is
             // what is taken out here. Its free will be missed, so it is joined as freed now: a
             // live block less, which is counted, but never a leak that is none.
-            if let Some(block) = program.take_block(&key)? {
+            if let Some(block) = program.take_block(key)? {
                 if block.freed_at == 0 {
                     while !self.batch(joiner) {}
                     joiner.lost_one("swept_live");
                 }
-                joiner.swept(key.0.process, block.id);
+                joiner.swept(key.process, block.id);
             }
         }
         Ok(())

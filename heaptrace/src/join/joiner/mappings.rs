@@ -46,8 +46,8 @@ impl Joiner {
         let end = event.start.saturating_add(event.length);
         let mut was_known = false;
         let gone = self.change_regions(process, |regions| {
-            was_known = regions.knew(event.old_start, old_end, event.asked);
-            let mut gone = regions.take(event.old_start, old_end, event.asked);
+            was_known = regions.knew(event.old_start, old_end, event.entered);
+            let mut gone = regions.take(event.old_start, old_end, event.entered);
             // Nothing else is there any more, whether its end was seen or not.
             gone.extend(regions.replace(event.start, end, event.time));
             gone
