@@ -1,7 +1,7 @@
 //! Which argument positions each entry program reads: the one table for both sides.
 //!
-//! The kernel program takes its positions from here at compile time. The agent takes from here which arguments must still
-//! be in known registers at a probe location. It must not know where a probe is placed.
+//! The kernel program takes its positions from here at compile time. The agent takes from here which
+//! arguments must still be in known registers at a probe location. It must not know where a probe is placed.
 
 use crate::cookie::ARGUMENTS;
 
@@ -14,7 +14,8 @@ pub enum Argument {
     Size,
     /// Number of elements.
     Count,
-    /// The block that is freed or resized, the address that is unmapped, or where `posix_memalign` stores its result.
+    /// The block that is freed or resized, the address that is unmapped, or where `posix_memalign` stores its
+    /// result.
     Pointer,
     /// Length of the memory that is unmapped or moved.
     OldSize,
@@ -129,7 +130,8 @@ impl EntryProgram {
         None
     }
 
-    /// The position of an argument. Only for constants: a program that reads more than the table says does not compile.
+    /// The position of an argument. Only for constants: a program that reads more than the table says does
+    /// not compile.
     #[expect(clippy::panic, reason = "evaluated at compile time")]
     pub const fn at(&self, wanted: Argument) -> usize {
         match self.position(wanted) {

@@ -1,8 +1,8 @@
 //! The cookie: a number that the agent attaches to each probe, with facts about the probe location.
 //!
-//! The lower 48 bits hold how far the allocator's code reaches, in units of 16 bytes: the lower half after the probe, the
-//! upper half before it. Above them, four bits for each of the first four arguments name the register that holds the
-//! argument at the probe; by then the function may have moved it.
+//! The lower 48 bits hold how far the allocator's code reaches, in units of 16 bytes: the lower half after
+//! the probe, the upper half before it. Above them, four bits for each of the first four arguments name the
+//! register that holds the argument at the probe; by then the function may have moved it.
 
 /// How many arguments are followed to a probe location.
 pub const ARGUMENTS: usize = 4;
@@ -15,8 +15,8 @@ const UNIT: u64 = 16;
 
 const REGISTER_BITS: u32 = 4;
 
-/// A register that may hold an argument: any general register except the stack pointer. The number is the index in the
-/// registers that the kernel saves (`pt_regs`).
+/// A register that may hold an argument: any general register except the stack pointer. The number is the
+/// index in the registers that the kernel saves (`pt_regs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
@@ -30,7 +30,8 @@ impl Register {
         self.0 as u64 * 8
     }
 
-    /// The register with this number in instructions. The stack pointer gives `None`: it never holds an argument.
+    /// The register with this number in instructions. The stack pointer gives `None`: it never holds an
+    /// argument.
     pub const fn of_encoding(number: u8) -> Option<Self> {
         Some(Self(match number {
             0 => 10,
@@ -67,8 +68,8 @@ impl Register {
     }
 }
 
-/// Packs how far code reaches before and after a probe, and the registers of the arguments. A reach that does not fit is
-/// limited, and a partial unit counts as a whole one.
+/// Packs how far code reaches before and after a probe, and the registers of the arguments. A reach that does
+/// not fit is limited, and a partial unit counts as a whole one.
 pub const fn pack(before: u64, after: u64, arguments: [Register; ARGUMENTS]) -> u64 {
     const MOST: u64 = (1 << REACH_BITS) - 1;
     let before = before.div_ceil(UNIT);
@@ -104,8 +105,8 @@ pub const fn argument_at(cookie: u64, index: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that both reaches are unpacked in whole units, and that a large one changes neither the other reach nor the
-    /// arguments.
+    /// Check that both reaches are unpacked in whole units, and that a large one changes neither the other
+    /// reach nor the arguments.
     #[test]
     fn packs_the_reach() {
         let most = ((1 << 24) - 1) * 16;

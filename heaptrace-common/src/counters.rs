@@ -18,8 +18,8 @@ macro_rules! counters {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Whether each count is an allocation, or all events of a process, that is missing from the totals.
-            /// Otherwise the event lost nothing.
+            /// Whether each count is an allocation, or all events of a process, that is missing from the
+            /// totals. Otherwise the event lost nothing.
             pub const fn is_loss(self) -> bool {
                 match self { $(Self::$variant => $lost,)+ }
             }

@@ -1,11 +1,11 @@
 //! Counting filters: the slot that an address is counted in. Many addresses share a slot.
 //!
-//! No stage of the flow: the kernel program counts recorded blocks and pending calls in these slots, and the agent uncounts
-//! the blocks that it removes. If the count of a slot is 0, nothing is recorded for any of its addresses, and most calls
-//! end with that. Any other count says nothing about a single address.
+//! No stage of the flow: the kernel program counts recorded blocks and pending calls in these slots, and the
+//! agent uncounts the blocks that it removes. If the count of a slot is 0, nothing is recorded for any of its
+//! addresses, and most calls end with that. Any other count says nothing about a single address.
 
-/// Slots for blocks; a power of two. With a thousand blocks in the live map, which is a sample of some 500 MiB, one free
-/// in sixty does a useless lookup.
+/// Slots for blocks; a power of two. With a thousand blocks in the live map, which is a sample of some 500
+/// MiB, one free in sixty does a useless lookup.
 pub const BLOCK_SLOTS: u32 = 1 << 16;
 
 /// Slots for calls; a power of two. There are as many calls as threads that are in one.
@@ -36,8 +36,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that addresses at the distances that allocators and thread stacks have spread over the slots, so that no
-    /// slot is shared by many.
+    /// Check that addresses at the distances that allocators and thread stacks have spread over the slots, so
+    /// that no slot is shared by many.
     #[test]
     fn addresses_spread() {
         for step in [16, 48, 64, 4096, 65_536, 1 << 20, 8 << 20] {

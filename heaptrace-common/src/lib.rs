@@ -1,4 +1,5 @@
-//! Definitions that the kernel program and the agent share: wire structs, argument positions, counters and limits.
+//! Definitions that the kernel program and the agent share: wire structs, argument positions, counters and
+//! limits.
 //!
 //! No stage of the flow; both sides import this crate. It must not know aya or std.
 #![no_std]

@@ -17,8 +17,8 @@ const SIXTH: u64 = ONE / 6;
 /// The number of intervals from 1 to 2, each with an entry in the table.
 const INTERVALS: usize = 256;
 
-/// For each interval the reciprocal of its lower end, rounded up, with 63 fraction bits, and the logarithm of that end,
-/// with 58.
+/// For each interval the reciprocal of its lower end, rounded up, with 63 fraction bits, and the logarithm of
+/// that end, with 58.
 static TABLE: [(u64, u64); INTERVALS] = {
     let mut table = [(0, 0); INTERVALS];
     let mut index = 0;
@@ -57,8 +57,8 @@ fn ln_1_plus(x: u64) -> u64 {
     x - multiply_high(square << 2, series)
 }
 
-/// The upper half of a product, or up to two less. The lowest of the four products of halves is left out: by its carry a
-/// compiler would recognize a multiplication of 128 bits, and emit one.
+/// The upper half of a product, or up to two less. The lowest of the four products of halves is left out: by
+/// its carry a compiler would recognize a multiplication of 128 bits, and emit one.
 #[inline(always)]
 fn multiply_high(a: u64, b: u64) -> u64 {
     const LOW: u64 = 0xffff_ffff;

@@ -1,9 +1,9 @@
 //! Patterns for process names, as in a shell, several at a time.
 //!
-//! The agent compiles them and the kernel program matches names; both sides and the tests run this file. A pattern is a
-//! sequence of states, one more than the letters that it requires. The states of all patterns are bits of one word. Each
-//! letter of a name advances every state whose pattern allows it. So a name takes at most 16 steps, however many
-//! patterns there are.
+//! The agent compiles them and the kernel program matches names; both sides and the tests run this file. A
+//! pattern is a sequence of states, one more than the letters that it requires. The states of all patterns
+//! are bits of one word. Each letter of a name advances every state whose pattern allows it. So a name takes
+//! at most 16 steps, however many patterns there are.
 
 use crate::limits::COMM_BYTES;
 
@@ -41,8 +41,8 @@ impl NamePatterns {
         moves: [0; 256],
     };
 
-    /// Adds a pattern. `*` matches any letters, `?` any one letter, `[a-c]` one of these letters, `[!a-c]` any other
-    /// letter, and `\` makes the next sign an ordinary letter.
+    /// Adds a pattern. `*` matches any letters, `?` any one letter, `[a-c]` one of these letters, `[!a-c]`
+    /// any other letter, and `\` makes the next sign an ordinary letter.
     pub fn add(&mut self, pattern: &[u8]) -> Result<(), PatternError> {
         let mut compiled = *self;
         // States are assigned from the lowest bit on; the highest one assigned is the last state of a pattern.

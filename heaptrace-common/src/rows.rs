@@ -41,7 +41,8 @@ pub const fn page_rows(page: u64) -> u32 {
     (page >> 32) as u32
 }
 
-/// The row of an index, from the slot at half that index. A slot has 8 bytes and holds two rows, the first in the low half.
+/// The row of an index, from the slot at half that index. A slot has 8 bytes and holds two rows, the first in
+/// the low half.
 #[inline(always)]
 pub const fn row_of_slot(slot: u64, index: u32) -> u32 {
     (slot >> ((index & 1) << 5)) as u32

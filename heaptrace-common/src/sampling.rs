@@ -1,13 +1,14 @@
 //! Poisson sampling over bytes: which allocations are sampled, and the gaps between samples.
 //!
-//! No stage of the flow: the kernel program decides with this code, and the host tests the same code. It uses integers
-//! only, and no multiplication wider than 64 bits, which BPF does not have. It must not know about weights: the join stage
-//! computes them in floating point.
+//! No stage of the flow: the kernel program decides with this code, and the host tests the same code. It uses
+//! integers only, and no multiplication wider than 64 bits, which BPF does not have. It must not know about
+//! weights: the join stage computes them in floating point.
 //!
-//! Points lie at random on the axis of requested bytes, one in `mean` bytes on average. An allocation is sampled if a point
-//! lies in its bytes. The probability of that is p = 1 − exp(−span / mean), independent of earlier samples, so a sample
-//! stands for 1/p allocations of its kind. The distance between two points is exponential. The rest of a distance, after
-//! an allocation has passed, is exponential again. So one countdown per CPU suffices: each allocation there lowers it.
+//! Points lie at random on the axis of requested bytes, one in `mean` bytes on average. An allocation is
+//! sampled if a point lies in its bytes. The probability of that is p = 1 − exp(−span / mean), independent of
+//! earlier samples, so a sample stands for 1/p allocations of its kind. The distance between two points is
+//! exponential. The rest of a distance, after an allocation has passed, is exponential again. So one
+//! countdown per CPU suffices: each allocation there lowers it.
 
 use crate::logarithm::{POINT, minus_ln};
 
@@ -17,7 +18,8 @@ pub const MAX_MEAN: u64 = 1 << 40;
 /// Maximum bytes that a call counts for: more than the largest possible block.
 pub const MAX_SPAN: u64 = 1 << 48;
 
-/// The bytes that a call counts for. A call for 0 bytes counts for one byte; otherwise it could never be sampled.
+/// The bytes that a call counts for. A call for 0 bytes counts for one byte; otherwise it could never be
+/// sampled.
 #[inline(always)]
 pub const fn span(size: u64) -> u64 {
     if size == 0 {
@@ -55,8 +57,8 @@ pub fn decide(cpu: &mut impl Cpu, size: u64) -> Option<u64> {
 /// The value of [`count_down`] if every call is sampled. No countdown has this value.
 const EVERY: i64 = i64::MAX;
 
-/// The first part of a decision: `None` if the call is not sampled, as for almost all calls. Otherwise the countdown before
-/// the call, which the caller must pass to [`draw`].
+/// The first part of a decision: `None` if the call is not sampled, as for almost all calls. Otherwise the
+/// countdown before the call, which the caller must pass to [`draw`].
 #[inline(always)]
 pub fn count_down(cpu: &mut impl Cpu, size: u64) -> Option<i64> {
     if cpu.mean() <= 1 {
@@ -69,9 +71,9 @@ pub fn count_down(cpu: &mut impl Cpu, size: u64) -> Option<i64> {
 
 /// The second part of a decision.
 ///
-/// If programs can be preempted, two decisions may overlap on one CPU. That loses and biases nothing: only the call that
-/// takes the countdown to zero or below restarts it. A call that comes in between finds no countdown, and draws for itself
-/// alone.
+/// If programs can be preempted, two decisions may overlap on one CPU. That loses and biases nothing: only
+/// the call that takes the countdown to zero or below restarts it. A call that comes in between finds no
+/// countdown, and draws for itself alone.
 #[inline(always)]
 pub fn draw(cpu: &mut impl Cpu, size: u64, before: i64) -> Option<u64> {
     let mean = cpu.mean();
@@ -89,8 +91,9 @@ pub fn draw(cpu: &mut impl Cpu, size: u64, before: i64) -> Option<u64> {
     thin(cpu, mean_at_start, span - before as u64)
 }
 
-/// Keeps one point in 2^shift if the process has a shift: the remaining points have the shifted mean. The first point lies
-/// in the byte before the last `rest` bytes of the call. If it is not kept, another point may lie after it.
+/// Keeps one point in 2^shift if the process has a shift: the remaining points have the shifted mean. The
+/// first point lies in the byte before the last `rest` bytes of the call. If it is not kept, another point
+/// may lie after it.
 #[inline(always)]
 fn thin(cpu: &mut impl Cpu, mean: u64, rest: u64) -> Option<u64> {
     let shift = cpu.shift();
@@ -130,8 +133,8 @@ pub fn gap(mean: u64, random: u64) -> u64 {
 pub fn exponential(mean: u64, random: u64) -> (u64, u64) {
     let mean = if mean > MAX_MEAN { MAX_MEAN } else { mean };
     let minus_ln = minus_ln(random);
-    // The integer part of the product, from its lower end up. Nothing is wider than 64 bits, and written this way no
-    // compiler replaces it by a wider multiplication.
+    // The integer part of the product, from its lower end up. Nothing is wider than 64 bits, and written this
+    // way no compiler replaces it by a wider multiplication.
     let part = |from: u32, bits: u32| mean * (minus_ln >> from & ((1 << bits) - 1));
     let whole = (part(0, 20) >> 20) + part(20, 20);
     let whole = (whole >> 20) + part(40, 18);

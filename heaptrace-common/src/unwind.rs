@@ -1,7 +1,8 @@
 //! One step up a stack by a compact unwind rule. The kernel program runs this code, and the host tests it.
 //!
-//! No stage of the flow; x86-64 only. It must not know tables or maps: its caller finds the rule, and gives access to the
-//! stack's memory. Written for the kernel's verifier: no slices, no division, no panics, wrapping arithmetic only.
+//! No stage of the flow; x86-64 only. It must not know tables or maps: its caller finds the rule, and gives
+//! access to the stack's memory. Written for the kernel's verifier: no slices, no division, no panics,
+//! wrapping arithmetic only.
 
 /// How to find a frame's canonical frame address: the value of its caller's stack pointer.
 pub mod cfa {
@@ -11,8 +12,8 @@ pub mod cfa {
     pub const SP: u8 = 1;
     /// The frame pointer plus the offset.
     pub const BP: u8 = 2;
-    /// A stub of the procedure linkage table: the stack pointer plus 8, and 8 more after the stub has pushed its index. In the
-    /// 16 bytes of the stub, that is from the offset on.
+    /// A stub of the procedure linkage table: the stack pointer plus 8, and 8 more after the stub has pushed
+    /// its index. In the 16 bytes of the stub, that is from the offset on.
     pub const PLT: u8 = 3;
     /// The word at the frame pointer plus the offset: a frame that realigned the stack.
     pub const DEREF_BP: u8 = 4;
@@ -46,7 +47,8 @@ pub mod outcome {
     pub const CALLER_EXACT: u32 = 1;
     /// There is no caller: the stack is complete.
     pub const OUTERMOST: u32 = 2;
-    /// No unwind information covers the code. This and the following results are the reasons why a stack is incomplete.
+    /// No unwind information covers the code. This and the following results are the reasons why a stack is
+    /// incomplete.
     pub const NO_RULE: u32 = 3;
     /// There is unwind information that a rule can't express.
     pub const UNSUPPORTED: u32 = 4;
@@ -62,8 +64,8 @@ pub mod outcome {
     pub const COUNT: u32 = 9;
 }
 
-/// Compact form of the unwind information of a position in the code. The return address is always in the 8 bytes below the
-/// canonical frame address.
+/// Compact form of the unwind information of a position in the code. The return address is always in the 8
+/// bytes below the canonical frame address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Rule {
@@ -117,8 +119,8 @@ pub struct Registers {
     pub bp: u64,
 }
 
-/// The value of a lost frame pointer. It is no pointer, because it isn't aligned, and it differs from the 0 that ends a
-/// chain of frame pointers.
+/// The value of a lost frame pointer. It is no pointer, because it isn't aligned, and it differs from the 0
+/// that ends a chain of frame pointers.
 pub const LOST_BP: u64 = 1;
 
 /// Access to the memory of the thread whose stack is walked.
@@ -127,16 +129,16 @@ pub trait Memory {
     fn read(&mut self, address: u64) -> Option<u64>;
 }
 
-/// Offsets of the registers that the kernel saves in a signal's frame, from the stack pointer of the code that returns from
-/// the handler.
+/// Offsets of the registers that the kernel saves in a signal's frame, from the stack pointer of the code
+/// that returns from the handler.
 mod signal_frame {
     pub(super) const BP: u64 = 120;
     pub(super) const SP: u64 = 160;
     pub(super) const IP: u64 = 168;
 }
 
-/// Steps from a frame to its caller by the rule of the frame's code. Returns a constant of [`outcome`]. The registers change
-/// only if there is a caller.
+/// Steps from a frame to its caller by the rule of the frame's code. Returns a constant of [`outcome`]. The
+/// registers change only if there is a caller.
 #[inline(always)]
 pub fn step<M: Memory>(rule: Rule, registers: &mut Registers, memory: &mut M) -> u32 {
     let offset = rule.cfa_offset as i64 as u64;
@@ -217,8 +219,8 @@ fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     outcome::CALLER_EXACT
 }
 
-/// Steps from a frame to its caller by the frame pointer, for code without unwind information, such as code of a
-/// just-in-time compiler. By convention, a frame pointer of 0 ends the stack.
+/// Steps from a frame to its caller by the frame pointer, for code without unwind information, such as code
+/// of a just-in-time compiler. By convention, a frame pointer of 0 ends the stack.
 #[inline(always)]
 pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     let bp = registers.bp;
@@ -401,7 +403,8 @@ mod tests {
         assert_eq!(step_frame_pointer(&mut registers, &mut stack), lost);
     }
 
-    /// Check that a chain of frame pointers is followed to its end, and that invalid frame pointers are refused.
+    /// Check that a chain of frame pointers is followed to its end, and that invalid frame pointers are
+    /// refused.
     #[test]
     fn frame_pointers_are_followed() {
         let mut stack = Stack::new(&[(64, TOP + 96), (72, 0x2000), (96, 0), (104, 0x3000)]);

@@ -1,7 +1,8 @@
 //! The calling thread: whether it is recorded, its state, and where its call returns to.
 //!
-//! A function with a return probe has the kernel's trampoline in the slot of its return address while it runs. So the
-//! slot tells whether a call is under way, and the code it points to tells whether a call comes from the allocator itself.
+//! A function with a return probe has the kernel's trampoline in the slot of its return address while it
+//! runs. So the slot tells whether a call is under way, and the code it points to tells whether a call comes
+//! from the allocator itself.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
@@ -75,8 +76,9 @@ pub fn is_at_trampoline(sp: u64) -> bool {
     is_trampoline(return_address(sp).unwrap_or(0))
 }
 
-/// Whether a call comes from the allocator's own code, or is the tail call of a probed function. Only such a call can
-/// be inside another one. A lower stack pointer alone proves nothing, because longjmp may have left the other call.
+/// Whether a call comes from the allocator's own code, or is the tail call of a probed function. Only such a
+/// call can be inside another one. A lower stack pointer alone proves nothing, because longjmp may have left
+/// the other call.
 #[inline(always)]
 pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
     let caller = return_address(sp).unwrap_or(0);

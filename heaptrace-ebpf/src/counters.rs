@@ -32,9 +32,9 @@ pub unsafe fn add_one(slot: *mut u64) -> u64 {
 
 /// Adds to a map value, and returns the old value.
 ///
-/// The core library has no fetch-and-add for this target, because the target lacks compare-and-swap of some widths.
-/// The instruction exists. The ordering must not be relaxed: LLVM (seen with 22) then emits the instruction that does
-/// not fetch, and the result is the register's previous content.
+/// The core library has no fetch-and-add for this target, because the target lacks compare-and-swap of some
+/// widths. The instruction exists. The ordering must not be relaxed: LLVM (seen with 22) then emits the
+/// instruction that does not fetch, and the result is the register's previous content.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Counting filters: they tell most calls, before any lookup, that nothing is recorded under their address.
 //!
-//! Used only if not every call is recorded: otherwise every lookup finds something. Addresses share slots. A slot is
-//! counted up before the entry can be found, and down after the entry is gone. So a count may be too high for a
-//! moment, and is never too low.
+//! Used only if not every call is recorded: otherwise every lookup finds something. Addresses share slots. A
+//! slot is counted up before the entry can be found, and down after the entry is gone. So a count may be too
+//! high for a moment, and is never too low.
 
 use heaptrace_common::counting_filter::{block_slot, call_slot};
 
@@ -40,15 +40,16 @@ fn change_blocks(address: u64, by: i64) {
     }
 }
 
-/// Records that a function is entered with this stack pointer. True if another function was entered with it and did
-/// not return yet, as far as is known: this call may be its tail call, or longjmp may have left it.
+/// Records that a function is entered with this stack pointer. True if another function was entered with it
+/// and did not return yet, as far as is known: this call may be its tail call, or longjmp may have left it.
 #[inline(always)]
 pub fn enter_call(sp: u64) -> bool {
     let Some(slot) = CALL_FILTER.get_ptr_mut(call_slot(sp)) else {
         return true;
     };
-    // SAFETY: the pointer comes from a lookup in this program; an aligned u64 is read and written whole. If threads
-    // share a slot, one entry overwrites the other, and the missed call counts twice in the statistic of sizes.
+    // SAFETY: the pointer comes from a lookup in this program; an aligned u64 is read and written whole. If
+    // threads share a slot, one entry overwrites the other, and the missed call counts twice in the statistic
+    // of sizes.
     unsafe {
         let entered = &raw mut (*slot).entered;
         let is_entered = entered.read_volatile() == sp;

@@ -72,7 +72,8 @@ pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
-/// `mm_struct.mm_lock_seq`, which changes with each change of the mappings; 0 on kernels without it (before 6.4).
+/// `mm_struct.mm_lock_seq`, which changes with each change of the mappings; 0 on kernels without it (before
+/// 6.4).
 #[unsafe(no_mangle)]
 pub static MM_LOCK_SEQ: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_start`.

@@ -18,8 +18,8 @@ use crate::{
     ring, sample,
 };
 
-/// Set in the keys of parked blocks: freed blocks that wait for the agent's sweep, and whose address may already belong
-/// to another block. No user address has this bit.
+/// Set in the keys of parked blocks: freed blocks that wait for the agent's sweep, and whose address may
+/// already belong to another block. No user address has this bit.
 const PARKED: u64 = 1 << 63;
 
 /// Whether the map has an entry for an address.
@@ -32,8 +32,8 @@ pub fn contains(process: u64, address: u64) -> bool {
 #[inline(always)]
 pub fn take(process: u64, address: u64) -> Option<Block> {
     let key = BlockKey { address, process };
-    // SAFETY: the entry is copied at once. If its memory was another block's by then (see `maps`), this key has no
-    // entry left to remove.
+    // SAFETY: the entry is copied at once. If its memory was another block's by then (see `maps`), this key
+    // has no entry left to remove.
     let block = unsafe { LIVE.get_ptr(key)?.read_volatile() };
     if block.freed_at != 0 {
         return None;
@@ -43,7 +43,8 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
 
 /// Adds a block. Returns the id of the block that it replaces, 0 if there is none.
 ///
-/// An allocator returns an address again only after a free. So a replaced block proves a free that was not seen.
+/// An allocator returns an address again only after a free. So a replaced block proves a free that was not
+/// seen.
 #[inline(always)]
 pub fn add(key: BlockKey, block: Block) -> Result<u64, i32> {
     const THERE: i32 = -17;
@@ -115,8 +116,8 @@ pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
     true
 }
 
-/// Frees the block at an address: sends an event and removes the entry, or, if the ring is full, marks the entry.
-/// Returns false if the map has no live block at this address.
+/// Frees the block at an address: sends an event and removes the entry, or, if the ring is full, marks the
+/// entry. Returns false if the map has no live block at this address.
 #[inline(always)]
 pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> bool {
     let key = BlockKey {
@@ -142,8 +143,8 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
         );
         return true;
     };
-    // The thread that removes the entry sends the event: two threads that free one block (a bug of the program) must
-    // not count twice.
+    // The thread that removes the entry sends the event: two threads that free one block (a bug of the
+    // program) must not count twice.
     if !remove(key) {
         event.discard(ring::QUIETLY);
         return false;
@@ -161,8 +162,8 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     true
 }
 
-/// The block at an address, confirmed by a second read: if the entry was swept meanwhile, its memory may be another
-/// block's (see `maps`), and no two blocks have the same id.
+/// The block at an address, confirmed by a second read: if the entry was swept meanwhile, its memory may be
+/// another block's (see `maps`), and no two blocks have the same id.
 #[inline(always)]
 pub fn confirmed(key: BlockKey) -> Option<Block> {
     // SAFETY: the entry is copied at once.

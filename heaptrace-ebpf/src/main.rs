@@ -1,4 +1,5 @@
-//! heaptrace's kernel program. The verifier checks it: no panics, no unbounded loops, at most 512 bytes of stack.
+//! heaptrace's kernel program. The verifier checks it: no panics, no unbounded loops, at most 512 bytes of
+//! stack.
 //!
 //! The layers, from the lowest up. Each one uses only layers above it in this list:
 //!

@@ -1,9 +1,9 @@
 //! The mappings that a thread's walks went through last.
 //!
-//! Asking the kernel for the mapping of an address takes longer than the rest of a frame. So a mapping that was looked up
-//! since the address space last changed is not looked up again. While another thread changes the mappings, the kernel
-//! can't be asked, and a program that returns much memory changes them most of the time. Then an older cached mapping
-//! is used: code hardly ever moves.
+//! Asking the kernel for the mapping of an address takes longer than the rest of a frame. So a mapping that
+//! was looked up since the address space last changed is not looked up again. While another thread changes
+//! the mappings, the kernel can't be asked, and a program that returns much memory changes them most of the
+//! time. Then an older cached mapping is used: code hardly ever moves.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
 use heaptrace_common::{
@@ -13,12 +13,13 @@ use heaptrace_common::{
 
 use crate::globals::{MM_LOCK_SEQ, TASK_MM};
 
-/// Whether the address space is unchanged since the last walk; false if the kernel does not tell. If it changed, no
-/// cached mapping is current any more.
+/// Whether the address space is unchanged since the last walk; false if the kernel does not tell. If it
+/// changed, no cached mapping is current any more.
 #[inline(always)]
 pub fn check_space(state: &mut WalkState) -> bool {
     // Read without a helper: the verifier knows the types, and it knows that the offsets are constants.
-    // SAFETY: the current task is valid, and its address space, too, if it has one; offsets come from the kernel's BTF.
+    // SAFETY: the current task is valid, and its address space, too, if it has one; offsets come from the
+    // kernel's BTF.
     let (space, version) = unsafe {
         let task = bpf_get_current_task_btf().cast::<u8>();
         let space = task
@@ -43,8 +44,8 @@ pub fn check_space(state: &mut WalkState) -> bool {
     is_same
 }
 
-/// Makes the cached mapping of an address the walk's current mapping, if it was looked up since the address space last
-/// changed.
+/// Makes the cached mapping of an address the walk's current mapping, if it was looked up since the address
+/// space last changed.
 #[inline(always)]
 pub fn find_current(state: &mut WalkState, address: u64) -> bool {
     for index in 0..CACHED_MAPPINGS {
@@ -103,7 +104,8 @@ pub fn find_any(state: &mut WalkState, address: u64) -> bool {
     false
 }
 
-/// Copies a mapping field by field. To copy the whole struct, the compiler calls a function that copies byte by byte.
+/// Copies a mapping field by field. To copy the whole struct, the compiler calls a function that copies byte
+/// by byte.
 #[inline(always)]
 fn copy(to: &mut Mapping, from: &Mapping) {
     to.start = from.start;
@@ -127,8 +129,8 @@ pub fn clear(state: &mut WalkState) {
 pub fn copy_all(state: &mut WalkState, other: &WalkState) {
     for index in 0..CACHED_MAPPINGS {
         let (from, to) = (&raw const other.cached[index], &mut state.cached[index]);
-        // SAFETY: the other thread's state is a map value, whichever thread it belongs to by now. If it is written
-        // meanwhile, its end is 0, or its start differs afterwards.
+        // SAFETY: the other thread's state is a map value, whichever thread it belongs to by now. If it is
+        // written meanwhile, its end is 0, or its start differs afterwards.
         unsafe {
             let end = (&raw const (*from).end).read_volatile();
             let cached = from.read_volatile();

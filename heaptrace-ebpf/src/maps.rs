@@ -1,11 +1,11 @@
 //! Every map of the program. Sizes are defaults; the agent sets them when it loads the object.
 //!
-//! Entries of hash maps get their memory when they are inserted (BPF_F_NO_PREALLOC). Since Linux 6.1 the kernel reuses
-//! the memory of a removed entry immediately, while a program that has just looked it up may still read it. The memory
-//! stays an entry of the same map, so every access is to an entry, but the entry may belong to another key by then.
-//! So an entry that others may remove is copied first, and the copy is used only if it is confirmed: by a field that
-//! names its owner, by removing the entry under its key, or by a second read. Such an entry is changed under its key, not
-//! through a pointer.
+//! Entries of hash maps get their memory when they are inserted (BPF_F_NO_PREALLOC). Since Linux 6.1 the
+//! kernel reuses the memory of a removed entry immediately, while a program that has just looked it up may
+//! still read it. The memory stays an entry of the same map, so every access is to an entry, but the entry
+//! may belong to another key by then. So an entry that others may remove is copied first, and the copy is
+//! used only if it is confirmed: by a field that names its owner, by removing the entry under its key, or by
+//! a second read. Such an entry is changed under its key, not through a pointer.
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
@@ -94,8 +94,8 @@ pub static BLANK_THREAD: Array<ThreadState> = Array::with_max_entries(1, 0);
 pub static TABLES: HashMap<FileKey, TableRef> =
     HashMap::with_max_entries(MAX_TABLES, BPF_F_NO_PREALLOC);
 
-/// When tables were last used. The first slot holds the agent's clock; the slot of each table holds the clock's value at
-/// its last use.
+/// When tables were last used. The first slot holds the agent's clock; the slot of each table holds the
+/// clock's value at its last use.
 #[map]
 pub static USES: Array<u64> = Array::with_max_entries(MAX_TABLES, BPF_F_MMAPABLE);
 
@@ -106,8 +106,8 @@ pub static PAGES: Array<u64> = Array::with_max_entries(MAX_PAGES, BPF_F_MMAPABLE
 /// A segment of rows of unwind tables, two in a slot.
 type Segment = btf_maps::Array<u64, { SEGMENT_SLOTS as usize }, { BPF_F_MMAPABLE as usize }>;
 
-/// Segments of rows. The kernel allocates all memory of an array when it is created. So the agent creates the segments
-/// one by one, as tables are loaded.
+/// Segments of rows. The kernel allocates all memory of an array when it is created. So the agent creates the
+/// segments one by one, as tables are loaded.
 #[btf_map]
 pub static ROWS: btf_maps::ArrayOfMaps<Segment, { DEFAULT_SEGMENTS as usize }> =
     btf_maps::ArrayOfMaps::new();
@@ -148,8 +148,8 @@ pub static SIZES: PerCpuArray<u64> = PerCpuArray::with_max_entries(SIZE_CLASSES,
 #[map]
 pub static LAST_WAKE: Array<u64> = Array::with_max_entries(1, 0);
 
-/// 1 while calls are recorded. The agent opens it when all probes are attached, and closes it before it detaches the
-/// first one. So a run never records one function of an allocator without the others.
+/// 1 while calls are recorded. The agent opens it when all probes are attached, and closes it before it
+/// detaches the first one. So a run never records one function of an allocator without the others.
 #[map]
 pub static GATE: Array<u32> = Array::with_max_entries(1, 0);
 

@@ -1,7 +1,8 @@
 //! The first step of every probe program, and the count of probe hits per process.
 //!
-//! A hit costs its trap, whether the call is recorded or not. From the hits the agent computes the overhead of each
-//! process. Counting must cost next to nothing beside a trap, so one hit in [`HITS_PER_COUNT`], at random, is counted.
+//! A hit costs its trap, whether the call is recorded or not. From the hits the agent computes the overhead
+//! of each process. Counting must cost next to nothing beside a trap, so one hit in [`HITS_PER_COUNT`], at
+//! random, is counted.
 
 use aya_ebpf::{
     EbpfContext,

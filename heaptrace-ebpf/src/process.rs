@@ -24,7 +24,8 @@ const NO_RECORD: ProcessState = ProcessState {
     tgid: 0,
 };
 
-/// Serial number of the record of a process, which begins now if there is none. `None` if the process is not selected.
+/// Serial number of the record of a process, which begins now if there is none. `None` if the process is not
+/// selected.
 #[inline(always)]
 pub fn find_or_begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     if let Some(state) = state_of(tgid) {
@@ -50,8 +51,8 @@ pub fn find(tgid: u32) -> Option<u64> {
     state_of(tgid).as_ref().and_then(serial)
 }
 
-/// State of a process. The entry of an unselected process is removed when its user changes, and another process's
-/// entry may reuse its memory immediately.
+/// State of a process. The entry of an unselected process is removed when its user changes, and another
+/// process's entry may reuse its memory immediately.
 #[inline(always)]
 fn state_of(tgid: u32) -> Option<ProcessState> {
     // SAFETY: the entry is copied first, and the copy is checked: see `maps`.
@@ -138,8 +139,8 @@ fn report_full_map(ctx: &impl EbpfContext) {
 #[inline(always)]
 pub fn count_failed(tgid: u32) {
     if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
-        // SAFETY: the pointer comes from a lookup; the field is an aligned u64. The entry of a recorded process stays
-        // until the process ends.
+        // SAFETY: the pointer comes from a lookup; the field is an aligned u64. The entry of a recorded
+        // process stays until the process ends.
         unsafe { add_one(&raw mut (*state).failed) };
     }
 }
@@ -174,8 +175,8 @@ pub fn share_record(parent: u32, child: u32) {
             tgid: child,
             ..state
         };
-        // If the map is full, the child becomes a process of its own, and its frees of the parent's blocks are missed.
-        // But a vfork child should not call the allocator.
+        // If the map is full, the child becomes a process of its own, and its frees of the parent's blocks
+        // are missed. But a vfork child should not call the allocator.
         let _ = PROCESSES.insert(child, borrowed, 0);
     }
 }
@@ -186,7 +187,8 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
     let Some(state) = state_of(tgid) else {
         return;
     };
-    // The two last threads of a process can end at the same time: the one that removes the entry reports the end.
+    // The two last threads of a process can end at the same time: the one that removes the entry reports the
+    // end.
     if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 || state.process == 0 {
         return;
     }

@@ -1,7 +1,7 @@
 //! Which of the processes that the probes reach are recorded.
 //!
-//! Asked once per process, before its record begins. The answer is kept in the process map, so a process that is not
-//! selected costs its trap and a lookup per call.
+//! Asked once per process, before its record begins. The answer is kept in the process map, so a process that
+//! is not selected costs its trap and a lookup per call.
 
 use aya_ebpf::helpers::{bpf_get_current_uid_gid, generated::bpf_get_current_ancestor_cgroup_id};
 use heaptrace_common::{limits::MAX_CGROUP_LEVELS, wire::selection};
@@ -12,8 +12,8 @@ use crate::{
     maps::{CGROUP_FILTER, NAME_FILTER, USER_FILTER},
 };
 
-/// Whether the current process is selected. Not inlined, so that its stack does not add to its caller's: all functions
-/// of a chain of calls share 512 bytes.
+/// Whether the current process is selected. Not inlined, so that its stack does not add to its caller's: all
+/// functions of a chain of calls share 512 bytes.
 #[inline(never)]
 pub fn is_selected(tgid: u32) -> bool {
     // The agent itself is left out earlier: see `Caller`.
@@ -38,8 +38,8 @@ pub fn user() -> u32 {
     bpf_get_current_uid_gid() as u32
 }
 
-/// Whether the agent started the current process, which then reads files for the agent. Only checked under `--all`:
-/// otherwise the agent starts the processes that must be traced.
+/// Whether the agent started the current process, which then reads files for the agent. Only checked under
+/// `--all`: otherwise the agent starts the processes that must be traced.
 #[inline(always)]
 fn is_agents_child() -> bool {
     let agent = AGENT_TGID.load();

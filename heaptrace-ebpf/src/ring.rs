@@ -1,7 +1,8 @@
 //! When the agent is woken to read the ring.
 //!
-//! A wake-up costs the traced thread an interrupt to its own processor. In a virtual machine that costs several times
-//! as much as the rest of a probe's work. So the agent is woken at intervals, not for each record.
+//! A wake-up costs the traced thread an interrupt to its own processor. In a virtual machine that costs
+//! several times as much as the rest of a probe's work. So the agent is woken at intervals, not for each
+//! record.
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
@@ -19,7 +20,8 @@ pub const AT_ONCE: u64 = BPF_RB_FORCE_WAKEUP as u64;
 /// Longest delay of a call's record, in nanoseconds.
 const DELAY: u64 = 10_000_000;
 
-/// Longest delay of a new stack. The agent opens the stack's files when it reads it, and the process may end before.
+/// Longest delay of a new stack. The agent opens the stack's files when it reads it, and the process may end
+/// before.
 const DELAY_OF_STACKS: u64 = 1_000_000;
 
 /// Longest delay of any record while the ring is filling up.

@@ -1,8 +1,9 @@
 //! Unwind rules that were found before, by their position in the code.
 //!
-//! A program runs through few positions of its code, and a search for a rule takes longer than the rest of a frame.
-//! Each position has one slot, and the newest rule replaces the old one. Key and rule are one number, so that both are
-//! read and written at once. The agent clears the cache when pages pass from one file to another.
+//! A program runs through few positions of its code, and a search for a rule takes longer than the rest of a
+//! frame. Each position has one slot, and the newest rule replaces the old one. Key and rule are one number,
+//! so that both are read and written at once. The agent clears the cache when pages pass from one file to
+//! another.
 
 use heaptrace_common::limits::RULE_CACHE_SLOTS;
 

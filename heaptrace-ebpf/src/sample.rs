@@ -1,8 +1,8 @@
 //! Which calls are recorded: all of them, those of some sizes, or a sample.
 //!
-//! In a partial run, a call that is not recorded leaves no trace: no thread state, no pending call, no stack. So the
-//! pending call of a thread does not tell whether a new call is inside another one. The stack alone tells it: while an
-//! allocator function runs, the kernel's trampoline replaces its return address.
+//! In a partial run, a call that is not recorded leaves no trace: no thread state, no pending call, no stack.
+//! So the pending call of a thread does not tell whether a new call is inside another one. The stack alone
+//! tells it: while an allocator function runs, the kernel's trampoline replaces its return address.
 
 use aya_ebpf::{
     helpers::{bpf_get_prandom_u32, generated::bpf_get_smp_processor_id},
@@ -22,12 +22,12 @@ use crate::{
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
 };
 
-/// Whether a call may be recorded, and then the countdown before it, which [`draw`] needs. In a partial run almost all
-/// calls end here.
+/// Whether a call may be recorded, and then the countdown before it, which [`draw`] needs. In a partial run
+/// almost all calls end here.
 ///
-/// A tail call of another allocator function belongs to that function's call, and the decision about that call holds.
-/// Reading its return address takes longer than the rest of this function. So it is read here only if another entry with
-/// the same stack pointer is recorded, and else in [`draw`].
+/// A tail call of another allocator function belongs to that function's call, and the decision about that
+/// call holds. Reading its return address takes longer than the rest of this function. So it is read here
+/// only if another entry with the same stack pointer is recorded, and else in [`draw`].
 #[inline(always)]
 pub fn count_down(sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
@@ -46,8 +46,8 @@ pub fn count_down(sp: u64, size: u64) -> Option<i64> {
 
 /// Whether such a call is recorded, and then the mean that it was sampled under: 1 if all calls are recorded.
 ///
-/// Whether the allocator's own code called it shows only in the walk up its stack, and only sampled calls pay for
-/// a walk. Until then the call counts down like any other, which does not bias the others.
+/// Whether the allocator's own code called it shows only in the walk up its stack, and only sampled calls pay
+/// for a walk. Until then the call counts down like any other, which does not bias the others.
 #[inline(always)]
 pub fn draw(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
     if !is_partial() {
@@ -71,8 +71,8 @@ pub fn count_size(size: u64) {
     }
 }
 
-/// A value that changes with each call on this CPU in a partial run. Two equal values mean that there was no call in
-/// between.
+/// A value that changes with each call on this CPU in a partial run. Two equal values mean that there was no
+/// call in between.
 #[inline(always)]
 pub fn call_mark() -> u64 {
     if !is_partial() {
@@ -87,8 +87,8 @@ pub fn call_mark() -> u64 {
     }
 }
 
-/// Whether the frames of a call leave the allocator's own code only into the kernel's trampoline: then the call is
-/// inside a call that was not sampled.
+/// Whether the frames of a call leave the allocator's own code only into the kernel's trampoline: then the
+/// call is inside a call that was not sampled.
 #[inline(always)]
 pub fn is_inside_unsampled(ctx: &ProbeContext, state: &ThreadState) -> bool {
     let depth = state.stack.head.depth as usize;
@@ -123,8 +123,8 @@ impl Cpu for Here {
 
     #[inline(always)]
     fn shift(&mut self) -> u32 {
-        // SAFETY: the number is copied at once. By then it may belong to another process (see `maps`), but any value is
-        // valid: the sample that is drawn with it says so.
+        // SAFETY: the number is copied at once. By then it may belong to another process (see `maps`), but
+        // any value is valid: the sample that is drawn with it says so.
         match unsafe { SHIFTS.get(self.tgid) } {
             Some(shift) => *shift,
             None => SETTINGS

@@ -62,8 +62,8 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         hash: [key.low, key.high],
     };
     let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
-    // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack. Two threads
-    // may both send a new stack; the agent recognizes that they are the same.
+    // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack.
+    // Two threads may both send a new stack; the agent recognizes that they are the same.
     // SAFETY: the record has at least `bytes` bytes.
     let sent = unsafe {
         bpf_ringbuf_output(

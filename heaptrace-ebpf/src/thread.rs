@@ -26,8 +26,8 @@ pub fn state(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadSt
     }
 }
 
-/// State of the thread at the entry of an allocator function; `None` if the call is inside another one, or can't be
-/// recorded. If the state still has a pending call, this one is its tail call.
+/// State of the thread at the entry of an allocator function; `None` if the call is inside another one, or
+/// can't be recorded. If the state still has a pending call, this one is its tail call.
 #[inline(always)]
 pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
     let state = state(ctx, caller)?;
@@ -43,8 +43,8 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
                 _ => is_pending(state),
             };
         if is_tail_call {
-            // For the caller, a tail call and the call before it are one call. The stack stays as it was captured, before
-            // the kernel replaced the return address by its trampoline.
+            // For the caller, a tail call and the call before it are one call. The stack stays as it was
+            // captured, before the kernel replaced the return address by its trampoline.
             put_back_old_block(state);
         } else {
             // A function that may throw most probably did: it found no memory.
@@ -123,8 +123,8 @@ fn put_back_old_block(state: &mut ThreadState) {
     }
 }
 
-/// Records where a call without a return probe returns to, so that it can be told later whether the call is still
-/// running. It is recorded with the call if the call is pending, else with the declined calls.
+/// Records where a call without a return probe returns to, so that it can be told later whether the call is
+/// still running. It is recorded with the call if the call is pending, else with the declined calls.
 #[inline(always)]
 pub fn record_return_address(sp: u64) {
     let Some(caller) = Caller::current() else {
@@ -138,8 +138,9 @@ pub fn record_return_address(sp: u64) {
     }
 }
 
-/// Whether the pending call is still running, as far as the slot of its return address tells. While it runs, the slot
-/// holds the kernel's trampoline, or, without a return probe, the return address that it held at the entry.
+/// Whether the pending call is still running, as far as the slot of its return address tells. While it runs,
+/// the slot holds the kernel's trampoline, or, without a return probe, the return address that it held at the
+/// entry.
 #[inline(always)]
 pub fn is_pending(state: &ThreadState) -> bool {
     match caller::return_address(state.sp) {

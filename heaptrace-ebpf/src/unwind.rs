@@ -1,8 +1,9 @@
 //! The walk from the caller of an allocator function outward, by unwind tables.
 //!
-//! One program without tail calls: `bpf_loop` runs over the frames, and inside it over the steps of a binary search. The
-//! kernel tells which file is mapped at an address, so the agent has no mappings to keep up to date. The agent provides
-//! the tables of files. A table is requested the first time that a walk reaches its file.
+//! One program without tail calls: `bpf_loop` runs over the frames, and inside it over the steps of a binary
+//! search. The kernel tells which file is mapped at an address, so the agent has no mappings to keep up to
+//! date. The agent provides the tables of files. A table is requested the first time that a walk reaches its
+//! file.
 
 use core::ffi::c_void;
 
@@ -72,8 +73,8 @@ fn limit() -> u32 {
     MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32)
 }
 
-/// How often a walk may retry a frame, because another thread is changing the mappings and this thread has no cached
-/// mapping for the frame.
+/// How often a walk may retry a frame, because another thread is changing the mappings and this thread has no
+/// cached mapping for the frame.
 const RETRIES: u32 = 128;
 
 /// Records one frame, and steps to its caller.
@@ -142,7 +143,8 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     CONTINUE
 }
 
-/// Finds the mapping of an address, and the table of its file. Returns a constant of [`walk`](heaptrace_common::wire::walk).
+/// Finds the mapping of an address, and the table of its file. Returns a constant of
+/// [`walk`](heaptrace_common::wire::walk).
 #[inline(always)]
 fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     if !mapping_cache::find_current(walk.state, pc) {
@@ -197,8 +199,8 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     walk::COMPLETE
 }
 
-/// Marks a table as used, so that the agent can drop unused ones. Writes only if the clock has moved, so that the entry
-/// of a table that all CPUs use stays in their caches.
+/// Marks a table as used, so that the agent can drop unused ones. Writes only if the clock has moved, so that
+/// the entry of a table that all CPUs use stays in their caches.
 #[inline(always)]
 fn mark_used(slot: u32) {
     let (Some(now), Some(used)) = (USES.get(0), USES.get_ptr_mut(slot)) else {

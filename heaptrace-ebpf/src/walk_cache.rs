@@ -1,14 +1,15 @@
 //! The walk cache: the words that a thread's last walk read, so that the next walk can stop early.
 //!
-//! A step follows from the registers of a frame, the rule for its code, and at most two words of the stack: the return
-//! address, and the saved frame pointer. So a walk stops at a frame whose registers match the last walk at the same depth,
-//! if the words that the last walk read beyond it are unchanged: the rest of the stack is the same. Comparing words takes
-//! a fraction of the time of finding rules. If the first frame matches, the whole stack is the last one, whose id is known.
+//! A step follows from the registers of a frame, the rule for its code, and at most two words of the stack:
+//! the return address, and the saved frame pointer. So a walk stops at a frame whose registers match the last
+//! walk at the same depth, if the words that the last walk read beyond it are unchanged: the rest of the
+//! stack is the same. Comparing words takes a fraction of the time of finding rules. If the first frame
+//! matches, the whole stack is the last one, whose id is known.
 //!
-//! The rules must be the same, too. So the cache is valid only while the address space is unchanged and the clock of the
-//! tables has not moved; the latter also lets a table that is in use be marked as used. Only walks that reached an
-//! outermost frame leave a valid cache. Steps that read anything else (through a signal's frame, or on another stack) are
-//! not compared, and neither are the frames before them.
+//! The rules must be the same, too. So the cache is valid only while the address space is unchanged and the
+//! clock of the tables has not moved; the latter also lets a table that is in use be marked as used. Only
+//! walks that reached an outermost frame leave a valid cache. Steps that read anything else (through a
+//! signal's frame, or on another stack) are not compared, and neither are the frames before them.
 
 use core::ffi::c_void;
 
@@ -144,8 +145,8 @@ fn rest_is_unchanged(walk: &mut Walk<'_>, frame: u32) -> bool {
     true
 }
 
-/// Compares some frames, from the next one on, as far as the window reaches. Moves the window to the first frame that
-/// is not in it.
+/// Compares some frames, from the next one on, as far as the window reaches. Moves the window to the first
+/// frame that is not in it.
 #[inline(never)]
 extern "C" fn compare(_: u32, walk: *mut c_void) -> i64 {
     // SAFETY: `rest_is_unchanged` passes a walk.

@@ -1,4 +1,5 @@
-//! A window: a copy of a piece of the traced thread's stack. A single read costs more than copying a hundred bytes.
+//! A window: a copy of a piece of the traced thread's stack. A single read costs more than copying a hundred
+//! bytes.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -8,7 +9,8 @@ use heaptrace_common::{
     wire::{NO_WINDOW, StackWindow, WINDOW_SLOTS},
 };
 
-/// How many slots the window keeps below an address that it moves to: a frame's other slots are below that address.
+/// How many slots the window keeps below an address that it moves to: a frame's other slots are below that
+/// address.
 const SLOTS_BELOW: u64 = 8;
 
 /// The stack, read through a window that moves with the walk.
@@ -37,7 +39,8 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Opens the window at an address, and returns the word there. The window's old content belongs to an earlier call.
+/// Opens the window at an address, and returns the word there. The window's old content belongs to an earlier
+/// call.
 #[inline(always)]
 pub fn open(window: &mut StackWindow, address: u64) -> Option<u64> {
     move_to(window, address);

@@ -13,7 +13,8 @@ use crate::{apt, cargo, process, workspace};
 /// The version that is known to link this program.
 const VERSION: &str = "0.13.0";
 
-/// Whether a linker for this toolchain is available: it is in PATH, or its LLVM is installed or can be installed.
+/// Whether a linker for this toolchain is available: it is in PATH, or its LLVM is installed or can be
+/// installed.
 pub fn is_available(toolchain: &Toolchain) -> bool {
     in_path(toolchain).is_some()
         || LLVM_MAJORS.contains(&toolchain.llvm_major)

@@ -156,8 +156,8 @@ fn build(out: Option<&Path>) -> Result<Built> {
     })
 }
 
-/// The compiler that built the committed object, if it is installed; else rustup's nightly, if it has everything that the
-/// build needs; else Debian's compiler.
+/// The compiler that built the committed object, if it is installed; else rustup's nightly, if it has
+/// everything that the build needs; else Debian's compiler.
 fn choose() -> Result<Toolchain> {
     let committed = BuiltWith::read(&built_with::path());
     let is_committed = |toolchain: &Toolchain| {
@@ -210,8 +210,8 @@ impl Remaps {
         Self(remaps)
     }
 
-    /// rustc's flags, in the form that allows spaces in paths. They enable the instructions of Linux 5.12 and later
-    /// (fetch-and-add).
+    /// rustc's flags, in the form that allows spaces in paths. They enable the instructions of Linux 5.12 and
+    /// later (fetch-and-add).
     fn flags(&self) -> OsString {
         let mut flags = OsString::from("--cfg\u{1f}bpf_target_arch=\"x86_64\"");
         flags.push("\u{1f}-Cdebuginfo=2\u{1f}-Ctarget-cpu=v3\u{1f}-Clink-arg=--btf");

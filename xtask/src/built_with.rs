@@ -1,7 +1,7 @@
 //! The tools that built the committed kernel object, in a file beside the object.
 //!
-//! Part of build-ebpf. The same sources give the same bytes only with the same compiler and linker, so their versions are
-//! committed with the object. It must not know how the tools are found.
+//! Part of build-ebpf. The same sources give the same bytes only with the same compiler and linker, so their
+//! versions are committed with the object. It must not know how the tools are found.
 
 use std::fmt;
 use std::fs;

@@ -129,7 +129,8 @@ mod tests {
             .unwrap();
     }
 
-    /// Check that the digest changes with a changed byte, a renamed file, and a byte that moved to the next file.
+    /// Check that the digest changes with a changed byte, a renamed file, and a byte that moved to the next
+    /// file.
     #[test]
     fn any_difference_shows() {
         let digest = |files: &[(&str, &str)]| of_sources(tree(files).path()).unwrap();

@@ -1,8 +1,8 @@
 //! A wrapper of rustc that makes a crate's symbols independent of the folder of its sources.
 //!
-//! Part of build-ebpf, which sets this program as cargo's `RUSTC_WRAPPER`. cargo gives each crate an identity, which is a
-//! hash of its folder's path, and rustc puts it into the names of symbols. The wrapper replaces it by a hash of the package,
-//! the crate's name and its features. It must not know what is built.
+//! Part of build-ebpf, which sets this program as cargo's `RUSTC_WRAPPER`. cargo gives each crate an
+//! identity, which is a hash of its folder's path, and rustc puts it into the names of symbols. The wrapper
+//! replaces it by a hash of the package, the crate's name and its features. It must not know what is built.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Check that a crate's identity does not depend on cargo's hash of its folder, and differs for another version and other
-    /// features.
+    /// Check that a crate's identity does not depend on cargo's hash of its folder, and differs for another
+    /// version and other features.
     #[test]
     fn identities_do_not_depend_on_folders() {
         let call = |hash: &str, feature: &str| {
@@ -142,7 +142,8 @@ mod tests {
         assert_ne!(first, identity("1.0.0", &call("1111", "b")));
     }
 
-    /// Check that only crates of the target are changed, and that only packages of a registry have its folder remapped.
+    /// Check that only crates of the target are changed, and that only packages of a registry have its folder
+    /// remapped.
     #[test]
     fn other_crates_are_unchanged() {
         let target = OsStr::new("bpfel-unknown-none");

@@ -1,4 +1,5 @@
-//! The compiler for the kernel program. It must have the sources of `core`, because no release includes `core` for eBPF.
+//! The compiler for the kernel program. It must have the sources of `core`, because no release includes
+//! `core` for eBPF.
 //!
 //! Part of build-ebpf. It must not know what is built.
 
@@ -135,7 +136,8 @@ fn query(command: &mut Command) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that LLVM's major version is read from rustc's output, and that a compiler without LLVM gives none.
+    /// Check that LLVM's major version is read from rustc's output, and that a compiler without LLVM gives
+    /// none.
     #[test]
     fn llvm_major_is_read() {
         let version = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nLLVM version: 22.1.8\n";

@@ -72,8 +72,8 @@ pub struct Block {
     pub id: u64,
     /// Requested bytes.
     pub size: u64,
-    /// 0 while the block is live. Otherwise when it was freed by a call whose event did not fit into the ring; the agent
-    /// sweeps such entries.
+    /// 0 while the block is live. Otherwise when it was freed by a call whose event did not fit into the
+    /// ring; the agent sweeps such entries.
     pub freed_at: u64,
 }
 

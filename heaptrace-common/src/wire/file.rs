@@ -8,13 +8,13 @@ pub struct FileKey {
     pub inode: u64,
     /// Device, in the kernel's own encoding.
     pub device: u64,
-    /// The time of the file's last change, see [`version_of`]. It tells apart the contents that the file had, and the files
-    /// that had this inode number one after another.
+    /// The time of the file's last change, see [`version_of`]. It tells apart the contents that the file had,
+    /// and the files that had this inode number one after another.
     pub version: u64,
 }
 
-/// A file's version from the time of its last change (ctime), which no process can set back. Kernels since 6.13 keep a
-/// flag in the highest bit of the nanoseconds.
+/// A file's version from the time of its last change (ctime), which no process can set back. Kernels since
+/// 6.13 keep a flag in the highest bit of the nanoseconds.
 #[inline(always)]
 pub const fn version_of(seconds: u64, nanoseconds: u32) -> u64 {
     seconds << 32 | (nanoseconds & 0x7fff_ffff) as u64

@@ -10,7 +10,8 @@ pub struct MapChange {
     pub flags: u16,
     /// The calling thread.
     pub tid: u32,
-    /// When it was called, nanoseconds on the monotonic clock. It unmapped only memory that was mapped before this time.
+    /// When it was called, nanoseconds on the monotonic clock. It unmapped only memory that was mapped before
+    /// this time.
     pub entered: u64,
     /// When it returned.
     pub time: u64,
@@ -62,8 +63,8 @@ pub struct MapCall {
     pub flags: u64,
 }
 
-/// Memory that was unmapped by a call whose event did not fit into the ring; the agent sweeps it. Value of a map, under an
-/// id of its own.
+/// Memory that was unmapped by a call whose event did not fit into the ring; the agent sweeps it. Value of a
+/// map, under an id of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Unmapped {

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Countdown {
-    /// Bytes left up to the sampled byte, including it. As a signed number, it is 0 or negative until the next countdown
-    /// starts.
+    /// Bytes left up to the sampled byte, including it. As a signed number, it is 0 or negative until the
+    /// next countdown starts.
     pub left: u64,
     /// Mean bytes between samples that it started with.
     pub mean: u64,
@@ -24,7 +24,8 @@ pub mod setting {
 /// Number of classes of sizes: one for 0, and one for each power of two.
 pub const SIZE_CLASSES: u32 = 65;
 
-/// The class of a size: 0 for 0; for other sizes one more than the exponent of the largest power of two that fits.
+/// The class of a size: 0 for 0; for other sizes one more than the exponent of the largest power of two that
+/// fits.
 #[inline(always)]
 pub const fn size_class(size: u64) -> u32 {
     u64::BITS - size.leading_zeros()

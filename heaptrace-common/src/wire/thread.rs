@@ -16,8 +16,8 @@ pub struct ThreadState {
     pub call: u32,
     /// Zero.
     pub pad: u32,
-    /// Mean bytes between samples that the pending call was sampled under; 1 if all calls are recorded; 0 if only the
-    /// block that it may free is recorded.
+    /// Mean bytes between samples that the pending call was sampled under; 1 if all calls are recorded; 0 if
+    /// only the block that it may free is recorded.
     pub mean: u64,
     /// The block that realloc took out of the live map; its id is 0 if there is none.
     pub old_block: Block,

@@ -4,8 +4,8 @@ use super::{FileKey, TableRef};
 use crate::limits::{CACHED_MAPPINGS, MAX_FRAMES};
 use crate::unwind::Registers;
 
-/// State of a walk. It is in a map, because the verifier tracks each value on a program's own stack, and would check the
-/// walk's loop once for every combination.
+/// State of a walk. It is in a map, because the verifier tracks each value on a program's own stack, and
+/// would check the walk's loop once for every combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct WalkState {
@@ -39,8 +39,8 @@ pub struct WalkState {
     pub cache: WalkCache,
 }
 
-/// The walk cache: the words that each step of a walk has read. Frames are indexes in the thread's [`Stack`]. A slot is the
-/// position of a word of the stack, counted in words from the base.
+/// The walk cache: the words that each step of a walk has read. Frames are indexes in the thread's [`Stack`].
+/// A slot is the position of a word of the stack, counted in words from the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct WalkCache {
@@ -50,7 +50,8 @@ pub struct WalkCache {
     pub clock: u64,
     /// Number of frames of the last walk; 0 if it left no valid cache.
     pub depth: u32,
-    /// The first frame of the last walk that can be compared: from it on, all words that were read are recorded.
+    /// The first frame of the last walk that can be compared: from it on, all words that were read are
+    /// recorded.
     pub valid_from: u32,
     /// The same for the walk in progress.
     pub recorded_from: u32,
@@ -74,8 +75,8 @@ pub struct WalkCache {
 
 /// Values for a word that has no slot.
 pub mod slot {
-    /// The word is not aligned or out of range. For a frame pointer: it was not read, because it is the same as in the frame
-    /// before, or lost.
+    /// The word is not aligned or out of range. For a frame pointer: it was not read, because it is the same
+    /// as in the frame before, or lost.
     pub const NONE: u32 = 0xffff;
     /// The step read other words, or a word without a slot.
     pub const UNKNOWN: u32 = 0x1_0000;

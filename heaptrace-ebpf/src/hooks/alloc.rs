@@ -38,7 +38,8 @@ macro_rules! allocations {
 allocations! {
     /// `malloc(size, …)`.
     malloc_entry: Never;
-    /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and functions that begin with a heap and a size.
+    /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and functions that begin with a heap
+    /// and a size.
     aligned_entry: Never;
     /// `heap_aligned_alloc(heap, alignment, size)`.
     heap_aligned_entry: Never;

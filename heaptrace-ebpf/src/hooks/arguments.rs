@@ -1,7 +1,8 @@
 //! The arguments of a probed function and the stack pointer, as they are at the probe location.
 //!
-//! Most functions are probed where their arguments are still in the registers that they were passed in. A program reads
-//! those for free. A helper call takes longer than all other work on a call that is not recorded.
+//! Most functions are probed where their arguments are still in the registers that they were passed in. A
+//! program reads those for free. A helper call takes longer than all other work on a call that is not
+//! recorded.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -63,8 +64,8 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Product of two sizes, if it fits. Computed by halves: `checked_mul` becomes a multiplication wider than 64 bits, which
-/// BPF does not have.
+/// Product of two sizes, if it fits. Computed by halves: `checked_mul` becomes a multiplication wider than 64
+/// bits, which BPF does not have.
 #[inline(always)]
 fn product(a: u64, b: u64) -> Option<u64> {
     let (a_high, b_high) = (a >> 32, b >> 32);

@@ -56,8 +56,8 @@ fn free(ctx: &ProbeContext, address: u64) {
         // A function that frees by calling another one gets here twice.
         let is_repeated = state.last_freed == address;
         state.last_freed = address;
-        // The allocator's own frees of unrecorded blocks don't count: glibc empties a thread's cache by them when the
-        // thread ends.
+        // The allocator's own frees of unrecorded blocks don't count: glibc empties a thread's cache by them
+        // when the thread ends.
         if !live::free(ctx, state, caller.tid(), address)
             && !is_repeated
             && !caller::is_internal(ctx, sp)

@@ -1,8 +1,8 @@
 //! The functions by which a program maps memory itself (`--mmap`).
 //!
-//! Each successful call is one event, sent at its return with the time of its entry. Another thread may map the memory
-//! that a call unmapped before that call returns; the times tell the order. The pending call is kept apart from the
-//! thread's pending allocation, so that a signal handler that allocates disturbs neither.
+//! Each successful call is one event, sent at its return with the time of its entry. Another thread may map
+//! the memory that a call unmapped before that call returns; the times tell the order. The pending call is
+//! kept apart from the thread's pending allocation, so that a signal handler that allocates disturbs neither.
 
 use aya_ebpf::{
     macros::{uprobe, uretprobe},
@@ -33,8 +33,8 @@ const MREMAP_DONTUNMAP: u64 = 4;
 /// Bytes that `ret` pops off the stack.
 const RETURN_ADDRESS: u64 = 8;
 
-/// `mmap(address, length, protection, flags, …)`: anonymous memory is recorded. A mapping at a fixed address replaces the
-/// memory that was mapped there.
+/// `mmap(address, length, protection, flags, …)`: anonymous memory is recorded. A mapping at a fixed address
+/// replaces the memory that was mapped there.
 #[uprobe]
 pub fn mmap_entry(ctx: ProbeContext) -> u32 {
     const ENTRY: &EntryProgram = EntryProgram::named("mmap_entry");
@@ -152,7 +152,8 @@ fn returned(ctx: &RetProbeContext) {
     let Some(caller) = Caller::current() else {
         return;
     };
-    // SAFETY: only the thread itself writes and removes the entry under its key, and it runs one program at a time.
+    // SAFETY: only the thread itself writes and removes the entry under its key, and it runs one program at a
+    // time.
     let Some(call) = unsafe { MAP_CALLS.get(caller.key) }.copied() else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Entry of the functions that replace one block by another. The old block leaves the live map at the entry, before
-//! another thread can get its address.
+//! Entry of the functions that replace one block by another. The old block leaves the live map at the entry,
+//! before another thread can get its address.
 //!
 //! Argument positions come from the table in `heaptrace_common::arguments`, by the name of the program.
 

@@ -35,8 +35,8 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
     returned(&ctx, sp.wrapping_sub(RETURN_ADDRESS))
 }
 
-/// A return instruction of a function that allocates or throws: an exception can't pass the trampoline of a return probe.
-/// Other functions may share the instruction.
+/// A return instruction of a function that allocates or throws: an exception can't pass the trampoline of a
+/// return probe. Other functions may share the instruction.
 #[uprobe]
 pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
     hit(&ctx);
@@ -64,8 +64,8 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     };
     // SAFETY: the kernel passes valid registers.
     let value = unsafe { (*ctx.regs).rax };
-    // A call inside the pending one returns with a lower stack pointer. A call whose entry was not seen has nothing
-    // pending.
+    // A call inside the pending one returns with a lower stack pointer. A call whose entry was not seen has
+    // nothing pending.
     if state.sp == 0 || sp != state.sp {
         return 0;
     }

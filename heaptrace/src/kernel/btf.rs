@@ -1,7 +1,7 @@
 //! The offsets of struct members in the running kernel, from its own type information (BTF).
 //!
-//! Part of `kernel`. The kernel program has no relocations. The agent looks offsets up here, and sets them as constants
-//! before it loads the program.
+//! Part of `kernel`. The kernel program has no relocations. The agent looks offsets up here, and sets them as
+//! constants before it loads the program.
 
 use thiserror::Error;
 
@@ -68,8 +68,8 @@ impl<'a> Btf<'a> {
         Ok(btf)
     }
 
-    /// Offset in bytes of a member of a struct, also if it is in an unnamed struct inside it. A name with a dot is a member of
-    /// a member.
+    /// Offset in bytes of a member of a struct, also if it is in an unnamed struct inside it. A name with a
+    /// dot is a member of a member.
     pub fn member_offset(&self, name: &str, member: &str) -> Result<u32, BtfError> {
         self.starts
             .iter()

@@ -1,7 +1,7 @@
 //! An array map of the kernel program, as shared memory.
 //!
-//! Part of `kernel`. It must not know what the values mean. To fill a map with one system call per value would take hundreds
-//! of times longer.
+//! Part of `kernel`. It must not know what the values mean. To fill a map with one system call per value
+//! would take hundreds of times longer.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};

@@ -1,8 +1,8 @@
 //! Wire structs as keys and values of aya's maps.
 //!
-//! Part of `kernel`. aya's marker trait can't be implemented for another crate's types, so they are wrapped here. A feature
-//! of heaptrace-common with aya as an optional dependency would put all of aya into the kernel program's lock file, and
-//! with that into its digest.
+//! Part of `kernel`. aya's marker trait can't be implemented for another crate's types, so they are wrapped
+//! here. A feature of heaptrace-common with aya as an optional dependency would put all of aya into the
+//! kernel program's lock file, and with that into its digest.
 
 use heaptrace_common::wire::{
     Block, BlockKey, Countdown, FileKey, NameFilter, ProcessEnd, ProcessState, StackKey, TableRef,

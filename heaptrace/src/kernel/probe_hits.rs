@@ -1,4 +1,5 @@
-//! Probe hits per process, the run time of the kernel programs, and dropping pending calls whose return will not be seen.
+//! Probe hits per process, the run time of the kernel programs, and dropping pending calls whose return will
+//! not be seen.
 //!
 //! Part of `kernel`. It must not know what the numbers are used for.
 
@@ -17,8 +18,8 @@ impl Program {
     /// The estimated number of probe hits since the last call of this function, by process id.
     pub fn take_hits(&self) -> Result<Map<u32, u64>> {
         let map = HashMap::<_, u32, u64>::try_from(self.map("PROBE_HITS")?)?;
-        // A process that is counted meanwhile may be in the list twice. The second time its entry is gone, or holds new
-        // hits.
+        // A process that is counted meanwhile may be in the list twice. The second time its entry is gone, or
+        // holds new hits.
         let pids: Vec<u32> = map.keys().filter_map(Result::ok).collect();
         let mut hits = Map::new();
         for pid in pids {

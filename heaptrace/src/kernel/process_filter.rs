@@ -1,7 +1,7 @@
 //! The process filter, in the form that the kernel program uses.
 //!
-//! Part of `kernel`. Compiles name patterns, and finds the ids of control groups. The kernel program decides, before it
-//! records the first allocation of a process.
+//! Part of `kernel`. Compiles name patterns, and finds the ids of control groups. The kernel program decides,
+//! before it records the first allocation of a process.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(find_unified(b""), None);
     }
 
-    /// Check that a group is found by its folder and by its name in /proc, and that no path leads out of the hierarchy.
+    /// Check that a group is found by its folder and by its name in /proc, and that no path leads out of the
+    /// hierarchy.
     #[test]
     fn groups_are_found() {
         let root = tempfile::tempdir().unwrap();
@@ -146,7 +147,8 @@ mod tests {
         assert!(error.to_string().contains("/c"), "{error}");
     }
 
-    /// Check that an empty selection has no criteria, and that the error of an invalid pattern names its option.
+    /// Check that an empty selection has no criteria, and that the error of an invalid pattern names its
+    /// option.
     #[test]
     fn errors_name_the_option() {
         let none = ProcessFilter::new(&Selection::default()).unwrap();

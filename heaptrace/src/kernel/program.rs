@@ -1,7 +1,7 @@
 //! The loaded kernel program, with this machine's constants and this run's sizes.
 //!
-//! Part of `kernel`. Knows the names of the object's programs, maps and globals. Must not know which functions the programs
-//! are attached to.
+//! Part of `kernel`. Knows the names of the object's programs, maps and globals. Must not know which
+//! functions the programs are attached to.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -64,7 +64,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached later.
+    /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached
+    /// later.
     pub fn load(config: &RunConfig, filter: &ProcessFilter, guardian: u32) -> Result<Self> {
         let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
             .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
@@ -207,8 +208,8 @@ impl Program {
             .collect()
     }
 
-    /// A descriptor of a probe program. It is loaded at the first request: there is one for each kind of function, and most
-    /// files have few kinds.
+    /// A descriptor of a probe program. It is loaded at the first request: there is one for each kind of
+    /// function, and most files have few kinds.
     pub fn probe(&mut self, name: &str) -> Result<OwnedFd> {
         let program: &mut UProbe = self
             .ebpf
@@ -413,8 +414,8 @@ fn refused(error: ProgramError) -> anyhow::Error {
         .context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
 }
 
-/// The offsets of the seconds and nanoseconds of an inode's last change. They are two members since Linux 6.11. Before, they
-/// were one member, under two names.
+/// The offsets of the seconds and nanoseconds of an inode's last change. They are two members since Linux
+/// 6.11. Before, they were one member, under two names.
 fn change_time(btf: &Btf<'_>) -> Result<(u32, u32), BtfError> {
     let offset = |member| btf.member_offset("inode", member);
     if let (Ok(seconds), Ok(nanoseconds)) = (offset("i_ctime_sec"), offset("i_ctime_nsec")) {
@@ -444,8 +445,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that the kernel object's entry programs are exactly those of the table of argument positions, except the
-    /// baseline, which reads nothing.
+    /// Check that the kernel object's entry programs are exactly those of the table of argument positions,
+    /// except the baseline, which reads nothing.
     #[test]
     fn every_entry_program_is_in_the_table() {
         let object = aya_obj::Object::parse(OBJECT).unwrap();

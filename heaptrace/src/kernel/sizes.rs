@@ -1,7 +1,7 @@
 //! How many entries each kernel map may hold, from one memory budget.
 //!
-//! Part of `kernel`. The cost of an entry includes the memory that the agent uses for it, so that the budget covers both.
-//! Maps allocate their memory as they fill; the ring allocates it at the start.
+//! Part of `kernel`. The cost of an entry includes the memory that the agent uses for it, so that the budget
+//! covers both. Maps allocate their memory as they fill; the ring allocates it at the start.
 
 use heaptrace_common::limits::MAX_BLOCKS;
 use heaptrace_common::wire::ThreadState;

@@ -1,8 +1,9 @@
 //! Definitions of uprobe events, in a private mount of tracefs.
 //!
-//! Part of `kernel`. A probe is opened as a perf event of a *defined* uprobe, not of perf's own uprobe device: children can
-//! inherit only such events (perf's own would make the target's `fork` fail). The definitions outlive the process that
-//! defined them. [`Definitions`] removes them when it is dropped; if the agent is killed, a guardian process does.
+//! Part of `kernel`. A probe is opened as a perf event of a *defined* uprobe, not of perf's own uprobe
+//! device: children can inherit only such events (perf's own would make the target's `fork` fail). The
+//! definitions outlive the process that defined them. [`Definitions`] removes them when it is dropped; if the
+//! agent is killed, a guardian process does.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -51,8 +52,8 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// Removes the definitions of groups that `is_stale` selects by the process id in their name. Definitions that are still
-    /// in use stay, and make this an error.
+    /// Removes the definitions of groups that `is_stale` selects by the process id in their name. Definitions
+    /// that are still in use stay, and make this an error.
     pub fn remove_groups(&self, is_stale: impl Fn(u32) -> bool) -> io::Result<()> {
         let mut result = Ok(());
         for event in events_of_groups(&self.read("uprobe_events")?, is_stale) {
@@ -131,7 +132,8 @@ impl Definitions {
 
     /// Defines a probe at an offset of an open file, and returns the id of its event.
     ///
-    /// The file is named by its descriptor: a path may contain blanks, name another file by now, or be in another root.
+    /// The file is named by its descriptor: a path may contain blanks, name another file by now, or be in
+    /// another root.
     pub fn define(&mut self, file: &File, offset: u64, is_return: bool) -> io::Result<u64> {
         let kind = if is_return { 'r' } else { 'p' };
         let name = format!("{}/probe{}", self.group, self.count);

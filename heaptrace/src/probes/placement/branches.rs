@@ -1,7 +1,7 @@
 //! The targets of a function's own branches.
 //!
-//! Stage: probes. Decodes the whole function in order. If the code does not tell the targets, they are reported as unknown,
-//! never guessed.
+//! Stage: probes. Decodes the whole function in order. If the code does not tell the targets, they are
+//! reported as unknown, never guessed.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
@@ -10,8 +10,8 @@ use super::Function;
 /// The address that decoding assigns to the entry, so that no branch points below zero.
 pub(super) const BASE: u64 = 1 << 40;
 
-/// The lowest offset after its entry that a function may jump to; `u64::MAX` if there is none. An error says why it is
-/// unknown.
+/// The lowest offset after its entry that a function may jump to; `u64::MAX` if there is none. An error says
+/// why it is unknown.
 pub(super) fn lowest_target(function: Function<'_>) -> Result<u64, &'static str> {
     let sweep = Sweep::of(function)?;
     let inside = |target: &&u64| **target > 0 && **target < sweep.size;
@@ -115,7 +115,8 @@ fn target(instruction: &Instruction) -> Result<Option<u64>, &'static str> {
     Ok(None)
 }
 
-/// Whether an indirect jump reads its target from one fixed word of memory: another function's address, not a table.
+/// Whether an indirect jump reads its target from one fixed word of memory: another function's address, not a
+/// table.
 fn is_through_pointer(instruction: &Instruction) -> bool {
     instruction.op0_kind() == OpKind::Memory
         && matches!(instruction.memory_base(), Register::RIP | Register::None)

@@ -1,7 +1,7 @@
 //! The instructions that the kernel emulates under a uprobe on x86-64, as a table.
 //!
-//! Stage: probes. The kernel executes any other instruction out of line, in one step, which costs a second trap. This file
-//! reads the bytes of one instruction, and must not know functions.
+//! Stage: probes. The kernel executes any other instruction out of line, in one step, which costs a second
+//! trap. This file reads the bytes of one instruction, and must not know functions.
 
 /// Major and minor version of a kernel.
 pub type KernelVersion = (u32, u32);
@@ -19,8 +19,9 @@ pub struct Rule {
 
 /// All kinds.
 ///
-/// Longer `nop`s are left out on purpose. Older kernels refuse a probe on a `nop` with an operand-size prefix. Newer kernels
-/// may replace a `nop` of five bytes by a call, which writes below the stack pointer, where the function may have data.
+/// Longer `nop`s are left out on purpose. Older kernels refuse a probe on a `nop` with an operand-size
+/// prefix. Newer kernels may replace a `nop` of five bytes by a call, which writes below the stack pointer,
+/// where the function may have data.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "nop",

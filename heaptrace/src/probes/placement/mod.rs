@@ -1,7 +1,9 @@
-//! Placement: the location in a function where a probe costs least, and the registers that hold the arguments there.
+//! Placement: the location in a function where a probe costs least, and the registers that hold the arguments
+//! there.
 //!
-//! Stage: probes. Each architecture has its own rules for emulated instructions and for reading code; without rules, the
-//! entry is probed. Code comes from files of traced processes and may be anything. It must not know how probes are attached.
+//! Stage: probes. Each architecture has its own rules for emulated instructions and for reading code; without
+//! rules, the entry is probed. Code comes from files of traced processes and may be anything. It must not
+//! know how probes are attached.
 
 mod branches;
 pub mod emulated;
@@ -101,7 +103,8 @@ pub enum Reason {
     NoRules,
     /// At the entry: the code can't be read.
     Unreadable,
-    /// At the entry: no emulated instruction comes before the arguments or the stack pointer change, or the function ends.
+    /// At the entry: no emulated instruction comes before the arguments or the stack pointer change, or the
+    /// function ends.
     NoneInTime,
     /// At the entry: the function may jump to every other location.
     JumpedTo,

@@ -7,8 +7,9 @@
 //! - each argument is complete in a known register
 //! - the function has not changed anything that other code can see
 //!
-//! Only the function itself is read. If other code jumped to its first instructions, that would count as a call. Compilers
-//! write no such code: a part that is split off is entered from after the location, and returns after it.
+//! Only the function itself is read. If other code jumped to its first instructions, that would count as a
+//! call. Compilers write no such code: a part that is split off is entered from after the location, and
+//! returns after it.
 
 use heaptrace_common::cookie::{ARGUMENTS, Register as Slot};
 use iced_x86::{
@@ -81,8 +82,8 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
         if offset == 0 {
             found.entry = text(&instruction);
         }
-        // When the kernel emulates a call, it may not update the processor's shadow stack. So calls are not probed, except at
-        // the entry, where the probe would be anyway.
+        // When the kernel emulates a call, it may not update the processor's shadow stack. So calls are not
+        // probed, except at the entry, where the probe would be anyway.
         let is_call = instruction.flow_control() == FlowControl::Call;
         let bytes = code.get(offset as usize..).unwrap_or_default();
         let bytes = bytes.get(..instruction.len()).unwrap_or_default();
@@ -205,8 +206,8 @@ impl State {
         is_whole.then(|| self.holds.get(register.number()).copied().flatten())?
     }
 
-    /// The register that becomes a copy of an argument, and the argument. Only copies of all 64 bits count: half of a size is
-    /// another size.
+    /// The register that becomes a copy of an argument, and the argument. Only copies of all 64 bits count:
+    /// half of a size is another size.
     fn copied(&self, instruction: &Instruction) -> Option<(Register, usize)> {
         let is_move = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
         let is_between_registers = instruction.op0_kind() == OpKind::Register
@@ -239,8 +240,8 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// Whether memory is the function's own: below the stack pointer, and so below the return address. A function that writes
-/// any other memory has begun its work, and may already have freed a block.
+/// Whether memory is the function's own: below the stack pointer, and so below the return address. A function
+/// that writes any other memory has begun its work, and may already have freed a block.
 fn is_below_stack(memory: &UsedMemory) -> bool {
     let size = memory.memory_size().size() as i64;
     let end = (memory.displacement() as i64).wrapping_add(size);

@@ -63,8 +63,8 @@ fn function(numbers: &mut Numbers) -> Vec<u8> {
     code
 }
 
-/// Check that every placement in random code is correct by a second implementation of the rules, and that locations after
-/// the entry, and after a check for NULL, do occur.
+/// Check that every placement in random code is correct by a second implementation of the rules, and that
+/// locations after the entry, and after a check for NULL, do occur.
 #[test]
 fn every_placement_is_correct() {
     let programs = [
@@ -92,7 +92,8 @@ fn every_placement_is_correct() {
     assert!(past_null_check > 50, "{past_null_check}");
 }
 
-/// Check that random bytes cause no panic, and that a location after the entry is always an emulated instruction.
+/// Check that random bytes cause no panic, and that a location after the entry is always an emulated
+/// instruction.
 #[test]
 fn noise_is_survived() {
     let mut numbers = Numbers(1);

@@ -1,5 +1,5 @@
-//! A second, different implementation of the rules of a location: it runs the instructions before the location on invented
-//! values.
+//! A second, different implementation of the rules of a location: it runs the instructions before the
+//! location on invented values.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -93,8 +93,8 @@ fn nothing_jumps_there(code: &[u8], at: usize) {
     }
 }
 
-/// The values of the registers at a location: the arguments 0 to 3, the values of the entry (from 1000 on), or other values
-/// (from 2000 on).
+/// The values of the registers at a location: the arguments 0 to 3, the values of the entry (from 1000 on),
+/// or other values (from 2000 on).
 fn values_at(code: &[u8], at: usize) -> [u64; 16] {
     let mut values: [u64; 16] = std::array::from_fn(|number| 1000 + number as u64);
     (values[7], values[6], values[2], values[1]) = (0, 1, 2, 3);

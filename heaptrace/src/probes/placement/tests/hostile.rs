@@ -103,7 +103,8 @@ fn copies_are_followed() {
     );
 }
 
-/// Check that no location is after a change of the stack pointer, the return address or the caller's frame pointer.
+/// Check that no location is after a change of the stack pointer, the return address or the caller's frame
+/// pointer.
 #[test]
 fn stack_changes_end_the_search() {
     // sub rsp, 8; push rbp.
@@ -155,8 +156,8 @@ fn functions_of_one_instruction_are_placed() {
     stays_at_entry(&later, "malloc_entry", Reason::NoneInTime);
 }
 
-/// Check that only the entry is probed in a function with a jump table, and that a jump through one pointer does not
-/// matter.
+/// Check that only the entry is probed in a function with a jump table, and that a jump through one pointer
+/// does not matter.
 #[test]
 fn jump_tables_keep_the_entry() {
     let untold = Reason::Untold("it jumps by a table or to an address in a register");
@@ -191,8 +192,8 @@ fn unreadable_code_keeps_the_entry() {
     }
 }
 
-/// Check that a function without a size ends where no instruction continues, and that the entry is probed if that end is
-/// not found.
+/// Check that a function without a size ends where no instruction continues, and that the entry is probed if
+/// that end is not found.
 #[test]
 fn functions_without_a_size_are_placed() {
     let needs = needs("malloc_entry");
@@ -213,8 +214,8 @@ fn functions_without_a_size_are_placed() {
     ));
 }
 
-/// Check that the search steps over a check for NULL only for `free`, and that the check's branch is the location if there
-/// is no later one.
+/// Check that the search steps over a check for NULL only for `free`, and that the check's branch is the
+/// location if there is no later one.
 #[test]
 fn null_checks_are_passed_for_free() {
     // test rdi, rdi; je over the push and ret; push rbp; ret; ret.

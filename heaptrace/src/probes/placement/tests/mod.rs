@@ -1,5 +1,5 @@
-//! Tests of placement: prologues of real allocators, misleading functions, and arbitrary bytes whose placements a second
-//! implementation of the rules checks.
+//! Tests of placement: prologues of real allocators, misleading functions, and arbitrary bytes whose
+//! placements a second implementation of the rules checks.
 
 mod arbitrary;
 mod checker;

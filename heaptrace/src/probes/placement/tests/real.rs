@@ -71,8 +71,8 @@ fn prologues_of_allocators_are_placed() {
     }
 }
 
-/// Check that each location in this machine's C library is correct, and that `free`, which every allocation pays for, does
-/// not need a second trap.
+/// Check that each location in this machine's C library is correct, and that `free`, which every allocation
+/// pays for, does not need a second trap.
 #[test]
 fn the_c_library_is_placed() {
     let own = std::process::id();
@@ -95,7 +95,8 @@ fn the_c_library_is_placed() {
     assert!(!found.is_empty());
 }
 
-/// Check that the entry is probed in a file without code for this processor, and at an offset after the end of a file.
+/// Check that the entry is probed in a file without code for this processor, and at an offset after the end
+/// of a file.
 #[test]
 fn unknown_files_keep_the_entry() {
     let place = |path: &str, offset| {
