@@ -1,13 +1,13 @@
-//! The number that goes with each probe: what its program can't know of the place it runs at.
+//! The cookie: a number that the agent attaches to each probe, with facts about the probe location.
 //!
-//! In the lower half of 48 bits how far the code of the probed file reaches behind the probe, in the
-//! upper half how far before it, both in units of 16 bytes. Above them, four bits each, where the
-//! first four arguments of the function stand: by then they may have been moved.
+//! The lower 48 bits hold how far the allocator's code reaches, in units of 16 bytes: the lower half after
+//! the probe, the upper half before it. Above them, four bits for each of the first four arguments name the
+//! register that holds the argument at the probe; by then the function may have moved it.
 
-/// Arguments that are followed to the place of a probe.
+/// How many arguments are followed to a probe location.
 pub const ARGUMENTS: usize = 4;
 
-/// Bits of a reach, which is counted in units.
+/// Bits of a reach, in units.
 const REACH_BITS: u32 = 24;
 
 /// Bytes of a unit.
@@ -15,22 +15,23 @@ const UNIT: u64 = 16;
 
 const REGISTER_BITS: u32 = 4;
 
-/// A register that may hold an argument, as its place in what the kernel saves of them (`pt_regs`):
-/// all general ones but the stack pointer, and the last ones to be saved are the first here.
+/// A register that may hold an argument: any general register except the stack pointer. The number is the
+/// index in the registers that the kernel saves (`pt_regs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
 impl Register {
-    /// Where the calling convention passes the first arguments: rdi, rsi, rdx, rcx.
+    /// The registers in which the calling convention passes the first arguments: rdi, rsi, rdx, rcx.
     pub const PASSED: [Self; ARGUMENTS] = [Self(14), Self(13), Self(12), Self(11)];
 
-    /// Where the kernel saves it: how many bytes behind the beginning of the saved registers.
+    /// Its offset in bytes in the saved registers.
     #[inline(always)]
     pub const fn saved_at(self) -> u64 {
         self.0 as u64 * 8
     }
 
-    /// The register that instructions give this number; the stack pointer never holds an argument.
+    /// The register with this number in instructions. The stack pointer gives `None`: it never holds an
+    /// argument.
     pub const fn of_encoding(number: u8) -> Option<Self> {
         Some(Self(match number {
             0 => 10,
@@ -52,7 +53,7 @@ impl Register {
         }))
     }
 
-    /// The number that instructions give it.
+    /// Its number in instructions.
     pub const fn encoding(self) -> u8 {
         let mut number = 0;
         while number < 16 {
@@ -67,15 +68,15 @@ impl Register {
     }
 }
 
-/// Packs how far code reaches before and behind a probe, and where the arguments stand. A reach that
-/// doesn't fit is cut short, and a broken unit counts as a whole one.
-pub const fn pack(before: u64, behind: u64, arguments: [Register; ARGUMENTS]) -> u64 {
+/// Packs how far code reaches before and after a probe, and the registers of the arguments. A reach that does
+/// not fit is limited, and a partial unit counts as a whole one.
+pub const fn pack(before: u64, after: u64, arguments: [Register; ARGUMENTS]) -> u64 {
     const MOST: u64 = (1 << REACH_BITS) - 1;
     let before = before.div_ceil(UNIT);
-    let behind = behind.div_ceil(UNIT);
+    let after = after.div_ceil(UNIT);
     let before = if before > MOST { MOST } else { before };
-    let behind = if behind > MOST { MOST } else { behind };
-    let mut cookie = before << REACH_BITS | behind;
+    let after = if after > MOST { MOST } else { after };
+    let mut cookie = before << REACH_BITS | after;
     let mut index = 0;
     while index < ARGUMENTS {
         cookie |= (arguments[index].0 as u64) << shift(index);
@@ -88,14 +89,13 @@ const fn shift(argument: usize) -> u32 {
     2 * REACH_BITS + REGISTER_BITS * argument as u32
 }
 
-/// How far code reaches before and behind the probe that has this cookie.
+/// How far code reaches before and after the probe with this cookie, in bytes.
 pub const fn reach(cookie: u64) -> (u64, u64) {
     const MASK: u64 = (1 << REACH_BITS) - 1;
     ((cookie >> REACH_BITS & MASK) * UNIT, (cookie & MASK) * UNIT)
 }
 
-/// Where an argument stands at the probe that has this cookie: how many bytes behind the beginning
-/// of the registers that the kernel saved.
+/// The register of an argument at the probe with this cookie, as an offset in bytes in the saved registers.
 #[inline(always)]
 pub const fn argument_at(cookie: u64, index: usize) -> u64 {
     (cookie >> shift(index) & 0xf) * 8
@@ -105,12 +105,12 @@ pub const fn argument_at(cookie: u64, index: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that both reaches come back, in whole units, and that a large one doesn't spill into the
-    /// other or into the arguments.
+    /// Check that both reaches are unpacked in whole units, and that a large one changes neither the other
+    /// reach nor the arguments.
     #[test]
     fn packs_the_reach() {
         let most = ((1 << 24) - 1) * 16;
-        let packed = |before, behind| pack(before, behind, Register::PASSED);
+        let packed = |before, after| pack(before, after, Register::PASSED);
         assert_eq!(reach(packed(0x1230, most)), (0x1230, most));
         assert_eq!(reach(packed(7, 1 << 40)), (16, most));
         assert_eq!(reach(packed(u64::MAX, 0)), (most, 0));
@@ -120,11 +120,10 @@ mod tests {
         }
     }
 
-    /// Check that each register has a place of its own, where the kernel saves it, and keeps its
-    /// number.
+    /// Check that each register has the offset that the kernel saves it at, and keeps its number.
     #[test]
     fn packs_every_register() {
-        // As `struct pt_regs` has them on x86-64, by the numbers that instructions give them.
+        // Offsets in `struct pt_regs` on x86-64, by the registers' numbers in instructions.
         let saved = [
             80, 88, 96, 40, 152, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0,
         ];

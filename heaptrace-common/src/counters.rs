@@ -1,8 +1,8 @@
-//! Counters that the kernel program keeps per CPU, each with its one name.
+//! Counters that the kernel program keeps per CPU, and their names in reports.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $index:literal, $name:literal, $lost:literal;)+) => {
-        /// What the kernel program counts. The discriminant is the slot in the per-CPU array.
+        /// A counter of the kernel program. The discriminant is the slot in the per-CPU array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Counter {
@@ -10,7 +10,7 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// All of them, in the order of their slots.
+            /// All counters, in the order of their slots.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// The name in reports.
@@ -18,8 +18,8 @@ macro_rules! counters {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Whether each count is an allocation (or all that a process did) missing from the
-            /// totals, as opposed to an event worth knowing that cost nothing.
+            /// Whether each count is an allocation, or all events of a process, that is missing from the
+            /// totals. Otherwise the event lost nothing.
             pub const fn is_loss(self) -> bool {
                 match self { $(Self::$variant => $lost,)+ }
             }
@@ -28,29 +28,29 @@ macro_rules! counters {
 }
 
 counters! {
-    /// An allocation whose event found no place in the ring.
+    /// An allocation whose event did not fit into the ring.
     RingFull = 0, "ring_full", true;
-    /// An allocation for which the live map had no place.
+    /// An allocation that did not fit into the live map.
     LiveMapFull = 1, "live_map_full", true;
-    /// A call of a thread for which the thread map had no place.
+    /// A call of a thread that did not fit into the thread map.
     ThreadMapFull = 2, "thread_map_full", true;
-    /// A call of a process for which the process map had no place.
+    /// A call of a process that did not fit into the process map.
     ProcessMapFull = 3, "process_map_full", true;
     /// The address that `posix_memalign` stored could not be read.
     ResultUnreadable = 4, "result_unreadable", true;
-    /// A free whose event found no place in the ring; its block was marked, to be swept.
+    /// A free whose event did not fit into the ring; its block is marked for the agent's sweep.
     FreesMarked = 5, "frees_marked", false;
-    /// A stack that could not be remembered as sent, and so is sent again each time.
+    /// A stack that could not be remembered as sent, and is sent again each time.
     StackMapFull = 6, "stack_map_full", false;
-    /// A call inside another allocator call, which counts alone.
+    /// A call inside another allocator call; only the outer call is recorded.
     NestedCalls = 7, "nested_calls", false;
     /// A call that was left by longjmp or an exception.
     AbandonedCalls = 8, "abandoned_calls", false;
-    /// A process end whose event found no place in the ring; it was kept, to be swept.
+    /// A process end whose event did not fit into the ring; it is kept for the agent's sweep.
     EndsMarked = 9, "ends_marked", false;
-    /// A free that could neither be sent nor kept: its block stands as live.
+    /// A free that could be neither sent nor kept: its block is reported as live.
     FreesLost = 10, "frees_lost", true;
-    /// A process end that could not even be kept; the process stands as running.
+    /// A process end that could be neither sent nor kept: the process is reported as running.
     EndsLost = 11, "ends_lost", true;
 }
 

@@ -1,17 +1,19 @@
-//! What the kernel program and the agent agree on: wire structs, counters and limits.
+//! Definitions that the kernel program and the agent share: wire structs, argument positions, counters and
+//! limits.
 //!
-//! No stage of the flow; both sides of it import this crate. It knows neither aya nor std.
+//! No stage of the flow; both sides import this crate. It must not know aya or std.
 #![no_std]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod arguments;
 pub mod cookie;
 pub mod counters;
+pub mod counting_filter;
 pub mod limits;
 mod logarithm;
 pub mod names;
-pub mod places;
 pub mod rows;
 pub mod sampling;
 pub mod trampoline;

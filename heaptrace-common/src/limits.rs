@@ -1,58 +1,57 @@
-//! Sizes that both sides must know.
+//! Sizes and limits that both the kernel program and the agent use.
 
-/// Most frames that a stack can have, whatever the user asks for.
+/// Maximum number of frames of a stack; `--max-stack-depth` can only lower it.
 pub const MAX_FRAMES: usize = 128;
 
-/// Bytes of a thread or process name, as the kernel keeps it.
+/// Bytes of a thread or process name in the kernel, including the final zero.
 pub const COMM_BYTES: usize = 16;
 
-/// Mappings that a thread's state remembers.
-pub const MAPPINGS_SEEN: usize = 8;
+/// Mappings that the mapping cache of a thread holds.
+pub const CACHED_MAPPINGS: usize = 8;
 
-/// Control groups, and users, that a choice of processes can name.
-pub const MAX_CHOICES: u32 = 64;
+/// Maximum number of control groups, and of users, that the process filter can select.
+pub const MAX_SELECTED: u32 = 64;
 
-/// Levels of control groups above a process that are searched for one of them.
+/// Levels of control groups that are searched for a selected group, from the root down.
 pub const MAX_CGROUP_LEVELS: u32 = 32;
 
-/// Places of code whose rules are remembered; a power of two.
-pub const FOUND_SLOTS: u32 = 1 << 16;
+/// Slots of the rule cache; a power of two.
+pub const RULE_CACHE_SLOTS: u32 = 1 << 16;
 
-/// Of how many hits of probes one is noted, where they are counted.
-pub const HITS_PER_NOTE: u32 = 64;
+/// If probe hits are counted, one in this many is, at random.
+pub const HITS_PER_COUNT: u32 = 64;
 
-/// Threads whose state the kernel program can keep at a time.
+/// Maximum number of threads with a state at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 
-/// Notes of calls that were decided about; threads that run at a time hardly ever share one. A power of two.
-pub const DECIDED_SLOTS: u32 = 1 << 12;
+/// Slots for declined calls; a power of two. Threads that run at the same time hardly ever share one.
+pub const DECLINED_SLOTS: u32 = 1 << 12;
 
-/// Processes it can keep at a time.
+/// Maximum number of processes with a state at a time.
 pub const MAX_PROCESSES: u32 = 1 << 16;
 
-/// Distinct stacks it remembers having sent.
+/// Maximum number of distinct stacks that are remembered as sent.
 pub const MAX_STACKS: u32 = 1 << 18;
 
-/// Files whose unwind tables can be loaded.
+/// Maximum number of files with a loaded unwind table.
 pub const MAX_TABLES: u32 = 1 << 14;
 
-/// Entries of the table of 64-KiB pages of code, over all files: four gibibytes of code.
+/// Maximum number of 64-KiB pages of code with rows, over all files: 4 GiB of code.
 pub const MAX_PAGES: u32 = 1 << 16;
 
-/// Slots of a segment of rows, two rows of four bytes in each: 2 MiB. Segments are made as they are
-/// needed.
+/// Slots of a segment of rows: 2 MiB. Each slot holds two rows of four bytes. Segments are created on demand.
 pub const SEGMENT_SLOTS: u32 = 1 << 18;
 
-/// Segments of rows, unless the agent sets another number: the default budget.
+/// Segments of rows in the default budget; the agent may set another number.
 pub const DEFAULT_SEGMENTS: u32 = 128;
 
-/// Distinct unwind rules, over all files.
+/// Maximum number of distinct unwind rules, over all files.
 pub const MAX_RULES: u32 = 1 << 16;
 
-/// Most blocks that can be live at a time, whatever memory there is.
+/// Maximum number of blocks that can be live at a time, however large the memory is.
 pub const MAX_BLOCKS: u32 = 1 << 28;
 
-/// Default of the blocks that can be live at a time.
+/// Default maximum number of live blocks.
 pub const DEFAULT_MAX_LIVE: u32 = 1 << 22;
 
 /// Default size of the ring between the kernel and the agent.

@@ -1,24 +1,24 @@
 //! The logarithm of a random number, in integers.
 //!
-//! No stage of the flow. Its error, some 2^-56, is far below what any number of samples could tell.
+//! No stage of the flow. Its error, some 2^-56, is too small to show in any number of samples.
 
-/// Bits behind the point of a logarithm.
+/// Fraction bits of a logarithm.
 pub(crate) const POINT: u32 = 58;
 
-/// ln 2, with as many.
+/// ln 2, with the same number of fraction bits.
 const LN_2: u64 = 0x02c5_c85f_df47_3de6;
 
-/// Fractions with 62 bits behind the point.
+/// Numbers with 62 fraction bits.
 const ONE: u64 = 1 << 62;
 const THIRD: u64 = ONE / 3;
 const FIFTH: u64 = ONE / 5;
 const SIXTH: u64 = ONE / 6;
 
-/// The intervals from 1 to 2 that have an entry of their own.
+/// The number of intervals from 1 to 2, each with an entry in the table.
 const INTERVALS: usize = 256;
 
-/// Per interval the reciprocal of its lower end, with 63 bits behind the point and rounded up, and
-/// the logarithm of that end, with 58.
+/// For each interval the reciprocal of its lower end, rounded up, with 63 fraction bits, and the logarithm of
+/// that end, with 58.
 static TABLE: [(u64, u64); INTERVALS] = {
     let mut table = [(0, 0); INTERVALS];
     let mut index = 0;
@@ -29,9 +29,9 @@ static TABLE: [(u64, u64); INTERVALS] = {
     table
 };
 
-/// −ln of a random number between 0 and 1, of 64 random bits, with 58 bits behind the point.
+/// −ln of a random number between 0 and 1, from 64 random bits, with 58 fraction bits.
 ///
-/// The number is the middle of one of 2^63 equal intervals, so it is never 0 and never 1.
+/// The random number is the middle of one of 2^63 equal intervals, so it is never 0 and never 1.
 #[inline(always)]
 pub(crate) fn minus_ln(random: u64) -> u64 {
     let odd = random | 1;
@@ -41,11 +41,11 @@ pub(crate) fn minus_ln(random: u64) -> u64 {
     let index = (mantissa >> 55) as usize & (INTERVALS - 1);
     let (reciprocal, ln) = TABLE[index];
     let rest = multiply_high(mantissa, reciprocal).saturating_sub(ONE);
-    // Next to 1, where the logarithm ends at zero, rounding may go a little below.
+    // Close to 1 the logarithm is close to 0, and rounding may make it slightly negative.
     ((u64::from(zeros) + 1) * LN_2 - ln).saturating_sub(ln_1_plus(rest) >> 4)
 }
 
-/// ln(1 + x) for an x below 2^-8, with 62 bits behind the point: its series up to the sixth power.
+/// ln(1 + x) for an x below 2^-8, with 62 fraction bits, by its series up to the sixth power.
 #[inline(always)]
 fn ln_1_plus(x: u64) -> u64 {
     let fraction = x << 2;
@@ -57,8 +57,8 @@ fn ln_1_plus(x: u64) -> u64 {
     x - multiply_high(square << 2, series)
 }
 
-/// The upper half of a product, or up to two less: without the lowest of the four products of halves, by
-/// whose carry a compiler would know it for a multiplication of 128 bits, and make one.
+/// The upper half of a product, or up to two less. The lowest of the four products of halves is left out: by
+/// its carry a compiler would recognize a multiplication of 128 bits, and emit one.
 #[inline(always)]
 fn multiply_high(a: u64, b: u64) -> u64 {
     const LOW: u64 = 0xffff_ffff;
@@ -97,7 +97,7 @@ mod tests {
         fixed as f64 / (1_u64 << 58) as f64
     }
 
-    /// Check the logarithm at both ends of every interval, at powers of two and at the extremes.
+    /// Check that the logarithm is right at both ends of every interval, at powers of two and at the extremes.
     #[test]
     fn agrees_with_floating_point() {
         let mut numbers = vec![0, 1, 2, 3, u64::MAX, u64::MAX - 1, 1 << 63];
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Check that more never has a smaller logarithm: no seam between intervals, none underflows.
+    /// Check that the logarithm is monotonic across the seams between intervals, and never underflows.
     #[test]
     fn is_monotonic_across_seams() {
         for zeros in 0..50 {
@@ -135,14 +135,14 @@ mod tests {
         assert!(minus_ln(u64::MAX) < 16, "the smallest is next to zero");
     }
 
-    /// Check that the mean of −ln over evenly spread numbers is 1, which a biased logarithm misses.
+    /// Check that the mean of −ln over evenly spread numbers is 1, which it is not for a biased logarithm.
     #[test]
     fn has_mean_one() {
         const STEPS: u64 = 1 << 20;
         let sum: f64 = (0..STEPS)
             .map(|step| float(minus_ln((step << 44) | 1 << 43)))
             .sum();
-        // The integral over a step differs from its middle by what 1/24 · h · Σ 1/k² bounds.
+        // The integral over a step differs from its middle by at most 1/24 · h · Σ 1/k².
         let error = sum / STEPS as f64 - 1.0;
         assert!(error.abs() < 1e-6, "{error:e}");
     }

@@ -1,39 +1,39 @@
-//! Which process names are meant: patterns as a shell has them, several at a time.
+//! Patterns for process names, as in a shell, several at a time.
 //!
-//! The agent compiles them, the kernel program matches; both sides and the tests run this one file.
-//! A pattern is a row of states, one more than the letters that it asks for. Each letter of a name
-//! moves every state on that its pattern allows, all in one word: a name takes 16 steps at most,
-//! however many patterns there are.
+//! The agent compiles them and the kernel program matches names; both sides and the tests run this file. A
+//! pattern is a sequence of states, one more than the letters that it requires. The states of all patterns
+//! are bits of one word. Each letter of a name advances every state whose pattern allows it. So a name takes
+//! at most 16 steps, however many patterns there are.
 
 use crate::limits::COMM_BYTES;
 
-/// Patterns, compiled. The states of all of them share the bits of a word.
+/// Compiled patterns. Each state is a bit of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct NamePatterns {
     /// The first state of each pattern.
     pub first: u64,
-    /// The last one of each: a name that ends there is meant.
+    /// The last state of each pattern: a name that ends there matches.
     pub last: u64,
-    /// States that any letter leaves as they are: those behind a `*`.
+    /// States that every letter keeps: those after a `*`.
     pub stays: u64,
-    /// Per letter, the states that it moves on to the next one.
+    /// For each letter, the states that it advances to the next state.
     pub moves: [u64; 256],
 }
 
 /// Why a pattern can't be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// It asks for more letters than a name has.
+    /// It requires more letters than a name can have.
     TooLong,
     /// All patterns together are too long.
     TooMany,
-    /// A `[` without its `]`, or a `\` with nothing behind it.
+    /// A `[` without its `]`, or a `\` at the end.
     Unfinished,
 }
 
 impl NamePatterns {
-    /// None: no name is meant.
+    /// No patterns: no name matches.
     pub const NONE: Self = Self {
         first: 0,
         last: 0,
@@ -41,11 +41,11 @@ impl NamePatterns {
         moves: [0; 256],
     };
 
-    /// Adds a pattern: `*` is any letters, `?` any one, `[a-c]` one of these, `[!a-c]` none of these, and `\`
-    /// takes the meaning from what follows.
+    /// Adds a pattern. `*` matches any letters, `?` any one letter, `[a-c]` one of these letters, `[!a-c]`
+    /// any other letter, and `\` makes the next sign an ordinary letter.
     pub fn add(&mut self, pattern: &[u8]) -> Result<(), PatternError> {
         let mut compiled = *self;
-        // States are given from the lowest bit on; the last one given is always a last one.
+        // States are assigned from the lowest bit on; the highest one assigned is the last state of a pattern.
         let first = u64::BITS - compiled.last.leading_zeros();
         let mut state = first;
         let bit = |state: u32| 1_u64.checked_shl(state).ok_or(PatternError::TooMany);
@@ -60,7 +60,7 @@ impl NamePatterns {
             let here = bit(state)?;
             let mut wanted = [false; 256];
             at = letters(pattern, at - 1, &mut wanted)?;
-            // Zero ends a name and is not one of its letters.
+            // A zero ends a name and is no letter.
             for (moves, is_wanted) in compiled.moves.iter_mut().zip(wanted).skip(1) {
                 if is_wanted {
                     *moves |= here;
@@ -76,7 +76,7 @@ impl NamePatterns {
         Ok(())
     }
 
-    /// Whether a name is meant, which ends at its first zero.
+    /// Whether a name, which ends at its first zero, matches a pattern.
     #[inline(always)]
     pub fn matches(&self, name: &[u8; COMM_BYTES]) -> bool {
         let mut states = self.first;
@@ -90,7 +90,7 @@ impl NamePatterns {
     }
 }
 
-/// Marks the letters that the part of a pattern at an index stands for; returns where the next part begins.
+/// Marks the letters that the part of a pattern at an index matches; returns the index of the next part.
 fn letters(pattern: &[u8], mut at: usize, wanted: &mut [bool; 256]) -> Result<usize, PatternError> {
     let next = |at: &mut usize| {
         let letter = pattern.get(*at).copied().ok_or(PatternError::Unfinished)?;
@@ -154,10 +154,10 @@ mod tests {
         name
     }
 
-    /// Check each sign of a pattern by names that it means and names that it doesn't.
+    /// Check that each sign of a pattern matches the names that it matches in a shell, and no others.
     #[test]
-    fn means_what_a_shell_means() {
-        for (pattern, meant, others) in [
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, matching, others) in [
             ("redis", "redis", "redi redis2 xredis REDIS"),
             ("redis*", "redis redis-server redis2", "redi xredis"),
             ("*sql*", "mysqld sql postgresql", "sq msyql"),
@@ -171,8 +171,8 @@ mod tests {
             ("kworker/*", "kworker/0:1", "kworker"),
         ] {
             let patterns = compiled(&[pattern]);
-            for word in meant.split(' ') {
-                assert!(patterns.matches(&name(word)), "{pattern} means {word}");
+            for word in matching.split(' ') {
+                assert!(patterns.matches(&name(word)), "{pattern} matches {word}");
             }
             for word in others.split(' ') {
                 assert!(!patterns.matches(&name(word)), "{pattern} against {word}");
@@ -182,9 +182,9 @@ mod tests {
         assert!(!compiled(&["?*"]).matches(&name("")));
     }
 
-    /// Check that several patterns don't run into each other, and that none means nothing.
+    /// Check that several patterns don't affect each other, and that no patterns match no name.
     #[test]
-    fn several_at_a_time() {
+    fn several_patterns_are_independent() {
         let patterns = compiled(&["ab", "*c", "d*", "", "fifteen-letters"]);
         for word in ["ab", "c", "xxc", "d", "dab", "", "fifteen-letters"] {
             assert!(patterns.matches(&name(word)), "{word}");
@@ -196,9 +196,9 @@ mod tests {
         assert!(!NamePatterns::NONE.matches(&name("")));
     }
 
-    /// Check against the plain recursive definition, over random patterns and names.
+    /// Check that random patterns match random names exactly as the recursive definition says.
     #[test]
-    fn equals_the_definition() {
+    fn matching_equals_the_definition() {
         fn plain(pattern: &[u8], name: &[u8]) -> bool {
             match pattern.split_first() {
                 None => name.is_empty(),
@@ -233,9 +233,9 @@ mod tests {
         }
     }
 
-    /// Check that what can't be compiled is refused, and leaves the patterns as they were.
+    /// Check that an invalid pattern is refused, and leaves the other patterns unchanged.
     #[test]
-    fn refuses() {
+    fn invalid_patterns_are_refused() {
         let mut patterns = compiled(&["ab"]);
         let before = patterns;
         for (pattern, error) in [

@@ -1,18 +1,17 @@
 //! How a table's rows and pages are packed in the kernel's maps.
 //!
-//! No stage of the flow. Written for the kernel's verifier, as everything that its program runs.
+//! No stage of the flow. The kernel program runs this code, so it is written for the verifier.
 
-/// Bits of a code offset within its page: a table finds the page by index, the row by search.
+/// Bits of a code offset within its page. A table finds the page by index, and the row by search.
 pub const PAGE_BITS: u32 = 16;
 
-/// A row of a table: from this offset of its page on, up to the next row, the rule of this index
-/// holds.
+/// A row of a table: the rule of this index applies from this offset of the page up to the next row.
 #[inline(always)]
 pub const fn pack_row(offset: u16, rule: u16) -> u32 {
     (rule as u32) << 16 | offset as u32
 }
 
-/// Where in its page a row begins.
+/// The offset in its page that a row begins at.
 #[inline(always)]
 pub const fn row_offset(row: u32) -> u32 {
     row & 0xffff
@@ -24,7 +23,7 @@ pub const fn row_rule(row: u32) -> u32 {
     row >> 16
 }
 
-/// Entry of a page of code: where its rows begin, and how many there are.
+/// Entry of a page of code: the index of its first row, and the number of its rows.
 #[inline(always)]
 pub const fn pack_page(first_row: u32, rows: u32) -> u64 {
     (rows as u64) << 32 | first_row as u64
@@ -36,14 +35,14 @@ pub const fn page_first_row(page: u64) -> u32 {
     page as u32
 }
 
-/// How many rows a page has.
+/// The number of rows of a page.
 #[inline(always)]
 pub const fn page_rows(page: u64) -> u32 {
     (page >> 32) as u32
 }
 
-/// The row of an index, from the slot at half that index: map values have 8 bytes, which two rows
-/// share, the first in the low half.
+/// The row of an index, from the slot at half that index. A slot has 8 bytes and holds two rows, the first in
+/// the low half.
 #[inline(always)]
 pub const fn row_of_slot(slot: u64, index: u32) -> u32 {
     (slot >> ((index & 1) << 5)) as u32
@@ -59,9 +58,9 @@ pub const fn slot_of_rows(low: u32, high: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that packed rows and slots give back what was put in.
+    /// Check that packed rows, slots and pages unpack to the same values.
     #[test]
-    fn packs_rows() {
+    fn packed_rows_unpack() {
         let low = pack_row(0xfffe, 7);
         let high = pack_row(3, 0xfffd);
         assert_eq!((row_offset(low), row_rule(low)), (0xfffe, 7));

@@ -1,10 +1,10 @@
-//! Where a function returns to that has a return probe: the kernel's trampoline.
+//! The kernel's trampoline: the address that a function with a return probe returns to.
 
-/// The page that the kernel maps for it: it takes the highest page below the end of user space, which nothing
-/// else uses. Where that end is depends on the levels of page tables.
+/// The page that the kernel maps for it: the highest page below the end of user space, which nothing else
+/// uses. That end depends on the number of levels of page tables: four or five.
 const PAGES: [u64; 2] = [0x7fff_ffff_e000, 0xff_ffff_ffff_e000];
 
-/// Whether a return address is the trampoline.
+/// Whether an address is in the trampoline.
 #[inline(always)]
 pub const fn is_trampoline(address: u64) -> bool {
     let page = address & !0xfff;
@@ -15,10 +15,10 @@ pub const fn is_trampoline(address: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that both ends of user space are known, of four levels of page tables and of five, and that
-    /// neighbours are none.
+    /// Check that the trampoline is recognized with four and with five levels of page tables, and
+    /// neighbouring addresses are not.
     #[test]
-    fn both_ends() {
+    fn trampolines_are_recognized() {
         for bits in [47, 56] {
             let last = (1 << bits) - 0x2000;
             assert!(is_trampoline(last) && is_trampoline(last + 0xfff));

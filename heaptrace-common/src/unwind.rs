@@ -1,10 +1,10 @@
-//! One step up a stack by a compact unwind rule: what the kernel program runs and the host tests.
+//! One step up a stack by a compact unwind rule. The kernel program runs this code, and the host tests it.
 //!
-//! No stage of the flow; x86-64 only. It knows neither tables nor maps: who calls it has found the
-//! rule, and gives access to the stack's memory. Written for the kernel's verifier: no slices, no
-//! division, nothing that can panic, wrapping arithmetic only.
+//! No stage of the flow; x86-64 only. It must not know tables or maps: its caller finds the rule, and gives
+//! access to the stack's memory. Written for the kernel's verifier: no slices, no division, no panics,
+//! wrapping arithmetic only.
 
-/// How a frame's canonical frame address is found: the value of its caller's stack pointer.
+/// How to find a frame's canonical frame address: the value of its caller's stack pointer.
 pub mod cfa {
     /// No unwind information covers this code.
     pub const NONE: u8 = 0;
@@ -12,12 +12,12 @@ pub mod cfa {
     pub const SP: u8 = 1;
     /// The frame pointer plus the offset.
     pub const BP: u8 = 2;
-    /// A stub of the procedure linkage table: the stack pointer plus 8, and 8 more once the stub
-    /// has pushed its index, which is from the offset on within its 16 bytes.
+    /// A stub of the procedure linkage table: the stack pointer plus 8, and 8 more after the stub has pushed
+    /// its index. In the 16 bytes of the stub, that is from the offset on.
     pub const PLT: u8 = 3;
-    /// What stands at the frame pointer plus the offset: a frame that realigned the stack.
+    /// The word at the frame pointer plus the offset: a frame that realigned the stack.
     pub const DEREF_BP: u8 = 4;
-    /// What stands at the stack pointer plus the offset.
+    /// The word at the stack pointer plus the offset.
     pub const DEREF_SP: u8 = 5;
     /// The kernel's frame below a signal handler, which holds all registers.
     pub const SIGNAL: u8 = 6;
@@ -27,45 +27,45 @@ pub mod cfa {
     pub const UNSUPPORTED: u8 = 8;
 }
 
-/// How the caller's frame pointer is found.
+/// How to find the caller's frame pointer.
 pub mod bp {
     /// It is still in its register.
     pub const SAME: u8 = 0;
     /// It was saved at the canonical frame address plus the offset.
     pub const AT_CFA: u8 = 1;
-    /// It is lost, or a rule can't express where it is.
+    /// It is lost, or a rule can't express its location.
     pub const UNDEFINED: u8 = 2;
     /// It was saved at the frame pointer plus the offset.
     pub const AT_BP: u8 = 3;
 }
 
-/// What a step came to.
+/// Results of a step.
 pub mod outcome {
-    /// The registers are the caller's, and its `ip` is a return address: the call is before it.
+    /// The registers are the caller's. Its `ip` is a return address: the call is before it.
     pub const CALLER: u32 = 0;
-    /// The registers are the caller's, and its `ip` is the very instruction that was interrupted.
+    /// The registers are the caller's. Its `ip` is the instruction that was interrupted.
     pub const CALLER_EXACT: u32 = 1;
     /// There is no caller: the stack is complete.
     pub const OUTERMOST: u32 = 2;
-    /// From here on the stack is broken; each such code is its reason. This one: no unwind
-    /// information covers the code.
+    /// No unwind information covers the code. This and the following results are the reasons why a stack is
+    /// incomplete.
     pub const NO_RULE: u32 = 3;
-    /// There is unwind information which a rule can't express.
+    /// There is unwind information that a rule can't express.
     pub const UNSUPPORTED: u32 = 4;
     /// The stack's memory can't be read.
     pub const UNREADABLE: u32 = 5;
     /// The caller's stack pointer isn't above the frame's.
     pub const STUCK: u32 = 6;
-    /// The frame pointer is needed, and an earlier frame lost it.
+    /// The step needs the frame pointer, and an earlier frame lost it.
     pub const LOST_FRAME_POINTER: u32 = 7;
-    /// The frame pointer is no address of the stack above.
+    /// The frame pointer is no address in the stack above.
     pub const NO_FRAME_POINTER: u32 = 8;
-    /// One above the last code.
+    /// Number of results.
     pub const COUNT: u32 = 9;
 }
 
-/// Compact form of the unwind information of a place in the code. The return address is always in
-/// the 8 bytes below the canonical frame address.
+/// Compact form of the unwind information of a position in the code. The return address is always in the 8
+/// bytes below the canonical frame address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Rule {
@@ -75,7 +75,7 @@ pub struct Rule {
     pub bp: u8,
     /// Where the frame pointer was saved.
     pub bp_offset: i16,
-    /// What is added to find the canonical frame address.
+    /// Offset that is added to find the canonical frame address.
     pub cfa_offset: i32,
 }
 
@@ -119,7 +119,7 @@ pub struct Registers {
     pub bp: u64,
 }
 
-/// The frame pointer's value where it is lost: no pointer, as it isn't aligned, and not the 0
+/// The value of a lost frame pointer. It is no pointer, because it isn't aligned, and it differs from the 0
 /// that ends a chain of frame pointers.
 pub const LOST_BP: u64 = 1;
 
@@ -129,16 +129,16 @@ pub trait Memory {
     fn read(&mut self, address: u64) -> Option<u64>;
 }
 
-/// Where the kernel saves registers in a signal's frame, from the stack pointer of the code that
-/// returns from the handler.
+/// Offsets of the registers that the kernel saves in a signal's frame, from the stack pointer of the code
+/// that returns from the handler.
 mod signal_frame {
     pub(super) const BP: u64 = 120;
     pub(super) const SP: u64 = 160;
     pub(super) const IP: u64 = 168;
 }
 
-/// Goes from a frame to its caller by the rule of the frame's code. Returns a constant of
-/// [`outcome`]; the registers are changed only where there is a caller.
+/// Steps from a frame to its caller by the rule of the frame's code. Returns a constant of [`outcome`]. The
+/// registers change only if there is a caller.
 #[inline(always)]
 pub fn step<M: Memory>(rule: Rule, registers: &mut Registers, memory: &mut M) -> u32 {
     let offset = rule.cfa_offset as i64 as u64;
@@ -200,7 +200,7 @@ pub fn step<M: Memory>(rule: Rule, registers: &mut Registers, memory: &mut M) ->
     outcome::CALLER
 }
 
-/// The interrupted frame below a signal's: it can be on another stack, below or above.
+/// Steps from a signal's frame to the interrupted frame, which can be on another stack, below or above.
 #[inline(always)]
 fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     let at = registers.sp;
@@ -219,8 +219,8 @@ fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     outcome::CALLER_EXACT
 }
 
-/// Goes from a frame to its caller by the frame pointer, for code without unwind information, as
-/// a just-in-time compiler writes it. A frame pointer of 0 is the end of the stack, by convention.
+/// Steps from a frame to its caller by the frame pointer, for code without unwind information, such as code
+/// of a just-in-time compiler. By convention, a frame pointer of 0 ends the stack.
 #[inline(always)]
 pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     let bp = registers.bp;
@@ -230,7 +230,7 @@ pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) 
     if bp == LOST_BP {
         return outcome::LOST_FRAME_POINTER;
     }
-    // One that is below the stack pointer is of a frame that was left, or no frame pointer.
+    // A value below the stack pointer belongs to a frame that has returned, or is no frame pointer.
     if bp & 7 != 0 || bp < registers.sp || bp > u64::MAX - 16 {
         return outcome::NO_FRAME_POINTER;
     }
@@ -303,7 +303,7 @@ mod tests {
 
     /// Check that each kind of frame leads to the caller that its words describe.
     #[test]
-    fn follows_every_kind() {
+    fn every_kind_of_frame_is_followed() {
         let sp = rule(cfa::SP, 32, bp::SAME, 0);
         assert_eq!(
             stepped(sp, &[(24, 0x2000)]),
@@ -331,9 +331,9 @@ mod tests {
         );
     }
 
-    /// Check that a stub of the linkage table has one word more once it has pushed its index.
+    /// Check that a stub of the linkage table has one word more after it has pushed its index.
     #[test]
-    fn follows_stubs() {
+    fn stubs_are_followed() {
         let plt = rule(cfa::PLT, 11, bp::SAME, 0);
         for (ip, size) in [(0x1000, 8), (0x100a, 8), (0x100b, 16), (0x100f, 16)] {
             let mut registers = Registers { ip, ..START };
@@ -343,9 +343,9 @@ mod tests {
         }
     }
 
-    /// Check that a signal's frame gives back all registers, also of a stack further down.
+    /// Check that a signal's frame restores all registers, also if the interrupted frame is on a lower stack.
     #[test]
-    fn follows_signals() {
+    fn signal_frames_are_followed() {
         let words = [(168, 0x3000), (160, 0x1_0000), (120, 9)];
         let (code, registers) = stepped(Rule::SIGNAL, &words);
         assert_eq!(code, outcome::CALLER_EXACT);
@@ -357,9 +357,9 @@ mod tests {
         assert_eq!(registers, expected);
     }
 
-    /// Check that each way to end has its code, and leaves the registers alone.
+    /// Check that each way to end has its result, and leaves the registers unchanged.
     #[test]
-    fn ends_with_a_reason() {
+    fn every_end_has_a_reason() {
         let cases = [
             (Rule::NONE, outcome::NO_RULE),
             (Rule::OUTERMOST, outcome::OUTERMOST),
@@ -382,9 +382,9 @@ mod tests {
         assert_eq!((code, registers), (outcome::UNREADABLE, START));
     }
 
-    /// Check that a lost frame pointer breaks the first frame that needs it, and only that.
+    /// Check that a lost frame pointer stops the walk at the first frame that needs it, and not earlier.
     #[test]
-    fn remembers_a_lost_frame_pointer() {
+    fn a_lost_frame_pointer_is_remembered() {
         let mut registers = Registers {
             bp: LOST_BP,
             ..START
@@ -403,9 +403,10 @@ mod tests {
         assert_eq!(step_frame_pointer(&mut registers, &mut stack), lost);
     }
 
-    /// Check the chain of frame pointers: up to its end, and refused where it isn't one.
+    /// Check that a chain of frame pointers is followed to its end, and that invalid frame pointers are
+    /// refused.
     #[test]
-    fn follows_frame_pointers() {
+    fn frame_pointers_are_followed() {
         let mut stack = Stack::new(&[(64, TOP + 96), (72, 0x2000), (96, 0), (104, 0x3000)]);
         let mut registers = START;
         let mut ips = [0; 2];

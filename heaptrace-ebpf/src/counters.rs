@@ -1,4 +1,4 @@
-//! Counting what happened, and unique ids.
+//! Counters, and unique ids.
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
@@ -7,9 +7,9 @@ use heaptrace_common::counters::Counter;
 
 use crate::maps::{COUNTERS, SEQUENCE};
 
-/// Adds one, and returns how often this CPU has counted it.
+/// Adds one to a counter, and returns its new value on this CPU.
 ///
-/// Atomic although the slot is this CPU's own: a program under a uprobe can be preempted by another.
+/// Atomic, although the slot belongs to this CPU: another program can preempt a program under a uprobe.
 #[inline(always)]
 pub fn count(counter: Counter) -> u64 {
     match COUNTERS.get_ptr_mut(counter as u32) {
@@ -19,7 +19,7 @@ pub fn count(counter: Counter) -> u64 {
     }
 }
 
-/// Adds one to a map value, and returns what it was.
+/// Adds one to a map value, and returns the old value.
 ///
 /// # Safety
 ///
@@ -30,39 +30,39 @@ pub unsafe fn add_one(slot: *mut u64) -> u64 {
     unsafe { add(slot, 1) }
 }
 
-/// Adds to a map value, and returns what it was.
+/// Adds to a map value, and returns the old value.
 ///
-/// The core library offers no fetch-and-add for this target, which has no compare-and-swap of every
-/// width; the instruction exists. The ordering must not be relaxed: for that LLVM (seen with 22)
-/// takes the instruction that does not fetch, and the result is whatever stood in the register.
+/// The core library has no fetch-and-add for this target, because the target lacks compare-and-swap of some
+/// widths. The instruction exists. The ordering must not be relaxed: LLVM (seen with 22) then emits the
+/// instruction that does not fetch, and the result is the register's previous content.
 ///
 /// # Safety
 ///
-/// The pointer must point into a map value, at an aligned u64.
+/// The pointer must point to an aligned u64 in a map value.
 #[inline(always)]
 pub unsafe fn add(slot: *mut u64, number: u64) -> u64 {
     // SAFETY: by this function's own condition.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(slot, number) }
 }
 
-/// Whether the n-th event of a kind is worth a line in the log: the first, second, fourth, ….
+/// Whether the n-th event of a kind is logged: the first, second, fourth, eighth, ….
 #[inline(always)]
-pub fn is_worth_a_line(nth: u64) -> bool {
+pub fn is_logged(nth: u64) -> bool {
     nth & nth.wrapping_sub(1) == 0
 }
 
-/// Counts, and tells the log about it when there is one that listens.
+/// Adds one to a counter, and writes to the log if the run is verbose.
 macro_rules! count_and_warn {
     ($ctx:expr, $counter:expr, $text:literal) => {{
         let nth = $crate::counters::count($counter);
-        if $crate::counters::is_worth_a_line(nth) {
+        if $crate::counters::is_logged(nth) {
             aya_log_ebpf::warn!($ctx, $text, nth);
         }
     }};
 }
 pub(crate) use count_and_warn;
 
-/// An id that was never given before and is not 0.
+/// An id that no other call returned, and that is not 0.
 #[inline(always)]
 pub fn next_id() -> u64 {
     match SEQUENCE.get_ptr_mut(0) {

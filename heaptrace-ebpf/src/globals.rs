@@ -1,49 +1,57 @@
-//! Constants that the agent sets before it loads the program.
+//! Constants that the agent sets before it loads the program, by these names.
 
 use aya_ebpf::Global;
 use heaptrace_common::limits::DEFAULT_RING_BYTES;
 
-/// Process id of the agent, which is never traced; 0 where its calls come by no probe.
+/// Process id of the agent, which is never traced; 0 if no probe reaches the agent.
 #[unsafe(no_mangle)]
 pub static AGENT_TGID: Global<u32> = Global::new(0);
 
-/// Process id of the agent's guardian, which is never traced either.
+/// Process id of the agent's guardian, which is never traced.
 #[unsafe(no_mangle)]
 pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
 
-/// 1 where hits of probes are to be counted.
+/// 1 if probe hits must be counted.
 #[unsafe(no_mangle)]
 pub static COUNT_HITS: Global<u32> = Global::new(0);
 
-/// What the choice of processes asks for: bits of `choice`.
+/// The criteria of the process filter: bits of `wire::selection`.
 #[unsafe(no_mangle)]
-pub static CHOICES: Global<u32> = Global::new(0);
+pub static SELECTION: Global<u32> = Global::new(0);
 
-/// Most frames of a stack, 1 to `MAX_FRAMES`.
+/// Maximum number of frames of a stack, 1 to `MAX_FRAMES`.
 #[unsafe(no_mangle)]
 pub static MAX_STACK_DEPTH: Global<u32> = Global::new(128);
 
-/// From how many bytes on the ring is filling up.
+/// With more unread bytes than this, the ring is filling up.
 #[unsafe(no_mangle)]
-pub static RING_CROWDED_BYTES: Global<u32> = Global::new(DEFAULT_RING_BYTES / 8);
+pub static RING_FILLING_BYTES: Global<u32> = Global::new(DEFAULT_RING_BYTES / 8);
 
-/// Seed of the stack hash, drawn for each run so that nobody can prepare a collision.
+/// Seed of the stack hash, drawn for each run so that a traced process can't prepare a collision.
 #[unsafe(no_mangle)]
 pub static HASH_SEED: Global<u64> = Global::new(0x9e37_79b9_7f4a_7c15);
 
-/// 1 where not every call is recorded.
+/// 1 if not every call is recorded.
 #[unsafe(no_mangle)]
 pub static PARTIAL: Global<u32> = Global::new(0);
 
-/// Requested bytes below which a call is not recorded.
+/// Calls for fewer bytes are not recorded.
 #[unsafe(no_mangle)]
 pub static MIN_SIZE: Global<u64> = Global::new(0);
 
-/// Requested bytes above which a call is not recorded.
+/// Calls for more bytes are not recorded.
 #[unsafe(no_mangle)]
 pub static MAX_SIZE: Global<u64> = Global::new(u64::MAX);
 
-/// Offsets of kernel struct members, read from the running kernel's BTF.
+/// Whether some calls are not recorded.
+#[inline(always)]
+pub fn is_partial() -> bool {
+    PARTIAL.load() != 0
+}
+
+// The rest are offsets of members of kernel structs, from the running kernel's BTF.
+
+/// `task_struct.tgid`.
 #[unsafe(no_mangle)]
 pub static TASK_TGID: Global<u32> = Global::new(0);
 /// `task_struct.mm`.
@@ -64,7 +72,8 @@ pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
-/// `mm_struct.mm_lock_seq`, which changes with each change of mappings; 0 on kernels without it (before 6.4).
+/// `mm_struct.mm_lock_seq`, which changes with each change of the mappings; 0 on kernels without it (before
+/// 6.4).
 #[unsafe(no_mangle)]
 pub static MM_LOCK_SEQ: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_start`.
@@ -94,10 +103,10 @@ pub static INODE_NUMBER: Global<u32> = Global::new(0);
 /// `inode.i_sb`.
 #[unsafe(no_mangle)]
 pub static INODE_SUPER: Global<u32> = Global::new(0);
-/// Seconds of the time of an inode's last change.
+/// Seconds of an inode's last change.
 #[unsafe(no_mangle)]
 pub static INODE_CHANGE_SECONDS: Global<u32> = Global::new(0);
-/// Nanoseconds of the time of an inode's last change.
+/// Nanoseconds of an inode's last change.
 #[unsafe(no_mangle)]
 pub static INODE_CHANGE_NANOSECONDS: Global<u32> = Global::new(0);
 /// `super_block.s_dev`.

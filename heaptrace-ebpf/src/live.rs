@@ -1,9 +1,8 @@
-//! The live map: what is allocated and not freed.
+//! The live map: recorded blocks that are not freed.
 
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_EXIST, BPF_NOEXIST},
-    helpers::generated::bpf_ktime_get_ns,
     programs::ProbeContext,
 };
 use heaptrace_common::{
@@ -13,26 +12,28 @@ use heaptrace_common::{
 
 use crate::{
     counters::{count, count_and_warn},
+    counting_filter,
+    kernel::now,
     maps::{EVENTS, LIVE},
-    places, ring, sample,
+    ring, sample,
 };
 
-/// Set in the address of keys under which freed blocks wait to be swept whose own address may
-/// already belong to another block. No user address has it.
+/// Set in the keys of parked blocks: freed blocks that wait for the agent's sweep, and whose address may
+/// already belong to another block. No user address has this bit.
 const PARKED: u64 = 1 << 63;
 
-/// Whether something is known of an address.
+/// Whether the map has an entry for an address.
 #[inline(always)]
-pub fn knows(process: u64, address: u64) -> bool {
+pub fn contains(process: u64, address: u64) -> bool {
     LIVE.get_ptr(BlockKey { address, process }).is_some()
 }
 
-/// Takes the block at an address out of the map, if a live one is there.
+/// Takes the block at an address out of the map, if it is live.
 #[inline(always)]
 pub fn take(process: u64, address: u64) -> Option<Block> {
     let key = BlockKey { address, process };
-    // SAFETY: the entry is copied at once. If it was another block's by then (see `maps`), none is left to remove
-    // under this key.
+    // SAFETY: the entry is copied at once. If its memory was another block's by then (see `maps`), this key
+    // has no entry left to remove.
     let block = unsafe { LIVE.get_ptr(key)?.read_volatile() };
     if block.freed_at != 0 {
         return None;
@@ -40,43 +41,44 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
     remove(key).then_some(block)
 }
 
-/// Enters a block. Returns the id of the one that was found there, 0 where there was none.
+/// Adds a block. Returns the id of the block that it replaces, 0 if there is none.
 ///
-/// The allocator hands an address out again only after a free: one that was not seen is proven by this.
+/// An allocator returns an address again only after a free. So a replaced block proves a free that was not
+/// seen.
 #[inline(always)]
-pub fn enter(key: BlockKey, block: Block) -> Result<u64, i32> {
+pub fn add(key: BlockKey, block: Block) -> Result<u64, i32> {
     const THERE: i32 = -17;
     match insert(key, block, u64::from(BPF_NOEXIST)) {
         Err(THERE) => {}
-        entered => return entered.map(|()| 0),
+        added => return added.map(|()| 0),
     }
-    let stale = look(key).map_or(0, |it| it.id);
-    // One that is still there is counted already.
+    let stale = confirmed(key).map_or(0, |it| it.id);
+    // An existing entry is already in the counting filter.
     if stale == 0 || LIVE.insert(key, block, u64::from(BPF_EXIST)).is_err() {
         insert(key, block, 0)?;
     }
     Ok(stale)
 }
 
-/// Every entry gets here into the map.
+/// Every entry enters the map here.
 #[inline(always)]
 fn insert(key: BlockKey, block: Block, flags: u64) -> Result<(), i32> {
-    places::add_block(key.address);
+    counting_filter::add_block(key.address);
     LIVE.insert(key, block, flags)
-        .inspect_err(|_| places::remove_block(key.address))
+        .inspect_err(|_| counting_filter::remove_block(key.address))
 }
 
-/// Every entry that the agent does not take goes here. False where it was not there any more.
+/// Every entry leaves the map here, except those that the agent takes. False if it was not there any more.
 #[inline(always)]
 fn remove(key: BlockKey) -> bool {
     let is_removed = LIVE.remove(key).is_ok();
     if is_removed {
-        places::remove_block(key.address);
+        counting_filter::remove_block(key.address);
     }
     is_removed
 }
 
-/// Puts a block back that [`take`] took out.
+/// Puts back a block that [`take`] took out.
 #[inline(always)]
 pub fn put_back(process: u64, address: u64, block: Block) {
     let key = BlockKey { address, process };
@@ -88,14 +90,14 @@ pub fn put_back(process: u64, address: u64, block: Block) {
 /// Flags of an event that frees a block.
 #[inline(always)]
 pub fn free_flags(state: &ThreadState, id: u64) -> u16 {
-    if state.last_id == id && state.last_mark == sample::mark() {
+    if state.last_block == id && state.last_block_mark == sample::call_mark() {
         flag::TEMPORARY
     } else {
         0
     }
 }
 
-/// Sends the free of a block. Returns false where the ring has no place.
+/// Sends the free of a block. Returns false if the ring is full.
 #[inline(always)]
 pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {
@@ -114,8 +116,8 @@ pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
     true
 }
 
-/// Frees the block at an address: an event and no entry, or, where the ring is full, a marked
-/// entry. Returns false where no live block is known there.
+/// Frees the block at an address: sends an event and removes the entry, or, if the ring is full, marks the
+/// entry. Returns false if the map has no live block at this address.
 #[inline(always)]
 pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> bool {
     let key = BlockKey {
@@ -133,7 +135,7 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
         return false;
     }
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {
-        mark(key, block);
+        mark_freed(key, block);
         count_and_warn!(
             ctx,
             Counter::FreesMarked,
@@ -141,7 +143,7 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
         );
         return true;
     };
-    // Who removes the entry sends the event: two threads that free one block (a bug of the
+    // The thread that removes the entry sends the event: two threads that free one block (a bug of the
     // program) must not count twice.
     if !remove(key) {
         event.discard(ring::QUIETLY);
@@ -160,10 +162,10 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     true
 }
 
-/// The block at an address, if it is certain that it is there: an entry that was swept meanwhile may be another
-/// block's (see `maps`), and no two blocks have one id.
+/// The block at an address, confirmed by a second read: if the entry was swept meanwhile, its memory may be
+/// another block's (see `maps`), and no two blocks have the same id.
 #[inline(always)]
-pub fn look(key: BlockKey) -> Option<Block> {
+pub fn confirmed(key: BlockKey) -> Option<Block> {
     // SAFETY: the entry is copied at once.
     let block = unsafe { LIVE.get_ptr(key)?.read_volatile() };
     // SAFETY: as above.
@@ -171,9 +173,9 @@ pub fn look(key: BlockKey) -> Option<Block> {
     (again.id == block.id).then_some(block)
 }
 
-/// Marks a block as freed, to be swept by the agent, if it is still there.
+/// Marks a block as freed, for the agent's sweep, if its entry is still there.
 #[inline(always)]
-pub fn mark(key: BlockKey, block: Block) {
+pub fn mark_freed(key: BlockKey, block: Block) {
     let freed = Block {
         freed_at: now(),
         ..block
@@ -186,7 +188,7 @@ pub fn mark(key: BlockKey, block: Block) {
     }
 }
 
-/// Keeps a block that [`take`] took out and whose free found no place in the ring.
+/// Keeps a block that [`take`] took out, and whose free could not be sent because the ring was full.
 #[inline(always)]
 pub fn park(ctx: &impl EbpfContext, process: u64, block: Block) {
     let key = BlockKey {
@@ -197,12 +199,12 @@ pub fn park(ctx: &impl EbpfContext, process: u64, block: Block) {
         freed_at: now(),
         ..block
     };
-    count_unsent(ctx, insert(key, freed, 0).is_ok());
+    count_unsent_free(ctx, insert(key, freed, 0).is_ok());
 }
 
-/// Counts a free that found no place in the ring, and was kept elsewhere or was not.
+/// Counts a free that the full ring had no room for. It was kept for the sweep, or it is lost.
 #[inline(always)]
-pub fn count_unsent(ctx: &impl EbpfContext, is_kept: bool) {
+pub fn count_unsent_free(ctx: &impl EbpfContext, is_kept: bool) {
     if is_kept {
         count_and_warn!(
             ctx,
@@ -213,14 +215,7 @@ pub fn count_unsent(ctx: &impl EbpfContext, is_kept: bool) {
         count_and_warn!(
             ctx,
             Counter::FreesLost,
-            "no place to keep them: {} frees lost"
+            "no room to keep them: {} frees lost"
         );
     }
-}
-
-/// Nanoseconds on the monotonic clock.
-#[inline(always)]
-pub fn now() -> u64 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_ktime_get_ns() }
 }

@@ -1,32 +1,54 @@
-//! heaptrace's kernel program.
+//! heaptrace's kernel program. The verifier checks it: no panics, no unbounded loops, at most 512 bytes of
+//! stack.
 //!
-//! One file per concern (`thread`, `process`, `live`, `stack`, `counters`), one per hook family
-//! (`hooks/`). Everything here runs under the verifier: no panics, no unbounded loops, at most 512
-//! bytes of stack; what is larger lives in [`maps`].
+//! The layers, from the lowest up. Each one uses only layers above it in this list:
+//!
+//! - `globals`: constants that the agent sets before it loads the program
+//! - `maps`: every map, and how entries are read safely
+//! - `own_stack`: keeps programs on the stack of the thread they run for
+//! - `kernel`: the clock, and members of kernel structs
+//! - `counters`: counters and unique ids
+//! - `probe_hits`: the first step of each probe program; counts probe hits per process
+//! - `ring`: when the agent is woken for records
+//! - `caller`: the calling thread, and where its call returns to
+//! - `counting_filter`: tells most calls that nothing is known of their address
+//! - `declined`: calls that the sampling declined and that have no return probe
+//! - `process_filter`, `process`: which processes are recorded, and their records
+//! - `sample`: which calls are recorded
+//! - `live`: the blocks that are allocated and not freed
+//! - `window`: a copy of a piece of the traced thread's stack
+//! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
+//! - `unwind`: the walk up a stack
+//! - `stack`: call stacks, captured and sent
+//! - `thread`: the pending call of each thread
+//! - `hooks`: the programs, one file per family of functions
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]
 #![expect(internal_features, reason = "fetch-and-add: see counters.rs")]
 
-mod choice;
+mod caller;
 mod counters;
-mod decided;
-mod found;
+mod counting_filter;
+mod declined;
 mod globals;
-mod hits;
 mod hooks;
+mod kernel;
 mod live;
+mod mapping_cache;
 mod maps;
 mod own_stack;
-mod places;
+mod probe_hits;
 mod process;
+mod process_filter;
 mod ring;
+mod rule_cache;
 mod sample;
-mod seen;
 mod stack;
 mod thread;
-mod trail;
 mod unwind;
+mod walk;
+mod walk_cache;
 mod window;
 
 /// SHA-256 of the sources that this object was built from, as hexadecimal digits.
@@ -43,7 +65,7 @@ static DIGEST: [u8; 64] = {
     bytes
 };
 
-/// What the kernel asks of programs that call GPL-only helpers.
+/// The licence that the kernel requires of programs that call GPL-only helpers.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "license")]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
@@ -51,6 +73,6 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program that could come here; nothing to report to.
+    // The verifier refuses any program that can reach this, and there is nothing to report to.
     loop {}
 }

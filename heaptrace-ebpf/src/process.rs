@@ -1,28 +1,16 @@
-//! Processes: who they are, when they begin and end.
+//! Process records: how they begin and end, and what is counted per process.
 
-use aya_ebpf::{
-    EbpfContext,
-    bindings::BPF_NOEXIST,
-    helpers::{
-        bpf_probe_read_kernel,
-        generated::{bpf_get_current_cgroup_id, bpf_get_current_task},
-    },
-};
+use aya_ebpf::{EbpfContext, bindings::BPF_NOEXIST, helpers::generated::bpf_get_current_cgroup_id};
 use heaptrace_common::{
     counters::Counter,
-    limits::COMM_BYTES,
     wire::{ProcessBegin, ProcessEnd, ProcessState, kind},
 };
 
 use crate::{
-    choice,
     counters::{add_one, count_and_warn, next_id},
-    globals::{
-        AGENT_TGID, TASK_COMM, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_START_BOOTTIME, TASK_TGID,
-    },
-    live::now,
+    kernel::{self, now},
     maps::{ENDED, EVENTS, PROCESSES},
-    ring,
+    process_filter, ring,
 };
 
 /// State of a process without a record.
@@ -36,45 +24,45 @@ const NO_RECORD: ProcessState = ProcessState {
     tgid: 0,
 };
 
-/// Serial number of the record of a process; begins one where there is none.
-/// `None` where the process is not to be traced.
+/// Serial number of the record of a process, which begins now if there is none. `None` if the process is not
+/// selected.
 #[inline(always)]
-pub fn serial(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
-    if let Some(state) = find(tgid) {
-        if let Some(process) = recorded(&state) {
+pub fn find_or_begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
+    if let Some(state) = state_of(tgid) {
+        if let Some(process) = serial(&state) {
             return Some(process);
         }
-        if !choice::may_have_changed(state.user) {
+        if !process_filter::may_have_changed(state.user) {
             return None;
         }
         let _ = PROCESSES.remove(tgid);
     }
-    // Not asked within `begin`: the stacks of both would be too much for one program.
-    if !choice::is_wanted(tgid) {
-        refuse(tgid, choice::user());
+    // Not called inside `begin`: together their stacks would be too large for a program.
+    if !process_filter::is_selected(tgid) {
+        remember_unselected(tgid, process_filter::user());
         return None;
     }
     begin(ctx, tgid)
 }
 
-/// Serial number of the record of a process, where it has one.
+/// Serial number of the record of a process, if it has one.
 #[inline(always)]
-pub fn known(tgid: u32) -> Option<u64> {
-    find(tgid).as_ref().and_then(recorded)
+pub fn find(tgid: u32) -> Option<u64> {
+    state_of(tgid).as_ref().and_then(serial)
 }
 
-/// State of a process. What a process was refused as is removed when its user changes, and the memory may be
-/// another process's at once.
+/// State of a process. The entry of an unselected process is removed when its user changes, and another
+/// process's entry may reuse its memory immediately.
 #[inline(always)]
-fn find(tgid: u32) -> Option<ProcessState> {
-    // SAFETY: the entry is copied at once, and the copy looked at: see `maps`.
+fn state_of(tgid: u32) -> Option<ProcessState> {
+    // SAFETY: the entry is copied first, and the copy is checked: see `maps`.
     let state = unsafe { PROCESSES.get_ptr(tgid)?.read_volatile() };
     (state.tgid == tgid).then_some(state)
 }
 
-/// Serial number of a record; `None` where the process is not to be traced.
+/// Serial number of a record; `None` if the process is not selected.
 #[inline(always)]
-fn recorded(state: &ProcessState) -> Option<u64> {
+fn serial(state: &ProcessState) -> Option<u64> {
     (state.process != 0).then_some(state.process)
 }
 
@@ -83,7 +71,7 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
     let process = next_id();
     // The record reaches the ring before anything refers to it.
     let Some(mut event) = EVENTS.reserve::<ProcessBegin>(0) else {
-        no_place_in_ring(ctx);
+        report_full_ring(ctx);
         return None;
     };
     event.write(ProcessBegin {
@@ -92,54 +80,54 @@ fn begin(ctx: &impl EbpfContext, tgid: u32) -> Option<u64> {
         tgid,
         time: now(),
         process,
-        start_time: start_time(),
-        comm: name(),
+        start_time: kernel::start_time(),
+        comm: kernel::process_name(),
         // SAFETY: takes no arguments.
         cgroup: unsafe { bpf_get_current_cgroup_id() },
     });
     let state = ProcessState {
         process,
-        user: choice::user(),
+        user: process_filter::user(),
         tgid,
         ..NO_RECORD
     };
     match PROCESSES.insert(tgid, state, u64::from(BPF_NOEXIST)) {
         Ok(()) => {
-            // What the agent reads of the process, it must read while that lives.
+            // The agent must read from the process while the process lives.
             event.submit(ring::AT_ONCE);
             Some(process)
         }
         Err(_) => {
             event.discard(ring::QUIETLY);
-            // Another thread of the process may have been first, with a record or with a refusal.
-            if let Some(state) = find(tgid) {
-                return recorded(&state);
+            // Another thread of the process may have been first, and found it selected or not.
+            if let Some(state) = state_of(tgid) {
+                return serial(&state);
             }
-            no_place_in_map(ctx);
+            report_full_map(ctx);
             None
         }
     }
 }
 
-/// Remembers that a process is not wanted.
+/// Remembers that a process is not selected.
 #[inline(never)]
-fn refuse(tgid: u32, user: u32) {
-    let unwanted = ProcessState {
+fn remember_unselected(tgid: u32, user: u32) {
+    let unselected = ProcessState {
         user,
         tgid,
         ..NO_RECORD
     };
-    // Where there is no place for it, it is asked again with each call, and costs more.
-    let _ = PROCESSES.insert(tgid, unwanted, u64::from(BPF_NOEXIST));
+    // If the map is full, the filter runs again at each call, which costs more.
+    let _ = PROCESSES.insert(tgid, unselected, u64::from(BPF_NOEXIST));
 }
 
 #[inline(never)]
-fn no_place_in_ring(ctx: &impl EbpfContext) {
+fn report_full_ring(ctx: &impl EbpfContext) {
     count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
 }
 
 #[inline(never)]
-fn no_place_in_map(ctx: &impl EbpfContext) {
+fn report_full_map(ctx: &impl EbpfContext) {
     count_and_warn!(
         ctx,
         Counter::ProcessMapFull,
@@ -147,85 +135,38 @@ fn no_place_in_map(ctx: &impl EbpfContext) {
     );
 }
 
-/// The name of the current process, which is that of its first thread; zeros where that can't be read.
-#[inline(always)]
-pub fn name() -> [u8; COMM_BYTES] {
-    // SAFETY: as in `leader`.
-    unsafe { read(leader(), TASK_COMM.load()) }
-}
-
-/// When the current process started, on the boot clock; 0 where that can't be read.
-#[inline(always)]
-fn start_time() -> u64 {
-    // SAFETY: as in `leader`.
-    unsafe { read(leader(), TASK_START_BOOTTIME.load()) }
-}
-
-/// Whether the agent has started the current process, which reads files for it then. Asked only where everybody is
-/// reached; elsewhere the agent starts what is to be traced.
-#[inline(always)]
-pub fn is_agents_child() -> bool {
-    let agent = AGENT_TGID.load();
-    if agent == 0 {
-        return false;
-    }
-    // SAFETY: as in `leader`.
-    let parent: u64 = unsafe { read(leader(), TASK_REAL_PARENT.load()) };
-    // SAFETY: as in `leader`.
-    let tgid: u32 = unsafe { read(parent, TASK_TGID.load()) };
-    tgid == agent
-}
-
-/// The kernel's record of the current process's first thread.
-#[inline(always)]
-fn leader() -> u64 {
-    // SAFETY: reads at an offset that the kernel's own BTF gives; a wrong one yields an error.
-    unsafe { read(bpf_get_current_task(), TASK_GROUP_LEADER.load()) }
-}
-
-/// Reads a member of a kernel struct; 0 where that fails.
-///
-/// # Safety
-///
-/// None that matters: the helper checks the address.
-#[inline(always)]
-pub unsafe fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.unwrap_or_default()
-}
-
 /// Counts a failed call.
 #[inline(always)]
-pub fn failed(tgid: u32) {
+pub fn count_failed(tgid: u32) {
     if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
-        // SAFETY: the pointer comes from a lookup; the field is an aligned u64. The entry of a process that is recorded
-        // stays until it ends.
+        // SAFETY: the pointer comes from a lookup; the field is an aligned u64. The entry of a recorded
+        // process stays until the process ends.
         unsafe { add_one(&raw mut (*state).failed) };
     }
 }
 
 /// Counts a free of a block that was not recorded.
 #[inline(always)]
-pub fn untracked(tgid: u32) {
+pub fn count_untracked(tgid: u32) {
     if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
-        // SAFETY: as in `failed`.
+        // SAFETY: as in `count_failed`.
         unsafe { add_one(&raw mut (*state).untracked) };
     }
 }
 
-/// Counts an allocation that found no place.
+/// Counts an allocation that was lost because a map or the ring was full.
 #[inline(always)]
-pub fn lost(tgid: u32) {
+pub fn count_lost(tgid: u32) {
     if let Some(state) = PROCESSES.get_ptr_mut(tgid) {
-        // SAFETY: as in `failed`.
+        // SAFETY: as in `count_failed`.
         unsafe { add_one(&raw mut (*state).lost) };
     }
 }
 
-/// Lets a vfork child run under its parent's record, in whose memory it runs.
+/// Gives a vfork child its parent's record, because it runs in its parent's memory.
 #[inline(always)]
-pub fn borrow(parent: u32, child: u32) {
-    if let Some(state) = find(parent) {
+pub fn share_record(parent: u32, child: u32) {
+    if let Some(state) = state_of(parent) {
         let borrowed = ProcessState {
             borrowed: 1,
             failed: 0,
@@ -234,8 +175,8 @@ pub fn borrow(parent: u32, child: u32) {
             tgid: child,
             ..state
         };
-        // A full map makes the child a process of its own: its frees of the parent's blocks
-        // would be missed, but a vfork child has no business with the allocator.
+        // If the map is full, the child becomes a process of its own, and its frees of the parent's blocks
+        // are missed. But a vfork child should not call the allocator.
         let _ = PROCESSES.insert(child, borrowed, 0);
     }
 }
@@ -243,10 +184,11 @@ pub fn borrow(parent: u32, child: u32) {
 /// Ends the record of a process.
 #[inline(always)]
 pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
-    let Some(state) = find(tgid) else {
+    let Some(state) = state_of(tgid) else {
         return;
     };
-    // Two last threads can come here at once: who removes the entry reports the end.
+    // The two last threads of a process can end at the same time: the one that removes the entry reports the
+    // end.
     if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 || state.process == 0 {
         return;
     }

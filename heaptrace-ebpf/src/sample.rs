@@ -1,12 +1,11 @@
-//! Which calls are recorded: all of them, or those of some sizes, or a sample.
+//! Which calls are recorded: all of them, those of some sizes, or a sample.
 //!
-//! Where not all are, a call that is not recorded leaves nothing behind: no state of its thread, no
-//! pending call, no stack. So what is usually known of the calls around one is not known here, and
-//! whether a call is inside another one has to be seen from the stack alone: as long as an allocator
-//! function runs, the kernel's trampoline stands in the place of its return address.
+//! In a partial run, a call that is not recorded leaves no trace: no thread state, no pending call, no stack.
+//! So the pending call of a thread does not tell whether a new call is inside another one. The stack alone
+//! tells it: while an allocator function runs, the kernel's trampoline replaces its return address.
 
 use aya_ebpf::{
-    helpers::{bpf_get_prandom_u32, bpf_probe_read_user, generated::bpf_get_smp_processor_id},
+    helpers::{bpf_get_prandom_u32, generated::bpf_get_smp_processor_id},
     programs::ProbeContext,
 };
 use heaptrace_common::{
@@ -16,32 +15,25 @@ use heaptrace_common::{
 };
 
 use crate::{
+    caller::{self, Caller},
     counters::add,
-    decided,
-    globals::{MAX_SIZE, MIN_SIZE, PARTIAL},
+    counting_filter, declined,
+    globals::{MAX_SIZE, MIN_SIZE, is_partial},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
-    places,
-    thread::{self, Caller},
 };
 
-/// Whether there are calls that are not recorded.
-#[inline(always)]
-pub fn is_partial() -> bool {
-    PARTIAL.load() != 0
-}
-
-/// Whether a call may be recorded, and then what [`takes`] has to know of the countdown. Almost all calls end
-/// here where not all are recorded.
+/// Whether a call may be recorded, and then the countdown before it, which [`draw`] needs. In a partial run
+/// almost all calls end here.
 ///
-/// A call that another allocator function ended in, by a jump, belongs to that one, about which was
-/// decided. The look at its return address takes longer than all else here, so it is looked at where the other one's
-/// entry is noted, or where the call is to be taken.
+/// A tail call of another allocator function belongs to that function's call, and the decision about that
+/// call holds. Reading its return address takes longer than the rest of this function. So it is read here
+/// only if another entry with the same stack pointer is recorded, and else in [`draw`].
 #[inline(always)]
-pub fn meets(sp: u64, size: u64) -> Option<i64> {
+pub fn count_down(sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
         return Some(0);
     }
-    if places::enter(sp) && has_trampoline(sp) {
+    if counting_filter::enter_call(sp) && caller::is_at_trampoline(sp) {
         return None;
     }
     count_size(size);
@@ -49,36 +41,28 @@ pub fn meets(sp: u64, size: u64) -> Option<i64> {
         return None;
     }
     let slot = COUNTDOWN.get_ptr_mut(0)?;
-    sampling::meet(&mut Here { slot, tgid: 0 }, size)
+    sampling::count_down(&mut Here { slot, tgid: 0 }, size)
 }
 
-/// Whether such a call is recorded, and then the mean that it was taken under: 1 where all are.
+/// Whether such a call is recorded, and then the mean that it was sampled under: 1 if all calls are recorded.
 ///
-/// A call that is inside another one by a call is found out by the walk up its stack, which only one
-/// that is to be taken pays for; until then it takes its bytes off the countdown, which makes no
-/// difference to the others.
+/// Whether the allocator's own code called it shows only in the walk up its stack, and only sampled calls pay
+/// for a walk. Until then the call counts down like any other, which does not bias the others.
 #[inline(always)]
-pub fn takes(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
+pub fn draw(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64) -> Option<u64> {
     if !is_partial() {
         return Some(1);
     }
     let slot = COUNTDOWN.get_ptr_mut(0)?;
     let tgid = caller.tgid();
-    let mean = sampling::settle(&mut Here { slot, tgid }, size, before)?;
-    if has_trampoline(sp) || decided::belongs(ctx, caller, sp) {
+    let mean = sampling::draw(&mut Here { slot, tgid }, size, before)?;
+    if caller::is_at_trampoline(sp) || declined::covers(ctx, caller, sp) {
         return None;
     }
     Some(mean)
 }
 
-/// Whether the kernel's trampoline stands in the place of the return address.
-#[inline(always)]
-fn has_trampoline(sp: u64) -> bool {
-    // SAFETY: the helper checks the address.
-    is_trampoline(unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0))
-}
-
-/// Counts a size, in the class of its power of two.
+/// Counts a size in its class.
 #[inline(always)]
 pub fn count_size(size: u64) {
     if let Some(slot) = SIZES.get_ptr_mut(size_class(size)) {
@@ -87,10 +71,10 @@ pub fn count_size(size: u64) {
     }
 }
 
-/// What changes with every call on this CPU that a sample is drawn from. Two that are the same tell
-/// that there was none in between.
+/// A value that changes with each call on this CPU in a partial run. Two equal values mean that there was no
+/// call in between.
 #[inline(always)]
-pub fn mark() -> u64 {
+pub fn call_mark() -> u64 {
     if !is_partial() {
         return 0;
     }
@@ -103,10 +87,10 @@ pub fn mark() -> u64 {
     }
 }
 
-/// Whether the frames of a call lead out of the allocator's own file only to the kernel's
-/// trampoline: then it is inside a call that was not taken.
+/// Whether the frames of a call leave the allocator's own code only into the kernel's trampoline: then the
+/// call is inside a call that was not sampled.
 #[inline(always)]
-pub fn is_inside(ctx: &ProbeContext, state: &ThreadState) -> bool {
+pub fn is_inside_unsampled(ctx: &ProbeContext, state: &ThreadState) -> bool {
     let depth = state.stack.head.depth as usize;
     if !(2..=state.stack.frames.len()).contains(&depth) {
         return false;
@@ -115,13 +99,13 @@ pub fn is_inside(ctx: &ProbeContext, state: &ThreadState) -> bool {
         state.stack.frames[(depth - 1) & 127],
         state.stack.frames[(depth - 2) & 127],
     );
-    is_trampoline(last) && thread::is_own(ctx, before)
+    is_trampoline(last) && caller::is_allocator_code(ctx, before)
 }
 
 /// The CPU that this program runs on.
 struct Here {
     slot: *mut Countdown,
-    /// Whose call it is. Only the rest of a decision asks for it.
+    /// The calling process. Only [`sampling::draw`] uses it.
     tgid: u32,
 }
 
@@ -139,8 +123,8 @@ impl Cpu for Here {
 
     #[inline(always)]
     fn shift(&mut self) -> u32 {
-        // SAFETY: the number is copied at once. It may be another process's by then (see `maps`): whatever
-        // it is, the sample that is taken by it says so.
+        // SAFETY: the number is copied at once. By then it may belong to another process (see `maps`), but
+        // any value is valid: the sample that is drawn with it says so.
         match unsafe { SHIFTS.get(self.tgid) } {
             Some(shift) => *shift,
             None => SETTINGS
@@ -150,20 +134,20 @@ impl Cpu for Here {
     }
 
     #[inline(always)]
-    fn count_down(&mut self, span: u64) -> i64 {
+    fn subtract(&mut self, span: u64) -> i64 {
         // SAFETY: the pointer comes from a lookup; the field is an aligned u64.
         unsafe { add(&raw mut (*self.slot).left, span.wrapping_neg()) as i64 }
     }
 
     #[inline(always)]
-    fn begun_with(&mut self) -> u64 {
+    fn mean_at_start(&mut self) -> u64 {
         // SAFETY: as above.
         unsafe { (&raw const (*self.slot).mean).read_volatile() }
     }
 
     #[inline(always)]
-    fn begin(&mut self, mean: u64, gap: u64) {
-        // In this order: whoever finds the new countdown must find its mean.
+    fn restart(&mut self, mean: u64, gap: u64) {
+        // In this order: a program that reads the new countdown must read its mean.
         // SAFETY: as above. A store of an aligned u64 is whole.
         unsafe {
             (&raw mut (*self.slot).mean).write_volatile(mean);

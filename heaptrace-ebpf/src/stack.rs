@@ -1,4 +1,4 @@
-//! Call stacks: taken at entry into the thread's own memory, sent once.
+//! Call stacks: captured at the entry of a call into the thread's state, and sent once.
 
 use aya_ebpf::{helpers::generated::bpf_ringbuf_output, programs::ProbeContext};
 use heaptrace_common::{
@@ -11,14 +11,14 @@ use heaptrace_common::{
 use crate::{
     counters::{count_and_warn, next_id},
     globals::HASH_SEED,
-    live::now,
+    kernel::now,
     maps::{EVENTS, STACKS},
     ring, unwind, window,
 };
 
-/// Takes the stack of a call at its entry, where the caller's address is still on top of the stack.
+/// Captures the stack of a call at its entry, while the caller's address is on top of the stack.
 #[inline(always)]
-pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState) {
+pub fn capture(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState) {
     // SAFETY: the kernel passes valid registers.
     let bp = unsafe { (*ctx.regs).rbp };
     let Some(ip) = window::open(&mut walk.window, sp) else {
@@ -31,14 +31,14 @@ pub fn take(ctx: &ProbeContext, sp: u64, stack: &mut Stack, walk: &mut WalkState
     unwind::walk(stack, walk);
 }
 
-/// Id of a stack; sends it where it is new. `None` where the ring has no place for it.
+/// Id of a stack, which is sent if it is new. `None` if the ring is full.
 #[inline(always)]
 pub fn id(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, process: u64) -> Option<u64> {
     if stack.head.id != 0 {
         return Some(stack.head.id);
     }
     let key = key(stack, process);
-    // SAFETY: the id is copied at once; the stacks of a process stay there until it has ended.
+    // SAFETY: the id is copied at once; the stacks of a process stay in the map until the process ends.
     match unsafe { STACKS.get(key) } {
         Some(id) => stack.head.id = *id,
         None => send(ctx, stack, key)?,
@@ -62,15 +62,15 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         hash: [key.low, key.high],
     };
     let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
-    // Sent before it is remembered: whoever finds the id in the map finds the stack in the ring
-    // before his own event. Two threads may both send a new stack; the agent knows them as one.
-    // SAFETY: the record is `bytes` long at least.
+    // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack.
+    // Two threads may both send a new stack; the agent recognizes that they are the same.
+    // SAFETY: the record has at least `bytes` bytes.
     let sent = unsafe {
         bpf_ringbuf_output(
             (&raw const EVENTS).cast_mut().cast(),
             (stack as *mut Stack).cast(),
             bytes,
-            ring::with_stacks(stack.head.time),
+            ring::soon_for_stack(stack.head.time),
         )
     };
     if sent != 0 {

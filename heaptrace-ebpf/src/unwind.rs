@@ -1,9 +1,9 @@
 //! The walk from the caller of an allocator function outward, by unwind tables.
 //!
-//! One program, no tail calls: `bpf_loop` over frames, and inside it over the steps of a binary
-//! search. What stands at an address the kernel itself says, by its own mappings, so nothing has to
-//! be kept up to date from outside; only the tables of files come from the agent, which is asked for
-//! one the first time that its file is met.
+//! One program without tail calls: `bpf_loop` runs over the frames, and inside it over the steps of a binary
+//! search. The kernel tells which file is mapped at an address, so the agent has no mappings to keep up to
+//! date. The agent provides the tables of files. A table is requested the first time that a walk reaches its
+//! file.
 
 use core::ffi::c_void;
 
@@ -24,35 +24,31 @@ use heaptrace_common::{
 };
 
 use crate::{
-    found::Place,
     globals::{
         FILE_INODE, INODE_CHANGE_NANOSECONDS, INODE_CHANGE_SECONDS, INODE_NUMBER, INODE_SUPER,
         MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
     },
+    kernel::read,
+    mapping_cache,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
-    process::read,
-    ring, seen, trail, window,
+    ring, rule_cache,
+    walk::{CONTINUE, STOP, Walk},
+    walk_cache, window,
 };
 
 /// Steps of a binary search in one page, which has at most a row per byte.
 const SEARCH_STEPS: u32 = 17;
 
-/// A walk under way. All that changes is in the thread's state, also the depth and the status.
-pub struct Walk<'a> {
-    pub stack: &'a mut Stack,
-    pub state: &'a mut WalkState,
-}
-
-/// Walks outward from the registers in the state, and notes the frames.
+/// Walks outward from the registers in the state, and records the frames.
 #[inline(always)]
 pub fn walk(stack: &mut Stack, state: &mut WalkState) {
     stack.head.depth = 0;
     stack.head.walk = walk::TRUNCATED;
-    state.before = 1;
+    state.is_return_address = 1;
     state.mapping.start = 0;
     state.mapping.end = 0;
-    let is_same_space = seen::check(state);
-    trail::begin(state, is_same_space);
+    let is_same_space = mapping_cache::check_space(state);
+    walk_cache::begin(state, is_same_space);
     let mut walk = Walk { stack, state };
     // SAFETY: the callback gets the walk, which outlives the loop.
     unsafe {
@@ -68,36 +64,33 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
         head.depth += 1;
     }
     head.depth = head.depth.min(MAX_FRAMES as u32);
-    trail::end(walk.stack, &mut walk.state.trail);
+    walk_cache::end(walk.stack, &mut walk.state.cache);
 }
 
-/// Most frames of a stack.
+/// Maximum number of frames of a stack.
 #[inline(always)]
 fn limit() -> u32 {
     MAX_STACK_DEPTH.load().clamp(1, MAX_FRAMES as u32)
 }
 
-/// How often in a walk a frame may be tried again because another thread is just changing the
-/// mappings, and this one hasn't been there before.
+/// How often a walk may retry a frame, because another thread is changing the mappings and this thread has no
+/// cached mapping for the frame.
 const RETRIES: u32 = 128;
 
-const GO_ON: i64 = 0;
-const STOP: i64 = 1;
-
-/// One frame: noted, and left.
+/// Records one frame, and steps to its caller.
 #[inline(never)]
 extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
-    // SAFETY: what `walk` passes.
+    // SAFETY: `walk` passes a walk.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let depth = walk.stack.head.depth;
     if depth >= limit() || depth as usize >= MAX_FRAMES {
         return STOP;
     }
-    if trail::meets(walk, depth as usize) {
+    if walk_cache::matches(walk, depth as usize) {
         return STOP;
     }
-    let before = u64::from(walk.state.before);
-    // An address that is none of a return is noted as if it were: readers subtract one.
+    let before = u64::from(walk.state.is_return_address);
+    // An address that is not a return address is recorded plus one, because readers subtract one.
     walk.stack.frames[depth as usize] = walk.state.registers.ip.wrapping_add(1 - before);
     let pc = walk.state.registers.ip.wrapping_sub(before);
     if pc < walk.state.mapping.start || pc >= walk.state.mapping.end {
@@ -105,7 +98,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             walk::COMPLETE => {}
             walk::BUSY => {
                 walk.stack.head.walk = walk::BUSY;
-                return GO_ON;
+                return CONTINUE;
             }
             status => {
                 walk.stack.head.walk = status;
@@ -134,10 +127,10 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     }
     let last_read = stack.last;
     match outcome {
-        outcome::CALLER => walk.state.before = 1,
-        outcome::CALLER_EXACT => walk.state.before = 0,
+        outcome::CALLER => walk.state.is_return_address = 1,
+        outcome::CALLER_EXACT => walk.state.is_return_address = 0,
         outcome::OUTERMOST => {
-            walk.state.trail.is_whole = u32::from(last_read == 0);
+            walk.state.cache.is_complete = u32::from(last_read == 0);
             walk.stack.head.walk = walk::COMPLETE;
             return STOP;
         }
@@ -146,14 +139,15 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             return STOP;
         }
     }
-    trail::step(walk.state, rule, last_read);
-    GO_ON
+    walk_cache::record_step(walk.state, rule, last_read);
+    CONTINUE
 }
 
-/// Finds out what is mapped at an address, and the table for it.
+/// Finds the mapping of an address, and the table of its file. Returns a constant of
+/// [`walk`](heaptrace_common::wire::walk).
 #[inline(always)]
 fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
-    if !seen::find(walk.state, pc) {
+    if !mapping_cache::find_current(walk.state, pc) {
         let status = look_up(walk, pc);
         if status != walk::COMPLETE {
             return status;
@@ -165,20 +159,20 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;
     }
-    // SAFETY: the entry is copied at once, and the copy looked at: see `maps`.
-    let Some(found) = TABLES.get_ptr(file).map(|it| unsafe { it.read_volatile() }) else {
+    // SAFETY: the entry is copied first, and the copy is checked: see `maps`.
+    let Some(table) = TABLES.get_ptr(file).map(|it| unsafe { it.read_volatile() }) else {
         request(&walk.state.mapping);
         return walk::NO_TABLE;
     };
-    walk.state.table = found;
+    walk.state.table = table;
     if walk.state.table.check != file.check() {
         walk.state.table.state = table::REQUESTED;
     }
-    note_use(walk.state.table.slot);
+    mark_used(walk.state.table.slot);
     walk::COMPLETE
 }
 
-/// Asks the kernel what is mapped at an address.
+/// Asks the kernel for the mapping of an address.
 #[inline(always)]
 fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     // SAFETY: the current task is valid; the callback gets the walk, which outlives the call.
@@ -193,10 +187,10 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     };
     const EBUSY: i64 = 16;
     match found {
-        0 => seen::remember(walk.state),
-        // Another thread is just changing what is mapped, though hardly where this code is.
+        0 => mapping_cache::store(walk.state),
+        // Another thread is changing the mappings, but hardly the mapping of this code.
         busy if busy == -EBUSY => {
-            if !seen::recall(walk.state, pc) {
+            if !mapping_cache::find_any(walk.state, pc) {
                 return walk::BUSY;
             }
         }
@@ -205,10 +199,10 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     walk::COMPLETE
 }
 
-/// Notes that a table is used, for the agent to know which ones are not. Writes only when the clock has
-/// moved, so that a table that all CPUs use stays in their caches.
+/// Marks a table as used, so that the agent can drop unused ones. Writes only if the clock has moved, so that
+/// the entry of a table that all CPUs use stays in their caches.
 #[inline(always)]
-fn note_use(slot: u32) {
+fn mark_used(slot: u32) {
     let (Some(now), Some(used)) = (USES.get(0), USES.get_ptr_mut(slot)) else {
         return;
     };
@@ -228,11 +222,10 @@ const NO_FILE: FileKey = FileKey {
     version: 0,
 };
 
-/// Notes what is mapped. Called back by the kernel.
+/// Reads the mapping. The kernel calls this back.
 #[inline(never)]
 extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64 {
-    // SAFETY: what `locate` passes; offsets come from the kernel's BTF, and the helper checks
-    // addresses.
+    // SAFETY: `look_up` passes a walk; offsets come from the kernel's BTF, and the helper checks addresses.
     unsafe {
         let mapping = &mut (*walk.cast::<Walk<'_>>()).state.mapping;
         let vma = vma as u64;
@@ -285,7 +278,7 @@ fn request(mapping: &Mapping) {
     event.submit(ring::AT_ONCE);
 }
 
-/// The rule for an address in the mapping at hand; the empty one where there is none.
+/// The rule for an address in the current mapping; the empty rule if there is none.
 #[inline(always)]
 fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
     let at = pc
@@ -296,8 +289,8 @@ fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
         return Rule::default();
     }
     let page = walk.state.table.pages_at.wrapping_add(page);
-    let place = Place::new(page, at as u32);
-    if let Some(rule) = place.rule() {
+    let key = rule_cache::Key::new(page, at as u32);
+    if let Some(rule) = key.rule() {
         return RULES.get(rule).copied().unwrap_or_default();
     }
     let Some(page) = PAGES.get(page) else {
@@ -319,14 +312,14 @@ fn rule(walk: &mut Walk<'_>, pc: u64) -> Rule {
     let Some(row) = row(walk.state.low.wrapping_sub(1)) else {
         return Rule::default();
     };
-    place.remember(row_rule(row));
+    key.store(row_rule(row));
     RULES.get(row_rule(row)).copied().unwrap_or_default()
 }
 
 /// One step of a binary search: afterwards all rows before `low` are at or before the offset.
 #[inline(never)]
 extern "C" fn narrow(_: u32, walk: *mut c_void) -> i64 {
-    // SAFETY: what `rule` passes.
+    // SAFETY: `rule` passes a walk.
     let search = unsafe { &mut *(*walk.cast::<Walk<'_>>()).state };
     if search.low >= search.high {
         return STOP;
@@ -337,10 +330,10 @@ extern "C" fn narrow(_: u32, walk: *mut c_void) -> i64 {
         Some(_) => search.high = middle,
         None => return STOP,
     }
-    GO_ON
+    CONTINUE
 }
 
-/// A row; two stand in each slot.
+/// A row; each slot holds two.
 #[inline(always)]
 fn row(index: u32) -> Option<u32> {
     let slot = index / 2;

@@ -1,4 +1,5 @@
-//! The traced thread's stack, read a piece at a time: each read by itself costs more than the copy of a hundred bytes.
+//! A window: a copy of a piece of the traced thread's stack. A single read costs more than copying a hundred
+//! bytes.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -8,13 +9,14 @@ use heaptrace_common::{
     wire::{NO_WINDOW, StackWindow, WINDOW_SLOTS},
 };
 
-/// Where an address that is not in the window is put when the window moves: a frame's other slots are below it.
+/// How many slots the window keeps below an address that it moves to: a frame's other slots are below that
+/// address.
 const SLOTS_BELOW: u64 = 8;
 
-/// The stack through a window that moves with the walk.
+/// The stack, read through a window that moves with the walk.
 pub struct Stack<'a> {
     window: &'a mut StackWindow,
-    /// The address that was read last, 0 if none was.
+    /// The last address that was read, 0 if there is none.
     pub last: u64,
 }
 
@@ -37,14 +39,15 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Opens a window at an address, and gives what stands there. What was read before belongs to an earlier call.
+/// Opens the window at an address, and returns the word there. The window's old content belongs to an earlier
+/// call.
 #[inline(always)]
 pub fn open(window: &mut StackWindow, address: u64) -> Option<u64> {
     move_to(window, address);
     read(window, address)
 }
 
-/// What stands at an address: in the window, or where that has an end of the stack in it, by itself.
+/// The word at an address. It is read alone if the window could not be filled because the stack ends inside it.
 #[inline(always)]
 fn read(window: &StackWindow, address: u64) -> Option<u64> {
     match slot(window, address) {
@@ -54,7 +57,7 @@ fn read(window: &StackWindow, address: u64) -> Option<u64> {
     }
 }
 
-/// What stands at an address in the window.
+/// The word at an address, if it is in the window.
 #[inline(always)]
 pub fn slot(window: &StackWindow, address: u64) -> Option<u64> {
     let within = address.wrapping_sub(window.start);
@@ -62,14 +65,14 @@ pub fn slot(window: &StackWindow, address: u64) -> Option<u64> {
     if within & 7 != 0 || index >= WINDOW_SLOTS {
         return None;
     }
-    // The compiler knows by now that the index is in bounds, the verifier does not.
+    // The compiler knows that the index is in bounds; the verifier does not.
     Some(window.slots[black_box(index) & (WINDOW_SLOTS - 1)])
 }
 
-/// Reads the window anew, from an address on.
+/// Fills the window from an address on.
 #[inline(never)]
 pub fn move_to(window: &mut StackWindow, address: u64) {
-    // SAFETY: the helper checks the address, and the slots are as many bytes.
+    // SAFETY: the helper checks the address, and the slots have this size.
     let read = unsafe {
         generated::bpf_probe_read_user(
             window.slots.as_mut_ptr().cast::<c_void>(),

@@ -1,4 +1,4 @@
-//! bpf-linker: found in PATH, or built once into target/tools against the compiler's LLVM.
+//! bpf-linker: found in PATH, or built once into target/tools with the compiler's LLVM.
 //!
 //! Part of build-ebpf. It must not know what is linked.
 
@@ -13,7 +13,8 @@ use crate::{apt, cargo, process, workspace};
 /// The version that is known to link this program.
 const VERSION: &str = "0.13.0";
 
-/// Whether a linker for this toolchain can be had: it is in PATH, or its LLVM is there or can be installed.
+/// Whether a linker for this toolchain is available: it is in PATH, or its LLVM is installed or can be
+/// installed.
 pub fn is_available(toolchain: &Toolchain) -> bool {
     in_path(toolchain).is_some()
         || LLVM_MAJORS.contains(&toolchain.llvm_major)
@@ -21,12 +22,12 @@ pub fn is_available(toolchain: &Toolchain) -> bool {
                 || apt::is_known(&llvm_package(toolchain)))
 }
 
-/// The path of a bpf-linker for this toolchain, built first where there is none.
+/// The path of a bpf-linker for this toolchain, which is built first if there is none.
 pub fn ensure(toolchain: &Toolchain) -> Result<PathBuf> {
     if let Some(path) = in_path(toolchain) {
         return Ok(path);
     }
-    // The LLVM it is linked with is part of the name: the compiler's moves on.
+    // The version of its LLVM is part of the name, because the compiler's LLVM changes.
     let folder = workspace::target_dir().join(format!(
         "tools/bpf-linker-{VERSION}-llvm-{}",
         toolchain.llvm_major
@@ -41,7 +42,7 @@ pub fn ensure(toolchain: &Toolchain) -> Result<PathBuf> {
     }
     if !LLVM_MAJORS.contains(&toolchain.llvm_major) {
         bail!(
-            "bpf-linker {VERSION} can't be built with LLVM {}, which {} has; it takes {LLVM_MAJORS:?}",
+            "bpf-linker {VERSION} can't be built with LLVM {}, which {} has; it needs one of {LLVM_MAJORS:?}",
             toolchain.llvm_major,
             toolchain.name
         );
@@ -60,16 +61,16 @@ pub fn ensure(toolchain: &Toolchain) -> Result<PathBuf> {
         .arg("--root")
         .arg(&folder)
         .env("LLVM_PREFIX", &prefix)
-        // Not from the repository, whose own settings are for its own crates.
+        // Not in the repository, whose settings are for its own crates.
         .current_dir("/");
     process::run(&mut command)?;
     if !works(&linker) {
-        bail!("{} was built and does not run", linker.display());
+        bail!("{} was built, but does not run", linker.display());
     }
     Ok(linker)
 }
 
-/// Where the toolchain's LLVM lives, as Debian lays it out.
+/// The folder of the toolchain's LLVM in Debian.
 pub fn llvm_prefix(toolchain: &Toolchain) -> PathBuf {
     PathBuf::from(format!("/usr/lib/llvm-{}", toolchain.llvm_major))
 }
@@ -78,7 +79,7 @@ fn llvm_package(toolchain: &Toolchain) -> String {
     format!("llvm-{}-dev", toolchain.llvm_major)
 }
 
-/// A linker that the user installed goes with the user's rustup; Debian's compiler gets one built for it.
+/// A linker that the user installed is used with the user's rustup. For Debian's compiler, a linker is built.
 fn in_path(toolchain: &Toolchain) -> Option<PathBuf> {
     if toolchain.stable {
         return None;

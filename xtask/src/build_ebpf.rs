@@ -1,6 +1,6 @@
-//! `cargo xtask build-ebpf`: from the sources of the kernel program to the object that is committed.
+//! `cargo xtask build-ebpf`: builds the kernel object that is committed from the sources of the kernel program.
 //!
-//! It must not know what the program does, only how it is compiled and which digest it has to carry.
+//! It knows how the program is compiled and which digest it carries. It must not know what the program does.
 
 use std::env;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ pub struct Args {
     /// Write the object here instead of heaptrace/bpf/heaptrace.bpf.o.
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Compare what is built with the committed object, byte by byte, and leave that as it is.
+    /// Compare the result with the committed object byte by byte, and don't change the committed object.
     #[arg(long)]
     check: bool,
 }
@@ -46,13 +46,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An object, and what made it.
+/// An object, and the tools that built it.
 struct Built {
     path: PathBuf,
     with: BuiltWith,
 }
 
-/// Compare the object with the committed one, as far as they can be compared.
+/// Compare the object with the committed one, if both were built with the same tools.
 fn compare(built: &Built, committed: &Path) -> Result<ExitCode> {
     const REMEDY: &str =
         "run `cargo xtask build-ebpf` and commit heaptrace/bpf/ with what it wrote there";
@@ -64,26 +64,26 @@ fn compare(built: &Built, committed: &Path) -> Result<ExitCode> {
         built_with::sha256(committed)?,
     );
     if ours == theirs {
-        println!("The committed kernel object is what these sources give, bit for bit: {ours}");
+        println!("These sources give the committed kernel object, byte for byte: {ours}");
         return Ok(ExitCode::SUCCESS);
     }
     if with != built.with {
         println!(
             "NOT COMPARED byte by byte: the committed kernel object was built with other tools.\n\
              Committed:\n{with}\nHere:\n{}\n\
-             Its sources are these, by the digest that it carries.",
+             The digest in it shows that it was built from these sources.",
             built.with
         );
         return Ok(ExitCode::SUCCESS);
     }
     bail!(
-        "{} ({theirs}) is not what its sources give with the very tools that made it; that is {} ({ours}): {REMEDY}",
+        "{} ({theirs}) differs from {} ({ours}), which the same tools built from the same sources: {REMEDY}",
         committed.display(),
         built.path.display()
     )
 }
 
-/// Build the object, and put it to `out` as well.
+/// Build the object, and copy it to `out`.
 fn build(out: Option<&Path>) -> Result<Built> {
     let root = workspace::root();
     let toolchain = choose()?;
@@ -136,7 +136,7 @@ fn build(out: Option<&Path>) -> Result<Built> {
     let carried = digest::of_object(&finished)?;
     if carried != sources {
         bail!(
-            "{} carries the digest {carried}, and was given {sources}",
+            "{} carries the digest {carried}, but its sources have {sources}",
             finished.display()
         );
     }
@@ -156,8 +156,8 @@ fn build(out: Option<&Path>) -> Result<Built> {
     })
 }
 
-/// The compiler that made the committed object where it is here; else rustup's nightly where it can do the whole
-/// job, else Debian's compiler.
+/// The compiler that built the committed object, if it is installed; else rustup's nightly, if it has
+/// everything that the build needs; else Debian's compiler.
 fn choose() -> Result<Toolchain> {
     let committed = BuiltWith::read(&built_with::path());
     let is_committed = |toolchain: &Toolchain| {
@@ -175,7 +175,7 @@ fn choose() -> Result<Toolchain> {
     }
 }
 
-/// Take the DWARF out, which no loader reads, and leave the BTF, which the kernel does.
+/// Remove the DWARF, which no loader reads, and keep the BTF, which the kernel reads.
 fn strip(toolchain: &Toolchain, built: &Path, finished: &Path) -> Result<()> {
     let tool = bpf_linker::llvm_prefix(toolchain).join("bin/llvm-strip");
     if !tool.exists() {
@@ -192,14 +192,14 @@ fn strip(toolchain: &Toolchain, built: &Path, finished: &Path) -> Result<()> {
     process::run(&mut command)
 }
 
-/// Folders of the building machine, and the names they get in the object.
+/// Folders of the building machine, and their names in the object.
 struct Remaps(Vec<(PathBuf, &'static str)>);
 
 impl Remaps {
     fn of(root: &Path, toolchain: &Toolchain) -> Self {
         let library = toolchain.library();
         let mut remaps = vec![(root.to_owned(), "heaptrace"), (library.clone(), "rust")];
-        // Debian's sources stand behind a link, and either name may get in.
+        // Debian's sources are behind a link, and the object may contain either path.
         if let Ok(path) = library.canonicalize() {
             remaps.push((path, "rust"));
         }
@@ -210,7 +210,8 @@ impl Remaps {
         Self(remaps)
     }
 
-    /// rustc's flags: the instructions of Linux 5.12 and later (fetch-and-add), in the form that allows spaces in paths.
+    /// rustc's flags, in the form that allows spaces in paths. They enable the instructions of Linux 5.12 and
+    /// later (fetch-and-add).
     fn flags(&self) -> OsString {
         let mut flags = OsString::from("--cfg\u{1f}bpf_target_arch=\"x86_64\"");
         flags.push("\u{1f}-Cdebuginfo=2\u{1f}-Ctarget-cpu=v3\u{1f}-Clink-arg=--btf");
@@ -223,7 +224,7 @@ impl Remaps {
         flags
     }
 
-    /// Check that none of the folders is named in the object, which is published.
+    /// Check that the object, which is published, names none of the folders.
     fn verify(&self, object: &Path) -> Result<()> {
         let content =
             fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
@@ -240,18 +241,18 @@ impl Remaps {
     }
 }
 
-/// Whether the content holds the folder's path, or a longer one that begins with it.
+/// Whether the content contains the folder's path, or a longer path that begins with it.
 fn names(content: &[u8], folder: &[u8]) -> bool {
-    let goes_on = |byte: Option<&u8>| {
+    let is_in_name = |byte: Option<&u8>| {
         byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
     };
     (0..content.len()).any(|at| {
         let (before, rest) = content.split_at(at);
-        // `/src` stands in many paths that only go through a folder of that name.
-        !goes_on(before.last())
+        // `/src` is in many paths that only have a folder of that name in them.
+        !is_in_name(before.last())
             && rest
                 .strip_prefix(folder)
-                .is_some_and(|tail| !goes_on(tail.first()))
+                .is_some_and(|tail| !is_in_name(tail.first()))
     })
 }
 
@@ -259,7 +260,7 @@ fn names(content: &[u8], folder: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that every folder is remapped, in a form that keeps a path with a space in one piece.
+    /// Check that every folder is remapped, and that a path with a space stays one argument.
     #[test]
     fn folders_are_remapped_whole() {
         let remaps = Remaps(vec![(PathBuf::from("/my home/x"), "heaptrace")]);

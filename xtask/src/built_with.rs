@@ -1,7 +1,7 @@
-//! What the committed kernel object was built with, in a file beside it.
+//! The tools that built the committed kernel object, in a file beside the object.
 //!
 //! Part of build-ebpf. The same sources give the same bytes only with the same compiler and linker, so their
-//! versions are committed with the object. It must not know how they are found.
+//! versions are committed with the object. It must not know how the tools are found.
 
 use std::fmt;
 use std::fs;
@@ -12,16 +12,16 @@ use sha2::{Digest, Sha256};
 
 use crate::{process, workspace};
 
-/// The versions of everything that makes the object's bytes.
+/// The versions of all tools that affect the object's bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltWith {
-    /// The compiler's own word.
+    /// The first line of the compiler's version.
     pub rustc: String,
-    /// The LLVM that it is built on.
+    /// Version of the compiler's LLVM.
     pub rustc_llvm: String,
-    /// The linker's own word.
+    /// The first line of the linker's version.
     pub linker: String,
-    /// The LLVM that the linker and `llvm-strip` are of.
+    /// Version of the LLVM of the linker and `llvm-strip`.
     pub linker_llvm: String,
 }
 
@@ -32,21 +32,21 @@ pub fn path() -> PathBuf {
 
 const HEAD: &str = "\
 # Written by `cargo xtask build-ebpf`: what heaptrace.bpf.o was built with. `cargo xtask build-ebpf --check`
-# builds it anew, and where it has the same tools, expects the same bytes.
+# builds it again. With the same tools, it expects the same bytes.
 ";
 
 impl BuiltWith {
-    /// Asks the tools.
+    /// Asks the tools for their versions.
     pub fn of(rustc: &Path, linker: &Path, llvm_prefix: &Path) -> Result<Self> {
         let ask = |program: &Path, word: &str| {
             process::query(std::process::Command::new(program).arg(word))
-                .with_context(|| format!("{} {word} gives nothing", program.display()))
+                .with_context(|| format!("{} {word} prints nothing", program.display()))
         };
         let version = ask(rustc, "-vV")?;
         let llvm = version
             .lines()
             .find_map(|line| line.strip_prefix("LLVM version: "));
-        // A linker that came with its own LLVM has none beside it.
+        // A linker that includes its LLVM needs no installed LLVM.
         let own = ask(&llvm_prefix.join("bin/llvm-config"), "--version");
         let first = |text: &str| text.lines().next().unwrap_or_default().trim().to_owned();
         Ok(Self {
@@ -57,7 +57,7 @@ impl BuiltWith {
         })
     }
 
-    /// What is committed; `None` where nothing is, or not all of it.
+    /// The committed versions and the object's SHA-256; `None` if the file is missing or incomplete.
     pub fn read(path: &Path) -> Option<(Self, String)> {
         let text = fs::read_to_string(path).ok()?;
         let value = |name: &str| {
@@ -77,7 +77,7 @@ impl BuiltWith {
         Some((built, value("sha256")?))
     }
 
-    /// Writes it for an object.
+    /// Writes the versions and an object's SHA-256 to a file.
     pub fn write(&self, path: &Path, object: &Path) -> Result<()> {
         let text = format!("{HEAD}{self}\nsha256: {}\n", sha256(object)?);
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -104,9 +104,9 @@ pub fn sha256(path: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Check that what is written comes back, and that a file that lacks a line is none.
+    /// Check that written versions are read back, and that a file without one of the lines is refused.
     #[test]
-    fn comes_back() {
+    fn versions_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let (file, object) = (folder.path().join("built-with"), folder.path().join("o"));
         fs::write(&object, b"abc").unwrap();
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(BuiltWith::read(&file), None);
     }
 
-    /// Check that the committed object is the one that the file beside it tells of.
+    /// Check that the committed object has the SHA-256 that the file beside it names.
     #[test]
-    fn committed_object_is_the_one_that_is_told_of() {
+    fn committed_object_has_the_recorded_digest() {
         let (_, sum) = BuiltWith::read(&path()).unwrap();
         assert_eq!(sum, sha256(&workspace::committed_object()).unwrap());
     }

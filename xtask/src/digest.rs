@@ -1,6 +1,6 @@
-//! The digest that ties the committed kernel object to the sources it was built from.
+//! The digest that ties the committed kernel object to its sources.
 //!
-//! Shared by build-ebpf, check and test. It must not know how the object is built.
+//! Used by build-ebpf, check and test. It must not know how the object is built.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 /// The object's section that holds the digest, as 64 hexadecimal digits.
 pub const SECTION: &str = "heaptrace.digest";
 
-/// The folders whose files make the object, manifests and lock included.
+/// The folders that the object is built from, including manifests and lock file.
 const FOLDERS: [&str; 2] = ["heaptrace-common", "heaptrace-ebpf"];
 
 /// The digest of the sources below the repository's root, in hexadecimal.
@@ -26,7 +26,7 @@ pub fn of_sources(root: &Path) -> Result<String> {
     for file in files {
         let relative = file.strip_prefix(root).unwrap_or(&file);
         let Some(name) = relative.to_str() else {
-            bail!("the name of {} is no UTF-8", file.display());
+            bail!("the name of {} is not valid UTF-8", file.display());
         };
         named.push((name.to_owned(), file));
     }
@@ -34,7 +34,7 @@ pub fn of_sources(root: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     for (name, file) in named {
         let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Lengths go in, so that no two different trees can give the same stream of bytes.
+        // Lengths are hashed, too, so that two different trees can't give the same stream of bytes.
         hasher.update((name.len() as u64).to_le_bytes());
         hasher.update(name.as_bytes());
         hasher.update((content.len() as u64).to_le_bytes());
@@ -75,7 +75,7 @@ pub fn check(root: &Path, object: &Path) -> Result<String> {
     let sources = of_sources(root)?;
     if built_from != sources {
         bail!(
-            "{} was built from other sources than these ({built_from}, and these are {sources}): {REMEDY}",
+            "{} was built from other sources (digest {built_from}; these have {sources}): {REMEDY}",
             object.display()
         );
     }
@@ -99,7 +99,7 @@ fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Build output, and what editors leave behind.
+/// Build output, and backup files of editors.
 fn is_no_source(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name == "target" || name.ends_with('~') || (name.starts_with('.') && name.ends_with(".swp"))
@@ -121,7 +121,7 @@ mod tests {
         root
     }
 
-    /// Check that the committed kernel object was built from the sources beside it.
+    /// Check that the committed kernel object was built from these sources.
     #[test]
     fn committed_object_matches_the_sources() {
         check(&workspace::root(), &workspace::committed_object())
@@ -129,7 +129,8 @@ mod tests {
             .unwrap();
     }
 
-    /// Check that a changed byte, a renamed file and a byte moved to the next file each give another digest.
+    /// Check that the digest changes with a changed byte, a renamed file, and a byte that moved to the next
+    /// file.
     #[test]
     fn any_difference_shows() {
         let digest = |files: &[(&str, &str)]| of_sources(tree(files).path()).unwrap();
@@ -155,7 +156,7 @@ mod tests {
         assert_ne!(first, moved);
     }
 
-    /// Check that neither build output nor an editor's files change the digest, and that the lock file does.
+    /// Check that the lock file changes the digest, and build output and editors' files don't.
     #[test]
     fn only_sources_count() {
         let plain = tree(&[("heaptrace-ebpf/src/a.rs", "a")]);
@@ -175,7 +176,7 @@ mod tests {
         assert_ne!(digest, of_sources(locked.path()).unwrap());
     }
 
-    /// Check that a file that is no object, and an object without the section, are refused by name.
+    /// Check that a file that is no object, and an object without the section, are refused with their names.
     #[test]
     fn objects_without_a_digest_are_refused() {
         let root = tree(&[("no-object", "text")]);

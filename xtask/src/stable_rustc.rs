@@ -1,8 +1,8 @@
-//! rustc, called so that a crate's symbols don't depend on where its sources stand.
+//! A wrapper of rustc that makes a crate's symbols independent of the folder of its sources.
 //!
-//! Part of build-ebpf: this program is cargo's `RUSTC_WRAPPER` there. cargo gives each crate an identity that
-//! is hashed from the path of its folder, and rustc puts that into the names of symbols. Here it is hashed from
-//! what the crate is. It must not know what is built.
+//! Part of build-ebpf, which sets this program as cargo's `RUSTC_WRAPPER`. cargo gives each crate an
+//! identity, which is a hash of its folder's path, and rustc puts it into the names of symbols. The wrapper
+//! replaces it by a hash of the package, the crate's name and its features. It must not know what is built.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 
 use crate::process;
 
-/// The variable that makes this program rustc's wrapper; it holds the target whose crates are meant.
+/// The variable that makes this program rustc's wrapper. It holds the target of the crates to change.
 pub const VARIABLE: &str = "HEAPTRACE_STABLE_RUSTC_FOR";
 
-/// Run as a wrapper where the environment says so. The first argument is rustc, as cargo calls wrappers.
+/// Run as a wrapper if the environment says so. cargo passes rustc as a wrapper's first argument.
 pub fn run_if_asked() -> Option<Result<ExitCode>> {
     let target = env::var_os(VARIABLE)?;
     Some(run(&target, env::args_os().skip(1).collect()))
@@ -31,7 +31,7 @@ fn run(target: &OsStr, words: Vec<OsString>) -> Result<ExitCode> {
     if is_for(target, arguments) {
         let package = Package::of_environment();
         command.args(stable(&package, arguments));
-        // Last, as the last that fits counts. The folder's name tells the registry that was used.
+        // Last, because the last matching option applies. The folder's name depends on the registry.
         if let Some(crates) = package.registry() {
             let mut flag = OsString::from("--remap-path-prefix=");
             flag.push(crates);
@@ -44,7 +44,7 @@ fn run(target: &OsStr, words: Vec<OsString>) -> Result<ExitCode> {
     Ok(process::exit_code(process::status(&mut command)?).into())
 }
 
-/// What cargo says of the package of a crate.
+/// The package of a crate, from cargo's variables.
 struct Package {
     name: String,
     version: String,
@@ -61,7 +61,7 @@ impl Package {
         }
     }
 
-    /// The folder with the unpacked packages of a registry, if this is one of them.
+    /// The folder with the unpacked packages of a registry, if this package is one of them.
     fn registry(&self) -> Option<&Path> {
         let folder = self.folder.parent()?;
         let is_one = folder.parent()?.ends_with("registry/src");
@@ -69,14 +69,14 @@ impl Package {
     }
 }
 
-/// Whether a crate is compiled for this target: those that run while building may be named as they like.
+/// Whether a crate is compiled for this target. Crates that run during the build may keep their identity.
 fn is_for(target: &OsStr, arguments: &[OsString]) -> bool {
     arguments
         .windows(2)
         .any(|pair| pair[0] == "--target" && pair[1] == target)
 }
 
-/// The arguments with an identity that is made of the package, the crate's name and its features.
+/// The arguments, with an identity from the package, the crate's name and its features.
 fn stable(package: &Package, arguments: &[OsString]) -> Vec<OsString> {
     let mut hasher = Sha256::new();
     let mut take = |text: &[u8]| {
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Check that a crate's identity is the same whatever cargo made of its folder, and another one for
-    /// another version or other features.
+    /// Check that a crate's identity does not depend on cargo's hash of its folder, and differs for another
+    /// version and other features.
     #[test]
     fn identities_do_not_depend_on_folders() {
         let call = |hash: &str, feature: &str| {
@@ -142,9 +142,10 @@ mod tests {
         assert_ne!(first, identity("1.0.0", &call("1111", "b")));
     }
 
-    /// Check that only the crates of the target are touched, and only those of a registry lose its name.
+    /// Check that only crates of the target are changed, and that only packages of a registry have its folder
+    /// remapped.
     #[test]
-    fn other_crates_are_left_alone() {
+    fn other_crates_are_unchanged() {
         let target = OsStr::new("bpfel-unknown-none");
         assert!(is_for(target, &words("--target bpfel-unknown-none x.rs")));
         assert!(!is_for(target, &words("--crate-name build_script x.rs")));

@@ -1,4 +1,5 @@
-//! The compiler for the kernel program: one that comes with the sources of `core`, which no release has built for eBPF.
+//! The compiler for the kernel program. It must have the sources of `core`, because no release includes
+//! `core` for eBPF.
 //!
 //! Part of build-ebpf. It must not know what is built.
 
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{apt, process};
 
-/// LLVM's majors that the pinned bpf-linker can be built with.
+/// Major versions of LLVM that the pinned bpf-linker can be built with.
 pub const LLVM_MAJORS: std::ops::RangeInclusive<u32> = 21..=23;
 
 /// Debian's packages of a recent Rust compiler with its sources.
@@ -18,19 +19,19 @@ const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 /// A compiler that can build `core`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
-    /// What it is, for people.
+    /// Its name in messages.
     pub name: String,
-    /// What its rustc calls itself.
+    /// The first line of its rustc's version.
     pub version: String,
     /// The full path of its cargo.
     pub cargo: PathBuf,
     /// The full path of its rustc.
     pub rustc: PathBuf,
-    /// Where it is installed.
+    /// The folder that it is installed in.
     pub sysroot: PathBuf,
-    /// The major of the LLVM that it is built on; the linker's must not be older.
+    /// Major version of its LLVM; the linker's must not be older.
     pub llvm_major: u32,
-    /// Whether it has to be told that unstable options are meant.
+    /// Whether unstable options must be enabled by a variable.
     pub stable: bool,
 }
 
@@ -41,7 +42,7 @@ impl Toolchain {
     }
 }
 
-/// rustup's nightly, where one has the sources.
+/// rustup's nightly, if one has the sources.
 pub fn rustup_nightly() -> Option<Toolchain> {
     let rustup = process::find_program("rustup")?;
     let list = query(Command::new(&rustup).args(["toolchain", "list"]))?;
@@ -57,7 +58,7 @@ pub fn rustup_nightly() -> Option<Toolchain> {
         })
 }
 
-/// Debian's compiler, installed where it isn't there or is too old.
+/// Debian's compiler, which is installed first if it is missing or too old.
 pub fn debian() -> Result<Toolchain> {
     if let Ok(toolchain) = debian_as_it_is() {
         return Ok(toolchain);
@@ -95,7 +96,7 @@ fn debian_as_it_is() -> Result<Toolchain> {
 fn inspect(title: &str, cargo: &Path, rustc: &Path, stable: bool) -> Result<Toolchain> {
     for program in [cargo, rustc] {
         if !process::is_executable(program) {
-            bail!("{} is not there", program.display());
+            bail!("{} does not exist, or is not executable", program.display());
         }
     }
     let version = query(Command::new(rustc).arg("-vV"))
@@ -114,7 +115,7 @@ fn inspect(title: &str, cargo: &Path, rustc: &Path, stable: bool) -> Result<Tool
         stable,
     };
     if !toolchain.library().join("core").is_dir() {
-        bail!("{} comes without rust-src", toolchain.name);
+        bail!("{} has no rust-src", toolchain.name);
     }
     Ok(toolchain)
 }
@@ -126,7 +127,7 @@ fn llvm_major(version: &str) -> Option<u32> {
     line.trim().split('.').next()?.parse().ok()
 }
 
-/// What a compiler says of itself. Which one answers must not depend on who called us.
+/// The output of a compiler. The caller's environment must not select another one.
 fn query(command: &mut Command) -> Option<String> {
     process::query(command.env_remove("RUSTUP_TOOLCHAIN"))
 }
@@ -135,7 +136,8 @@ fn query(command: &mut Command) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that LLVM's major is read from rustc's own words, and that a compiler without LLVM gives none.
+    /// Check that LLVM's major version is read from rustc's output, and that a compiler without LLVM gives
+    /// none.
     #[test]
     fn llvm_major_is_read() {
         let version = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nLLVM version: 22.1.8\n";
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(llvm_major("rustc 1.96.0\nbinary: rustc\n"), None);
     }
 
-    /// Check that a compiler which is not there is named in the error.
+    /// Check that the error for a missing compiler names it.
     #[test]
     fn missing_compilers_are_named() {
         let nowhere = Path::new("/nowhere/rustc");

@@ -1,6 +1,6 @@
-//! Memory that processes map themselves: what crosses when it changes.
+//! Memory that processes map themselves (`--mmap`): changes, pending calls, and unsent changes.
 
-/// A change of what a process has mapped, by a call that succeeded.
+/// A change of a process's mappings by a successful call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MapChange {
@@ -8,36 +8,36 @@ pub struct MapChange {
     pub kind: u16,
     /// [`map_flag`] bits.
     pub flags: u16,
-    /// Thread that called.
+    /// The calling thread.
     pub tid: u32,
-    /// When it was called, nanoseconds on the monotonic clock. What it gave back had been mapped
-    /// before; what is mapped there since is not meant.
-    pub asked: u64,
-    /// When it had returned.
+    /// When it was called, nanoseconds on the monotonic clock. It unmapped only memory that was mapped before
+    /// this time.
+    pub entered: u64,
+    /// When it returned.
     pub time: u64,
     /// Serial number of the process record.
     pub process: u64,
-    /// Id of the stack; 0 where nothing new is to be recorded.
+    /// Id of the stack; 0 if no new mapping is recorded.
     pub stack: u64,
-    /// Address of what is mapped now.
+    /// Address of the new mapping.
     pub start: u64,
-    /// Its length in bytes, whole pages; 0 where nothing is.
+    /// Its length in bytes, whole pages; 0 if there is none.
     pub length: u64,
-    /// Address of what was given back.
+    /// Address of the unmapped memory.
     pub old_start: u64,
-    /// Its length in bytes, whole pages; 0 where nothing was.
+    /// Its length in bytes, whole pages; 0 if there is none.
     pub old_length: u64,
 }
 
 /// Bits of the flags of [`MapChange`] and [`MapCall`].
 pub mod map_flag {
-    /// What is mapped now is to be recorded.
+    /// The new mapping is recorded.
     pub const RECORDED: u16 = 1;
-    /// It is recorded only if what was given back was.
+    /// It is recorded only if the unmapped memory was recorded.
     pub const MOVED: u16 = 2;
-    /// It may stand where something else stood.
+    /// It may replace other memory at its address.
     pub const REPLACES: u16 = 4;
-    /// The stack found no place in the ring.
+    /// The stack did not fit into the ring.
     pub const NO_STACK: u16 = 8;
 }
 
@@ -47,24 +47,24 @@ pub mod map_flag {
 pub struct MapCall {
     /// Stack pointer at its entry.
     pub sp: u64,
-    /// When that was.
-    pub asked: u64,
+    /// Time of its entry.
+    pub entered: u64,
     /// Serial number of the process record.
     pub process: u64,
-    /// Id of the stack, 0 if none was taken.
+    /// Id of the stack, 0 if none was captured.
     pub stack: u64,
-    /// Bytes that it maps, whole pages.
+    /// Length of the memory that it maps, whole pages.
     pub length: u64,
-    /// Address of what it gives back.
+    /// Address of the memory that it unmaps.
     pub old_start: u64,
-    /// Bytes of that, whole pages.
+    /// Length of that memory, whole pages.
     pub old_length: u64,
     /// [`map_flag`] bits.
     pub flags: u64,
 }
 
-/// Something that was unmapped by a call whose event found no place in the ring; the agent sweeps it.
-/// Value of a map, by an id of its own.
+/// Memory that was unmapped by a call whose event did not fit into the ring; the agent sweeps it. Value of a
+/// map, under an id of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Unmapped {
@@ -74,11 +74,11 @@ pub struct Unmapped {
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// What was mapped before this time is meant.
+    /// Only memory that was mapped before this time was unmapped.
     pub before: u64,
 }
 
-/// Entries of the map of [`Unmapped`].
+/// Maximum number of entries of the map of [`Unmapped`].
 pub const MAX_UNMAPPED: u32 = 1 << 16;
 
 const _: () = {

@@ -1,10 +1,8 @@
-//! The memory that a thread owns in the kernel: its pending call, and where a walk up its stack is.
+//! The state of a thread: its pending call, and the slots that calls share.
 
-use super::{Block, FileKey, Stack, TableRef};
-use crate::limits::{MAPPINGS_SEEN, MAX_FRAMES};
-use crate::unwind::Registers;
+use super::{Block, Stack, WalkState};
 
-/// Value of the thread map, by process and thread id: the memory that a thread owns.
+/// Value of the thread map, by process and thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadState {
@@ -12,157 +10,72 @@ pub struct ThreadState {
     pub sp: u64,
     /// Requested bytes of the pending call.
     pub size: u64,
-    /// The pointer that was passed to realloc, or that `posix_memalign` stores its result to.
+    /// The pointer that was passed to realloc, or the address where `posix_memalign` stores its result.
     pub pointer: u64,
-    /// One of [`call`].
+    /// A constant of [`call`].
     pub call: u32,
     /// Zero.
     pub pad: u32,
-    /// Mean bytes between samples that the pending call was taken under, 1 where all are taken, 0
-    /// where only the block that it may free is of interest.
+    /// Mean bytes between samples that the pending call was sampled under; 1 if all calls are recorded; 0 if
+    /// only the block that it may free is recorded.
     pub mean: u64,
-    /// The block that realloc took out of the live map; its id is 0 if there was none.
-    pub taken: Block,
+    /// The block that realloc took out of the live map; its id is 0 if there is none.
+    pub old_block: Block,
     /// Serial number of the process record.
     pub process: u64,
     /// Id of the last block that this thread allocated.
-    pub last_id: u64,
-    /// Where the pending call returns to, if it has no return probe; else 0.
-    pub returns_to: u64,
-    /// The address that this thread freed last, 0 once it has allocated since.
-    pub freed: u64,
-    /// What the kernel program marked that moment by.
-    pub last_mark: u64,
-    /// Stack of the pending call, ready to be sent.
+    pub last_block: u64,
+    /// Return address of the pending call, if it has no return probe; else 0.
+    pub return_address: u64,
+    /// The address that this thread freed last; 0 if it has allocated since.
+    pub last_freed: u64,
+    /// The kernel program's call mark when that last block was allocated.
+    pub last_block_mark: u64,
+    /// Stack of the pending call.
     pub stack: Stack,
-    /// Where the walk up that stack is.
+    /// State of the walk up that stack.
     pub walk: WalkState,
 }
 
-/// What is known of calls whose stack pointers at their entry share a place.
+/// Kinds of pending calls.
+pub mod call {
+    /// Returns the block.
+    pub const ALLOC: u32 = 1;
+    /// Returns 0, and stores the block's address.
+    pub const POSIX_MEMALIGN: u32 = 2;
+    /// Returns the block, and frees another one.
+    pub const REALLOC: u32 = 3;
+    /// As `ALLOC`, with a product of sizes that overflows: the call can only fail.
+    pub const OVERFLOW: u32 = 4;
+    /// As `REALLOC`, and frees the old block if it fails.
+    pub const REALLOC_OR_FREE: u32 = 5;
+    /// Returns the size of a block, which it may have resized in place.
+    pub const RESIZE: u32 = 6;
+}
+
+/// Value of the counting filter of calls: the calls whose stack pointers at their entry share a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct CallPlace {
-    /// How many calls are pending.
+pub struct CallSlot {
+    /// Number of pending calls.
     pub pending: u64,
-    /// Stack pointer of the call that was entered last, 0 once it has returned.
+    /// Stack pointer of the call that was entered last; 0 if it has returned.
     pub entered: u64,
 }
 
-/// A call that was decided about, and is not recorded.
+/// A call that the sampling declined, and that has no return probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Decided {
+pub struct DeclinedCall {
     /// Process and thread id.
     pub thread: u64,
-    /// Stack pointer at its entry; 0 where there is none.
+    /// Stack pointer at its entry; 0 if there is no call.
     pub sp: u64,
-    /// Where it returns to.
-    pub returns_to: u64,
+    /// Its return address.
+    pub return_address: u64,
 }
 
-/// A walk up a stack under way. It is in a map, because of what stands on a program's own stack the verifier follows each
-/// value, and would go through the walk's loop once for every combination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct WalkState {
-    /// Those of the frame at hand.
-    pub registers: Registers,
-    /// The mapping that the last frame stood in.
-    pub mapping: Mapping,
-    /// The table of its file.
-    pub table: TableRef,
-    /// First row that the search for the frame's rule has left.
-    pub low: u32,
-    /// The row behind the last one that it has left.
-    pub high: u32,
-    /// The offset in its page that is searched for.
-    pub offset: u32,
-    /// 1 where the address is that of a return, and the call stands before it.
-    pub before: u32,
-    /// Which of the mappings below is the next to be overwritten.
-    pub next_seen: u64,
-    /// Mappings that this thread's walks went through last.
-    pub seen: [Mapping; MAPPINGS_SEEN],
-    /// Which of these were seen since the address space last changed, a bit each.
-    pub current: u64,
-    /// The kernel's record of the address space, by its address.
-    pub space: u64,
-    /// What that counts up with each change.
-    pub version: u64,
-    /// Part of the thread's stack.
-    pub window: StackWindow,
-    /// What the walk has come by, and the last one where this one hasn't been yet.
-    pub trail: Trail,
-}
-
-/// What a walk to the outermost frame came by: what each step has read. Frames are those of the thread's [`Stack`], and places
-/// are counted in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Trail {
-    /// The address that places are counted from.
-    pub base: u64,
-    /// What the clock of the unwind tables said.
-    pub clock: u64,
-    /// Frames that the last walk came by, 0 if it left no trail.
-    pub known: u32,
-    /// The first of them from which on all that was read is noted.
-    pub known_from: u32,
-    /// The same of the walk under way.
-    pub from: u32,
-    /// 1 where that came to an outermost frame, by what is noted alone.
-    pub is_whole: u32,
-    /// The frame from which on the stack turned out to be that of the last walk; [`MAX_FRAMES`] if none did.
-    pub same: u32,
-    /// The frame that is to be compared next.
-    pub next: u32,
-    /// Where the last step has read the frame pointer: a place, or a constant of [`saved`].
-    pub saved: u32,
-    /// Zero.
-    pub pad: u32,
-    /// Stack pointers.
-    pub sp: [u16; MAX_FRAMES],
-    /// Where the frame pointers were read from: places, or [`saved::NOWHERE`].
-    pub saved_at: [u16; MAX_FRAMES],
-    /// Frame pointers.
-    pub bp: [u64; MAX_FRAMES],
-}
-
-/// Where a frame pointer was read from, if that is no place.
-pub mod saved {
-    /// It was not read: it is that of the frame before, or lost.
-    pub const NOWHERE: u32 = 0xffff;
-    /// The step has read something else, or where no place is.
-    pub const UNKNOWN: u32 = 0x1_0000;
-}
-
-/// Slots of a [`StackWindow`]; a power of two.
-pub const WINDOW_SLOTS: usize = 64;
-
-/// A copy of part of a stack: most of what a walk reads lies close together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct StackWindow {
-    /// Address of the first slot; [`NO_WINDOW`] if there is none.
-    pub start: u64,
-    /// What stands there.
-    pub slots: [u64; WINDOW_SLOTS],
-}
-
-/// An address that no stack has.
-pub const NO_WINDOW: u64 = u64::MAX;
-
-/// What is mapped at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Mapping {
-    /// First address.
-    pub start: u64,
-    /// First address behind it.
-    pub end: u64,
-    /// Offset in the file.
-    pub offset: u64,
-    /// The file; all zero where there is none.
-    pub file: FileKey,
-}
+const _: () = {
+    assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(core::mem::offset_of!(ThreadState, stack) == 104);
+};

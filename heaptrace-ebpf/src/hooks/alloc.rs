@@ -1,18 +1,21 @@
-//! Entry of the functions that allocate: what is asked for, and from where.
+//! Entry of the functions that allocate: the requested size, and the stack.
+//!
+//! Argument positions come from the table in `heaptrace_common::arguments`, by the name of the program.
 
-use aya_ebpf::{helpers::bpf_probe_read_user, macros::uprobe, programs::ProbeContext};
-use heaptrace_common::wire::call;
-
-use super::{
-    arguments::{Arguments, stack_pointer},
-    hit,
+use aya_ebpf::{macros::uprobe, programs::ProbeContext};
+use heaptrace_common::{
+    arguments::{Argument, EntryProgram, Size},
+    wire::call,
 };
+
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    decided, sample,
-    thread::{self, Caller, is_recorded},
+    caller::{Caller, is_recorded},
+    probe_hits::hit,
+    sample, thread,
 };
 
-/// Whether a function may be left by an exception; then it has no return probe.
+/// Whether a function may throw an exception; then it has no return probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Throws {
     Never,
@@ -20,13 +23,13 @@ enum Throws {
 }
 
 macro_rules! allocations {
-    ($($(#[$doc:meta])* $name:ident: $throws:ident, $size:expr;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident: $throws:ident;)+) => {$(
         $(#[$doc])*
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
+            const SIZE: Size = EntryProgram::named(stringify!($name)).size();
             hit(&ctx);
-            let size: fn(Arguments<'_>) -> Option<u64> = $size;
-            request(&ctx, size(Arguments::new(&ctx)), Throws::$throws);
+            request(&ctx, Arguments::new(&ctx).size(SIZE), Throws::$throws);
             0
         }
     )+};
@@ -34,43 +37,41 @@ macro_rules! allocations {
 
 allocations! {
     /// `malloc(size, …)`.
-    malloc_entry: Never, |it| Some(it.get(0));
-    /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and all that begin with a heap
+    malloc_entry: Never;
+    /// `aligned_alloc(alignment, size)`, `memalign(alignment, size)`, and functions that begin with a heap
     /// and a size.
-    aligned_entry: Never, |it| Some(it.get(1));
+    aligned_entry: Never;
     /// `heap_aligned_alloc(heap, alignment, size)`.
-    heap_aligned_entry: Never, |it| Some(it.get(2));
+    heap_aligned_entry: Never;
     /// `calloc(count, size, …)`.
-    calloc_entry: Never, |it| product(it.get(0), it.get(1));
+    calloc_entry: Never;
     /// `heap_calloc(heap, count, size, …)`.
-    heap_calloc_entry: Never, |it| product(it.get(1), it.get(2));
+    heap_calloc_entry: Never;
     /// `heap_aligned_calloc(heap, alignment, count, size)`.
-    heap_aligned_calloc_entry: Never, |it| product(it.get(2), it.get(3));
+    heap_aligned_calloc_entry: Never;
     /// `operator new(size, …)`.
-    new_entry: Maybe, |it| Some(it.get(0));
+    new_entry: Maybe;
     /// `heap_new(heap, size)`.
-    heap_new_entry: Maybe, |it| Some(it.get(1));
+    heap_new_entry: Maybe;
     /// `new_n(count, size)`.
-    new_n_entry: Maybe, |it| product(it.get(0), it.get(1));
+    new_n_entry: Maybe;
     /// `heap_new_n(heap, count, size)`.
-    heap_new_n_entry: Maybe, |it| product(it.get(1), it.get(2));
+    heap_new_n_entry: Maybe;
 }
 
 /// `posix_memalign(result, alignment, size)`.
 #[uprobe]
 pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
+    const ENTRY: &EntryProgram = EntryProgram::named("posix_memalign_entry");
     hit(&ctx);
     let arguments = Arguments::new(&ctx);
-    begin(
-        &ctx,
-        call::POSIX_MEMALIGN,
-        arguments.get(2),
-        arguments.get(0),
-    );
+    let size = arguments.get(const { ENTRY.at(Argument::Size) });
+    let result = arguments.get(const { ENTRY.at(Argument::Pointer) });
+    begin(&ctx, call::POSIX_MEMALIGN, size, result);
     0
 }
 
-/// A call for so many bytes, `None` where their product overflows.
+/// A request for this many bytes; `None` if their product overflows.
 #[inline(always)]
 fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
     match size {
@@ -78,67 +79,31 @@ fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
         None => begin(ctx, call::OVERFLOW, u64::MAX, 0),
     }
     if throws == Throws::Maybe {
-        note_return_address(ctx);
+        thread::record_return_address(stack_pointer(ctx));
     }
 }
 
-/// Notes where a call returns to that has no return probe, so that it can be told whether it is still under
-/// way: with the call where it is pending, else for those that it goes on in.
-#[inline(always)]
-pub fn note_return_address(ctx: &ProbeContext) {
-    let Some(caller) = Caller::current() else {
-        return;
-    };
-    let sp = stack_pointer(ctx);
-    // SAFETY: the helper checks the address.
-    let returns_to = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-    match caller.state() {
-        Some(state) if state.sp == sp => state.returns_to = returns_to,
-        _ if sample::is_partial() => decided::note(caller, sp, returns_to),
-        _ => {}
-    }
-}
-
-/// Product of two sizes, if it fits. By halves: BPF has no multiplication wider than 64 bits, which
-/// is what `checked_mul` becomes.
-#[inline(always)]
-pub fn product(a: u64, b: u64) -> Option<u64> {
-    let (a_high, b_high) = (a >> 32, b >> 32);
-    if a_high != 0 && b_high != 0 {
-        return None;
-    }
-    let (a_low, b_low) = (a & 0xffff_ffff, b & 0xffff_ffff);
-    // One of the two products is zero.
-    let middle = a_high * b_low + b_high * a_low;
-    if middle >> 32 != 0 {
-        return None;
-    }
-    let (high, low) = (middle << 32, a_low * b_low);
-    let sum = high.wrapping_add(low);
-    (sum >= high).then_some(sum)
-}
-
-/// What almost all calls come to where not all are recorded is part of each program.
+/// The part that almost all calls of a partial run end in. It is inlined into each program.
 #[inline(always)]
 fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     if is_recorded()
-        && let Some(before) = sample::meets(stack_pointer(ctx), size)
+        && let Some(before) = sample::count_down(stack_pointer(ctx), size)
     {
         enter(ctx, call, size, pointer, before);
     }
 }
 
-/// The rest is not: there are many.
+/// The rest. It is not inlined, because there are many programs.
 #[inline(never)]
 fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64, before: i64) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let sp = stack_pointer(ctx);
-    let Some(mean) = sample::takes(ctx, caller, sp, size, before) else {
+    let Some(mean) = sample::draw(ctx, caller, sp, size, before) else {
         return;
     };
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::pend(ctx, state, sp, call, size, pointer, mean);
+        thread::set_pending(ctx, state, sp, call, size, pointer, mean);
     }
 }

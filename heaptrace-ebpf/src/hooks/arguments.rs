@@ -1,17 +1,20 @@
-//! The arguments of a probed function, and the stack pointer, as they stand at the place of the probe.
+//! The arguments of a probed function and the stack pointer, as they are at the probe location.
 //!
-//! It must not know what they mean. Most functions are probed where their arguments stand in the registers that they are
-//! passed in, which a program can read for nothing; a helper call takes longer than all else that is done about a call
-//! that is not recorded.
+//! Most functions are probed where their arguments are still in the registers that they were passed in. A
+//! program reads those for free. A helper call takes longer than all other work on a call that is not
+//! recorded.
 
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{bpf_probe_read_kernel, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
-use heaptrace_common::cookie::{self, Register};
+use heaptrace_common::{
+    arguments::Size,
+    cookie::{self, Register},
+};
 
-/// The arguments of the call at hand.
+/// The arguments of the current call.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     ctx: &'a ProbeContext,
@@ -19,12 +22,12 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Those at this probe.
+    /// The arguments at this probe.
     #[inline(always)]
     pub fn new(ctx: &'a ProbeContext) -> Self {
         Self {
             ctx,
-            // SAFETY: the helper checks what it is given.
+            // SAFETY: the helper checks its argument.
             cookie: unsafe { bpf_get_attach_cookie(ctx.as_ptr()) },
         }
     }
@@ -50,6 +53,34 @@ impl<'a> Arguments<'a> {
             bpf_probe_read_kernel(register.cast::<u64>()).unwrap_or(0)
         }
     }
+
+    /// The requested bytes; `None` if their product overflows.
+    #[inline(always)]
+    pub fn size(self, size: Size) -> Option<u64> {
+        match size {
+            Size::At(index) => Some(self.get(index)),
+            Size::Product(count, size) => product(self.get(count), self.get(size)),
+        }
+    }
+}
+
+/// Product of two sizes, if it fits. Computed by halves: `checked_mul` becomes a multiplication wider than 64
+/// bits, which BPF does not have.
+#[inline(always)]
+fn product(a: u64, b: u64) -> Option<u64> {
+    let (a_high, b_high) = (a >> 32, b >> 32);
+    if a_high != 0 && b_high != 0 {
+        return None;
+    }
+    let (a_low, b_low) = (a & 0xffff_ffff, b & 0xffff_ffff);
+    // One of the two products is zero.
+    let middle = a_high * b_low + b_high * a_low;
+    if middle >> 32 != 0 {
+        return None;
+    }
+    let (high, low) = (middle << 32, a_low * b_low);
+    let sum = high.wrapping_add(low);
+    (sum >= high).then_some(sum)
 }
 
 /// The stack pointer at a probe.

@@ -1,36 +1,40 @@
 //! Entry of the functions that free.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
+use heaptrace_common::arguments::{Argument, EntryProgram};
 
-use super::{
-    arguments::{Arguments, stack_pointer},
-    hit,
-};
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    live, places, process, sample,
-    thread::{self, Caller},
+    caller::{self, Caller},
+    counting_filter,
+    globals::is_partial,
+    live,
+    probe_hits::hit,
+    process, thread,
 };
 
 /// `free(pointer, …)`, and every `operator delete`.
 #[uprobe]
 pub fn free_entry(ctx: ProbeContext) -> u32 {
+    const POINTER: usize = EntryProgram::named("free_entry").at(Argument::Pointer);
     hit(&ctx);
-    release(&ctx, Arguments::new(&ctx).get(0));
+    release(&ctx, Arguments::new(&ctx).get(POINTER));
     0
 }
 
 /// `heap_free(heap, pointer)`.
 #[uprobe]
 pub fn heap_free_entry(ctx: ProbeContext) -> u32 {
+    const POINTER: usize = EntryProgram::named("heap_free_entry").at(Argument::Pointer);
     hit(&ctx);
-    release(&ctx, Arguments::new(&ctx).get(1));
+    release(&ctx, Arguments::new(&ctx).get(POINTER));
     0
 }
 
-/// Of most frees nothing is to be said where most allocations are not recorded.
+/// Most frees of a partial run end here, because their block is not recorded.
 #[inline(always)]
 fn release(ctx: &ProbeContext, address: u64) {
-    if address != 0 && places::may_have_block(address) {
+    if address != 0 && counting_filter::may_have_block(address) {
         free(ctx, address);
     }
 }
@@ -40,25 +44,25 @@ fn free(ctx: &ProbeContext, address: u64) {
     let Some(caller) = Caller::current() else {
         return;
     };
-    if sample::is_partial()
-        && !process::known(caller.tgid()).is_some_and(|process| live::knows(process, address))
+    if is_partial()
+        && !process::find(caller.tgid()).is_some_and(|process| live::contains(process, address))
     {
         return;
     }
     let sp = stack_pointer(ctx);
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        // A function that ends by jumping to `free` has nothing left to return.
-        thread::settle(state);
-        // A function that frees by calling another one comes here twice.
-        let is_again = state.freed == address;
-        state.freed = address;
-        // The allocator's own frees of blocks that are not known are its own business: glibc
-        // empties a thread's cache by them when the thread ends.
+        // If `free` is the tail call of the pending call, that call will not return separately.
+        thread::clear_pending(state);
+        // A function that frees by calling another one gets here twice.
+        let is_repeated = state.last_freed == address;
+        state.last_freed = address;
+        // The allocator's own frees of unrecorded blocks don't count: glibc empties a thread's cache by them
+        // when the thread ends.
         if !live::free(ctx, state, caller.tid(), address)
-            && !is_again
-            && !thread::is_internal(ctx, sp)
+            && !is_repeated
+            && !caller::is_internal(ctx, sp)
         {
-            process::untracked(caller.tgid());
+            process::count_untracked(caller.tgid());
         }
     }
 }

@@ -1,57 +1,58 @@
-//! The functions by which a program maps memory itself, where that is asked for.
+//! The functions by which a program maps memory itself (`--mmap`).
 //!
-//! One event for each call that succeeded, sent at its return, with the time of its entry: what a call
-//! gives back may be mapped anew by another thread before its own return is seen, and that is told by
-//! the times. What a call may be about is written down apart from the thread's pending allocation, so
-//! that a signal handler that allocates disturbs neither.
+//! Each successful call is one event, sent at its return with the time of its entry. Another thread may map
+//! the memory that a call unmapped before that call returns; the times tell the order. The pending call is
+//! kept apart from the thread's pending allocation, so that a signal handler that allocates disturbs neither.
 
 use aya_ebpf::{
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 use heaptrace_common::{
+    arguments::{Argument, EntryProgram},
     counters::Counter,
     wire::{MapCall, MapChange, Unmapped, kind, map_flag},
 };
 
-use super::{
-    arguments::{Arguments, stack_pointer},
-    hit,
-};
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
+    caller::Caller,
     counters::{count, count_and_warn, next_id},
     globals::{MAX_SIZE, MIN_SIZE},
-    live::{self, now},
+    kernel::now,
+    live,
     maps::{EVENTS, MAP_CALLS, UNMAPPED},
-    process, ring, stack,
-    thread::{self, Caller},
+    probe_hits::hit,
+    process, ring, stack, thread,
 };
 
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MREMAP_DONTUNMAP: u64 = 4;
 
-/// Bytes that `ret` takes off the stack.
+/// Bytes that `ret` pops off the stack.
 const RETURN_ADDRESS: u64 = 8;
 
-/// `mmap(address, length, protection, flags, …)`: memory of no file counts. What is mapped to an address
-/// that was asked for takes the place of what was there.
+/// `mmap(address, length, protection, flags, …)`: anonymous memory is recorded. A mapping at a fixed address
+/// replaces the memory that was mapped there.
 #[uprobe]
 pub fn mmap_entry(ctx: ProbeContext) -> u32 {
+    const ENTRY: &EntryProgram = EntryProgram::named("mmap_entry");
     hit(&ctx);
     let arguments = Arguments::new(&ctx);
-    let (length, flags) = (arguments.get(1), arguments.get(3));
+    let length = arguments.get(const { ENTRY.at(Argument::Size) });
+    let flags = arguments.get(const { ENTRY.at(Argument::Flags) });
     let is_recorded =
         flags & MAP_ANONYMOUS != 0 && length >= MIN_SIZE.load() && length <= MAX_SIZE.load();
-    let mut asked = 0;
+    let mut call_flags = 0;
     if is_recorded {
-        asked |= map_flag::RECORDED;
+        call_flags |= map_flag::RECORDED;
     }
     if flags & MAP_FIXED != 0 {
-        asked |= map_flag::REPLACES;
+        call_flags |= map_flag::REPLACES;
     }
-    if asked != 0 {
-        enter(&ctx, u64::from(asked), length, 0, 0);
+    if call_flags != 0 {
+        enter(&ctx, u64::from(call_flags), length, 0, 0);
     }
     0
 }
@@ -59,34 +60,41 @@ pub fn mmap_entry(ctx: ProbeContext) -> u32 {
 /// `munmap(address, length)`.
 #[uprobe]
 pub fn munmap_entry(ctx: ProbeContext) -> u32 {
+    const ENTRY: &EntryProgram = EntryProgram::named("munmap_entry");
     hit(&ctx);
     let arguments = Arguments::new(&ctx);
-    enter(&ctx, 0, 0, arguments.get(0), arguments.get(1));
+    let start = arguments.get(const { ENTRY.at(Argument::Pointer) });
+    let length = arguments.get(const { ENTRY.at(Argument::OldSize) });
+    enter(&ctx, 0, 0, start, length);
     0
 }
 
 /// `mremap(address, old_length, length, flags, …)`.
 #[uprobe]
 pub fn mremap_entry(ctx: ProbeContext) -> u32 {
+    const ENTRY: &EntryProgram = EntryProgram::named("mremap_entry");
     hit(&ctx);
     let arguments = Arguments::new(&ctx);
-    let (old_length, length) = (arguments.get(1), arguments.get(2));
-    // One of no length asks for a second view of what is shared, and gives nothing back.
+    let old_length = arguments.get(const { ENTRY.at(Argument::OldSize) });
+    let length = arguments.get(const { ENTRY.at(Argument::Size) });
+    // An old length of 0 requests a second view of shared memory, and unmaps nothing.
     if old_length == 0 {
         return 0;
     }
-    let (asked, old_length) = if arguments.get(3) & MREMAP_DONTUNMAP != 0 {
+    let flags = arguments.get(const { ENTRY.at(Argument::Flags) });
+    let (call_flags, old_length) = if flags & MREMAP_DONTUNMAP != 0 {
         (map_flag::RECORDED, 0)
     } else {
         (map_flag::RECORDED | map_flag::MOVED, old_length)
     };
-    let asked = u64::from(asked | map_flag::REPLACES);
-    enter(&ctx, asked, length, arguments.get(0), old_length);
+    let call_flags = u64::from(call_flags | map_flag::REPLACES);
+    let old_start = arguments.get(const { ENTRY.at(Argument::Pointer) });
+    enter(&ctx, call_flags, length, old_start, old_length);
     0
 }
 
 #[inline(never)]
-fn enter(ctx: &ProbeContext, asked: u64, length: u64, old_start: u64, old_length: u64) {
+fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length: u64) {
     let Some(caller) = Caller::current() else {
         return;
     };
@@ -95,7 +103,7 @@ fn enter(ctx: &ProbeContext, asked: u64, length: u64, old_start: u64, old_length
     };
     let sp = stack_pointer(ctx);
     if state.sp != 0 {
-        // What an allocator maps is memory for its blocks, and these count.
+        // An allocator maps memory for its blocks, and the blocks are recorded.
         if sp < state.sp && thread::is_pending(state) {
             count(Counter::NestedCalls);
             return;
@@ -105,17 +113,17 @@ fn enter(ctx: &ProbeContext, asked: u64, length: u64, old_start: u64, old_length
     }
     let mut call = MapCall {
         sp,
-        asked: now(),
+        entered: now(),
         process: state.process,
         stack: 0,
         length: whole_pages(length),
         old_start,
         old_length: whole_pages(old_length),
-        flags: asked,
+        flags,
     };
-    if asked & u64::from(map_flag::RECORDED) != 0 {
-        // Its stack may be needed for an allocation before the call returns: it is sent now.
-        stack::take(ctx, sp, &mut state.stack, &mut state.walk);
+    if flags & u64::from(map_flag::RECORDED) != 0 {
+        // Sent now, because an allocation may need the thread's stack before this call returns.
+        stack::capture(ctx, sp, &mut state.stack, &mut state.walk);
         match stack::id(ctx, &mut state.stack, call.process) {
             Some(stack) => call.stack = stack,
             None => call.flags |= u64::from(map_flag::NO_STACK),
@@ -127,11 +135,11 @@ fn enter(ctx: &ProbeContext, asked: u64, length: u64, old_start: u64, old_length
             Counter::ThreadMapFull,
             "the thread map is full: {} calls lost"
         );
-        process::lost(caller.tgid());
+        process::count_lost(caller.tgid());
     }
 }
 
-/// Return of any of them.
+/// Return of all these functions.
 #[uretprobe]
 pub fn mapping_return(ctx: RetProbeContext) -> u32 {
     hit(&ctx);
@@ -144,7 +152,8 @@ fn returned(ctx: &RetProbeContext) {
     let Some(caller) = Caller::current() else {
         return;
     };
-    // SAFETY: only the thread itself writes and removes what stands under its key, and it runs one program at a time.
+    // SAFETY: only the thread itself writes and removes the entry under its key, and it runs one program at a
+    // time.
     let Some(call) = unsafe { MAP_CALLS.get(caller.key) }.copied() else {
         return;
     };
@@ -161,7 +170,7 @@ fn returned(ctx: &RetProbeContext) {
     };
     if is_failed {
         if has(map_flag::RECORDED) {
-            process::failed(caller.tgid());
+            process::count_failed(caller.tgid());
         }
         return;
     }
@@ -172,14 +181,14 @@ fn returned(ctx: &RetProbeContext) {
         EVENTS.reserve::<MapChange>(0)
     };
     let Some(mut event) = event else {
-        lost(ctx, caller, &call, value, time);
+        keep_unsent(ctx, caller, &call, value, time);
         return;
     };
     event.write(MapChange {
         kind: kind::MAP_CHANGE,
         flags: call.flags as u16,
         tid: caller.tid(),
-        asked: call.asked,
+        entered: call.entered,
         time,
         process: call.process,
         stack: call.stack,
@@ -191,12 +200,12 @@ fn returned(ctx: &RetProbeContext) {
     event.submit(ring::soon(time));
 }
 
-/// Keeps what must not be lost of a call whose event found no place: what is mapped no more.
+/// Keeps the part of an unsent event that must not be lost: the memory that the call unmapped.
 #[inline(always)]
-fn lost(ctx: &RetProbeContext, caller: Caller, call: &MapCall, start: u64, time: u64) {
+fn keep_unsent(ctx: &RetProbeContext, caller: Caller, call: &MapCall, start: u64, time: u64) {
     if call.flags & u64::from(map_flag::RECORDED) != 0 {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
-        process::lost(caller.tgid());
+        process::count_lost(caller.tgid());
     }
     let process = call.process;
     if call.old_length != 0 {
@@ -206,7 +215,7 @@ fn lost(ctx: &RetProbeContext, caller: Caller, call: &MapCall, start: u64, time:
                 process,
                 start: call.old_start,
                 length: call.old_length,
-                before: call.asked,
+                before: call.entered,
             },
         );
     }
@@ -225,7 +234,7 @@ fn lost(ctx: &RetProbeContext, caller: Caller, call: &MapCall, start: u64, time:
 
 #[inline(always)]
 fn keep(ctx: &RetProbeContext, unmapped: &Unmapped) {
-    live::count_unsent(ctx, UNMAPPED.insert(next_id(), unmapped, 0).is_ok());
+    live::count_unsent_free(ctx, UNMAPPED.insert(next_id(), unmapped, 0).is_ok());
 }
 
 /// A length as the kernel maps it.

@@ -1,21 +1,10 @@
-//! The programs, one file per hook family.
+//! The programs, one file per family of functions.
 
 mod alloc;
 mod arguments;
-mod empty;
+mod baseline;
 mod free;
 mod lifecycle;
 mod mapping;
 mod realloc;
 mod returned;
-
-use aya_ebpf::EbpfContext;
-
-use crate::{hits, own_stack};
-
-/// What every program of a probe does first.
-#[inline(always)]
-fn hit(ctx: &impl EbpfContext) {
-    own_stack::keep(ctx);
-    hits::count();
-}

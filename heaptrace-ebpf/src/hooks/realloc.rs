@@ -1,28 +1,34 @@
-//! Entry of the functions that give one block for another: the old one leaves the live map before
-//! another thread can get its address.
+//! Entry of the functions that replace one block by another. The old block leaves the live map at the entry,
+//! before another thread can get its address.
+//!
+//! Argument positions come from the table in `heaptrace_common::arguments`, by the name of the program.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
-use heaptrace_common::wire::call;
-
-use super::alloc::{note_return_address, product};
-use super::{
-    arguments::{Arguments, stack_pointer},
-    hit,
+use heaptrace_common::{
+    arguments::{Argument, EntryProgram, Size},
+    wire::call,
 };
+
+use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    live, places, process, sample,
-    thread::{self, Caller, is_recorded},
+    caller::{Caller, is_recorded},
+    counting_filter, live,
+    probe_hits::hit,
+    process, sample, thread,
 };
 
 macro_rules! reallocations {
-    ($($(#[$doc:meta])* $name:ident: $call:ident, $pointer:literal, $size:expr;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident: $call:ident $(, $throws:ident)?;)+) => {$(
         $(#[$doc])*
         #[uprobe]
         pub fn $name(ctx: ProbeContext) -> u32 {
+            const ENTRY: &EntryProgram = EntryProgram::named(stringify!($name));
+            const POINTER: usize = ENTRY.at(Argument::Pointer);
+            const SIZE: Size = ENTRY.size();
             hit(&ctx);
-            let size: fn(Arguments<'_>) -> Option<u64> = $size;
             let arguments = Arguments::new(&ctx);
-            reallocate(&ctx, call::$call, arguments.get($pointer), size(arguments));
+            reallocate(&ctx, call::$call, arguments.get(POINTER), arguments.size(SIZE));
+            $($throws(&ctx);)?
             0
         }
     )+};
@@ -30,64 +36,51 @@ macro_rules! reallocations {
 
 reallocations! {
     /// `realloc(pointer, size, …)`.
-    realloc_entry: REALLOC, 0, |it| Some(it.get(1));
+    realloc_entry: REALLOC;
     /// `heap_realloc(heap, pointer, size, …)`.
-    heap_realloc_entry: REALLOC, 1, |it| Some(it.get(2));
+    heap_realloc_entry: REALLOC;
     /// `aligned_realloc(pointer, alignment, size, …)`.
-    aligned_realloc_entry: REALLOC, 0, |it| Some(it.get(2));
+    aligned_realloc_entry: REALLOC;
     /// `realloc(pointer, old_size, alignment, size)`, as Rust has it.
-    rust_realloc_entry: REALLOC, 0, |it| Some(it.get(3));
+    rust_realloc_entry: REALLOC;
     /// `heap_aligned_realloc(heap, pointer, alignment, size)`.
-    heap_aligned_realloc_entry: REALLOC, 1, |it| Some(it.get(3));
+    heap_aligned_realloc_entry: REALLOC;
     /// `reallocarray(pointer, count, size, …)`.
-    reallocarray_entry: REALLOC, 0, |it| product(it.get(1), it.get(2));
+    reallocarray_entry: REALLOC;
     /// `heap_reallocarray(heap, pointer, count, size, …)`.
-    heap_reallocarray_entry: REALLOC, 1, |it| product(it.get(2), it.get(3));
-    /// `reallocf(pointer, size)`, which frees the block where it fails.
-    reallocf_entry: REALLOC_OR_FREE, 0, |it| Some(it.get(1));
+    heap_reallocarray_entry: REALLOC;
+    /// `reallocf(pointer, size)`, which frees the block if it fails.
+    reallocf_entry: REALLOC_OR_FREE;
     /// `heap_reallocf(heap, pointer, size)`.
-    heap_reallocf_entry: REALLOC_OR_FREE, 1, |it| Some(it.get(2));
-    /// `xallocx(pointer, size, extra, flags)`, which leaves the block where it is, and returns how
-    /// large it is now.
-    resize_entry: RESIZE, 0, |it| Some(it.get(1));
+    heap_reallocf_entry: REALLOC_OR_FREE;
+    /// `xallocx(pointer, size, extra, flags)`, which does not move the block, and returns its size.
+    resize_entry: RESIZE;
+    /// `new_realloc(pointer, size)`, which throws if it fails.
+    new_realloc_entry: REALLOC, may_throw;
+    /// `new_reallocn(pointer, count, size)`, which throws if it fails.
+    new_reallocn_entry: REALLOC, may_throw;
 }
 
-/// `new_realloc(pointer, size)`, which throws where it fails.
-#[uprobe]
-pub fn new_realloc_entry(ctx: ProbeContext) -> u32 {
-    hit(&ctx);
-    let arguments = Arguments::new(&ctx);
-    let size = Some(arguments.get(1));
-    reallocate(&ctx, call::REALLOC, arguments.get(0), size);
-    note_return_address(&ctx);
-    0
+/// A function that may throw has no return probe.
+#[inline(always)]
+fn may_throw(ctx: &ProbeContext) {
+    thread::record_return_address(stack_pointer(ctx));
 }
 
-/// `new_reallocn(pointer, count, size)`, which throws where it fails.
-#[uprobe]
-pub fn new_reallocn_entry(ctx: ProbeContext) -> u32 {
-    hit(&ctx);
-    let arguments = Arguments::new(&ctx);
-    let size = product(arguments.get(1), arguments.get(2));
-    reallocate(&ctx, call::REALLOC, arguments.get(0), size);
-    note_return_address(&ctx);
-    0
-}
+/// The countdown that [`enter`] gets if the call is not sampled. No countdown has this value.
+const NOT_SAMPLED: i64 = i64::MIN;
 
-/// What [`enter`] is told of the countdown where the call is not taken: there is none of so much.
-const NOT_TAKEN: i64 = i64::MIN;
-
-/// A call for so many bytes instead of a block, `None` where their product overflows.
+/// A request to resize a block to this many bytes; `None` if their product overflows.
 #[inline(always)]
 fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
     if !is_recorded() {
         return;
     }
     let size = size.unwrap_or(u64::MAX);
-    match sample::meets(stack_pointer(ctx), size) {
+    match sample::count_down(stack_pointer(ctx), size) {
         Some(before) => enter(ctx, call, pointer, size, before),
-        None if pointer != 0 && places::may_have_block(pointer) => {
-            enter(ctx, call, pointer, size, NOT_TAKEN);
+        None if pointer != 0 && counting_filter::may_have_block(pointer) => {
+            enter(ctx, call, pointer, size, NOT_SAMPLED);
         }
         None => {}
     }
@@ -99,32 +92,32 @@ fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) {
         return;
     };
     let sp = stack_pointer(ctx);
-    let taken = match before {
-        NOT_TAKEN => None,
-        before => sample::takes(ctx, caller, sp, size, before),
+    let sampled = match before {
+        NOT_SAMPLED => None,
+        before => sample::draw(ctx, caller, sp, size, before),
     };
-    let mean = match taken {
+    let mean = match sampled {
         Some(mean) => mean,
-        // The block that it frees may be recorded though the one that it makes is not.
-        None if is_known(caller, pointer) => 0,
+        // The old block may be recorded although the new one is not.
+        None if has_recorded_block(caller, pointer) => 0,
         None => return,
     };
     if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::pend(ctx, state, sp, call, size, pointer, mean);
-        // Not where it turned out to be inside another call.
+        thread::set_pending(ctx, state, sp, call, size, pointer, mean);
+        // Nothing is pending if the call turned out to be inside another call.
         if state.sp != 0
             && pointer != 0
             && let Some(block) = live::take(state.process, pointer)
         {
-            state.taken = block;
+            state.old_block = block;
         }
     }
 }
 
-/// Whether a recorded block of the calling process stands at an address.
+/// Whether the calling process has a recorded block at an address.
 #[inline(always)]
-fn is_known(caller: Caller, pointer: u64) -> bool {
+fn has_recorded_block(caller: Caller, pointer: u64) -> bool {
     pointer != 0
-        && places::may_have_block(pointer)
-        && process::known(caller.tgid()).is_some_and(|process| live::knows(process, pointer))
+        && counting_filter::may_have_block(pointer)
+        && process::find(caller.tgid()).is_some_and(|process| live::contains(process, pointer))
 }

@@ -11,17 +11,19 @@ use heaptrace_common::{
     wire::{Alloc, Block, BlockKey, ThreadState, call, kind},
 };
 
-use super::hit;
 use crate::{
+    caller::Caller,
     counters::{count_and_warn, next_id},
-    decided,
-    live::{self, free_flags, now},
+    counting_filter, declined,
+    globals::is_partial,
+    kernel::now,
+    live::{self, free_flags},
     maps::EVENTS,
-    places, process, ring, sample, stack,
-    thread::{self, Caller},
+    probe_hits::hit,
+    process, ring, sample, stack, thread,
 };
 
-/// Bytes that `ret` takes off the stack.
+/// Bytes that `ret` pops off the stack.
 const RETURN_ADDRESS: u64 = 8;
 
 /// Return of a function that allocates and never throws.
@@ -33,17 +35,17 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
     returned(&ctx, sp.wrapping_sub(RETURN_ADDRESS))
 }
 
-/// A return instruction of a function that allocates or throws: an exception can't pass the trampoline
-/// of a return probe. The instruction may also be one that other functions end with.
+/// A return instruction of a function that allocates or throws: an exception can't pass the trampoline of a
+/// return probe. Other functions may share the instruction.
 #[uprobe]
 pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
     hit(&ctx);
     // SAFETY: the kernel passes valid registers.
     let sp = unsafe { (*ctx.regs).rsp };
-    if sample::is_partial()
+    if is_partial()
         && let Some(caller) = Caller::current()
     {
-        decided::forget(caller, sp);
+        declined::remove(caller, sp);
     }
     returned(&RetProbeContext::new(ctx.as_ptr()), sp)
 }
@@ -51,7 +53,7 @@ pub fn alloc_at_ret(ctx: ProbeContext) -> u32 {
 /// The return of a function that was entered with this stack pointer.
 #[inline(always)]
 fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
-    if !places::leave(sp) {
+    if !counting_filter::leave_call(sp) {
         return 0;
     }
     let Some(caller) = Caller::current() else {
@@ -62,8 +64,8 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     };
     // SAFETY: the kernel passes valid registers.
     let value = unsafe { (*ctx.regs).rax };
-    // A call inside the pending one returns with a lower stack pointer; one that was not seen
-    // entering has nothing pending.
+    // A call inside the pending one returns with a lower stack pointer. A call whose entry was not seen has
+    // nothing pending.
     if state.sp == 0 || sp != state.sp {
         return 0;
     }
@@ -79,7 +81,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
                     Counter::ResultUnreadable,
                     "{} results of posix_memalign can't be read"
                 );
-                thread::settle(state);
+                thread::clear_pending(state);
                 return 0;
             }
         },
@@ -90,62 +92,62 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     if address == 0 {
         not_allocated(ctx, caller, state);
     } else {
-        if is_reallocation(pending) && state.pointer != 0 && state.taken.id == 0 {
-            process::untracked(caller.tgid());
+        if is_reallocation(pending) && state.pointer != 0 && state.old_block.id == 0 {
+            process::count_untracked(caller.tgid());
         }
         allocated(ctx, caller, state, address);
     }
-    state.taken.id = 0;
-    thread::settle(state);
+    state.old_block.id = 0;
+    thread::clear_pending(state);
     0
 }
 
-/// Whether a call gives one block for another.
+/// Whether a call replaces one block by another.
 #[inline(always)]
 fn is_reallocation(call: u32) -> bool {
     matches!(call, call::REALLOC | call::REALLOC_OR_FREE | call::RESIZE)
 }
 
-/// Nothing came back: a failure, or a realloc to nothing, which frees.
+/// The call returned no block: it failed, or it is a realloc to 0 bytes, which frees.
 #[inline(always)]
 fn not_allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState) {
     let is_free = match state.call {
         call::REALLOC => state.size == 0 && state.pointer != 0,
         call::REALLOC_OR_FREE => {
             if state.size != 0 {
-                process::failed(caller.tgid());
+                process::count_failed(caller.tgid());
             }
             state.pointer != 0
         }
         _ => false,
     };
     if !is_free {
-        // That a block can't grow where it stands is an answer, and no failure.
+        // If a block can't grow in place, that is no failure.
         if !matches!(state.call, call::RESIZE | call::REALLOC_OR_FREE) {
-            process::failed(caller.tgid());
+            process::count_failed(caller.tgid());
         }
-        if state.taken.id != 0 {
-            live::put_back(state.process, state.pointer, state.taken);
+        if state.old_block.id != 0 {
+            live::put_back(state.process, state.pointer, state.old_block);
         }
-    } else if state.taken.id == 0 {
-        process::untracked(caller.tgid());
-    } else if !live::send_free(state, caller.tid(), state.taken.id) {
-        live::park(ctx, state.process, state.taken);
+    } else if state.old_block.id == 0 {
+        process::count_untracked(caller.tgid());
+    } else if !live::send_free(state, caller.tid(), state.old_block.id) {
+        live::park(ctx, state.process, state.old_block);
     }
 }
 
-/// A block came back. Its event has a place in the ring before it enters the live map.
+/// The call returned a block. Its event is reserved in the ring before the block enters the live map.
 #[inline(always)]
 fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, address: u64) {
     let process = state.process;
     if state.mean == 0 {
-        // Not taken itself: what is left is the free of the block that it replaced.
-        if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
-            live::park(ctx, process, state.taken);
+        // The call itself is not sampled. Only the free of its old block is recorded.
+        if state.old_block.id != 0 && !live::send_free(state, caller.tid(), state.old_block.id) {
+            live::park(ctx, process, state.old_block);
         }
         return;
     }
-    if !sample::is_partial() {
+    if !is_partial() {
         sample::count_size(state.size);
     }
     let key = BlockKey { address, process };
@@ -153,13 +155,13 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         .and_then(|stack| EVENTS.reserve::<Alloc>(0).map(|event| (stack, event)));
     let Some((stack, mut event)) = event else {
         count_and_warn!(ctx, Counter::RingFull, "the ring is full: {} events lost");
-        process::lost(caller.tgid());
-        // What stood at its address was freed unseen.
-        if let Some(stale) = live::look(key) {
-            live::mark(key, stale);
+        process::count_lost(caller.tgid());
+        // A block in the live map at this address was freed unseen.
+        if let Some(stale) = live::confirmed(key) {
+            live::mark_freed(key, stale);
         }
-        if state.taken.id != 0 {
-            live::park(ctx, process, state.taken);
+        if state.old_block.id != 0 {
+            live::park(ctx, process, state.old_block);
         }
         return;
     };
@@ -169,23 +171,23 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         size: state.size,
         freed_at: 0,
     };
-    let Ok(replaced) = live::enter(key, block) else {
+    let Ok(replaced) = live::add(key, block) else {
         event.discard(ring::QUIETLY);
         count_and_warn!(
             ctx,
             Counter::LiveMapFull,
             "the live map is full: {} allocations lost"
         );
-        process::lost(caller.tgid());
-        if state.taken.id != 0 && !live::send_free(state, caller.tid(), state.taken.id) {
-            live::park(ctx, process, state.taken);
+        process::count_lost(caller.tgid());
+        if state.old_block.id != 0 && !live::send_free(state, caller.tid(), state.old_block.id) {
+            live::park(ctx, process, state.old_block);
         }
         return;
     };
     let time = now();
     event.write(Alloc {
         kind: kind::ALLOC,
-        flags: free_flags(state, state.taken.id),
+        flags: free_flags(state, state.old_block.id),
         tid: caller.tid(),
         time,
         process,
@@ -193,11 +195,11 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         stack,
         address,
         size: state.size,
-        freed: state.taken.id,
+        freed: state.old_block.id,
         replaced,
         mean: state.mean,
     });
     event.submit(ring::soon(time));
-    state.last_id = id;
-    state.last_mark = sample::mark();
+    state.last_block = id;
+    state.last_block_mark = sample::call_mark();
 }

@@ -42,8 +42,8 @@ impl Mappings {
         let end = event.start.saturating_add(event.length);
         let mut was_mapped = false;
         self.update(process, ledger, |regions| {
-            was_mapped = regions.was_mapped(event.old_start, old_end, event.asked);
-            let mut removed = regions.unmap(event.old_start, old_end, event.asked);
+            was_mapped = regions.was_mapped(event.old_start, old_end, event.entered);
+            let mut removed = regions.unmap(event.old_start, old_end, event.entered);
             // The new mapping replaces everything there, even if the end of that was not seen.
             removed.extend(regions.replace(event.start, end, event.time));
             removed

@@ -245,13 +245,13 @@ fn unjoined_events_are_counted() {
     assert_eq!(update.totals, Totals::default());
 }
 
-pub(crate) fn map(flags: u16, asked: u64, new: (u64, u64), old: (u64, u64)) -> Event {
+pub(crate) fn map(flags: u16, entered: u64, new: (u64, u64), old: (u64, u64)) -> Event {
     Event::MapChange(MapChange {
         kind: kind::MAP_CHANGE,
         flags,
         tid: 1,
-        asked,
-        time: asked + 1,
+        entered,
+        time: entered + 1,
         process: 1,
         stack: 10,
         start: new.0,

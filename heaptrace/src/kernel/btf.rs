@@ -1,14 +1,14 @@
-//! Where the running kernel keeps a struct member, by its own type information.
+//! The offsets of struct members in the running kernel, from its own type information (BTF).
 //!
-//! Part of `kernel`. The kernel program has no relocations of its own; the agent looks offsets up here
-//! and sets them as constants before it loads the program.
+//! Part of `kernel`. The kernel program has no relocations. The agent looks offsets up here, and sets them as
+//! constants before it loads the program.
 
 use thiserror::Error;
 
 /// Why an offset is not known.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BtfError {
-    /// The data is not BTF of a kind that is known, or cut off.
+    /// The data is cut, or is not BTF of a known kind.
     #[error("the kernel's type information can't be read")]
     Malformed,
     /// No such struct, or no such member.
@@ -21,10 +21,10 @@ const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_TYPEDEF: u32 = 8;
 
-/// How deep unnamed structs may be nested in a struct.
+/// How deep unnamed structs may be nested.
 const MAX_NESTING: u32 = 16;
 
-/// Type information, with an index of where each type stands.
+/// Type information, with an index of the types.
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
@@ -33,7 +33,7 @@ pub struct Btf<'a> {
 
 struct Type<'a> {
     name: u32,
-    /// Size in bytes; of a typedef, the id of what it names.
+    /// Size in bytes; for a typedef, the id of its type.
     size_or_id: u32,
     kind: u32,
     members: &'a [u8],
@@ -68,8 +68,8 @@ impl<'a> Btf<'a> {
         Ok(btf)
     }
 
-    /// Offset in bytes of a member of a struct, unnamed structs inside it looked through; of a
-    /// member's own member where there is a dot between both.
+    /// Offset in bytes of a member of a struct, also if it is in an unnamed struct inside it. A name with a
+    /// dot is a member of a member.
     pub fn member_offset(&self, name: &str, member: &str) -> Result<u32, BtfError> {
         self.starts
             .iter()
@@ -91,7 +91,7 @@ impl<'a> Btf<'a> {
         Some(offset)
     }
 
-    /// The type of an id, typedefs looked through.
+    /// The type of an id, with typedefs resolved.
     fn named(&self, mut id: u32) -> Option<Type<'a>> {
         for _ in 0..MAX_NESTING {
             let start = self.starts.get((id as usize).checked_sub(1)?)?;
@@ -199,9 +199,9 @@ mod tests {
         data
     }
 
-    /// Check that members are found, in an unnamed struct, too.
+    /// Check that members are found, also in an unnamed struct.
     #[test]
-    fn finds_members() {
+    fn members_are_found() {
         let data = sample();
         let btf = Btf::parse(&data).unwrap();
         assert_eq!(btf.member_offset("s", "a"), Ok(0));
@@ -213,9 +213,9 @@ mod tests {
         assert!(btf.member_offset("t", "a").is_err());
     }
 
-    /// Check that no cut of the data makes the parser panic.
+    /// Check that the parser does not panic, wherever the data is cut.
     #[test]
-    fn survives_every_cut() {
+    fn every_cut_is_survived() {
         let data = sample();
         for len in 0..data.len() {
             if let Ok(btf) = Btf::parse(&data[..len]) {
@@ -224,9 +224,9 @@ mod tests {
         }
     }
 
-    /// Check that an unnamed struct that contains itself ends the search.
+    /// Check that the search ends if an unnamed struct contains itself.
     #[test]
-    fn survives_a_loop() {
+    fn a_loop_is_survived() {
         let mut data = sample();
         let at = 24 + 16 + 12 + 4; // type of the member of [2]
         data[at] = 2;

@@ -1,14 +1,14 @@
-//! A map of the kernel program as memory of this process.
+//! An array map of the kernel program, as shared memory.
 //!
-//! No stage: what is in the map is known to whom it belongs. Filling one a row at a time by system calls takes
-//! hundreds of times longer.
+//! Part of `kernel`. It must not know what the values mean. To fill a map with one system call per value
+//! would take hundreds of times longer.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An array map whose values take eight bytes each.
+/// An array map whose values have eight bytes each.
 #[derive(Debug)]
 pub(crate) struct MappedArray {
     start: NonNull<AtomicU64>,
@@ -19,7 +19,7 @@ pub(crate) struct MappedArray {
 unsafe impl Send for MappedArray {}
 
 impl MappedArray {
-    /// Maps an array of so many values.
+    /// Maps an array with this many values.
     pub(crate) fn map(array: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at no particular address; the kernel checks its length.
         let start = unsafe {
@@ -41,8 +41,7 @@ impl MappedArray {
         })
     }
 
-    /// Sets a value, which the kernel program may read at the same time. Beyond the end nothing
-    /// happens.
+    /// Sets a value, which the kernel program may read at the same time. A slot beyond the end is ignored.
     pub(crate) fn set(&mut self, slot: usize, value: u64) {
         if slot < self.slots {
             // SAFETY: within the mapping, which lives as long as `self`.
@@ -50,15 +49,15 @@ impl MappedArray {
         }
     }
 
-    /// Takes one off a value, which the kernel program may change at the same time.
-    pub(crate) fn take_one(&self, slot: usize) {
+    /// Subtracts one from a value, which the kernel program may change at the same time.
+    pub(crate) fn subtract_one(&self, slot: usize) {
         if slot < self.slots {
             // SAFETY: as in `set`.
             unsafe { self.start.add(slot).as_ref() }.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// A value; 0 beyond the end.
+    /// The value of a slot; 0 beyond the end.
     pub(crate) fn get(&self, slot: usize) -> u64 {
         if slot < self.slots {
             // SAFETY: as in `set`.
@@ -71,7 +70,7 @@ impl MappedArray {
 
 impl Drop for MappedArray {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, of which no reference is left.
+        // SAFETY: the mapping that `map` made; no reference to it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.slots * 8) };
     }
 }

@@ -1,10 +1,11 @@
-//! The kernel program: loading it, its maps, and what the agent sets while it runs.
+//! The kernel program: loading it, its maps, and the values that the agent changes while it runs.
 //!
-//! No stage: it is below all of them.
+//! No stage: every stage may import this folder.
 
 pub mod btf;
-pub mod hits;
 pub mod mapped_array;
+pub mod pod;
+pub mod probe_hits;
 pub mod process_filter;
 pub mod program;
 mod rate;

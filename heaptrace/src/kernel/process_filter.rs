@@ -1,7 +1,7 @@
-//! Which of all processes are to be traced, in the terms of the kernel program.
+//! The process filter, in the form that the kernel program uses.
 //!
-//! Part of `kernel`. Compiles names, finds the ids of control groups; what decides is the kernel
-//! program, before the first allocation of a process is recorded.
+//! Part of `kernel`. Compiles name patterns, and finds the ids of control groups. The kernel program decides,
+//! before it records the first allocation of a process.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,18 +9,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use heaptrace_common::limits::MAX_CHOICES;
+use heaptrace_common::limits::MAX_SELECTED;
 use heaptrace_common::names::{NamePatterns, PatternError};
-use heaptrace_common::wire::{ChosenNames, choice};
+use heaptrace_common::wire::{NameFilter, selection as criterion};
 
 use crate::config::Selection;
 
-/// A choice that the kernel program can work with.
+/// The criteria that select processes.
 pub struct ProcessFilter {
-    /// What it asks for: bits of [`choice`].
-    pub asks: u32,
-    /// Names.
-    pub names: Box<ChosenNames>,
+    /// Which criteria there are: bits of [`selection`](criterion).
+    pub criteria: u32,
+    /// Patterns for names.
+    pub names: Box<NameFilter>,
     /// Ids of control groups.
     pub cgroups: Vec<u64>,
     /// Ids of users.
@@ -28,19 +28,19 @@ pub struct ProcessFilter {
 }
 
 impl ProcessFilter {
-    /// Finds out what a choice means on this machine.
+    /// Translates a selection for this machine.
     pub fn new(selection: &Selection) -> Result<Self> {
         let bit = |bit, is_empty: bool| if is_empty { 0 } else { bit };
-        let most = MAX_CHOICES as usize;
+        let most = MAX_SELECTED as usize;
         if selection.cgroups.len() > most || selection.users.len() > most {
-            bail!("at most {most} control groups and {most} users can be chosen at a time");
+            bail!("a run can select at most {most} control groups and {most} users");
         }
         Ok(Self {
-            asks: bit(choice::NAME, selection.names.is_empty())
-                | bit(choice::EXCLUDE, selection.excluded.is_empty())
-                | bit(choice::CGROUP, selection.cgroups.is_empty())
-                | bit(choice::USER, selection.users.is_empty()),
-            names: Box::new(ChosenNames {
+            criteria: bit(criterion::NAME, selection.names.is_empty())
+                | bit(criterion::EXCLUDE, selection.excluded.is_empty())
+                | bit(criterion::CGROUP, selection.cgroups.is_empty())
+                | bit(criterion::USER, selection.users.is_empty()),
+            names: Box::new(NameFilter {
                 include: patterns("--comm", &selection.names)?,
                 exclude: patterns("--exclude", &selection.excluded)?,
             }),
@@ -65,7 +65,7 @@ fn patterns(option: &str, patterns: &[String]) -> Result<NamePatterns> {
                     "the kernel keeps 15 bytes of a process name: end it with * before that"
                 }
                 PatternError::TooMany => "all patterns together may have some sixty letters",
-                PatternError::Unfinished => "a [ needs its ], and \\ something behind it",
+                PatternError::Unfinished => "a [ needs its ], and a \\ needs a sign after it",
             };
             anyhow::anyhow!("{option} {pattern}: {problem}")
         })?;
@@ -73,9 +73,9 @@ fn patterns(option: &str, patterns: &[String]) -> Result<NamePatterns> {
     Ok(all)
 }
 
-/// The number by which the kernel knows a control group: its folder's inode.
+/// The kernel's id of a control group: the inode number of its folder.
 fn cgroup_id(root: &Path, path: &Path) -> Result<u64> {
-    // Given as in /proc/PID/cgroup, or as the folder that it is.
+    // The path is as in /proc/PID/cgroup, or it is the folder's.
     let below = path.strip_prefix(root).unwrap_or(path);
     let below: PathBuf = below
         .components()
@@ -84,18 +84,18 @@ fn cgroup_id(root: &Path, path: &Path) -> Result<u64> {
     let folder = root.join(below);
     let meta = std::fs::metadata(&folder).with_context(|| {
         format!(
-            "there is no control group {}: {} is not there (/proc/PID/cgroup names that of a process)",
+            "there is no control group {}: {} does not exist (/proc/PID/cgroup names the group of a process)",
             path.display(),
             folder.display()
         )
     })?;
     if !meta.is_dir() {
-        bail!("{} is no control group", folder.display());
+        bail!("{} is no control group, but a file", folder.display());
     }
     Ok(meta.ino())
 }
 
-/// Where the unified hierarchy of control groups is mounted, which is the one the kernel program sees.
+/// Where the unified hierarchy of control groups is mounted. The kernel program sees only that hierarchy.
 fn unified_root() -> Result<PathBuf> {
     let mounts = std::fs::read("/proc/self/mounts").context("/proc/self/mounts")?;
     find_unified(&mounts).context(
@@ -106,8 +106,8 @@ fn unified_root() -> Result<PathBuf> {
 fn find_unified(mounts: &[u8]) -> Option<PathBuf> {
     mounts.split(|byte| *byte == b'\n').find_map(|line| {
         let mut words = line.split(|byte| *byte == b' ').skip(1);
-        let place = words.next()?;
-        (words.next()? == b"cgroup2").then(|| PathBuf::from(OsStr::from_bytes(place)))
+        let mount_point = words.next()?;
+        (words.next()? == b"cgroup2").then(|| PathBuf::from(OsStr::from_bytes(mount_point)))
     })
 }
 
@@ -115,9 +115,9 @@ fn find_unified(mounts: &[u8]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Check that the unified hierarchy is found among others, and not where there is none.
+    /// Check that the unified hierarchy is found among other mounts, and not if there is none.
     #[test]
-    fn finds_the_unified_hierarchy() {
+    fn the_unified_hierarchy_is_found() {
         let mixed = b"cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(find_unified(mixed), Some("/sys/fs/cgroup/unified".into()));
@@ -125,9 +125,10 @@ mod tests {
         assert_eq!(find_unified(b""), None);
     }
 
-    /// Check that a group is found by its folder and by its name in /proc, and that no path leads out.
+    /// Check that a group is found by its folder and by its name in /proc, and that no path leads out of the
+    /// hierarchy.
     #[test]
-    fn finds_groups() {
+    fn groups_are_found() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("a.slice/b.service");
         std::fs::create_dir_all(&group).unwrap();
@@ -146,15 +147,17 @@ mod tests {
         assert!(error.to_string().contains("/c"), "{error}");
     }
 
-    /// Check that an empty choice asks for nothing, and that a pattern that can't be names its option.
+    /// Check that an empty selection has no criteria, and that the error of an invalid pattern names its
+    /// option.
     #[test]
-    fn names_the_option() {
-        assert_eq!(ProcessFilter::new(&Selection::default()).unwrap().asks, 0);
-        let choice = Selection {
+    fn errors_name_the_option() {
+        let none = ProcessFilter::new(&Selection::default()).unwrap();
+        assert_eq!(none.criteria, 0);
+        let selection = Selection {
             excluded: vec!["a-name-that-is-too-long".to_owned()],
             ..Selection::default()
         };
-        let error = ProcessFilter::new(&choice).err().unwrap().to_string();
+        let error = ProcessFilter::new(&selection).err().unwrap().to_string();
         assert!(error.starts_with("--exclude a-name"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! The kernel program: loaded, with this machine's constants and this run's sizes.
+//! The loaded kernel program, with this machine's constants and this run's sizes.
 //!
-//! Part of `kernel`. Knows the object's names of programs, maps and globals, but not where the programs
-//! go.
+//! Part of `kernel`. Knows the names of the object's programs, maps and globals. Must not know which
+//! functions the programs are attached to.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -11,90 +11,68 @@ use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::counters::{COUNTERS, Counter};
+use heaptrace_common::counting_filter::{BLOCK_SLOTS, block_slot};
 use heaptrace_common::limits::SEGMENT_SLOTS;
-use heaptrace_common::places::{self, BLOCK_PLACES};
 use heaptrace_common::wire::{
-    Block, BlockKey, ChosenNames, FileKey, MAX_UNMAPPED, ProcessEnd, ProcessState, SIZE_CLASSES,
+    Block, BlockKey, FileKey, MAX_UNMAPPED, NameFilter, ProcessEnd, ProcessState, SIZE_CLASSES,
     StackKey, TableRef, Unmapped,
 };
 
 use super::btf::{Btf, BtfError};
+use super::mapped_array::MappedArray;
+use super::pod::{Plain, Wire};
 use super::process_filter::ProcessFilter;
 use super::sizes::Sizes;
 use crate::config::{RunConfig, Target};
-use crate::kernel::mapped_array::MappedArray;
 use crate::sys;
 
-/// The kernel object that this binary was built with.
+/// The kernel object that is built into this binary.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/heaptrace.bpf.o"));
 
-/// Tracepoints that tell of births and deaths, with the programs for them.
+/// The programs that follow fork, exec and exit, and their tracepoints.
 const LIFECYCLE: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
 
-macro_rules! wire_pod {
-    ($($wrapper:ident($inner:ty)),+) => {$(
-        /// A wire struct that can cross to and from a map.
-        #[derive(Clone, Copy)]
-        #[repr(transparent)]
-        pub struct $wrapper(pub $inner);
-        // SAFETY: integers only, without padding bytes (asserted where the struct is defined).
-        unsafe impl aya::Pod for $wrapper {}
-    )+};
-}
-wire_pod!(
-    PodFileKey(FileKey),
-    PodTableRef(TableRef),
-    PodBlockKey(BlockKey),
-    PodBlock(Block),
-    PodChosenNames(ChosenNames),
-    PodProcessEnd(ProcessEnd),
-    PodProcessState(ProcessState),
-    PodStackKey(StackKey),
-    PodUnmapped(Unmapped)
-);
-
 /// The map of unwind tables.
 pub struct TableMap {
-    map: HashMap<MapData, PodFileKey, PodTableRef>,
+    map: HashMap<MapData, Wire<FileKey>, Wire<TableRef>>,
 }
 
 impl TableMap {
-    /// Says where the table of a file stands.
+    /// Sets where the table of a file is.
     pub fn insert(&mut self, file: FileKey, table: TableRef) -> Result<()> {
-        Ok(self
-            .map
-            .insert(PodFileKey(file), PodTableRef(table.of(file)), 0)?)
+        Ok(self.map.insert(Wire(file), Wire(table.of(file)), 0)?)
     }
 
-    /// Forgets a file.
+    /// Removes the table of a file.
     pub fn remove(&mut self, file: FileKey) {
-        // One that is not there is forgotten already.
-        let _ = self.map.remove(&PodFileKey(file));
+        // The file may have no entry.
+        let _ = self.map.remove(&Wire(file));
     }
 }
 
 /// The loaded program.
 pub struct Program {
     ebpf: Ebpf,
-    /// What of the ring is a crowd.
-    crowded_bytes: u32,
-    /// How many blocks of the live map have their address in each place, where not every call is recorded.
-    blocks_at: Option<MappedArray>,
+    /// With more unread bytes than this, the ring is filling up.
+    filling_bytes: u32,
+    /// How many blocks of the live map have an address in each slot; only in a partial run.
+    block_filter: Option<MappedArray>,
 }
 
 impl Program {
-    /// Loads the object into the kernel and attaches what follows processes; probes come later.
-    pub fn load(config: &RunConfig, chosen: &ProcessFilter, guardian: u32) -> Result<Self> {
+    /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached
+    /// later.
+    pub fn load(config: &RunConfig, filter: &ProcessFilter, guardian: u32) -> Result<Self> {
         let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
             .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
         let btf = Btf::parse(&kernel)?;
         let offset = |structure, member| btf.member_offset(structure, member);
         let changed = change_time(&btf)?;
-        // Whoever is traced by himself is not the agent.
+        // Only a run for all processes reaches the agent.
         let agent = match config.target {
             Target::All => std::process::id(),
             _ => 0,
@@ -103,7 +81,7 @@ impl Program {
         let constants = [
             ("AGENT_TGID", agent),
             ("GUARDIAN_TGID", guardian),
-            ("CHOICES", chosen.asks),
+            ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("COUNT_HITS", u32::from(config.max_overhead.is_some())),
             ("PARTIAL", u32::from(is_partial)),
@@ -142,7 +120,7 @@ impl Program {
             0
         };
         let sizes = Sizes::new(config, aya::util::nr_cpus().map_or(1, |cpus| cpus as u64));
-        let crowded_bytes = sizes.ring / 8;
+        let filling_bytes = sizes.ring / 8;
         let mut loader = EbpfLoader::new();
         for (name, value) in &constants {
             loader.override_global(name, value, true);
@@ -151,17 +129,17 @@ impl Program {
             .override_global("HASH_SEED", &seed, true)
             .override_global("MIN_SIZE", &config.sampling.min_size, true)
             .override_global("MAX_SIZE", &config.sampling.max_size, true)
-            .override_global("RING_CROWDED_BYTES", &crowded_bytes, true)
+            .override_global("RING_FILLING_BYTES", &filling_bytes, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .map_max_entries("EVENTS", sizes.ring)
             .map_max_entries("LIVE", sizes.live)
-            .map_max_entries("BLOCKS_AT", if is_partial { BLOCK_PLACES } else { 1 })
+            .map_max_entries("BLOCK_FILTER", if is_partial { BLOCK_SLOTS } else { 1 })
             .map_max_entries("THREADS", sizes.threads)
             .map_max_entries("PROCESSES", sizes.processes)
             .map_max_entries("ENDED", sizes.processes)
             .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
             .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
-            .map_max_entries("HITS", sizes.processes)
+            .map_max_entries("PROBE_HITS", sizes.processes)
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
@@ -180,32 +158,30 @@ impl Program {
         }
         let mut program = Self {
             ebpf,
-            crowded_bytes,
-            blocks_at: None,
+            filling_bytes,
+            block_filter: None,
         };
         if is_partial {
-            let (places, count) = program.array("BLOCKS_AT")?;
-            program.blocks_at =
-                Some(MappedArray::map(places, count).context("can't map the places of blocks")?);
+            let (array, slots) = program.array("BLOCK_FILTER")?;
+            let filter = MappedArray::map(array, slots)
+                .context("can't map the kernel program's counting filter of blocks")?;
+            program.block_filter = Some(filter);
         }
-        program.choose(chosen)?;
-        program.begin_sampling(config.sampling.mean)?;
+        program.set_filter(filter)?;
+        program.start_sampling(config.sampling.mean)?;
         Ok(program)
     }
 
-    /// Says which processes are to be traced.
-    fn choose(&mut self, chosen: &ProcessFilter) -> Result<()> {
-        Array::<_, PodChosenNames>::try_from(self.map_mut("CHOSEN_NAMES")?)?.set(
-            0,
-            PodChosenNames(*chosen.names),
-            0,
-        )?;
-        let mut cgroups = HashMap::<_, u64, u8>::try_from(self.map_mut("CHOSEN_CGROUPS")?)?;
-        for cgroup in &chosen.cgroups {
+    /// Sets the criteria of the process filter.
+    fn set_filter(&mut self, filter: &ProcessFilter) -> Result<()> {
+        let mut names = Array::<_, Wire<NameFilter>>::try_from(self.map_mut("NAME_FILTER")?)?;
+        names.set(0, Wire(*filter.names), 0)?;
+        let mut cgroups = HashMap::<_, u64, u8>::try_from(self.map_mut("CGROUP_FILTER")?)?;
+        for cgroup in &filter.cgroups {
             cgroups.insert(cgroup, 1, 0)?;
         }
-        let mut users = HashMap::<_, u32, u8>::try_from(self.map_mut("CHOSEN_USERS")?)?;
-        for user in &chosen.users {
+        let mut users = HashMap::<_, u32, u8>::try_from(self.map_mut("USER_FILTER")?)?;
+        for user in &filter.users {
             users.insert(user, 1, 0)?;
         }
         Ok(())
@@ -223,7 +199,7 @@ impl Program {
         self.ebpf.programs()
     }
 
-    /// How often sizes of each class were asked for.
+    /// How often sizes of each class were requested.
     pub fn sizes(&self) -> Result<Vec<u64>> {
         let map = self.ebpf.map("SIZES").ok_or_else(|| missing("SIZES"))?;
         let array = PerCpuArray::<_, u64>::try_from(map)?;
@@ -232,8 +208,8 @@ impl Program {
             .collect()
     }
 
-    /// A descriptor of a program for probes, which is loaded when it is first asked for: there is one for each
-    /// kind of function, and most files have few kinds.
+    /// A descriptor of a probe program. It is loaded at the first request: there is one for each kind of
+    /// function, and most files have few kinds.
     pub fn probe(&mut self, name: &str) -> Result<OwnedFd> {
         let program: &mut UProbe = self
             .ebpf
@@ -247,27 +223,27 @@ impl Program {
         Ok(program.fd()?.as_fd().try_clone_to_owned()?)
     }
 
-    /// The ring, once, and how many bytes of it are a crowd.
+    /// The ring, once, and the number of unread bytes from which on it is filling up.
     pub fn take_ring(&mut self) -> Result<(RingBuf<MapData>, usize)> {
         let map = self
             .ebpf
             .take_map("EVENTS")
             .ok_or_else(|| missing("EVENTS"))?;
-        Ok((RingBuf::try_from(map)?, self.crowded_bytes as usize))
+        Ok((RingBuf::try_from(map)?, self.filling_bytes as usize))
     }
 
-    /// What the program writes to the log; once, and only where the run is verbose.
+    /// The program's log; once, and only if the run is verbose.
     pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>> {
         Ok(aya_log::EbpfLogger::init(&mut self.ebpf)?)
     }
 
-    /// Begins or ends recording, for all probes at once.
+    /// Starts or stops recording, for all probes at once.
     pub fn set_gate(&mut self, open: bool) -> Result<()> {
         let map = self.ebpf.map_mut("GATE").ok_or_else(|| missing("GATE"))?;
         Ok(Array::<_, u32>::try_from(map)?.set(0, u32::from(open), 0)?)
     }
 
-    /// The counters, added up over the CPUs.
+    /// The counters, summed over the CPUs.
     pub fn counters(&self) -> Result<[u64; COUNTERS]> {
         let map = self
             .ebpf
@@ -283,43 +259,46 @@ impl Program {
     }
 
     /// The live map.
-    pub fn live(&self) -> Result<HashMap<&MapData, PodBlockKey, PodBlock>> {
+    pub fn live(&self) -> Result<HashMap<&MapData, Wire<BlockKey>, Wire<Block>>> {
         let map = self.ebpf.map("LIVE").ok_or_else(|| missing("LIVE"))?;
         Ok(HashMap::try_from(map)?)
     }
 
     /// Takes a block out of the live map.
-    pub fn take_block(&self, key: &PodBlockKey) -> Result<Option<Block>> {
-        let taken = self.take::<_, PodBlock>("LIVE", key)?;
-        if taken.is_some() {
-            uncount(self.blocks_at.as_ref(), key.0);
+    pub fn take_block(&self, key: BlockKey) -> Result<Option<Block>> {
+        let block = self.take_wire("LIVE", &Wire(key))?;
+        if block.is_some() {
+            uncount(self.block_filter.as_ref(), key);
         }
-        Ok(taken.map(|block| block.0))
+        Ok(block)
     }
 
-    /// Takes the end of a process that found no place in the ring.
+    /// Takes the end of a process that did not fit into the ring.
     pub fn take_end(&self, serial: u64) -> Result<Option<ProcessEnd>> {
-        Ok(self
-            .take::<_, PodProcessEnd>("ENDED", &serial)?
-            .map(|end| end.0))
+        self.take_wire("ENDED", &serial)
     }
 
-    /// Takes all that was unmapped by calls whose event found no place in the ring.
+    /// Takes all memory that was unmapped by calls whose event did not fit into the ring.
     pub fn take_unmapped(&self) -> Result<Vec<Unmapped>> {
         let map = self
             .ebpf
             .map("UNMAPPED")
             .ok_or_else(|| missing("UNMAPPED"))?;
-        let map = HashMap::<_, u64, PodUnmapped>::try_from(map)?;
+        let map = HashMap::<_, u64, Wire<Unmapped>>::try_from(map)?;
         let ids: Vec<u64> = map.keys().filter_map(Result::ok).collect();
         let mut taken = Vec::new();
         for id in ids {
-            taken.extend(self.take::<_, PodUnmapped>("UNMAPPED", &id)?.map(|it| it.0));
+            taken.extend(self.take_wire::<_, Unmapped>("UNMAPPED", &id)?);
         }
         Ok(taken)
     }
 
-    /// Takes an entry out of a map whose values are of type `V`.
+    /// Takes an entry out of a map whose values are wire structs.
+    fn take_wire<K: aya::Pod, V: Plain>(&self, name: &str, key: &K) -> Result<Option<V>> {
+        Ok(self.take::<K, Wire<V>>(name, key)?.map(|value| value.0))
+    }
+
+    /// Takes an entry out of a map whose values have type `V`.
     pub(crate) fn take<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K) -> Result<Option<V>> {
         match self.ebpf.map(name) {
             Some(Map::HashMap(map)) => Ok(sys::map_take(map.fd().as_fd(), key)?),
@@ -327,14 +306,14 @@ impl Program {
         }
     }
 
-    /// Removes the entries of blocks whose process is gone.
+    /// Removes the entries of blocks whose process has ended.
     pub fn forget_blocks(&mut self, keys: impl IntoIterator<Item = BlockKey>) -> Result<()> {
         let map = self.ebpf.map_mut("LIVE").ok_or_else(|| missing("LIVE"))?;
-        let mut live = HashMap::<_, PodBlockKey, PodBlock>::try_from(map)?;
+        let mut live = HashMap::<_, Wire<BlockKey>, Wire<Block>>::try_from(map)?;
         for key in keys {
-            // One that is not there was marked and swept.
-            if live.remove(&PodBlockKey(key)).is_ok() {
-                uncount(self.blocks_at.as_ref(), key);
+            // A missing entry was marked and swept.
+            if live.remove(&Wire(key)).is_ok() {
+                uncount(self.block_filter.as_ref(), key);
             }
         }
         Ok(())
@@ -357,28 +336,28 @@ impl Program {
         Ok(ArrayOfMaps::try_from(map)?)
     }
 
-    /// A segment of unwind tables, of so many slots of eight bytes.
+    /// A new segment of unwind tables, with this many slots of eight bytes.
     pub fn new_segment(slots: u32) -> Result<MapData> {
         let array =
             aya_obj::Map::new_from_params(BPF_MAP_TYPE_ARRAY as u32, 4, 8, slots, BPF_F_MMAPABLE);
         Ok(MapData::create(array, "ROWS_SEGMENT", None)?)
     }
 
-    /// Forgets stacks of processes that are gone.
+    /// Removes stacks of processes that have ended.
     pub fn forget_stacks(&mut self, keys: impl IntoIterator<Item = StackKey>) -> Result<()> {
         let map = self
             .ebpf
             .map_mut("STACKS")
             .ok_or_else(|| missing("STACKS"))?;
-        let mut stacks = HashMap::<_, PodStackKey, u64>::try_from(map)?;
+        let mut stacks = HashMap::<_, Wire<StackKey>, u64>::try_from(map)?;
         for key in keys {
-            // Two threads may have sent the same one, and a full map has kept none.
-            let _ = stacks.remove(&PodStackKey(key));
+            // Two threads may have sent the same stack, and a full map has no entry for it.
+            let _ = stacks.remove(&Wire(key));
         }
         Ok(())
     }
 
-    /// A descriptor of an array map, and how many values it has.
+    /// A descriptor of an array map, and the number of its values.
     pub fn array(&self, name: &str) -> Result<(BorrowedFd<'_>, usize)> {
         match self.ebpf.map(name) {
             Some(Map::Array(map)) => Ok((map.fd().as_fd(), map.info()?.max_entries() as usize)),
@@ -387,7 +366,7 @@ impl Program {
     }
 
     /// The process map.
-    pub fn processes(&self) -> Result<HashMap<&MapData, u32, PodProcessState>> {
+    pub fn processes(&self) -> Result<HashMap<&MapData, u32, Wire<ProcessState>>> {
         let map = self
             .ebpf
             .map("PROCESSES")
@@ -395,21 +374,21 @@ impl Program {
         Ok(HashMap::try_from(map)?)
     }
 
-    /// Ends of processes that found no place in the ring.
-    pub fn ended(&self) -> Result<HashMap<&MapData, u64, PodProcessEnd>> {
+    /// Ends of processes that did not fit into the ring.
+    pub fn ended(&self) -> Result<HashMap<&MapData, u64, Wire<ProcessEnd>>> {
         let map = self.ebpf.map("ENDED").ok_or_else(|| missing("ENDED"))?;
         Ok(HashMap::try_from(map)?)
     }
 }
 
-/// Takes a block that has left the live map out of the count of its place.
-fn uncount(blocks_at: Option<&MappedArray>, key: BlockKey) {
-    if let Some(blocks_at) = blocks_at {
-        blocks_at.take_one(places::of_block(key.address) as usize);
+/// Uncounts a block that has left the live map.
+fn uncount(block_filter: Option<&MappedArray>, key: BlockKey) {
+    if let Some(filter) = block_filter {
+        filter.subtract_one(block_slot(key.address) as usize);
     }
 }
 
-/// Bytes of kernel memory that the maps of this process take now, by the kernel's own reckoning.
+/// Bytes of kernel memory that the maps of this process use now, as the kernel counts them.
 pub fn map_bytes() -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc/self/fdinfo") else {
         return 0;
@@ -426,7 +405,7 @@ pub fn map_bytes() -> u64 {
         .sum()
 }
 
-/// The verifier's words are long, and for us.
+/// The verifier's log is long, and only useful to developers, so it goes to the debug log.
 fn refused(error: ProgramError) -> anyhow::Error {
     if let ProgramError::LoadError { verifier_log, .. } = &error {
         tracing::debug!("{verifier_log}");
@@ -435,8 +414,8 @@ fn refused(error: ProgramError) -> anyhow::Error {
         .context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
 }
 
-/// Where an inode has the seconds and the nanoseconds of its last change: two members since Linux 6.11, one
-/// under two names before.
+/// The offsets of the seconds and nanoseconds of an inode's last change. They are two members since Linux
+/// 6.11. Before, they were one member, under two names.
 fn change_time(btf: &Btf<'_>) -> Result<(u32, u32), BtfError> {
     let offset = |member| btf.member_offset("inode", member);
     if let (Ok(seconds), Ok(nanoseconds)) = (offset("i_ctime_sec"), offset("i_ctime_nsec")) {
@@ -446,12 +425,36 @@ fn change_time(btf: &Btf<'_>) -> Result<(u32, u32), BtfError> {
     Ok((time, time + 8))
 }
 
-/// Most segments for so many bytes of rows.
+/// Maximum number of segments for this many bytes of rows.
 fn segments(bytes: u64) -> u32 {
     let segments = bytes.div_ceil(u64::from(SEGMENT_SLOTS) * 8);
     u32::try_from(segments).unwrap_or(u32::MAX).max(1)
 }
 
 fn missing(name: &str) -> anyhow::Error {
-    anyhow!("the kernel object has no {name}: it does not belong to this build of heaptrace")
+    anyhow!(
+        "the kernel object has no {name}: it belongs to another build of heaptrace. Build heaptrace again"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use heaptrace_common::arguments::ENTRY_PROGRAMS;
+
+    use super::*;
+
+    /// Check that the kernel object's entry programs are exactly those of the table of argument positions,
+    /// except the baseline, which reads nothing.
+    #[test]
+    fn every_entry_program_is_in_the_table() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        let names = object.programs.keys().map(String::as_str);
+        let entries: BTreeSet<&str> = names
+            .filter(|name| name.ends_with("_entry") && *name != "baseline_entry")
+            .collect();
+        let table: BTreeSet<&str> = ENTRY_PROGRAMS.iter().map(|it| it.name).collect();
+        assert_eq!(entries, table);
+    }
 }

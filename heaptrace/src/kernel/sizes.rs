@@ -1,31 +1,31 @@
-//! How much each kernel map may hold, out of one budget of memory.
+//! How many entries each kernel map may hold, from one memory budget.
 //!
-//! Part of `kernel`. What an entry takes is reckoned with what the agent keeps beside it, so that the
-//! budget holds for both. Maps take their memory as they fill; the ring takes its own at once.
+//! Part of `kernel`. The cost of an entry includes the memory that the agent uses for it, so that the budget
+//! covers both. Maps allocate their memory as they fill; the ring allocates it at the start.
 
 use heaptrace_common::limits::MAX_BLOCKS;
 use heaptrace_common::wire::ThreadState;
 
 use crate::config::RunConfig;
 
-/// Bytes that a live block takes of the agent's memory at most: 24, in a table that is two thirds full at worst.
+/// Bytes of the agent's memory that a live block uses at most: 24, in a table that is at least two thirds full.
 pub(crate) const AGENT_PER_BLOCK: u64 = 40;
-/// Bytes that it takes in all: with an entry of the kernel's map (96, and 16 of its table).
+/// Bytes that a live block uses in total: with an entry of the kernel's map (96, and 16 of its table).
 const PER_BLOCK: u64 = 112 + AGENT_PER_BLOCK;
-/// Bytes of a thread's state, which holds a stack: the kernel rounds it up to this.
+/// Bytes of a thread's state, which holds a stack, as the kernel rounds it up.
 const PER_THREAD: u64 = 4096;
-/// Bytes that the kernel puts before a thread's state: its own, and the key.
+/// Bytes that the kernel adds before a thread's state: its own, and the key.
 const BEFORE_THREAD: u64 = 64;
-/// Bytes of a process: two entries of the kernel's, and the agent's record.
+/// Bytes of a process: two entries of kernel maps, and the agent's record.
 const PER_PROCESS: u64 = 512;
-/// Bytes of a stack: the kernel's entry, and the agent's frames.
+/// Bytes of a stack: the entry of the kernel map, and the agent's frames.
 const PER_STACK: u64 = 512;
-/// What a CPU can fill in the time that the agent may be kept waiting.
+/// Bytes of the ring that a CPU can fill while the agent is delayed.
 const RING_PER_CPU: u64 = 16 << 20;
 
 const _: () = assert!(size_of::<ThreadState>() as u64 + BEFORE_THREAD <= PER_THREAD);
 
-/// Entries of the kernel's maps, and bytes of the ring.
+/// Maximum numbers of entries of the kernel maps, and bytes of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of the ring: a power of two.
@@ -34,14 +34,14 @@ pub struct Sizes {
     pub live: u32,
     /// Threads.
     pub threads: u32,
-    /// Processes, those that are running and those whose end waits to be told.
+    /// Processes: running ones, and ended ones whose end is not sent yet.
     pub processes: u32,
-    /// Stacks that are known as sent.
+    /// Stacks that are remembered as sent.
     pub stacks: u32,
 }
 
 impl Sizes {
-    /// The sizes of a run on a machine with so many CPUs. What was asked for by itself is as asked.
+    /// The sizes of a run on a machine with this many CPUs. Sizes that the user set are kept.
     pub fn new(config: &RunConfig, cpus: u64) -> Self {
         let share = |parts: u64, each: u64, least: u32| {
             let entries = config.max_memory / 32 * parts / each;
@@ -50,7 +50,7 @@ impl Sizes {
                 .max(least)
                 .min(MAX_BLOCKS)
         };
-        // Of 32 parts, the rest is for unwind tables and for what the agent keeps of sites and files.
+        // The rest of the 32 parts is for unwind tables, and for the agent's sites and files.
         Self {
             ring: config
                 .ring_size
@@ -65,7 +65,7 @@ impl Sizes {
     }
 }
 
-/// The largest power of two that the CPUs can make use of and the budget allows.
+/// The largest power of two that the CPUs can use and the budget allows.
 fn ring(budget: u64, cpus: u64) -> u32 {
     let smallest = u64::from(RunConfig::MIN_RING_SIZE);
     let largest = u64::from(RunConfig::MAX_RING_SIZE);
@@ -107,20 +107,19 @@ mod tests {
         }
     }
 
-    /// Check that what all maps can take together is within the budget, whatever that is, and that
-    /// a larger one never makes a map smaller.
+    /// Check that all maps together stay within any budget, and that a larger budget never makes a map smaller.
     #[test]
-    fn stays_within_the_budget() {
+    fn sizes_stay_within_the_budget() {
         let mut before: Option<Sizes> = None;
         for shift in 0..12 {
             let budget = RunConfig::MIN_MEMORY << shift;
             let sizes = Sizes::new(&config(budget), 1 << shift);
-            let taken = u64::from(sizes.ring)
+            let used = u64::from(sizes.ring)
                 + u64::from(sizes.live) * PER_BLOCK
                 + u64::from(sizes.threads) * PER_THREAD
                 + u64::from(sizes.processes) * PER_PROCESS
                 + u64::from(sizes.stacks) * PER_STACK;
-            assert!(taken <= budget, "{taken} of {budget}: {sizes:?}");
+            assert!(used <= budget, "{used} of {budget}: {sizes:?}");
             assert!(sizes.ring.is_power_of_two());
             if let Some(before) = before {
                 assert!(
@@ -135,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Check that the ring follows the number of CPUs, as far as the budget goes.
+    /// Check that the ring grows with the number of CPUs, within the budget.
     #[test]
     fn the_ring_follows_the_cpus() {
         let ring = |budget, cpus| Sizes::new(&config(budget), cpus).ring;
@@ -147,15 +146,15 @@ mod tests {
         assert_eq!(ring(128 << 20, 64), 8 << 20);
     }
 
-    /// Check that sizes that were asked for by themselves are as asked.
+    /// Check that sizes that the user set are kept.
     #[test]
-    fn what_is_asked_for_counts() {
-        let asked = RunConfig {
+    fn explicit_sizes_are_kept() {
+        let explicit = RunConfig {
             max_live: Some(7),
             ring_size: Some(4096),
             ..config(1 << 30)
         };
-        let sizes = Sizes::new(&asked, 4);
+        let sizes = Sizes::new(&explicit, 4);
         assert_eq!((sizes.live, sizes.ring), (7, 4096));
     }
 }

@@ -1,9 +1,9 @@
-//! Definitions of uprobe events, in a tracefs of our own.
+//! Definitions of uprobe events, in a private mount of tracefs.
 //!
 //! Part of `kernel`. A probe is opened as a perf event of a *defined* uprobe, not of perf's own uprobe
-//! device: only such events can be inherited by children (perf's own ones would make the target's
-//! `fork` fail). The definitions outlive their definer; [`Definitions`] removes them when it goes,
-//! and a guardian process where it was killed.
+//! device: children can inherit only such events (perf's own would make the target's `fork` fail). The
+//! definitions outlive the process that defined them. [`Definitions`] removes them when it is dropped; if the
+//! agent is killed, a guardian process does.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -16,18 +16,18 @@ use crate::sys;
 
 const GROUP: &str = "heaptrace_";
 
-/// Where it is mounted, for who has no right to mount it.
+/// Where tracefs is usually mounted, for a user that may not mount it.
 const MOUNTED: [&CStr; 2] = [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"];
 
-/// The kernel's tracing file system, mounted where nobody else sees it.
+/// The kernel's tracing file system, mounted so that no other process sees it.
 pub struct Tracefs {
     root: OwnedFd,
-    /// Open for all of a run: who may open it has rights that nothing else of a run needs.
+    /// Open for the whole run: opening it needs rights that the rest of a run does not need.
     events: File,
 }
 
 impl Tracefs {
-    /// Mounts it, or takes one that is mounted.
+    /// Mounts tracefs, or else opens a mounted one.
     pub fn open() -> io::Result<Self> {
         let root = match sys::mount_detached(c"tracefs") {
             Ok(root) => root,
@@ -53,8 +53,8 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// Removes the definitions of groups that `is_stale` picks by the process id in their name.
-    /// Definitions that are still in use stay, and make this an error.
+    /// Removes the definitions of groups that `is_stale` selects by the process id in their name. Definitions
+    /// that are still in use stay, and make this an error.
     pub fn remove_groups(&self, is_stale: impl Fn(u32) -> bool) -> io::Result<()> {
         let mut result = Ok(());
         for event in events_of_groups(&self.read("uprobe_events")?, is_stale) {
@@ -68,18 +68,18 @@ impl Tracefs {
 }
 
 impl Tracefs {
-    /// Its descriptors.
+    /// The descriptors of the mount and of its list of events.
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.root.as_raw_fd(), self.events.as_raw_fd()]
     }
 }
 
-/// Whether the machine has one mounted where everybody looks for it.
+/// Whether tracefs is mounted at one of its usual mount points.
 pub fn is_mounted() -> bool {
     MOUNTED.iter().any(|path| open_mounted(path).is_some())
 }
 
-/// A mounted tracefs; nothing where something else is there.
+/// A mounted tracefs; `None` if another file system, or none, is mounted there.
 fn open_mounted(path: &CStr) -> Option<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty());
@@ -89,7 +89,7 @@ fn open_mounted(path: &CStr) -> Option<OwnedFd> {
     })
 }
 
-/// `GROUP/EVENT` of each line of `uprobe_events` whose group is ours and picked.
+/// `GROUP/EVENT` of each line of `uprobe_events` whose group is heaptrace's and is selected.
 fn events_of_groups(list: &str, pick: impl Fn(u32) -> bool) -> Vec<&str> {
     list.lines()
         .filter_map(|line| line.split_whitespace().next()?.split_once(':'))
@@ -112,12 +112,12 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// None yet. Removes what processes left behind that are gone.
+    /// No definitions yet. Removes the definitions that ended processes left.
     pub fn new(tracefs: Tracefs) -> Self {
         let is_gone = |pid: u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
-        // What can't be removed is in use by somebody; nothing of ours depends on it.
+        // A definition that can't be removed is still in use; this run does not depend on it.
         if let Err(error) = tracefs.remove_groups(is_gone) {
-            tracing::debug!("stale probe definitions stay: {error}");
+            tracing::debug!("stale probe definitions were not removed: {error}");
         }
         Self {
             tracefs,
@@ -129,8 +129,8 @@ impl Definitions {
 
     /// Defines a probe at an offset of an open file, and returns the id of its event.
     ///
-    /// The file is named by its descriptor: a path may hold blanks, may by now be another file, or
-    /// may be in another root.
+    /// The file is named by its descriptor: a path may contain blanks, name another file by now, or be in
+    /// another root.
     pub fn define(&mut self, file: &File, offset: u64, is_return: bool) -> io::Result<u64> {
         let kind = if is_return { 'r' } else { 'p' };
         let name = format!("{}/probe{}", self.group, self.count);
@@ -144,23 +144,23 @@ impl Definitions {
 }
 
 impl Definitions {
-    /// How many there are: the number of the next one.
+    /// The number of definitions, which is the number of the next one.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Leaves them to whoever holds the probes.
+    /// Leaves the definitions to the process that holds the probes.
     pub(crate) fn leave(&mut self) {
         self.is_left = true;
     }
 
-    /// Removes those from a number on, which nothing uses any more.
+    /// Removes the definitions from a number on, which are no longer in use.
     pub(crate) fn remove_from(&mut self, first: usize) {
         for number in first..self.count {
             let name = format!("{}/probe{number}", self.group);
-            // One that was not defined after all.
+            // It may not have been defined.
             if let Err(error) = self.tracefs.define(&format!("-:{name}\n")) {
-                tracing::debug!("{name} stays: {error}");
+                tracing::debug!("{name} was not removed: {error}");
             }
         }
     }
@@ -173,7 +173,9 @@ impl Drop for Definitions {
         }
         let own = std::process::id();
         if let Err(error) = self.tracefs.remove_groups(|pid| pid == own) {
-            tracing::warn!("probe definitions stay behind: {error}");
+            tracing::warn!(
+                "probe definitions were not removed: {error}; the next run removes them"
+            );
         }
     }
 }
@@ -182,9 +184,9 @@ impl Drop for Definitions {
 mod tests {
     use super::*;
 
-    /// Check that only events of our own groups are named, whatever else is defined.
+    /// Check that only events of heaptrace's own groups are named, whatever other events are defined.
     #[test]
-    fn picks_own_groups() {
+    fn only_own_groups_are_named() {
         let list = "p:heaptrace_12/probe0 /proc/self/fd/9:0x10\n\
                     r:heaptrace_13/probe1 /lib/x:0x20\n\
                     p:mine/heaptrace_12 /a:0x1\n\

@@ -1,15 +1,15 @@
-//! The version of the running kernel, and the oldest one that will do.
+//! The version of the running kernel, and the oldest version that heaptrace supports.
 //!
-//! Part of the kernel folder. Must not know what depends on the version.
+//! Part of `kernel`. It must not know what depends on the version.
 
 use std::fs;
 
-/// The oldest kernel that heaptrace works on: the first one with `bpf_loop`.
+/// The oldest kernel that heaptrace runs on: the first one with `bpf_loop`.
 pub const MINIMUM: (u32, u32) = (5, 17);
 /// The oldest kernel that heaptrace is tested on.
 pub const RECOMMENDED: (u32, u32) = (6, 1);
 
-/// The running kernel's version; [`MINIMUM`] where the kernel does not say.
+/// The running kernel's version; [`MINIMUM`] if it can't be read.
 pub fn running() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     parse(&release).unwrap_or(MINIMUM)

@@ -25,7 +25,7 @@ pub(super) struct Planned {
 pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     let full = |program| match kind {
         ProbeKind::Full => program,
-        ProbeKind::Empty => "empty_entry",
+        ProbeKind::Empty => "baseline_entry",
     };
     // Returns first: an entry whose return is not probed would leave its call pending.
     let mut planned: Vec<Planned> = allocator
@@ -59,7 +59,7 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
         if let Some(program) = hook.on_return.program() {
             let program = match kind {
                 ProbeKind::Full => program,
-                ProbeKind::Empty => "empty_return",
+                ProbeKind::Empty => "baseline_return",
             };
             planned.push(probe(program, true));
         }

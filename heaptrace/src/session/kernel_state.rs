@@ -5,11 +5,12 @@
 
 use anyhow::Result;
 use heaptrace_common::counters::Counter;
+use heaptrace_common::wire::BlockKey;
 
 use super::drain::Drain;
 use crate::events::record::Event;
 use crate::join::{Joiner, Loss};
-use crate::kernel::program::{self, PodBlockKey, Program};
+use crate::kernel::program::{self, Program};
 use crate::sys;
 
 /// How many marks in the kernel's maps had been counted at the last sweep.
@@ -60,23 +61,23 @@ impl Swept {
 fn sweep_blocks(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> Result<()> {
     // The allocations of these blocks are in the ring since before their frees were marked.
     drain.empty(joiner);
-    let marked: Vec<PodBlockKey> = program
+    let marked: Vec<BlockKey> = program
         .live()?
         .iter()
         .filter_map(Result::ok)
         .filter(|(_, block)| block.0.freed_at != 0)
-        .map(|(key, _)| key)
+        .map(|(key, _)| key.0)
         .collect();
     for key in marked {
         // A new block at the same address may have replaced the marked one meanwhile. Then the new block is
         // removed here, and its free will be missed, so it is joined as freed now: one live block less, which
         // is counted, but never a leak of a freed block.
-        if let Some(block) = program.take_block(&key)? {
+        if let Some(block) = program.take_block(key)? {
             if block.freed_at == 0 {
                 drain.empty(joiner);
                 joiner.lost_one(Loss::SweptLive);
             }
-            joiner.swept(key.0.process, block.id);
+            joiner.swept(key.process, block.id);
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
 use aya::maps::{ArrayOfMaps, MapData};
-use heaptrace_common::limits::{FOUND_SLOTS, SEGMENT_SLOTS};
+use heaptrace_common::limits::{RULE_CACHE_SLOTS, SEGMENT_SLOTS};
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef};
 
@@ -42,7 +42,7 @@ impl KernelArrays {
         };
         let (uses, pages, rules) = (shared("USES")?, shared("PAGES")?, shared("RULES")?);
         Ok(Self {
-            rule_cache: shared("FOUND")?,
+            rule_cache: shared("RULE_CACHE")?,
             uses,
             pages,
             rules,
@@ -107,7 +107,7 @@ impl Arrays for KernelArrays {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         // The cache may still have rules of the removed tables.
-        for slot in 0..FOUND_SLOTS as usize {
+        for slot in 0..RULE_CACHE_SLOTS as usize {
             self.rule_cache.set(slot, 0);
         }
     }

@@ -141,21 +141,21 @@ impl Cpu for On<'_> {
         self.sampler.shifts[self.process]
     }
 
-    fn count_down(&mut self, span: u64) -> i64 {
+    fn subtract(&mut self, span: u64) -> i64 {
         let left = &mut self.sampler.cpus[self.cpu].left;
         let before = *left;
         *left = left.wrapping_sub(span as i64);
         before
     }
 
-    fn begun_with(&mut self) -> u64 {
+    fn mean_at_start(&mut self) -> u64 {
         let mean = self.sampler.cpus[self.cpu].mean;
         (self.preempt)(self.sampler, self.cpu);
         assert_eq!(self.sampler.cpus[self.cpu].mean, mean, "begun by another");
         mean
     }
 
-    fn begin(&mut self, mean: u64, gap: u64) {
+    fn restart(&mut self, mean: u64, gap: u64) {
         self.sampler.cpus[self.cpu] = Countdown {
             left: gap as i64,
             mean,

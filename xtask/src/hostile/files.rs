@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::Random;
 
 use super::elf::{
     ALLOCATED, CODE, COMPRESSED, DYNSYM, Elf, NOTE, PROGBITS, RELA, STRTAB, SYMTAB, Section,
@@ -76,17 +77,14 @@ pub(super) fn bit_flips(case: &CaseRun<'_>) -> Result<String> {
     Elf::exporting(&functions).write(&whole)?;
     let bytes = fs::read(&whole)?;
     let mut paths = Vec::new();
-    let mut state = 1_u64;
+    let mut random = Random(1);
     for number in 0..20 {
         let mut bytes = bytes.clone();
         for _ in 0..=number {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let at = (state >> 33) as usize % bytes.len();
+            let at = random.below(bytes.len());
             // The code that is called must stay intact.
             if !(0x200..0x210).contains(&at) {
-                bytes[at] ^= 1 << (state >> 61);
+                bytes[at] ^= 1 << random.below(8);
             }
         }
         let path = case.file(&format!("flipped-{number}.so"));
@@ -208,13 +206,8 @@ pub(super) fn interpreter(case: &CaseRun<'_>) -> Result<String> {
 pub(super) fn garbage_frames(case: &CaseRun<'_>) -> Result<String> {
     let mut paths = Vec::new();
     for seed in 0..8_u64 {
-        let mut state = seed;
-        let noise = (0..20_000).map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(seed | 1);
-            (state >> 56) as u8
-        });
+        let mut random = Random(seed);
+        let noise = (0..20_000).map(|_| random.number() as u8);
         let mut elf = Elf::exporting(&[("through", CODE, 14)]);
         elf.sections.push(Section {
             flags: ALLOCATED,

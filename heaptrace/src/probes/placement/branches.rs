@@ -1,22 +1,22 @@
-//! Where a function may be entered other than at its beginning, by its own branches.
+//! The targets of a function's own branches.
 //!
-//! Stage: probes. Reads the whole function in order. What can't be told from its code is said to be
-//! unknown, never guessed.
+//! Stage: probes. Decodes the whole function in order. If the code does not tell the targets, they are
+//! reported as unknown, never guessed.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
 use super::Function;
 
-/// Where decoding begins, so that no branch points below zero.
+/// The address that decoding assigns to the entry, so that no branch points below zero.
 pub(super) const BASE: u64 = 1 << 40;
 
-/// The lowest offset behind its beginning that a function may jump to; `u64::MAX` where there is none.
-/// An error says why it can't be told.
+/// The lowest offset after its entry that a function may jump to; `u64::MAX` if there is none. An error says
+/// why it is unknown.
 pub(super) fn lowest_target(function: Function<'_>) -> Result<u64, &'static str> {
     let sweep = Sweep::of(function)?;
     let inside = |target: &&u64| **target > 0 && **target < sweep.size;
     for target in sweep.targets.iter().filter(inside) {
-        // What is jumped to begins an instruction, unless something else than code stands between.
+        // The target of a jump begins an instruction, unless there is data between the instructions.
         if sweep.starts.binary_search(target).is_err() {
             return Err("it has data between its instructions");
         }
@@ -30,12 +30,12 @@ pub(super) fn lowest_target(function: Function<'_>) -> Result<u64, &'static str>
         .unwrap_or(u64::MAX))
 }
 
-/// A function from its beginning to its end.
+/// A function, decoded from its entry to its end.
 struct Sweep {
     size: u64,
-    /// Where its instructions begin.
+    /// Offsets of its instructions.
     starts: Vec<u64>,
-    /// Where they may jump to; below the beginning has become very large.
+    /// Offsets that they may jump to. A target before the entry has become a very large number.
     targets: Vec<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Sweep {
     }
 }
 
-/// Whether what follows an instruction is reached by other ways only.
+/// Whether execution never continues with the next instruction.
 fn ends(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
@@ -94,7 +94,7 @@ fn ends(instruction: &Instruction) -> bool {
     )
 }
 
-/// Where an instruction may lead to beside the next one, as an offset in the function.
+/// The target of an instruction, other than the next one, as an offset in the function.
 fn target(instruction: &Instruction) -> Result<Option<u64>, &'static str> {
     let is_near = matches!(
         instruction.op0_kind(),
@@ -103,7 +103,7 @@ fn target(instruction: &Instruction) -> Result<Option<u64>, &'static str> {
     if is_near {
         return Ok(Some(instruction.near_branch_target().wrapping_sub(BASE)));
     }
-    // An address of the code that is kept may be jumped to by anybody.
+    // If the function stores an address of its code, any code may jump there.
     if instruction.code() == Code::Lea_r64_m && instruction.is_ip_rel_memory_operand() {
         let address = instruction.ip_rel_memory_address();
         return Ok(Some(address.wrapping_sub(BASE)));
@@ -115,8 +115,8 @@ fn target(instruction: &Instruction) -> Result<Option<u64>, &'static str> {
     Ok(None)
 }
 
-/// Whether an indirect jump goes by one word of memory that is always the same: another function's
-/// address, not a table.
+/// Whether an indirect jump reads its target from one fixed word of memory: another function's address, not a
+/// table.
 fn is_through_pointer(instruction: &Instruction) -> bool {
     instruction.op0_kind() == OpKind::Memory
         && matches!(instruction.memory_base(), Register::RIP | Register::None)

@@ -1,7 +1,7 @@
-//! What the kernel emulates under a uprobe on x86-64, as a table.
+//! The instructions that the kernel emulates under a uprobe on x86-64, as a table.
 //!
-//! Stage: probes. Anything else is executed out of line, one step, which costs a second trap. Reads the
-//! bytes of one instruction; knows nothing of functions.
+//! Stage: probes. The kernel executes any other instruction out of line, in one step, which costs a second
+//! trap. This file reads the bytes of one instruction, and must not know functions.
 
 /// Major and minor version of a kernel.
 pub type KernelVersion = (u32, u32);
@@ -9,7 +9,7 @@ pub type KernelVersion = (u32, u32);
 /// A kind of instruction that the kernel emulates.
 #[derive(Debug)]
 pub struct Rule {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The first kernel that emulates it.
     pub since: KernelVersion,
@@ -17,11 +17,11 @@ pub struct Rule {
     matches: fn(&Encoding<'_>) -> bool,
 }
 
-/// All of them.
+/// All kinds.
 ///
-/// Longer `nop`s are missing on purpose. Older kernels refuse a probe on one with an operand-size prefix;
-/// newer ones may replace one of five bytes by a call, which writes below the stack pointer, where a
-/// function may keep what it likes.
+/// Longer `nop`s are left out on purpose. Older kernels refuse a probe on a `nop` with an operand-size
+/// prefix. Newer kernels may replace a `nop` of five bytes by a call, which writes below the stack pointer,
+/// where the function may have data.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "nop",
@@ -59,14 +59,14 @@ pub const RULES: &[Rule] = &[
 
 const OPERAND_SIZE: u8 = 0x66;
 
-/// Prefixes with which the kernel puts a probe on no instruction: segments and `lock`.
+/// Prefixes of instructions on which the kernel refuses a probe: segments and `lock`.
 const REFUSED: [u8; 5] = [0x26, 0x2e, 0x36, 0x3e, 0xf0];
 
-/// An instruction, taken apart.
+/// The parts of an instruction.
 struct Encoding<'a> {
     legacy: &'a [u8],
     rex: Option<u8>,
-    /// The opcode and what follows it.
+    /// The opcode and the bytes after it.
     opcode: &'a [u8],
 }
 
@@ -101,7 +101,7 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// By which rule a kernel emulates an instruction, if it does.
+/// The rule by which a kernel emulates an instruction, if it does.
 pub fn rule(kernel: KernelVersion, instruction: &[u8]) -> Option<&'static Rule> {
     let encoding = Encoding::of(instruction);
     if REFUSED.iter().any(|prefix| encoding.has(*prefix)) {
@@ -122,7 +122,7 @@ mod tests {
         rule(RECENT, bytes).map(|rule| rule.name)
     }
 
-    /// Check each rule at its edges, and that what looks alike is none of them.
+    /// Check that each rule matches its own instructions, and none that look similar.
     #[test]
     fn instructions_are_told_apart() {
         assert_eq!(name(&[0x55]), Some("push of a register"));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(name(&[]), None);
     }
 
-    /// Check that a kernel that came before a rule doesn't have it.
+    /// Check that a kernel does not have rules that came later.
     #[test]
     fn older_kernels_emulate_less() {
         assert!(rule((4, 15), &[0x55]).is_none());

@@ -1,8 +1,9 @@
-//! Placement: where in a function a probe costs least, and where the arguments stand there.
+//! Placement: the location in a function where a probe costs least, and the registers that hold the arguments
+//! there.
 //!
-//! Stage: probes. What is emulated, and how code is read, is each architecture's own; one without
-//! rules probes the entry. Code comes from files of traced processes and may be anything. Knows nothing
-//! of attaching.
+//! Stage: probes. Each architecture has its own rules for emulated instructions and for reading code; without
+//! rules, the entry is probed. Code comes from files of traced processes and may be anything. It must not
+//! know how probes are attached.
 
 mod branches;
 pub mod emulated;
@@ -15,90 +16,69 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use heaptrace_common::arguments::{Argument, EntryProgram};
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 
 pub use placed::Placed;
 
 use emulated::KernelVersion;
 
-/// Most bytes of a function that are looked at.
+/// Maximum bytes of a function that are read.
 const MAX_BYTES: u64 = 1 << 16;
 
 /// A function, as far as it could be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
-    /// Its code from its entry on; may be cut short, or go on behind its end.
+    /// Its code from its entry on. It may be cut, or continue after the function's end.
     pub code: &'a [u8],
-    /// Bytes of it, where its symbol says.
+    /// Size in bytes, if its symbol has one.
     pub size: Option<u64>,
 }
 
-/// What the program at a function's entry needs.
+/// The arguments that the program at a function's entry needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Which arguments it reads.
+    /// Which arguments the program reads.
     pub arguments: [bool; ARGUMENTS],
-    /// The argument, if any, with which a call is of no interest where it is NULL.
+    /// The position of an argument, if calls in which it is NULL need not be seen.
     pub ignores_null: Option<usize>,
 }
 
 impl Needs {
-    /// What a program needs that is not known: everything.
+    /// The needs of an unknown program: every argument.
     pub const ALL: Self = Self {
         arguments: [true; ARGUMENTS],
         ignores_null: None,
     };
 
-    /// What one of the kernel programs needs.
+    /// The needs of one of the kernel programs, from the table that the kernel program is compiled with.
     pub fn of(program: &str) -> Self {
-        let reads = |read: &[usize]| Self {
-            arguments: std::array::from_fn(|argument| read.contains(&argument)),
-            ignores_null: None,
+        let Some(program) = EntryProgram::find(program) else {
+            return Self::ALL;
         };
-        let frees = |pointer| Self {
-            ignores_null: Some(pointer),
-            ..reads(&[pointer])
-        };
-        match program {
-            "free_entry" => frees(0),
-            "heap_free_entry" => frees(1),
-            "malloc_entry" | "new_entry" => reads(&[0]),
-            "aligned_entry" | "heap_new_entry" => reads(&[1]),
-            "heap_aligned_entry" => reads(&[2]),
-            "calloc_entry" | "realloc_entry" | "new_n_entry" | "reallocf_entry"
-            | "resize_entry" | "new_realloc_entry" => reads(&[0, 1]),
-            "posix_memalign_entry" | "aligned_realloc_entry" => reads(&[0, 2]),
-            "heap_calloc_entry"
-            | "heap_new_n_entry"
-            | "heap_realloc_entry"
-            | "heap_reallocf_entry" => reads(&[1, 2]),
-            "heap_aligned_calloc_entry" => reads(&[2, 3]),
-            "mmap_entry" => reads(&[1, 3]),
-            "munmap_entry" => reads(&[0, 1]),
-            "rust_realloc_entry" => reads(&[0, 3]),
-            "heap_aligned_realloc_entry" => reads(&[1, 3]),
-            "reallocarray_entry" | "new_reallocn_entry" => reads(&[0, 1, 2]),
-            "heap_reallocarray_entry" => reads(&[1, 2, 3]),
-            _ => Self::ALL,
+        let pointer = program.position(Argument::Pointer);
+        Self {
+            arguments: program.reads(),
+            ignores_null: pointer.filter(|_| program.ignores_null),
         }
     }
 }
 
-/// Where a probe goes.
+/// The location of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Bytes behind the function's entry.
+    /// Offset from the function's entry, in bytes.
     pub offset: u64,
-    /// Where the arguments stand there; what isn't needed may stand anywhere.
+    /// The registers that hold the arguments there. An entry for an unneeded argument has no meaning.
     pub registers: [Register; ARGUMENTS],
     /// The instruction there.
     pub instruction: String,
-    /// Why there.
+    /// Why the probe is there.
     pub reason: Reason,
 }
 
 impl Placement {
-    /// The entry, as a place that is always right.
+    /// The entry, which is always a correct location.
     fn entry(instruction: String, reason: Reason) -> Self {
         Self {
             offset: 0,
@@ -114,21 +94,21 @@ impl Placement {
     }
 }
 
-/// Why a probe stands where it stands.
+/// Why a probe is at its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The kernel emulates this kind of instruction.
     Emulated(&'static str),
-    /// At the entry: nothing is known of this architecture.
+    /// At the entry: there are no rules for this architecture.
     NoRules,
     /// At the entry: the code can't be read.
     Unreadable,
-    /// At the entry: no emulated instruction comes before the arguments or the stack move, or the
+    /// At the entry: no emulated instruction comes before the arguments or the stack pointer change, or the
     /// function ends.
     NoneInTime,
-    /// At the entry: every other place may be jumped to.
+    /// At the entry: the function may jump to every other location.
     JumpedTo,
-    /// At the entry: it can't be told where the function jumps to.
+    /// At the entry: the targets of the function's jumps are unknown.
     Untold(&'static str),
 }
 
@@ -136,20 +116,20 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Emulated(name) => write!(f, "{name}"),
-            Self::NoRules => f.write_str("nothing is known of this architecture"),
+            Self::NoRules => f.write_str("there are no rules for this architecture"),
             Self::Unreadable => f.write_str("its code can't be read"),
-            Self::NoneInTime => {
-                f.write_str("no emulated instruction comes before its arguments or its stack move")
-            }
-            Self::JumpedTo => f.write_str("it jumps back to where a cheaper place would be"),
+            Self::NoneInTime => f.write_str(
+                "no emulated instruction comes before its arguments or its stack pointer change",
+            ),
+            Self::JumpedTo => f.write_str("it jumps back to every cheaper location"),
             Self::Untold(why) => f.write_str(why),
         }
     }
 }
 
-/// A processor's code, and what the kernel does with it.
+/// The rules of a processor architecture.
 pub trait Architecture {
-    /// Where a probe on a function costs least.
+    /// The location where a probe on a function costs least.
     fn place(&self, function: Function<'_>, needs: Needs) -> Placement;
 }
 
@@ -169,7 +149,7 @@ pub struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// For the code of a file, under a kernel.
+    /// A placer for the code of a file, on a kernel.
     pub fn new(file: &'a File, kernel: KernelVersion) -> Self {
         let architecture: Box<dyn Architecture> = if is_x86_64(file) {
             Box::new(x86::X86 { kernel })
@@ -179,9 +159,9 @@ impl<'a> Placer<'a> {
         Self { file, architecture }
     }
 
-    /// Where a probe goes on a function that begins at an offset in the file.
+    /// Places a probe on the function at an offset in the file.
     ///
-    /// Code of the file goes on for `behind` bytes, and other functions of interest are at `others`.
+    /// The file's code continues for `behind` bytes, and other probed functions are at `others`.
     pub fn place(
         &self,
         offset: u64,
@@ -190,7 +170,7 @@ impl<'a> Placer<'a> {
         others: impl Iterator<Item = u64>,
         needs: Needs,
     ) -> Placement {
-        // Nothing goes past the next function, whatever the symbol's size says.
+        // The function ends before the next one, whatever the symbol's size is.
         let next = others.filter_map(|other| other.checked_sub(offset));
         let room = next.filter(|gap| *gap > 0).min().unwrap_or(u64::MAX);
         let size = size.filter(|size| *size > 0);
@@ -205,7 +185,7 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Whether a file is code for this processor, 64 bits.
+/// Whether a file is 64-bit code for this processor.
 fn is_x86_64(file: &File) -> bool {
     const MACHINE_X86_64: [u8; 2] = [62, 0];
     const CLASS_64: u8 = 2;

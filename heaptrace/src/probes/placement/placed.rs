@@ -1,6 +1,6 @@
-//! A placement as it is told and kept: plain values.
+//! A placement as plain values, for the reader's answer and for reports.
 //!
-//! Stage: probes. What comes from a reader is checked before it is one of these.
+//! Stage: probes. A reader's answer is checked before it becomes one of these.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use heaptrace_common::cookie::{ARGUMENTS, Register};
 
 use super::Placement;
 
-/// Where a probe goes, and what is said of it.
+/// The location of a probe, and what reports say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Bytes behind the function's entry.
+    /// Offset from the function's entry, in bytes.
     pub offset: u64,
-    /// Where the arguments stand there.
+    /// The registers that hold the arguments there.
     pub registers: [Register; ARGUMENTS],
     /// The instruction there.
     pub instruction: String,
     /// Whether the kernel has to execute the instruction out of line.
     pub is_stepped: bool,
-    /// Why there.
+    /// Why the probe is there.
     pub reason: String,
 }
 

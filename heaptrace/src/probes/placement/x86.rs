@@ -1,13 +1,15 @@
 //! Placement on x86-64: follows a function's first instructions.
 //!
-//! Stage: probes. A place is right where every call comes by exactly once, with the stack pointer of
-//! the entry (a return probe finds the return address there), the caller's `rbp` (the walk of the stack
-//! begins with it), and each argument whole in a known register, and before the function changes anything
-//! that others could see.
+//! Stage: probes. A location is correct if every call passes it exactly once, and if there:
 //!
-//! Only the function itself is looked at. Code elsewhere that jumps into its first instructions would
-//! be seen as a call; compilers make none: a part that is split off is entered from behind the place, and
-//! comes back behind it.
+//! - the stack pointer is the one at the entry, because a return probe finds the return address by it
+//! - `rbp` is the caller's, because the walk of the stack starts with it
+//! - each argument is complete in a known register
+//! - the function has not changed anything that other code can see
+//!
+//! Only the function itself is read. If other code jumped to its first instructions, that would count as a
+//! call. Compilers write no such code: a part that is split off is entered from after the location, and
+//! returns after it.
 
 use heaptrace_common::cookie::{ARGUMENTS, Register as Slot};
 use iced_x86::{
@@ -19,10 +21,10 @@ use super::branches::{self, BASE};
 use super::emulated::{self, KernelVersion};
 use super::{Architecture, Function, Needs, Placement, Reason};
 
-/// How far from the entry a place is looked for.
+/// Maximum offset of a location from the entry.
 const MAX_OFFSET: u64 = 128;
 
-/// x86-64, under a kernel.
+/// The rules of x86-64 on a kernel.
 pub(super) struct X86 {
     /// The kernel's version.
     pub(super) kernel: KernelVersion,
@@ -39,7 +41,7 @@ impl Architecture for X86 {
             };
             return Placement::entry(found.entry, reason);
         };
-        // At the entry nothing has moved yet, and whoever jumps back to it would be seen there anyhow.
+        // At the entry nothing has moved yet, and a jump back to the entry would hit any probe there.
         if first.offset == 0 && found.candidates.len() == 1 {
             return found.candidates.remove(0);
         }
@@ -47,7 +49,7 @@ impl Architecture for X86 {
             Ok(target) => found
                 .candidates
                 .into_iter()
-                .rfind(|place| place.offset < target)
+                .rfind(|candidate| candidate.offset < target)
                 .unwrap_or_else(|| Placement::entry(found.entry, Reason::JumpedTo)),
             Err(_) if first.offset == 0 => found.candidates.remove(0),
             Err(why) => Placement::entry(found.entry, Reason::Untold(why)),
@@ -55,7 +57,7 @@ impl Architecture for X86 {
     }
 }
 
-/// Emulated instructions on the way that each call takes, the best one last.
+/// The emulated instructions that every call executes; the last one is the best.
 struct Candidates {
     /// The function's first instruction.
     entry: String,
@@ -80,8 +82,8 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
         if offset == 0 {
             found.entry = text(&instruction);
         }
-        // Where the kernel emulates a call it may forget the shadow stack of the processor: left alone,
-        // unless a probe at the entry would stand there anyhow.
+        // When the kernel emulates a call, it may not update the processor's shadow stack. So calls are not
+        // probed, except at the entry, where the probe would be anyway.
         let is_call = instruction.flow_control() == FlowControl::Call;
         let bytes = code.get(offset as usize..).unwrap_or_default();
         let bytes = bytes.get(..instruction.len()).unwrap_or_default();
@@ -95,7 +97,7 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
                 instruction: text(&instruction),
                 reason: Reason::Emulated(rule.name),
             });
-            // A better one comes only where calls that don't count branch off here.
+            // A later one is better only if calls with a NULL pointer branch off here.
             if !state.is_null_check(&instruction) {
                 break;
             }
@@ -107,13 +109,13 @@ fn candidates(kernel: KernelVersion, code: &[u8], needs: Needs) -> Candidates {
     found
 }
 
-/// What is known in front of an instruction, of the sixteen general registers by their numbers.
+/// What is known before an instruction. The sixteen general registers are indexed by their numbers.
 struct State {
     /// The argument that each register holds.
     holds: [Option<usize>; 16],
-    /// The argument with which a call is of no interest where it is NULL.
+    /// The argument for which calls need not be seen if it is NULL.
     pointer: Option<usize>,
-    /// Whether the flags tell if it is.
+    /// Whether the flags tell if it is NULL.
     flags_tell_null: bool,
 }
 
@@ -132,14 +134,14 @@ impl State {
         }
     }
 
-    /// Where the arguments stand, if all that are needed still stand anywhere.
+    /// The registers of the arguments, if every needed argument is still in a register.
     fn arguments(&self, needs: Needs) -> Option<[Slot; ARGUMENTS]> {
         let mut registers = Slot::PASSED;
         let each = registers.iter_mut().zip(needs.arguments).enumerate();
         for (argument, (register, is_needed)) in each {
             let passed = usize::from(register.encoding());
             let holds = |number: &usize| self.holds.get(*number) == Some(&Some(argument));
-            // Where it was passed, or in the first register that has a copy.
+            // The register that it was passed in, or else the first register with a copy.
             match std::iter::once(passed).chain(0..16).find(holds) {
                 Some(number) => *register = Slot::of_encoding(number as u8)?,
                 None if is_needed => return None,
@@ -149,21 +151,21 @@ impl State {
         Some(registers)
     }
 
-    /// Whether this jumps away where the pointer is NULL, and nowhere else.
+    /// Whether this instruction jumps exactly if the pointer is NULL.
     fn is_null_check(&self, instruction: &Instruction) -> bool {
         self.flags_tell_null
             && instruction.is_jcc_short_or_near()
             && instruction.condition_code() == ConditionCode::e
     }
 
-    /// Goes past an instruction; `false` where no place behind it is right for all calls.
+    /// Steps over an instruction; `false` if no later location is correct for all calls.
     fn step(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
-        let goes_on = match instruction.flow_control() {
+        let continues = match instruction.flow_control() {
             FlowControl::Next => true,
             FlowControl::ConditionalBranch => self.is_null_check(instruction),
             _ => false,
         };
-        if !goes_on {
+        if !continues {
             return false;
         }
         if self.tests_pointer(instruction) {
@@ -204,8 +206,8 @@ impl State {
         is_whole.then(|| self.holds.get(register.number()).copied().flatten())?
     }
 
-    /// The register that becomes a copy of an argument, and the argument. All 64 bits: half of a size is
-    /// another size.
+    /// The register that becomes a copy of an argument, and the argument. Only copies of all 64 bits count:
+    /// half of a size is another size.
     fn copied(&self, instruction: &Instruction) -> Option<(Register, usize)> {
         let is_move = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
         let is_between_registers = instruction.op0_kind() == OpKind::Register
@@ -217,7 +219,7 @@ impl State {
         Some((instruction.op0_register(), argument))
     }
 
-    /// Whether the flags say zero behind this if the pointer is NULL, and only then.
+    /// Whether the zero flag after this instruction is set exactly if the pointer is NULL.
     fn tests_pointer(&self, instruction: &Instruction) -> bool {
         let is_pointer = |register| self.pointer.is_some() && self.held(register) == self.pointer;
         if instruction.op0_kind() != OpKind::Register || !is_pointer(instruction.op0_register()) {
@@ -238,8 +240,8 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// Whether memory is the function's own: what lies below the stack pointer, and with it below the return
-/// address. By writing anything else a function has begun its work, and may have freed a block already.
+/// Whether memory is the function's own: below the stack pointer, and so below the return address. A function
+/// that writes any other memory has begun its work, and may already have freed a block.
 fn is_below_stack(memory: &UsedMemory) -> bool {
     let size = memory.memory_size().size() as i64;
     let end = (memory.displacement() as i64).wrapping_add(size);
@@ -247,7 +249,7 @@ fn is_below_stack(memory: &UsedMemory) -> bool {
     is_fixed && size > 0 && (-4096..=0).contains(&end)
 }
 
-/// Whether the stack pointer becomes known to another register.
+/// Whether the stack pointer is copied to another register.
 fn leaks_stack(instruction: &Instruction) -> bool {
     let is_operand = |operand| instruction.op_register(operand).full_register() == Register::RSP;
     let is_address = instruction.code() == Code::Lea_r64_m
@@ -255,7 +257,7 @@ fn leaks_stack(instruction: &Instruction) -> bool {
     is_address || (0..instruction.op_count()).any(is_operand)
 }
 
-/// An instruction for reports: its name, and its operands where they are registers.
+/// An instruction for reports: its name, and its operands if they are all registers.
 fn text(instruction: &Instruction) -> String {
     let mut text = format!("{:?}", instruction.mnemonic()).to_lowercase();
     let operands = 0..instruction.op_count();

@@ -1,9 +1,10 @@
-//! Arbitrary bytes: no panic, and only right places.
+//! Arbitrary bytes: no panic, and only correct locations.
 
 use super::super::Reason;
 use super::*;
+use crate::random::Random;
 
-/// What functions begin with, and what they get wrong: mostly whole instructions.
+/// Pieces of functions, mostly whole instructions: common prologues and misleading code.
 const PIECES: &[&[u8]] = &[
     &[0x55],
     &[0x41, 0x54],
@@ -31,27 +32,11 @@ const PIECES: &[&[u8]] = &[
     &[0xff, 0xe0],
 ];
 
-/// Numbers that look random, always the same.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 33) as usize % limit
-    }
-}
-
-fn function(numbers: &mut Numbers) -> Vec<u8> {
+fn function(numbers: &mut Random) -> Vec<u8> {
     let mut code = Vec::new();
     for _ in 0..1 + numbers.below(12) {
         match numbers.below(8) {
-            // A short branch, near by, of any condition or none.
+            // A short branch to a near target, with or without a condition.
             0 | 1 => {
                 let opcode = [0x74, 0x74, 0x75, 0x77, 0xeb][numbers.below(5)];
                 code.extend([opcode, (numbers.below(32) as u8).wrapping_sub(16)]);
@@ -63,10 +48,10 @@ fn function(numbers: &mut Numbers) -> Vec<u8> {
     code
 }
 
-/// Check that whatever is chosen, in whatever code, is right by rules that are written down a second
-/// time, and that places behind the entry, and behind a check for NULL, are chosen at all.
+/// Check that every placement in random code is correct by a second implementation of the rules, and that
+/// locations after the entry, and after a check for NULL, do occur.
 #[test]
-fn every_choice_is_right() {
+fn every_placement_is_correct() {
     let programs = [
         "malloc_entry",
         "calloc_entry",
@@ -76,7 +61,7 @@ fn every_choice_is_right() {
         "aligned_entry",
         "posix_memalign_entry",
     ];
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Random(0x9e37_79b9_7f4a_7c15);
     let (mut later, mut past_null_check) = (0, 0);
     for round in 0..200_000 {
         let code = function(&mut numbers);
@@ -92,10 +77,11 @@ fn every_choice_is_right() {
     assert!(past_null_check > 50, "{past_null_check}");
 }
 
-/// Check that bytes without any sense are survived, and mostly left alone.
+/// Check that random bytes cause no panic, and that a location after the entry is always an emulated
+/// instruction.
 #[test]
-fn noise() {
-    let mut numbers = Numbers(1);
+fn noise_is_survived() {
+    let mut numbers = Random(1);
     for _ in 0..100_000 {
         let length = numbers.below(64);
         let code: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();

@@ -1,5 +1,5 @@
-//! The rules of a place, written down a second time and differently: by running the instructions before
-//! it on made-up values.
+//! A second, different implementation of the rules of a location: it runs the instructions before the
+//! location on invented values.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -8,7 +8,7 @@ use iced_x86::{
 
 use super::super::{Needs, Placed};
 
-/// Fails unless a probe at the place sees every call once, and whole.
+/// Fails unless a probe at the location sees every call exactly once, with all needed arguments.
 pub(super) fn check(code: &[u8], needs: Needs, placement: &Placed) {
     let at = placement.offset as usize;
     if !placement.is_stepped {
@@ -27,11 +27,11 @@ pub(super) fn check(code: &[u8], needs: Needs, placement: &Placed) {
             assert_eq!(values[usize::from(number)], argument as u64, "{at}");
         }
     }
-    // What the stack pointer and the frame pointer had at the entry.
+    // The stack pointer and the frame pointer still have their values of the entry.
     assert_eq!((values[4], values[5]), (1004, 1005));
 }
 
-/// By the bytes, as kernels since 5.17 know them.
+/// Whether kernels since 5.17 emulate the instruction, by its bytes.
 fn is_emulated(bytes: &[u8]) -> bool {
     match bytes {
         [0x90 | 0xeb | 0xe9 | 0xe8, ..] => true,
@@ -46,7 +46,7 @@ fn is_emulated(bytes: &[u8]) -> bool {
     }
 }
 
-/// Fails if something before the place can leave the straight way.
+/// Fails if an instruction before the location can branch off.
 fn runs_straight(code: &[u8], at: usize, needs: Needs) {
     let mut before: Vec<_> = Decoder::new(64, code, DecoderOptions::NONE)
         .into_iter()
@@ -56,7 +56,7 @@ fn runs_straight(code: &[u8], at: usize, needs: Needs) {
     assert_eq!(
         last.next_ip(),
         at as u64,
-        "the place is inside an instruction"
+        "the location is inside an instruction"
     );
     before.push(last);
     for (index, instruction) in before.iter().enumerate() {
@@ -78,12 +78,12 @@ fn runs_straight(code: &[u8], at: usize, needs: Needs) {
                 assert_eq!(tested[decides.op0_register().number()], pointer);
                 assert_eq!(values[4], 1004);
             }
-            other => panic!("{other:?} before the place"),
+            other => panic!("{other:?} before the location"),
         }
     }
 }
 
-/// Fails if a branch of the function leads behind its beginning and not behind the place.
+/// Fails if a branch of the function leads to an offset after the entry, up to the location.
 fn nothing_jumps_there(code: &[u8], at: usize) {
     for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
         if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() {
@@ -93,8 +93,8 @@ fn nothing_jumps_there(code: &[u8], at: usize) {
     }
 }
 
-/// What the registers hold behind the instructions before a place: the arguments 0 to 3, what they had
-/// at the entry (1000 and on), or something else.
+/// The values of the registers at a location: the arguments 0 to 3, the values of the entry (from 1000 on),
+/// or other values (from 2000 on).
 fn values_at(code: &[u8], at: usize) -> [u64; 16] {
     let mut values: [u64; 16] = std::array::from_fn(|number| 1000 + number as u64);
     (values[7], values[6], values[2], values[1]) = (0, 1, 2, 3);

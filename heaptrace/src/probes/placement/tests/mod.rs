@@ -1,5 +1,5 @@
-//! Tests of placement: prologues of real allocators, functions that are out to mislead, and arbitrary
-//! bytes whose places are checked by rules that are written down a second time.
+//! Tests of placement: prologues of real allocators, misleading functions, and arbitrary bytes whose
+//! placements a second implementation of the rules checks.
 
 mod arbitrary;
 mod checker;
@@ -11,7 +11,7 @@ use heaptrace_common::cookie::Register;
 use super::x86::X86;
 use super::{Architecture as _, Function, Needs, Placement};
 
-/// A kernel with all that is emulated today.
+/// A kernel that has every rule.
 const KERNEL: (u32, u32) = (6, 18);
 
 fn needs(program: &str) -> Needs {
@@ -24,7 +24,7 @@ fn place(code: &[u8], size: Option<u64>, needs: Needs) -> Placement {
     X86 { kernel: KERNEL }.place(Function { code, size }, needs)
 }
 
-/// Where a probe goes on a function that is all there.
+/// Places a probe on a complete function, and checks the placement.
 fn place_whole(code: &[u8], program: &str) -> Placement {
     let placement = place(code, Some(code.len() as u64), needs(program));
     checker::check(code, needs(program), &placement.clone().into());

@@ -1,4 +1,4 @@
-//! Prologues as compilers wrote them, cut off where no place comes any more and ended with `ret`.
+//! Prologues as compilers wrote them, cut after the last possible location and ended with `ret`.
 
 use std::fs::File;
 
@@ -13,7 +13,7 @@ struct Known {
     code: &'static [u8],
     offset: u64,
     instruction: &'static str,
-    /// Where the arguments that are needed stand, by the registers' numbers.
+    /// The needed arguments, and the numbers of their registers.
     registers: &'static [(usize, u8)],
 }
 
@@ -57,9 +57,9 @@ const KNOWN: &[Known] = &[
         offset: 0, instruction: "jmp", registers: &[(0, RDI)] },
 ];
 
-/// Check that the prologues of well-known allocators get the places that were found by hand.
+/// Check that the prologues of well-known allocators get the locations that were found by hand.
 #[test]
-fn known_prologues() {
+fn prologues_of_allocators_are_placed() {
     for known in KNOWN {
         let placement = place_whole(known.code, known.program);
         assert_eq!(placement.offset, known.offset, "{}", known.name);
@@ -71,10 +71,10 @@ fn known_prologues() {
     }
 }
 
-/// Check that each place in this machine's C library is right, and that `free`, which every allocation
-/// pays for, doesn't need a second trap.
+/// Check that each location in this machine's C library is correct, and that `free`, which every allocation
+/// pays for, does not need a second trap.
 #[test]
-fn the_running_c_library() {
+fn the_c_library_is_placed() {
     let own = std::process::id();
     let mut reader = crate::jobs::reader_of_tests();
     let wanted = LookFor::default();
@@ -95,8 +95,8 @@ fn the_running_c_library() {
     assert!(!found.is_empty());
 }
 
-/// Check that a file that is no code for this processor, and a place behind the end of one that is, get
-/// their entry.
+/// Check that the entry is probed in a file without code for this processor, and at an offset after the end
+/// of a file.
 #[test]
 fn unknown_files_keep_the_entry() {
     let place = |path: &str, offset| {
@@ -111,6 +111,6 @@ fn unknown_files_keep_the_entry() {
     };
     let other = place("/etc/passwd", 0);
     assert_eq!((other.offset, other.reason), (0, Reason::NoRules));
-    let behind = place("/proc/self/exe", u64::MAX >> 2);
-    assert_eq!((behind.offset, behind.reason), (0, Reason::Unreadable));
+    let beyond = place("/proc/self/exe", u64::MAX >> 2);
+    assert_eq!((beyond.offset, beyond.reason), (0, Reason::Unreadable));
 }

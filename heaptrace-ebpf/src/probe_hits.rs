@@ -1,0 +1,35 @@
+//! The first step of every probe program, and the count of probe hits per process.
+//!
+//! A hit costs its trap, whether the call is recorded or not. From the hits the agent computes the overhead
+//! of each process. Counting must cost next to nothing beside a trap, so one hit in [`HITS_PER_COUNT`], at
+//! random, is counted.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_current_pid_tgid, bpf_get_prandom_u32},
+};
+use heaptrace_common::limits::HITS_PER_COUNT;
+
+use crate::{counters::add_one, globals::COUNT_HITS, maps::PROBE_HITS, own_stack};
+
+/// The first step of every program of a probe.
+#[inline(always)]
+pub fn hit(ctx: &impl EbpfContext) {
+    own_stack::keep(ctx);
+    // SAFETY: the helper has no preconditions.
+    if COUNT_HITS.load() != 0 && unsafe { bpf_get_prandom_u32() } % HITS_PER_COUNT == 0 {
+        count();
+    }
+}
+
+#[inline(never)]
+fn count() {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    match PROBE_HITS.get_ptr_mut(tgid) {
+        // SAFETY: the pointer comes from a lookup; values are aligned.
+        Some(slot) => drop(unsafe { add_one(slot) }),
+        // If another thread was first, or the map is full, one count is missing.
+        None => drop(PROBE_HITS.insert(tgid, 1, u64::from(BPF_NOEXIST))),
+    }
+}
