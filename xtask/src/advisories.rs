@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let path = workspace::root().join(FILE);
     fs::write(&path, snapshot.text()?)
         .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{} advisories of {}", snapshot.len(), snapshot.date);
+    println!("{} advisories of {}", snapshot.count(), snapshot.date);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,7 +140,7 @@ impl Snapshot {
     }
 
     /// How many advisories it has.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.advisories.len()
     }
 

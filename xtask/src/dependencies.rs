@@ -106,7 +106,7 @@ pub fn run() -> Result<ExitCode> {
     }
     println!(
         "{count} packages: licences, sources, checksums and versions checked, and {} advisories of {}.",
-        snapshot.len(),
+        snapshot.count(),
         snapshot.date
     );
     Ok(if faults.is_empty() {
