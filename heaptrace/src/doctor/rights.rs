@@ -199,17 +199,17 @@ mod tests {
     #[test]
     fn missing_rights_come_with_the_command() {
         let root = Capabilities::parse("CapEff:\t000001ffffffffff\n").unwrap();
-        let nobody = Capabilities::default();
+        let none = Capabilities::default();
         assert_eq!(capabilities_required(root, true).verdict, Verdict::Ok);
-        assert_eq!(capabilities_required(nobody, true).verdict, Verdict::NotOk);
+        assert_eq!(capabilities_required(none, true).verdict, Verdict::NotOk);
         assert!(
-            capabilities_required(nobody, true)
+            capabilities_required(none, true)
                 .advice
                 .contains("sudo setcap")
         );
-        assert_eq!(capabilities_useful(nobody).verdict, Verdict::Warn);
+        assert_eq!(capabilities_useful(none).verdict, Verdict::Warn);
         assert_eq!(paranoid(Some("3\n"), root).verdict, Verdict::Ok);
-        assert_eq!(paranoid(Some("3\n"), nobody).verdict, Verdict::Warn);
+        assert_eq!(paranoid(Some("3\n"), none).verdict, Verdict::Warn);
         assert_eq!(paranoid(None, root).verdict, Verdict::NotOk);
         let perfmon = Capabilities::parse("CapEff:\t0000004000000000\n").unwrap();
         assert_eq!(paranoid(Some("2\n"), perfmon).verdict, Verdict::Ok);

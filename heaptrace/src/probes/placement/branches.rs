@@ -5,7 +5,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-use super::Function;
+use super::model::Function;
 
 /// The address that decoding assigns to the entry, so that no branch points below zero.
 pub(super) const BASE: u64 = 1 << 40;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 
-use super::Placement;
+use super::model::Placement;
 
 /// The location of a probe, and what reports say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

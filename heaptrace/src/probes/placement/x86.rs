@@ -19,7 +19,7 @@ use iced_x86::{
 
 use super::branches::{self, BASE};
 use super::emulated::{self, KernelVersion};
-use super::{Architecture, Function, Needs, Placement, Reason};
+use super::model::{Architecture, Function, Needs, Placement, Reason};
 
 /// Maximum offset of a location from the entry.
 const MAX_OFFSET: u64 = 128;
