@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,12 @@ use anyhow::{Context as _, Result};
 use heaptrace_tests::{
     Child, Heaptrace, Holdings, MINUTE, Process, c, lap, ready_pid, run, truths, until,
 };
+
+/// Lets one test run at a time: a run of the whole machine without a limit slows down the processes of every other test.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The number of blocks that `churn` has at any time.
 const BLOCKS: u64 = 1000;
@@ -68,6 +75,7 @@ fn has_duty_cycle(process: &Process, run_ns: u64) -> Result<()> {
 /// untraced and many times as fast as without a limit, while a process that rarely allocates has exact counts.
 #[test]
 fn high_overhead_gets_a_duty_cycle() -> Result<()> {
+    let _alone = alone();
     let here = Heaptrace::tracing()?;
     let (mut churn, _) = churning(&here, "ht-pay-before")?;
     let untraced = speed(&mut churn, Duration::from_secs(1))?;
@@ -122,6 +130,7 @@ fn high_overhead_gets_a_duty_cycle() -> Result<()> {
 /// after many pauses in each of which the process replaced all of its blocks.
 #[test]
 fn pauses_make_no_leaks() -> Result<()> {
+    let _alone = alone();
     for is_all in [true, false] {
         let here = Heaptrace::tracing()?;
         let (mut churn, pid) = churning(&here, "ht-unseen")?;
@@ -165,6 +174,7 @@ fn pauses_make_no_leaks() -> Result<()> {
 /// is then as fast as before.
 #[test]
 fn pauses_leave_nothing() -> Result<()> {
+    let _alone = alone();
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let here = Heaptrace::tracing()?;
         let (mut churn, pid) = churning(&here, "ht-left")?;

