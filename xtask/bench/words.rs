@@ -1,4 +1,4 @@
-//! Counts words and where they stand, over and over: a Rust program that allocates as they do.
+//! Counts words and their positions, many times: a Rust program with typical allocations.
 //!
 //! usage: words ROUNDS
 

@@ -1,4 +1,4 @@
-//! Whether stated errors are those that there are.
+//! Tests that stated standard errors are the true ones.
 
 use crate::machine::{Machine, numbers};
 use crate::random::Random;

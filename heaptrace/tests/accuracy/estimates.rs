@@ -1,4 +1,4 @@
-//! Estimates of what was allocated and of what is live.
+//! Tests of estimates: of allocated and of live memory.
 
 use crate::machine::{Machine, Number, Sampler, numbers};
 use crate::random::Random;
@@ -27,13 +27,13 @@ fn mixed_sizes() {
     all_within(4.0, &numbers(&truth, &machine.report().totals));
 }
 
-/// Check the case in which weighing a site by the mean size of its samples goes wrong: small and
-/// large blocks from one stack, as many bytes of each, half freed.
+/// Check small and large blocks from one stack, with the same number of bytes of each, half of them freed. Weights by the
+/// mean size of a site's samples would be wrong here.
 #[test]
 fn small_and_large_blocks_from_one_stack() {
     let mut machine = Machine::new(Random::new(3), MEAN, 1, 1);
     for _ in 0..16 {
-        // As many that stay as are freed.
+        // Half of the blocks stay, half are freed.
         machine.allocate_many(0, 0, 16, 2 << 20, false);
         machine.allocate_many(0, 0, 16, 2 << 20, true);
         machine.allocate_many(0, 0, 32 << 20, 1, false);
@@ -46,8 +46,8 @@ fn small_and_large_blocks_from_one_stack() {
     all_within(3.0, &numbers(&truth, &machine.report().totals));
 }
 
-/// Check that a rate which changes as the run goes, for all and for each process, biases nothing, and
-/// that a block is freed with the weight that it was allocated with.
+/// Check that changes of the rate during the run, common or per process, cause no bias, and that a block is freed with the
+/// weight of its allocation.
 #[test]
 fn changing_rates() {
     let mut machine = Machine::new(Random::new(4), 16 << 10, 3, 2);
@@ -74,7 +74,7 @@ fn changing_rates() {
     all_within(4.0, &numbers(&truth, &update.totals));
     assert_eq!(update.sites.len(), truths.len());
     let processes = update.sites.iter().map(|(_, site)| {
-        // Sites are numbered as they are met: found by their process and their size.
+        // Sites are numbered in the order of their first samples, so they are found by process and size.
         let is_large = site.totals.allocated_bytes > site.totals.allocations * 600;
         (
             site.process.0 as usize * 2 + usize::from(is_large),
@@ -86,7 +86,7 @@ fn changing_rates() {
     }
 }
 
-/// Check that what is live comes back to nothing, error included, when everything is freed.
+/// Check that live memory and its error are zero when everything is freed.
 #[test]
 fn frees_take_away_what_was_added() {
     let mut machine = Machine::new(Random::new(6), 4 << 10, 1, 3);
@@ -108,7 +108,7 @@ fn frees_take_away_what_was_added() {
     assert_eq!(totals.frees, totals.allocations);
 }
 
-/// Check that a mean of 1 takes everything, with no error at all.
+/// Check that a mean of 1 samples every call, without an error.
 #[test]
 fn a_mean_of_one_is_exact() {
     let mut machine = Machine::new(Random::new(8), 1, 1, 1);
@@ -127,15 +127,15 @@ fn a_mean_of_one_is_exact() {
     assert_eq!(totals.errors, heaptrace::join::Errors::default());
 }
 
-/// Check that programs which interrupt each other on a CPU, between the end of one countdown and the beginning
-/// of the next, leave every probability what it is: at any depth, and with their own rates.
+/// Check that programs that interrupt each other on a CPU, between the end of a countdown and the start of the next, change
+/// no probability: at any depth, and with rates of their own.
 #[test]
 fn preemption_biases_nothing() {
     const MEAN: u64 = 256;
     let mut sampler = Sampler::new(Random::new(10), MEAN, 2);
     sampler.shifts = vec![0, 2];
     let sizes = [40_u64, 150, 700];
-    // Per process and size: how many were decided about, and how many taken.
+    // Per process and size: the number of calls, and of sampled calls.
     let mut seen = [[(0_u64, 0_u64); 3]; 2];
     fn call(
         sampler: &mut Sampler,

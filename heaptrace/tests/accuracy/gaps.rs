@@ -1,19 +1,18 @@
-//! The gaps between samples: exponential, of the right mean.
+//! Tests of the gaps between samples: they are exponential, and have the right mean.
 
 use heaptrace_common::sampling::exponential;
 
 use crate::random::Random;
 
-/// A way to draw a distance, as [`exponential`] is.
+/// A function that draws a distance, such as [`exponential`].
 pub(crate) type Draw = fn(u64, u64) -> (u64, u64);
 
 const MEANS: [u64; 6] = [16, 256, 4 << 10, 64 << 10, 512 << 10, 16 << 20];
 
-/// Anderson and Darling's statistic for a distribution that is fully known: beyond this in one of a
-/// thousand samples of it.
+/// The limit of Anderson and Darling's statistic, for a fully known distribution. One of a thousand true samples exceeds it.
 const LIMIT: f64 = 6.0;
 
-/// What speaks against a way to draw.
+/// The fault of a function that draws distances, if one is found.
 pub(crate) fn fault(draw: Draw) -> Option<String> {
     const DRAWS: usize = 200_000;
     for mean in MEANS {
@@ -39,7 +38,7 @@ pub(crate) fn fault(draw: Draw) -> Option<String> {
     None
 }
 
-/// Of sorted values that should be exponential with mean 1.
+/// The statistic of sorted values, compared with an exponential distribution of mean 1.
 fn anderson_darling(sorted: &[f64]) -> f64 {
     let n = sorted.len() as f64;
     let pairs = sorted.iter().zip(sorted.iter().rev());
@@ -60,7 +59,7 @@ fn gaps_are_exponential() {
     assert_eq!(fault(exponential), None);
 }
 
-/// Check that each of the two checks can fail: the one of the mean, and the one of the shape.
+/// Check that both checks can fail: that of the mean, and that of the shape.
 #[test]
 fn the_statistic_can_fail() {
     let uniform: Draw = |mean, bits| (bits % (2 * mean), bits);

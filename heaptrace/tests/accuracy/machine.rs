@@ -1,4 +1,4 @@
-//! A machine whose kernel program samples, and whose agent joins.
+//! A simulated machine: CPUs that sample with the kernel program's arithmetic, and the real join behind them.
 
 use heaptrace::events::record::Event;
 use heaptrace::join::{Joiner, Totals, Update};
@@ -7,17 +7,17 @@ use heaptrace_common::wire::{Alloc, Free, ProcessBegin, StackHead, kind};
 
 use crate::random::Random;
 
-/// No process of any machine has an id above this.
+/// Ids of simulated processes begin here; no real process has such an id.
 const FIRST_PID: u32 = u32::MAX - 100;
 
-/// What is true of a machine's allocations.
+/// The true numbers of a machine's allocations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) allocations: u64,
     pub(crate) allocated_bytes: u64,
     pub(crate) live_allocations: u64,
     pub(crate) live_bytes: u64,
-    /// True variances of estimates of these.
+    /// True variances of the estimates of these numbers.
     variances: [f64; 4],
 }
 
@@ -42,7 +42,7 @@ impl Truth {
     }
 }
 
-/// What an allocation adds to the variances of the numbers of allocations and of bytes.
+/// The variances that an allocation adds to the estimates of allocations and of bytes.
 fn variances(size: u64, mean: u64) -> [f64; 2] {
     if mean <= 1 {
         return [0.0; 2];
@@ -52,13 +52,13 @@ fn variances(size: u64, mean: u64) -> [f64; 2] {
     [odds, odds * size as f64 * size as f64]
 }
 
-/// A block; `id` where it was sampled.
+/// A block; it has an `id` if it was sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     process: usize,
     site: usize,
     size: u64,
-    /// The mean that ruled.
+    /// The mean at its allocation.
     mean: u64,
     id: Option<u64>,
 }
@@ -69,13 +69,13 @@ struct Countdown {
     mean: u64,
 }
 
-/// Everything that decides, without what is done about it.
+/// The state that decides which calls are sampled.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler {
     pub(crate) random: Random,
-    /// The mean, which may change.
+    /// The common mean, which may change.
     pub(crate) mean: u64,
-    /// Per process the power of two by which it is larger.
+    /// The power of two by which each process's mean is larger.
     pub(crate) shifts: Vec<u32>,
     cpus: Vec<Countdown>,
 }
@@ -96,14 +96,13 @@ impl Sampler {
         }
     }
 
-    /// The mean that a call is taken under, if it is.
+    /// The mean under which a call is sampled, if it is sampled.
     pub(crate) fn decide(&mut self, process: usize, size: u64) -> Option<u64> {
         let cpu = (self.random.bits() >> 60) as usize % self.cpus.len();
         self.decide_on(cpu, process, size, &mut |_, _| {})
     }
 
-    /// The same on a given CPU, with something that happens on it between the end of a countdown
-    /// and the beginning of the next one.
+    /// Decides on a given CPU. `preempt` runs on that CPU between the end of a countdown and the start of the next.
     pub(crate) fn decide_on(
         &mut self,
         cpu: usize,
@@ -163,13 +162,13 @@ impl Cpu for On<'_> {
     }
 }
 
-/// Programs that allocate, and the agent that watches them.
+/// Programs that allocate, and the join of their events.
 pub(crate) struct Machine {
     pub(crate) sampler: Sampler,
     joiner: Joiner,
     sites: usize,
     last_id: u64,
-    /// Per process and site.
+    /// The truth per process and site.
     truths: Vec<Truth>,
 }
 
@@ -261,8 +260,8 @@ impl Machine {
         }
     }
 
-    /// Allocates many blocks of one size on one CPU, and frees each or none: as many calls at a time as
-    /// only take their bytes off the countdown.
+    /// Allocates many blocks of one size on one CPU, and frees each or none. Calls that only reduce the countdown are
+    /// simulated together.
     pub(crate) fn allocate_many(
         &mut self,
         process: usize,
@@ -301,7 +300,7 @@ impl Machine {
         }
     }
 
-    /// What is true of all.
+    /// The truth of all sites together.
     pub(crate) fn truth(&self) -> Truth {
         let mut sum = Truth::default();
         for truth in &self.truths {
@@ -316,12 +315,12 @@ impl Machine {
         sum
     }
 
-    /// What is true of each site of a process.
+    /// The truth of each site of a process.
     pub(crate) fn truths(&self, process: usize) -> &[Truth] {
         &self.truths[process * self.sites..][..self.sites]
     }
 
-    /// What the agent says.
+    /// The update of the join.
     pub(crate) fn report(mut self) -> Update {
         self.joiner.take_update(5)
     }
@@ -331,7 +330,7 @@ fn stack_id(process: usize, site: usize) -> u64 {
     (process << 32 | site << 4) as u64 + 1
 }
 
-/// A number, an estimate of it, the standard error that is stated, and the true one.
+/// A true number, its estimate, the stated standard error, and the true one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     pub(crate) what: &'static str,
@@ -342,12 +341,12 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// How many true standard errors the estimate is off.
+    /// The distance of the estimate from the truth, in true standard errors.
     pub(crate) fn sigmas(&self) -> f64 {
         self.off() / self.true_error.max(1e-9)
     }
 
-    /// How many stated standard errors it is off.
+    /// The distance in stated standard errors.
     pub(crate) fn stated_sigmas(&self) -> f64 {
         if self.off() == 0.0 {
             0.0
@@ -356,7 +355,7 @@ impl Number {
         }
     }
 
-    /// How many true standard errors the estimate is above the truth, or below it.
+    /// The same in true standard errors, with its sign.
     pub(crate) fn signed_sigmas(&self) -> f64 {
         self.sigmas()
             * if self.estimate < self.truth {
@@ -371,7 +370,7 @@ impl Number {
     }
 }
 
-/// What was estimated of a truth.
+/// The four numbers of a truth with their estimates.
 pub(crate) fn numbers(truth: &Truth, totals: &Totals) -> [Number; 4] {
     let number = |what, index: usize, it, estimate, error| Number {
         what,

@@ -1,8 +1,8 @@
-//! The accuracy of sampling: the kernel program's own arithmetic, run on simulated CPUs, and the real
-//! join stage behind it, held against what is known to be true.
+//! Tests of the accuracy of sampling: the kernel program's arithmetic on simulated CPUs, and the real join, compared with the
+//! truth.
 //!
-//! Seeds are fixed, so that a run is like any other; `HEAPTRACE_ACCURACY_SEED` makes it another one.
-//! `cargo xtask accuracy` has the table of errors written to docs/accuracy.md.
+//! Seeds are fixed, so every run is the same; `HEAPTRACE_ACCURACY_SEED` sets another seed. `cargo xtask accuracy` writes the
+//! table of errors to docs/accuracy.md.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod coverage;

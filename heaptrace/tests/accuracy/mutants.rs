@@ -1,4 +1,4 @@
-//! Mistakes that samplers are known to make, put in on purpose: each must be found.
+//! Tests with known mistakes of samplers, made on purpose: the checks must find each of them.
 
 use heaptrace_common::sampling::exponential;
 
@@ -6,10 +6,10 @@ use crate::gaps::{self, Draw};
 use crate::machine::Sampler;
 use crate::random::Random;
 
-/// A sample: its size, and the mean it was taken under.
+/// A sample: its size and its mean.
 type Sample = (u64, u64);
 
-/// From samples to numbers of allocations and bytes.
+/// Estimates the numbers of allocations and bytes from samples.
 type Weigh = fn(&[Sample]) -> (f64, f64);
 
 fn weight((size, mean): Sample) -> f64 {
@@ -23,7 +23,7 @@ fn right(samples: &[Sample]) -> (f64, f64) {
     })
 }
 
-/// What speaks against a way to weigh: samples of small and large blocks, as many bytes of each.
+/// The fault of a function that weighs samples, if one is found: for small and large blocks, with the same number of bytes of each.
 fn fault(weigh: Weigh) -> Option<String> {
     const MEAN: u64 = 64 << 10;
     let mut sampler = Sampler::new(Random::new(20), MEAN, 1);
@@ -55,13 +55,13 @@ fn fault(weigh: Weigh) -> Option<String> {
     None
 }
 
-/// Check that the right way passes, so that what fails below fails for its mistake.
+/// Check that the right weights pass, so that the other tests fail because of their mistakes.
 #[test]
 fn the_right_way_passes() {
     assert_eq!(fault(right), None);
 }
 
-/// Check that unbiasing the sum of a site by the mean size of its samples is found out.
+/// Check that weighing the sum of a site by the mean size of its samples is found.
 #[test]
 fn weights_summed_before_unbiasing() {
     let wrong: Weigh = |samples| {
@@ -74,8 +74,7 @@ fn weights_summed_before_unbiasing() {
     assert!(found.starts_with("allocations: "), "{found}");
 }
 
-/// Check that counting blocks as one each that are as large as the mean is found out, although most
-/// of those are taken.
+/// Check that a weight of 1 for blocks as large as the mean is found, although most of these blocks are sampled.
 #[test]
 fn weight_one_for_large_blocks() {
     let wrong: Weigh = |samples| {
@@ -95,7 +94,7 @@ fn weight_one_for_large_blocks() {
     assert_eq!(fault_at_mean(right), None);
 }
 
-/// As [`fault`], with blocks as large as the mean.
+/// The same as [`fault`], for blocks as large as the mean.
 fn fault_at_mean(weigh: Weigh) -> Option<String> {
     const MEAN: u64 = 64 << 10;
     let mut sampler = Sampler::new(Random::new(21), MEAN, 1);
@@ -112,8 +111,8 @@ fn fault_at_mean(weigh: Weigh) -> Option<String> {
     (off.abs() > 4.0).then(|| format!("allocated bytes: {off:.1} standard errors off"))
 }
 
-/// Check that logarithms with small biases are found out: one that is a hundredth too large, one that
-/// is linear between powers of two, one of too few random bits.
+/// Check that logarithms with a small bias are found: a hundredth too large, linear between powers of two, or of too few
+/// random bits.
 #[test]
 fn biased_logarithms() {
     let larger: Draw = |mean, bits| exponential(mean + mean.div_ceil(50), bits);

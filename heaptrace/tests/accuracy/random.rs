@@ -1,11 +1,11 @@
-//! Random numbers that are the same in every run.
+//! Pseudo-random numbers, the same in every run.
 
 /// Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each number, the same in every run unless the user asks for another.
+    /// A stream of numbers, the same in every run unless `HEAPTRACE_ACCURACY_SEED` is set.
     pub(crate) fn new(stream: u64) -> Self {
         let seed = std::env::var("HEAPTRACE_ACCURACY_SEED");
         let seed: u64 = seed.ok().map_or(0, |seed| seed.parse().unwrap());
@@ -22,7 +22,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to and without 1.
+    /// A number from 0 up to, but not including, 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -31,7 +31,7 @@ impl Random {
         (self.unit() * end as f64) as u64
     }
 
-    /// A size whose logarithm is spread evenly.
+    /// A size with an evenly distributed logarithm.
     pub(crate) fn size(&mut self, smallest: u64, largest: u64) -> u64 {
         let ratio = largest as f64 / smallest as f64;
         (smallest as f64 * ratio.powf(self.unit())).round() as u64

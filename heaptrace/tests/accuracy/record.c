@@ -1,6 +1,6 @@
-// Writes down what a program allocates and frees: preloaded into it, a file per process in the folder that
-// HEAPTRACE_TRACE names. A record is four numbers: 1 for an allocation or 0 for a free, the address that
-// called, the block, and its size.
+// Records the allocations and frees of a program into which it is preloaded: a file per process, in the folder
+// HEAPTRACE_TRACE. A record has four numbers: 1 for an allocation or 0 for a free, the address of the caller, the
+// block, and its size.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ static uint64_t records[4096][4];
 static size_t count;
 static int file = -1;
 
-// What dlsym allocates before malloc is found.
+// Memory for the allocations of dlsym, before malloc is found.
 static char early[65536];
 static size_t early_used;
 

@@ -1,6 +1,6 @@
-//! What a real program allocated, recorded once in full and sampled over and over.
+//! Tests with the calls of a real program, recorded once in full and sampled many times.
 //!
-//! The program is the C compiler, which is at hand wherever heaptrace is built.
+//! The program is the C compiler, because every machine that builds heaptrace has it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,13 +13,13 @@ use heaptrace::text;
 use crate::machine::{Machine, Truth, numbers};
 use crate::random::Random;
 
-/// Call sites that stand for themselves; all others are one.
+/// Call sites that are kept apart; all others are merged into the last one.
 const SITES: usize = 40;
 
-/// Means that the table has.
+/// The means in the table.
 const MEANS: [u64; 4] = [1 << 10, 16 << 10, 128 << 10, 512 << 10];
 
-/// Seeds that each mean is tried with.
+/// The number of seeds for each mean.
 const ROUNDS: u64 = 25;
 
 enum Call {
@@ -27,7 +27,7 @@ enum Call {
     Free { block: u64 },
 }
 
-/// Records the compiler at its work on a source.
+/// Records the compiler while it compiles a source.
 fn record() -> Vec<Call> {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -93,7 +93,7 @@ fn parse(bytes: &[u8]) -> Vec<Call> {
         .collect()
 }
 
-/// Replays the calls at a mean: per site what is true and what was estimated, and the number of samples.
+/// Replays the calls at a mean. Returns the truth and the estimates per site and in all, and the number of samples.
 fn replay(calls: &[Call], mean: u64, seed: u64) -> (Vec<(Truth, Totals)>, (Truth, Totals), u64) {
     let mut machine = Machine::new(Random::new(seed), mean, 1, SITES);
     let mut live = HashMap::new();
@@ -119,7 +119,7 @@ fn replay(calls: &[Call], mean: u64, seed: u64) -> (Vec<(Truth, Totals)>, (Truth
     for (id, site) in &update.sites {
         let stack = &update.stacks[site.stack.0 as usize];
         let location = update.locations[stack.locations[0].0 as usize];
-        // The address that `Machine` gave it, less one as all that are returned to.
+        // The address that `Machine` gave the site, minus one, as for all return addresses.
         let index = (location.address >> 4) as usize;
         assert!(index < SITES, "{id:?}");
         sites[index].1 = site.totals;
@@ -131,8 +131,8 @@ fn percent(part: f64, whole: f64) -> String {
     format!("{:.1} %", part * 100.0 / whole.max(1.0))
 }
 
-/// Check that sampled estimates of a recorded program are those of the exact ones, per site and in all:
-/// no number further off than chance allows, and stated errors that hold. Writes the table where it is wanted.
+/// Check that sampled estimates of a recorded program agree with the exact numbers, per site and in all, within chance, and
+/// that stated errors are true. Writes the table if `HEAPTRACE_ACCURACY_TABLE` names a file.
 #[test]
 fn estimates_of_a_recorded_program() {
     let calls = record();
@@ -149,7 +149,7 @@ fn estimates_of_a_recorded_program() {
         let mut off = [0.0; 4];
         let mut stated = [0.0; 4];
         let (mut taken, mut within, mut sites) = (0, 0, 0);
-        // Of all rounds together: what is biased a little each time is far off in the sum.
+        // Sums over all rounds: a small bias in each round is a large deviation of the sum.
         let (mut sum, mut sum_of_site) = ([0.0; 4], [0.0; SITES]);
         for round in 0..ROUNDS {
             let (by_site, (truth, totals), samples) = replay(&calls, mean, mean + round);
@@ -161,7 +161,7 @@ fn estimates_of_a_recorded_program() {
             }
             for (index, (truth, totals)) in by_site.into_iter().enumerate() {
                 let number = numbers(&truth, &totals)[1];
-                // Where there are samples enough for an error to mean something.
+                // Only sites with enough samples for a meaningful error.
                 if number.truth > 10 * mean {
                     sum_of_site[index] += number.signed_sigmas();
                     sites += 1;
@@ -210,15 +210,15 @@ fn head(truth: &Truth) -> String {
 
 Written by `cargo xtask accuracy`.
 
-What sampling estimates, compared with what is exactly true. The allocations are those of the C compiler's `cc1` at work on a small
-source, {} of them with {}, of which {} with {} are live at the end. They were recorded one by one, and then sampled by the same code
-that the kernel program runs and joined by the same code that the agent runs, {ROUNDS} times at each mean.
+Estimates of samples, compared with the exact numbers. The calls are those of the C compiler's `cc1` on a small source: {} allocations
+with {}, of which {} with {} are live at the end. They were recorded one by one. Then they were sampled by the code of the kernel
+program, and joined by the code of the agent, {ROUNDS} times at each mean.
 
 ## All sites together
 
-Each number as the mean distance of the estimate from the truth, and ± the mean standard error that is stated for it. A distance is
-on average four fifths of a standard error. The last column is how often the allocated bytes of a single site, where that has more than ten means
-of them, were within two stated standard errors; 95 % is right.
+Each cell has the mean distance of the estimate from the truth, and ± the mean stated standard error. A distance should be four fifths
+of a standard error on average. The last column says how often the allocated bytes of a single site were within two stated standard
+errors, for sites with more than ten means of bytes; 95 % is right.
 
 | mean | samples | allocated bytes | allocations | live bytes | live blocks | sites within 2 errors |
 |--:|--:|--:|--:|--:|--:|--:|
