@@ -156,14 +156,20 @@ static int is_stepped(void)
 int main(int argc, char **argv)
 {
     void (*operate)(void) = NULL;
-    if (argc != 3 && argc != 5) {
-        fprintf(stderr, "usage: place FUNCTION SECONDS [FILE OFFSET]\n");
+    if (argc != 2 && argc != 3 && argc != 5) {
+        fprintf(stderr, "usage: place FUNCTION [SECONDS [FILE OFFSET]]\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (!strcmp(functions[i].name, argv[1]))
             operate = functions[i].operate;
-    if (!operate || (!valloc && operate == of_valloc) || (!pvalloc && operate == of_pvalloc)) {
+    if ((!valloc && operate == of_valloc) || (!pvalloc && operate == of_pvalloc))
+        operate = NULL;
+    if (argc == 2) {
+        puts(operate ? "can call" : "can't call");
+        return 0;
+    }
+    if (!operate) {
         fprintf(stderr, "place: can't call %s\n", argv[1]);
         return 2;
     }

@@ -10,7 +10,7 @@ mod table;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
@@ -49,12 +49,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         library::preloaded(&args.files)?
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut skipped) = (Vec::new(), Vec::new());
     for library in &libraries {
         println!("{}: {}", library.name, library.path.display());
-        rows.extend(measure(library, args).with_context(|| format!("measuring {}", library.name))?);
+        let measured = measure(library, args, &mut skipped);
+        rows.extend(measured.with_context(|| format!("measuring {}", library.name))?);
     }
-    let page = table::page(&machine, args.rounds, args.seconds, &rows);
+    let page = table::page(&machine, args.rounds, args.seconds, &rows, &skipped);
     println!("\n{page}");
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
@@ -73,14 +74,26 @@ struct ProbeLocation {
     instruction: String,
 }
 
-fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
+/// Measures the functions of a library. Adds those that the measuring program can't call to `skipped`.
+fn measure(library: &Library, args: &Args, skipped: &mut Vec<String>) -> Result<Vec<Row>> {
     let printed = process::output(&mut run::heaptrace(&[
         "placements".into(),
         library.path.clone().into(),
     ])?)?;
     let mut rows = Vec::new();
     for location in locations(&printed)? {
-        let function = location.functions.split('/').next().unwrap_or_default();
+        let mut function = None;
+        for name in location.functions.split('/') {
+            if can_call(library, name)? {
+                function = Some(name);
+                break;
+            }
+        }
+        let Some(function) = function else {
+            let names = location.functions.replace('/', ", ");
+            skipped.push(format!("{names} of {}", library.name));
+            continue;
+        };
         let at = |offset: u64| Some((library.path.as_path(), offset));
         let ways = [
             None,
@@ -118,6 +131,22 @@ fn measure(library: &Library, args: &Args) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Whether the measuring program has a call of a function.
+fn can_call(library: &Library, function: &str) -> Result<bool> {
+    let mut command = program(library)?;
+    command.arg(function);
+    Ok(process::output(&mut command)?.trim() == "can call")
+}
+
+/// The measuring program, with the library preloaded if it is not linked.
+fn program(library: &Library) -> Result<Command> {
+    let preload: Vec<(&str, OsString)> = match &library.preload {
+        true => vec![("LD_PRELOAD", library.path.clone().into())],
+        false => Vec::new(),
+    };
+    process::as_root(&library.program, &preload)
+}
+
 /// The nanoseconds per operation, and whether the kernel executed the probed instruction out of line.
 fn once(
     library: &Library,
@@ -125,11 +154,7 @@ fn once(
     seconds: f64,
     probe: Option<(&Path, u64)>,
 ) -> Result<(f64, bool)> {
-    let preload: Vec<(&str, OsString)> = match &library.preload {
-        true => vec![("LD_PRELOAD", library.path.clone().into())],
-        false => Vec::new(),
-    };
-    let mut command = process::as_root(&library.program, &preload)?;
+    let mut command = program(library)?;
     command.arg(function).arg(seconds.to_string());
     if let Some((path, offset)) = probe {
         command.arg(path).arg(offset.to_string());

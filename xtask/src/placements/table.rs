@@ -27,10 +27,23 @@ pub(super) struct Row {
 }
 
 /// Builds the whole page.
-pub(super) fn page(machine: &Machine, rounds: u32, seconds: f64, rows: &[Row]) -> String {
+pub(super) fn page(
+    machine: &Machine,
+    rounds: u32,
+    seconds: f64,
+    rows: &[Row],
+    skipped: &[String],
+) -> String {
     let mut page = String::new();
     // Writing to a String can't fail.
     let _ = write_page(&mut page, machine, rounds, seconds, rows);
+    if !skipped.is_empty() {
+        let skipped = skipped.join("; ");
+        let _ = writeln!(
+            page,
+            "\nNot measured, because the measuring program has no call of them: {skipped}."
+        );
+    }
     page
 }
 
