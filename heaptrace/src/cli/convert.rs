@@ -47,7 +47,7 @@ fn convert(
     let mut loaded = input::load(input, Some(&to))?;
     loaded.grouping = grouping;
     loaded.warn();
-    to.write(|out| format.write(&loaded.findings(), out))?;
+    to.write(|out| format.write(&loaded.report_input(), out))?;
     if is_terminal {
         message::wrote(output, next);
     }

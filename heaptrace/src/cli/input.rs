@@ -53,7 +53,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
 
 impl Loaded {
     /// The input of the outputs.
-    pub(super) fn findings(&self) -> ReportInput<'_> {
+    pub(super) fn report_input(&self) -> ReportInput<'_> {
         ReportInput {
             profile: &self.profile,
             symbols: &self.symbols,

@@ -40,11 +40,11 @@ pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow:
     profile.duration_ns = finished.duration_ns;
     profile.end = RunEnd::Orderly;
     let symbols = naming::all(&profile, &finished.files);
-    let findings = ReportInput {
+    let report_input = ReportInput {
         grouping: ranking.grouping(),
         ..ReportInput::new(&profile, &symbols)
     };
-    report::print(&findings, &report::text(ranking, color))?;
+    report::print(&report_input, &report::text(ranking, color))?;
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
 }
 

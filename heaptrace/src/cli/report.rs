@@ -28,7 +28,7 @@ pub(super) fn run(
             if !is_terminal {
                 loaded.warn();
             }
-            print(&loaded.findings(), &as_text)?;
+            print(&loaded.report_input(), &as_text)?;
         }
         Format::Json => {
             loaded.warn();
@@ -38,7 +38,7 @@ pub(super) fn run(
             {
                 keep(&mut loaded.profile, ranking.metric, top);
             }
-            print(&loaded.findings(), &output::Format::Json)?;
+            print(&loaded.report_input(), &output::Format::Json)?;
         }
     }
     Ok(loaded.exit_code())
@@ -69,9 +69,9 @@ pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
 }
 
 /// Writes a report to standard output.
-pub(super) fn print(findings: &ReportInput<'_>, format: &output::Format) -> anyhow::Result<()> {
+pub(super) fn print(report_input: &ReportInput<'_>, format: &output::Format) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    format.write(findings, &mut out)?;
+    format.write(report_input, &mut out)?;
     // An implicit flush at drop would hide that the disk behind a redirection is full.
     Ok(out.flush()?)
 }

@@ -156,11 +156,7 @@ fn are_or_is(missing: &[Capability]) -> String {
 /// The commands that grant every capability.
 pub(super) fn grant(executable: &Path) -> String {
     let executable = quoted(&executable.to_string_lossy());
-    let paranoid = std::fs::read_to_string(PERF_PARANOID).ok();
-    let capabilities = grantable(
-        tracefs::is_mounted(),
-        is_perf_restricted(paranoid.as_deref()),
-    );
+    let capabilities = grantable(tracefs::is_mounted(), is_perf_restricted_here());
     format!(
         "run it with sudo:         sudo {executable} ...\n\
          or let a group trace (docs/install-for-a-group.md):\n\
@@ -181,6 +177,11 @@ fn grantable(has_tracefs: bool, is_perf_restricted: bool) -> String {
         .map(|capability| capability.name().to_lowercase())
         .collect();
     format!("{}+ep", names.join(","))
+}
+
+/// Whether this kernel restricts perf further than the unmodified kernel.
+pub fn is_perf_restricted_here() -> bool {
+    is_perf_restricted(std::fs::read_to_string(PERF_PARANOID).ok().as_deref())
 }
 
 /// Whether a level of `kernel.perf_event_paranoid` is above those of the unmodified kernel. Kernels of Debian and Ubuntu

@@ -6,6 +6,7 @@ use std::io;
 
 use rustix::process::geteuid;
 
+use crate::doctor::capabilities;
 use crate::sandbox::{Kept, rights};
 
 /// The rights of a run: for probes and programs (BPF, PERFMON), for the files that processes have mapped
@@ -33,24 +34,13 @@ const OF_SUDO: [Kept; 2] = [Kept::CHOWN, Kept::FOWNER];
 /// kernel: PERFMON is not enough there.
 const OF_PERF: Kept = Kept::SYS_ADMIN;
 
-/// Whether this kernel is such a kernel, and restricts perf events.
-fn is_perf_restricted() -> bool {
-    /// The highest level of the upstream kernel.
-    const MOST: i32 = 2;
-    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-    let level = level
-        .ok()
-        .and_then(|level| level.trim().parse::<i32>().ok());
-    level.is_some_and(|level| level > MOST)
-}
-
 /// Gives up all other rights, for this thread and all that it starts. The command must have been started
 /// before.
 pub(super) fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
     let of_root = OF_ROOT.into_iter().filter(|_| geteuid().is_root());
-    let of_perf = Some(OF_PERF).filter(|_| is_perf_restricted());
+    let of_perf = Some(OF_PERF).filter(|_| capabilities::is_perf_restricted_here());
     let is_sudo = geteuid().is_root() && std::env::var_os("SUDO_UID").is_some();
     let of_sudo = OF_SUDO.into_iter().filter(|_| is_sudo);
     let kept = RUNNING.into_iter().chain(of_root);
