@@ -24,6 +24,10 @@ pub const HITS_PER_COUNT: u32 = 64;
 /// Maximum number of threads with a state at a time.
 pub const MAX_THREADS: u32 = 1 << 16;
 
+/// Allocators whose calls inside of one call of a thread are recognized by their caller: wrappers around an
+/// allocator, each with its own code, and the allocator.
+pub const NESTED_ALLOCATORS: usize = 4;
+
 /// Slots for declined calls; a power of two. Threads that run at the same time hardly ever share one.
 pub const DECLINED_SLOTS: u32 = 1 << 12;
 

@@ -224,7 +224,8 @@ fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
 #[inline(always)]
 pub fn step_frame_pointer<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {
     let bp = registers.bp;
-    if bp == 0 {
+    // Boost.Context begins a coroutine with the address that its function returns to in the frame pointer.
+    if bp == 0 || bp == registers.ip {
         return outcome::OUTERMOST;
     }
     if bp == LOST_BP {
@@ -418,6 +419,12 @@ mod tests {
         assert_eq!(ips, [0x2000, 0x3000]);
         assert_eq!(registers.sp, TOP + 112);
         let end = step_frame_pointer(&mut registers, &mut stack);
+        assert_eq!(end, outcome::OUTERMOST);
+        let mut coroutine = Registers {
+            bp: START.ip,
+            ..START
+        };
+        let end = step_frame_pointer(&mut coroutine, &mut stack);
         assert_eq!(end, outcome::OUTERMOST);
 
         let refused = [

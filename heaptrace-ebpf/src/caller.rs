@@ -8,7 +8,12 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
-use heaptrace_common::{cookie, trampoline::is_trampoline, wire::ThreadState};
+use heaptrace_common::{
+    cookie,
+    limits::NESTED_ALLOCATORS,
+    trampoline::is_trampoline,
+    wire::{CodeRange, ThreadState},
+};
 
 use crate::{
     globals::AGENT_TGID,
@@ -76,20 +81,53 @@ pub fn is_at_trampoline(sp: u64) -> bool {
     is_trampoline(return_address(sp).unwrap_or(0))
 }
 
-/// Whether a call comes from the allocator's own code, or is the tail call of a probed function. Only such a
-/// call can be inside another one. A lower stack pointer alone proves nothing, because longjmp may have left
-/// the other call.
+/// Whether a call comes from the code of its own allocator or of another one (see [`enter_allocator`]), or is
+/// the tail call of a probed function. Only such a call can be inside another one. A lower stack pointer alone
+/// proves nothing, because longjmp may have left the other call.
 #[inline(always)]
-pub fn is_internal(ctx: &ProbeContext, sp: u64) -> bool {
+pub fn is_internal(ctx: &ProbeContext, sp: u64, is_of_other: impl FnOnce(u64) -> bool) -> bool {
     let caller = return_address(sp).unwrap_or(0);
-    is_trampoline(caller) || is_allocator_code(ctx, caller)
+    is_trampoline(caller) || allocator_code(ctx).contains(caller) || is_of_other(caller)
 }
 
-/// Whether an address is in the code of the allocator whose function is probed here.
+/// The code of the allocator whose function is probed here.
 #[inline(always)]
-pub fn is_allocator_code(ctx: &ProbeContext, address: u64) -> bool {
+pub fn allocator_code(ctx: &ProbeContext) -> CodeRange {
     // SAFETY: the helper checks its argument; the kernel passes valid registers.
     let (cookie, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
     let (before, after) = cookie::reach(cookie);
-    address >= here.wrapping_sub(before) && address < here.wrapping_add(after)
+    CodeRange {
+        start: here.wrapping_sub(before),
+        end: here.wrapping_add(after),
+    }
+}
+
+/// Records that the thread calls this allocator from outside of any.
+#[inline(always)]
+pub fn enter_allocator(ctx: &ProbeContext, state: &mut ThreadState) {
+    state.codes[0] = allocator_code(ctx);
+    state.codes_set = 1;
+}
+
+/// Records that the thread calls this allocator from inside of another one: a library that wraps an allocator
+/// calls it, and may itself be called by another one of its kind.
+#[inline(always)]
+pub fn enter_nested_allocator(ctx: &ProbeContext, state: &mut ThreadState) {
+    // SAFETY: the kernel passes valid registers.
+    let here = unsafe { (*ctx.regs).rip };
+    let set = state.codes_set as usize;
+    if set < NESTED_ALLOCATORS && !is_entered_code(state, here) {
+        state.codes[set & (NESTED_ALLOCATORS - 1)] = allocator_code(ctx);
+        state.codes_set = set as u32 + 1;
+    }
+}
+
+/// Whether an address is in the code of an allocator that the thread entered by its last call.
+#[inline(always)]
+pub fn is_entered_code(state: &ThreadState, address: u64) -> bool {
+    let mut is_entered = false;
+    for index in 0..NESTED_ALLOCATORS {
+        is_entered |= index < state.codes_set as usize && state.codes[index].contains(address);
+    }
+    is_entered
 }

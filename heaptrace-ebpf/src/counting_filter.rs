@@ -60,6 +60,16 @@ pub fn enter_call(sp: u64) -> bool {
     }
 }
 
+/// Whether a function was entered with this stack pointer and did not return yet, as far as is known: if another
+/// call has overwritten the slot, this is false.
+#[inline(always)]
+pub fn is_entered(sp: u64) -> bool {
+    CALL_FILTER
+        .get_ptr_mut(call_slot(sp))
+        // SAFETY: as in `enter_call`.
+        .is_some_and(|slot| unsafe { (&raw const (*slot).entered).read_volatile() } == sp)
+}
+
 /// Records that a function has returned. Returns whether a call with this stack pointer can be pending.
 #[inline(always)]
 pub fn leave_call(sp: u64) -> bool {

@@ -16,12 +16,13 @@ use crate::{
 
 /// Records a declined call of this thread, by its stack pointer at its entry.
 #[inline(always)]
-pub fn record(caller: Caller, sp: u64, return_address: u64) {
+pub fn record(ctx: &ProbeContext, caller: Caller, sp: u64, return_address: u64) {
     if let Some(slot) = slot(caller) {
         *slot = DeclinedCall {
             thread: caller.key,
             sp,
             return_address,
+            code: caller::allocator_code(ctx),
         };
     }
 }
@@ -37,8 +38,8 @@ pub fn remove(caller: Caller, sp: u64) {
     }
 }
 
-/// Whether a call is part of a declined call: as its tail call, or called by the allocator's own code while
-/// the declined call's return address is still in its slot. True only once per declined call, because the
+/// Whether a call is part of a declined call: as its tail call, or called by the code of either allocator
+/// while the declined call's return address is still in its slot. True only once per declined call, because the
 /// next call may come after an exception.
 #[inline(always)]
 pub fn covers(ctx: &ProbeContext, caller: Caller, sp: u64) -> bool {
@@ -49,8 +50,8 @@ pub fn covers(ctx: &ProbeContext, caller: Caller, sp: u64) -> bool {
         return false;
     }
     let there = caller::return_address(slot.sp).unwrap_or(0);
-    let is_covered =
-        there == slot.return_address && (slot.sp == sp || caller::is_internal(ctx, sp));
+    let is_covered = there == slot.return_address
+        && (slot.sp == sp || caller::is_internal(ctx, sp, |caller| slot.code.contains(caller)));
     if is_covered {
         slot.sp = 0;
     }

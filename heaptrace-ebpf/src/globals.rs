@@ -115,3 +115,6 @@ pub static SUPER_DEVICE: Global<u32> = Global::new(0);
 /// `signal_struct.live`.
 #[unsafe(no_mangle)]
 pub static SIGNAL_LIVE: Global<u32> = Global::new(0);
+/// `signal_struct.maxrss`.
+#[unsafe(no_mangle)]
+pub static SIGNAL_MAX_RESIDENT: Global<u32> = Global::new(0);

@@ -9,7 +9,8 @@ use aya_ebpf::helpers::{
 use heaptrace_common::limits::COMM_BYTES;
 
 use crate::globals::{
-    TASK_COMM, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_START_BOOTTIME, TASK_TGID,
+    SIGNAL_MAX_RESIDENT, TASK_COMM, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_SIGNAL,
+    TASK_START_BOOTTIME, TASK_TGID,
 };
 
 /// Nanoseconds on the monotonic clock.
@@ -42,6 +43,17 @@ pub fn process_name() -> [u8; COMM_BYTES] {
 pub fn start_time() -> u64 {
     // SAFETY: as in `leader`.
     unsafe { read(leader(), TASK_START_BOOTTIME.load()) }
+}
+
+/// The most resident pages at a time of the process that ends or calls exec now; 0 if that can't be read. The
+/// kernel brings the number up to date before it runs the tracepoints of both.
+#[inline(always)]
+pub fn peak_pages() -> u64 {
+    // SAFETY: as in `leader`.
+    unsafe {
+        let signal = read::<u64>(bpf_get_current_task(), TASK_SIGNAL.load());
+        read(signal, SIGNAL_MAX_RESIDENT.load())
+    }
 }
 
 /// Process id of the current process's parent.

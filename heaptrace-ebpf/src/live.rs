@@ -118,8 +118,18 @@ pub fn send_free(state: &ThreadState, tid: u32, id: u64) -> bool {
 
 /// Frees the block at an address: sends an event and removes the entry, or, if the ring is full, marks the
 /// entry. Returns false if the map has no live block at this address.
+///
+/// `is_nested` tells whether the call is inside another one. A library that wraps an allocator may put a header
+/// before each block. Then a block of 0 bytes has the address at which the allocator's next block begins, and
+/// only the library's own `free` can mean it.
 #[inline(always)]
-pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> bool {
+pub fn free(
+    ctx: &ProbeContext,
+    state: &ThreadState,
+    tid: u32,
+    address: u64,
+    is_nested: impl FnOnce() -> bool,
+) -> bool {
     let key = BlockKey {
         address,
         process: state.process,
@@ -131,7 +141,7 @@ pub fn free(ctx: &ProbeContext, state: &ThreadState, tid: u32, address: u64) -> 
     else {
         return false;
     };
-    if block.freed_at != 0 {
+    if block.freed_at != 0 || block.size == 0 && is_nested() {
         return false;
     }
     let Some(mut event) = EVENTS.reserve::<Free>(0) else {

@@ -201,6 +201,7 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         failed: state.failed,
         untracked: state.untracked,
         lost: state.lost,
+        peak_pages: kernel::peak_pages(),
     };
     if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
         event.write(record);

@@ -87,8 +87,9 @@ pub fn call_mark() -> u64 {
     }
 }
 
-/// Whether the frames of a call leave the allocator's own code only into the kernel's trampoline: then the
-/// call is inside a call that was not sampled.
+/// Whether a call is inside a call that was not sampled: its frames end at the kernel's trampoline, in the slot
+/// of a call that is under way, or directly out of the allocator's own code. Another tracer's return probe has
+/// the same trampoline.
 #[inline(always)]
 pub fn is_inside_unsampled(ctx: &ProbeContext, state: &ThreadState) -> bool {
     let depth = state.stack.head.depth as usize;
@@ -99,7 +100,10 @@ pub fn is_inside_unsampled(ctx: &ProbeContext, state: &ThreadState) -> bool {
         state.stack.frames[(depth - 1) & 127],
         state.stack.frames[(depth - 2) & 127],
     );
-    is_trampoline(last) && caller::is_allocator_code(ctx, before)
+    // The walk stopped right after it had popped the last return address.
+    let slot = state.walk.registers.sp.wrapping_sub(8);
+    is_trampoline(last)
+        && (counting_filter::is_entered(slot) || caller::allocator_code(ctx).contains(before))
 }
 
 /// The CPU that this program runs on.

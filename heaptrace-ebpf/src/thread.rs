@@ -32,7 +32,11 @@ pub fn state(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadSt
 pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut ThreadState> {
     let state = state(ctx, caller)?;
     if state.sp != 0 {
-        if sp < state.sp && caller::is_internal(ctx, sp) && is_pending(state) {
+        if sp < state.sp
+            && caller::is_internal(ctx, sp, |from| caller::is_entered_code(state, from))
+            && is_pending(state)
+        {
+            caller::enter_nested_allocator(ctx, state);
             count(Counter::NestedCalls);
             return None;
         }
@@ -73,10 +77,11 @@ pub fn set_pending(
     // A function may round its size up before its tail call. The requested size is the one at the first entry.
     let keeps_size = state.sp == sp
         && state.return_address == 0
-        && state.call == call::ALLOC
-        && call == call::ALLOC;
+        && state.call == call
+        && matches!(call, call::ALLOC | call::REALLOC);
     state.return_address = 0;
     state.last_freed = 0;
+    state.last_free_sp = 0;
     if state.sp != sp {
         state.sp = sp;
         counting_filter::add_pending_call(sp);
@@ -89,6 +94,7 @@ pub fn set_pending(
             }
         }
     }
+    caller::enter_allocator(ctx, state);
     state.mean = mean;
     state.call = call;
     if !keeps_size {
@@ -126,14 +132,14 @@ fn put_back_old_block(state: &mut ThreadState) {
 /// Records where a call without a return probe returns to, so that it can be told later whether the call is
 /// still running. It is recorded with the call if the call is pending, else with the declined calls.
 #[inline(always)]
-pub fn record_return_address(sp: u64) {
+pub fn record_return_address(ctx: &ProbeContext, sp: u64) {
     let Some(caller) = Caller::current() else {
         return;
     };
     let return_address = caller::return_address(sp).unwrap_or(0);
     match caller.state() {
         Some(state) if state.sp == sp => state.return_address = return_address,
-        _ if is_partial() => declined::record(caller, sp, return_address),
+        _ if is_partial() => declined::record(ctx, caller, sp, return_address),
         _ => {}
     }
 }

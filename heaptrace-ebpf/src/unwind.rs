@@ -17,7 +17,8 @@ use aya_ebpf::{
 use heaptrace_common::{
     limits::{MAX_FRAMES, SEGMENT_SLOTS},
     rows::{PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule},
-    unwind::{Rule, outcome, step, step_frame_pointer},
+    trampoline::is_trampoline,
+    unwind::{Rule, cfa, outcome, step, step_frame_pointer},
     wire::{
         FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, version_of, walk,
     },
@@ -45,6 +46,7 @@ pub fn walk(stack: &mut Stack, state: &mut WalkState) {
     stack.head.depth = 0;
     stack.head.walk = walk::TRUNCATED;
     state.is_return_address = 1;
+    state.cache.is_by_rule = 1;
     state.mapping.start = 0;
     state.mapping.end = 0;
     let is_same_space = mapping_cache::check_space(state);
@@ -117,15 +119,24 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             return STOP;
         }
     };
+    if rule.cfa == cfa::NONE && is_put_by_hand(walk) {
+        let ip = walk.state.registers.ip;
+        walk.stack.frames[depth as usize & (MAX_FRAMES - 1)] = ip.wrapping_add(1);
+        walk.state.cache.is_complete = 1;
+        walk.stack.head.walk = walk::COMPLETE;
+        return STOP;
+    }
     let WalkState {
         registers, window, ..
     } = &mut *walk.state;
     let mut stack = window::Stack::new(window);
     let mut outcome = step(rule, registers, &mut stack);
-    if outcome == outcome::NO_RULE {
+    let is_by_rule = outcome != outcome::NO_RULE;
+    if !is_by_rule {
         outcome = step_frame_pointer(registers, &mut stack);
     }
     let last_read = stack.last;
+    walk.state.cache.is_by_rule = u32::from(is_by_rule);
     match outcome {
         outcome::CALLER => walk.state.is_return_address = 1,
         outcome::CALLER_EXACT => walk.state.is_return_address = 0,
@@ -143,6 +154,29 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     CONTINUE
 }
 
+/// Whether the return address of the current frame, before which no rule applies, is the beginning of a function. No
+/// call returns to it then: the address was put on the stack by hand, below the first function of a coroutine.
+/// So does `makecontext`, with a function that has unwind information as if it had been called.
+///
+/// An address that was found by a frame pointer may be any pointer to a function, if the frame pointer is none.
+#[inline(never)]
+fn is_put_by_hand(walk: &mut Walk<'_>) -> bool {
+    let WalkState {
+        registers,
+        mapping,
+        table,
+        is_return_address,
+        cache,
+        ..
+    } = &*walk.state;
+    let ip = registers.ip;
+    *is_return_address == 1
+        && cache.is_by_rule == 1
+        && table.state == table::LOADED
+        && ip < mapping.end
+        && rule(walk, ip).cfa != cfa::NONE
+}
+
 /// Finds the mapping of an address, and the table of its file. Returns a constant of
 /// [`walk`](heaptrace_common::wire::walk).
 #[inline(always)]
@@ -155,6 +189,10 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     }
     let file = walk.state.mapping.file;
     if file.inode == 0 {
+        // The real return address is not known.
+        if is_trampoline(pc) {
+            return walk::STEP + outcome::NO_RULE;
+        }
         // JIT code.
         walk.state.table.state = table::ABSENT;
         return walk::COMPLETE;

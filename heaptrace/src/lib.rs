@@ -27,5 +27,6 @@ pub mod session;
 pub mod symbolize;
 pub mod sys;
 pub mod text;
+pub mod tty;
 pub mod unwind;
 pub mod view;

@@ -25,10 +25,12 @@ mod targets;
 mod waiting;
 mod watched;
 
+use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Error, Result};
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -53,7 +55,7 @@ use run::Run;
 use sampling_rates::SamplingRates;
 use stop::{Stop, Stopper};
 
-pub use observer::{Finished, Observer};
+pub use observer::{Finished, Observer, Progress, Wish};
 
 /// How often the streams are read if neither wakes us: the last calls before a pause wait for this.
 const TICK: Duration = Duration::from_millis(100);
@@ -67,7 +69,8 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it must come before anything that starts a thread.
-    let guardian = Guardian::start(&tracefs, config.max_overhead.is_some())
+    let counts = config.max_overhead.is_some();
+    let guardian = Guardian::start(&tracefs, counts, observer.terminal())
         .context("can't start the guardian process")?;
     let held = targets::launch(config)?;
     // The command keeps the limits that its user gave it; from here on all limits are for the run.
@@ -111,6 +114,8 @@ struct Session<'a> {
     /// SIGUSR1 requests an update.
     update_requests: Signal,
     stopper: Stopper,
+    /// Input for the observer.
+    input: Option<AsyncFd<OwnedFd>>,
 }
 
 /// Why a run ends, and the error of the observer if that is the reason.
@@ -144,11 +149,12 @@ impl<'a> Session<'a> {
         let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
             .context("can't reach the guardian process")?;
         let duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
+        observer.progress(Progress::ReadingTables);
         let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
         let listener = Listener::new(&probes)?;
         let mut run = Run::new(drain, program, probes, new_joiner(config));
         let command = held.as_ref().map(|held| (held, files));
-        attach::attach(config, command, &mut reader, &mut run)?;
+        attach::attach(config, command, &mut reader, &mut run, observer)?;
         let first = targets::pids(&config.target, held.as_ref());
         let late_files = LateFiles::new(config, first.clone(), &budget)?;
         let child_events = listener
@@ -164,6 +170,7 @@ impl<'a> Session<'a> {
         observer.started(&info)?;
         let child: Option<Child> = held.map(Held::release).transpose()?;
         stopper.watch(&config.target, child.as_ref())?;
+        let input = observer.input()?.map(sys::when_readable).transpose()?;
         Ok(Self {
             config,
             info,
@@ -176,6 +183,7 @@ impl<'a> Session<'a> {
             reader,
             update_requests,
             stopper,
+            input,
         })
     }
 
@@ -195,6 +203,11 @@ impl<'a> Session<'a> {
                         return Ok(Outcome { stop: Stop::Failed, failure: Some(error) });
                     }
                 }
+                () = has_input(&self.input) => {
+                    if let Some(outcome) = self.look(observer) {
+                        return Ok(outcome);
+                    }
+                }
                 () = rates_due(&mut rates) => {
                     let at_ns = self.elapsed_ns();
                     if let Some(rates) = &mut rates {
@@ -210,10 +223,15 @@ impl<'a> Session<'a> {
                 scanned = self.late_files.scanned() => {
                     self.late_files.probe(scanned, &mut self.run)?;
                 }
-                _ = ticks.tick() => self.read_streams(),
+                _ = ticks.tick() => {
+                    self.read_streams()?;
+                    if let Some(outcome) = self.look(observer) {
+                        return Ok(outcome);
+                    }
+                }
                 ready = self.run.drain.ready() => {
                     ready?;
-                    self.read_streams();
+                    self.read_streams()?;
                     // Lets the other branches run, also if events never pause.
                     tokio::task::yield_now().await;
                 }
@@ -221,9 +239,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn read_streams(&mut self) {
+    fn read_streams(&mut self) -> Result<()> {
         self.run.pass();
         self.late_files.look(&mut self.run);
+        self.run.limit_ending()
     }
 
     /// Sends an update to the observer; the inner result is the observer's.
@@ -235,11 +254,30 @@ impl<'a> Session<'a> {
         Ok(observed)
     }
 
+    /// Lets the observer look at its input; returns an outcome if the run must end.
+    fn look(&mut self, observer: &mut dyn Observer) -> Option<Outcome> {
+        self.run.drain.restore_priority();
+        let wish = observer.look(self.run.joiner.files());
+        self.run.drain.raise_priority();
+        match wish {
+            Ok(Wish::Continue) => None,
+            Ok(Wish::End) => Some(Outcome {
+                stop: Stop::Signal,
+                failure: None,
+            }),
+            Err(error) => Some(Outcome {
+                stop: Stop::Failed,
+                failure: Some(error),
+            }),
+        }
+    }
+
     /// Ends the run in order: closes the gate, removes the probes, joins what is left, and sends the last
     /// update.
     fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
         // From here on nothing more is recorded, whatever is still attached.
         self.run.program.set_gate(false)?;
+        observer.progress(Progress::Detaching);
         let mut notes = Vec::new();
         if let Some(tied) = self.child_events.take().map(ChildEvents::end) {
             self.run.probes.adopt(tied.open);
@@ -293,6 +331,19 @@ async fn update_due(updates: &mut Interval, requests: &mut Signal) {
     tokio::select! {
         _ = updates.tick() => {}
         _ = requests.recv() => {}
+    }
+}
+
+/// Waits until there is input for the observer; for ever if it has none.
+async fn has_input(input: &Option<AsyncFd<OwnedFd>>) {
+    match input {
+        // A valid descriptor gives no error, and ticks would replace this.
+        Some(input) => {
+            if let Ok(mut guard) = input.readable().await {
+                guard.clear_ready();
+            }
+        }
+        None => std::future::pending().await,
     }
 }
 

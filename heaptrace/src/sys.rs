@@ -152,6 +152,17 @@ pub fn monotonic_now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// Nanoseconds on the clock that start times of processes are on.
+pub fn boot_time() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Boottime))
+}
+
+/// The size of a page in bytes.
+pub fn page_size() -> usize {
+    // SAFETY: takes a number.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// The processor time that this thread has used.
 pub fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// The bytes read from a pipe so far.
 #[derive(Default)]
-struct Collected {
+pub(crate) struct Collected {
     bytes: Vec<u8>,
     /// How many of them [`Child::line`] has returned.
     taken: usize,
@@ -26,10 +26,10 @@ struct Collected {
 }
 
 #[derive(Clone, Default)]
-struct Collector(Arc<(Mutex<Collected>, Condvar)>);
+pub(crate) struct Collector(Arc<(Mutex<Collected>, Condvar)>);
 
 impl Collector {
-    fn reading(mut pipe: impl Read + Send + 'static) -> Self {
+    pub(crate) fn reading(mut pipe: impl Read + Send + 'static) -> Self {
         let collector = Self::default();
         let shared = collector.clone();
         thread::spawn(move || {
@@ -73,7 +73,7 @@ impl Collector {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let collected = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&collected.bytes).into_owned()
     }

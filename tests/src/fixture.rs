@@ -133,6 +133,17 @@ pub fn c_plugin(name: &str) -> Result<Fixture> {
     })
 }
 
+/// A shared library in C to preload, built with these definitions.
+pub fn c_preload(name: &str, output: &str, definitions: &[&str]) -> Result<Fixture> {
+    compile_as("c", name, "c", output, |command| {
+        command
+            .arg("-std=gnu11")
+            .args(FLAGS)
+            .args(["-fPIC", "-shared"])
+            .args(definitions);
+    })
+}
+
 /// A shared library in C with unusual code, which is never called, built with these definitions.
 pub fn c_hostile(name: &str, output: &str, definitions: &[&str]) -> Result<Fixture> {
     compile_as("c", name, "c", output, |command| {

@@ -14,6 +14,7 @@ mod items;
 mod kernel;
 mod maps;
 mod paths;
+mod pty;
 mod random;
 mod record;
 mod report;
@@ -29,13 +30,14 @@ pub use cgroup::Group;
 pub use child::{Child, Ended, has_ended, run, send};
 pub use fixture::{
     Compiler, Fixture, bench_program, c, c_hostile, c_library, c_linked, c_optimized, c_plugin,
-    cpp, cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
+    c_preload, cpp, cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use imports::circles;
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
 pub use paths::{heaptrace, target, workspace};
+pub use pty::{Modes, Pty};
 pub use random::Random;
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, DutyCycle, Frame, Mode, Process, Quality, Report, Site, Totals};

@@ -88,8 +88,9 @@ impl Heaptrace {
         run(&mut self.command(arguments)?)
     }
 
-    /// Starts `record -o FILE` with further arguments. Unless they say otherwise, the run is exact, and has no limit of
-    /// overhead: the machine's load must not change a test's numbers.
+    /// Starts `record -o FILE` with further arguments. Unless they say otherwise, the run is exact, has no limit of
+    /// overhead, because the machine's load must not change a test's numbers, and leaves out mapped memory, because
+    /// fixtures count their blocks.
     pub fn start_record<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = self.command(&["record", "-o"])?;
         command.arg(self.data());
@@ -102,6 +103,9 @@ impl Heaptrace {
         }
         if says("--all") && !says("--max-overhead") {
             command.args(["--max-overhead", "off"]);
+        }
+        if !says("--mmap") && !says("--no-mmap") {
+            command.arg("--no-mmap");
         }
         command.args(arguments);
         Child::spawn(&mut command)

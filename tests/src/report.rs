@@ -20,6 +20,8 @@ pub struct Report {
     pub duration_ns: u64,
     /// Sums over everything.
     pub totals: Totals,
+    /// The same by kind of memory.
+    pub kinds: Kinds,
     /// The part of them that is memory mapped by programs themselves.
     #[serde(default)]
     pub mapped: Option<Totals>,
@@ -90,6 +92,8 @@ pub struct Totals {
     pub freed_bytes: u64,
     pub live_allocations: u64,
     pub live_bytes: u64,
+    pub left_at_exit_allocations: u64,
+    pub left_at_exit_bytes: u64,
     pub peak_live_bytes: u64,
     pub temporary_allocations: u64,
     #[serde(default)]
@@ -104,6 +108,10 @@ pub struct Totals {
     pub live_allocations_error: u64,
     #[serde(default)]
     pub live_bytes_error: u64,
+    #[serde(default)]
+    pub left_at_exit_allocations_error: u64,
+    #[serde(default)]
+    pub left_at_exit_bytes_error: u64,
 }
 
 /// Quality of the record.
@@ -147,6 +155,24 @@ pub struct DutyCycle {
     pub overhead_percent: f64,
 }
 
+/// The memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Memory {
+    pub resident: u64,
+    pub peak_resident: u64,
+    pub heap_live: u64,
+    pub mapped_live: u64,
+    pub peak_live: u64,
+    pub resident_before: u64,
+}
+
+/// The totals by kind of memory.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Kinds {
+    pub heap: Totals,
+    pub mapped: Totals,
+}
+
 /// One process image.
 #[derive(Clone, Debug, Deserialize)]
 #[expect(
@@ -161,6 +187,7 @@ pub struct Process {
     pub lost: u64,
     pub merged: u64,
     pub totals: Totals,
+    pub memory: Memory,
     pub allocators: Vec<Allocator>,
     pub probed_in_turns: Option<DutyCycle>,
 }
@@ -216,6 +243,8 @@ impl std::ops::AddAssign<&Totals> for Totals {
         self.freed_bytes += other.freed_bytes;
         self.live_allocations += other.live_allocations;
         self.live_bytes += other.live_bytes;
+        self.left_at_exit_allocations += other.left_at_exit_allocations;
+        self.left_at_exit_bytes += other.left_at_exit_bytes;
         self.peak_live_bytes += other.peak_live_bytes;
         self.temporary_allocations += other.temporary_allocations;
         self.uncertain_allocations += other.uncertain_allocations;
@@ -229,22 +258,41 @@ impl std::ops::AddAssign<&Totals> for Totals {
             other.live_allocations_error,
         );
         add(&mut self.live_bytes_error, other.live_bytes_error);
+        add(
+            &mut self.left_at_exit_allocations_error,
+            other.left_at_exit_allocations_error,
+        );
+        add(
+            &mut self.left_at_exit_bytes_error,
+            other.left_at_exit_bytes_error,
+        );
     }
 }
 
 impl Totals {
     fn check(&self, whose: &str) -> Result<()> {
         ensure!(
-            self.allocations == self.frees + self.live_allocations + self.uncertain_allocations
+            self.allocations
+                == self.frees + self.unfreed_allocations() + self.uncertain_allocations
                 && self.allocated_bytes
-                    == self.freed_bytes + self.live_bytes + self.uncertain_bytes,
-            "{whose}: allocations are not the sum of frees, live and uncertain blocks: {self:?}"
+                    == self.freed_bytes + self.unfreed_bytes() + self.uncertain_bytes,
+            "{whose}: allocations are not the sum of frees, unfreed and uncertain blocks: {self:?}"
         );
         ensure!(
             self.temporary_allocations <= self.frees,
             "{whose}: more temporary blocks than freed ones: {self:?}"
         );
         Ok(())
+    }
+
+    /// Blocks that are live, or were when their process ended.
+    pub fn unfreed_allocations(&self) -> u64 {
+        self.live_allocations + self.left_at_exit_allocations
+    }
+
+    /// The bytes of these blocks.
+    pub fn unfreed_bytes(&self) -> u64 {
+        self.live_bytes + self.left_at_exit_bytes
     }
 
     /// The counters of which the whole must be the sum of the parts.
@@ -266,6 +314,35 @@ impl Frame {
             .as_deref()
             .unwrap_or("")
             .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+    }
+}
+
+impl Process {
+    fn check(&self) -> Result<()> {
+        let (pid, totals) = (self.pid, &self.totals);
+        totals.check(&format!("process {pid}"))?;
+        ensure!(
+            totals.peak_live_bytes >= totals.live_bytes,
+            "process {pid}: the peak is below what is live: {totals:?}"
+        );
+        let misplaced = if self.ended {
+            totals.live_allocations
+        } else {
+            totals.left_at_exit_allocations
+        };
+        ensure!(
+            misplaced == 0,
+            "process {pid} (ended: {}) has {totals:?}",
+            self.ended
+        );
+        let memory = &self.memory;
+        ensure!(
+            memory.peak_resident >= memory.resident
+                && memory.heap_live + memory.mapped_live == totals.live_bytes
+                && memory.peak_live == totals.peak_live_bytes,
+            "process {pid}: {memory:?} of {totals:?}"
+        );
+        Ok(())
     }
 }
 
@@ -297,7 +374,7 @@ impl Report {
         ensure!(self.schema == 1, "schema {}", self.schema);
         self.totals.check("the run")?;
         for process in &self.processes {
-            process.totals.check(&format!("process {}", process.pid))?;
+            process.check()?;
         }
         for site in &self.sites {
             site.totals.check("a site")?;
@@ -318,9 +395,15 @@ impl Report {
             self.totals
         );
         ensure!(
-            self.totals.peak_live_bytes >= self.totals.live_bytes
-                || self.processes.iter().any(|process| process.ended),
+            self.totals.peak_live_bytes >= self.totals.live_bytes,
             "the peak is below what is live: {:?}",
+            self.totals
+        );
+        let mut kinds = self.kinds.heap;
+        kinds += &self.kinds.mapped;
+        ensure!(
+            kinds == self.totals,
+            "the kinds' sum {kinds:?} is not the run's {:?}",
             self.totals
         );
         let quality = &self.quality;

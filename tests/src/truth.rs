@@ -62,17 +62,17 @@ impl Truth {
             ("freed_bytes", self.freed_bytes + beside.freed_bytes),
             (
                 "live_allocations",
-                self.live_allocations + beside.live_allocations,
+                self.live_allocations + beside.unfreed_allocations(),
             ),
-            ("live_bytes", self.live_bytes + beside.live_bytes),
+            ("live_bytes", self.live_bytes + beside.unfreed_bytes()),
         ];
         let seen = [
             totals.allocations,
             totals.allocated_bytes,
             totals.frees,
             totals.freed_bytes,
-            totals.live_allocations,
-            totals.live_bytes,
+            totals.unfreed_allocations(),
+            totals.unfreed_bytes(),
         ];
         let wrong: Vec<String> = expected
             .iter()
@@ -118,8 +118,8 @@ impl Truth {
     /// Fails if more is live in the totals than in truth: then lost events made a leak.
     pub fn has_no_false_leak(&self, totals: &Totals) -> Result<()> {
         ensure!(
-            totals.live_allocations <= self.live_allocations
-                && totals.live_bytes <= self.live_bytes,
+            totals.unfreed_allocations() <= self.live_allocations
+                && totals.unfreed_bytes() <= self.live_bytes,
             "lost events made a leak: {totals:?} of {self:?}"
         );
         Ok(())

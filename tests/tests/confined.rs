@@ -181,6 +181,6 @@ fn a_report_survives_its_namer() -> Result<()> {
     }
     ensure!(child.0.wait()?.success());
     ensure!(shown.contains("names could not be looked up"), "{shown}");
-    ensure!(shown.contains("1,100 allocations"), "{shown}");
+    ensure!(shown.contains("in 1,100 blocks"), "{shown}");
     Ok(())
 }

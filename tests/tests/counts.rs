@@ -36,8 +36,8 @@ fn agrees_with_valgrind(totals: &Totals, fixture: &Fixture, arguments: &[&str]) 
         allocations: totals.allocations,
         frees: totals.frees,
         allocated_bytes: totals.allocated_bytes,
-        live_allocations: totals.live_allocations,
-        live_bytes: totals.live_bytes,
+        live_allocations: totals.unfreed_allocations(),
+        live_bytes: totals.unfreed_bytes(),
     };
     assert_eq!(seen, usage);
     Ok(())

@@ -1,9 +1,9 @@
-//! Tests of `--mmap`: memory that programs map themselves is recorded to the page, and is distinguished from blocks.
+//! Tests of mapped memory: memory that programs map themselves is recorded to the page, and is distinguished from blocks.
 
 use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Fixture, Heaptrace, Recording, Report, Totals, c, c_linked};
+use heaptrace_tests::{Child, Fixture, Heaptrace, Recording, Report, Totals, c, c_linked};
 
 fn recorded(options: &[&str], command: &[&OsStr]) -> Result<Recording> {
     let recording = Heaptrace::tracing()?.record(options, command)?;
@@ -23,6 +23,11 @@ fn blocks_of(report: &Report) -> Totals {
         (&mut all.freed_bytes, mapped.freed_bytes),
         (&mut all.live_allocations, mapped.live_allocations),
         (&mut all.live_bytes, mapped.live_bytes),
+        (
+            &mut all.left_at_exit_allocations,
+            mapped.left_at_exit_allocations,
+        ),
+        (&mut all.left_at_exit_bytes, mapped.left_at_exit_bytes),
     ] {
         *counter -= mapped;
     }
@@ -111,10 +116,34 @@ fn sampling_records_every_mapping() -> Result<()> {
     Ok(())
 }
 
-/// Check that no mapping is recorded without `--mmap`.
+/// Check that mappings are recorded by default, apart from blocks, and that the resident memory of an ended process
+/// covers what it touched.
 #[test]
-fn mappings_are_off_by_default() -> Result<()> {
-    let recording = recorded(&[], &[c("mappings")?.as_ref()])?;
+fn mappings_are_recorded_by_default() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut command = here.command(&["record", "-o"])?;
+    command
+        .arg(here.data())
+        .arg("--")
+        .arg(c("mappings")?.as_ref());
+    let recording = here.finish(Child::spawn(&mut command)?)?;
+    let report = &recording.report;
+    let (blocks, mapped) = (recording.truth("main")?, recording.truth("mapped")?);
+    blocks.matches(&blocks_of(report))?;
+    mapped.matches(&report.kinds.mapped)?;
+    let memory = report.process(mapped.pid)?.memory;
+    ensure!(
+        memory.resident == 0 && memory.resident_before == 0,
+        "{memory:?}"
+    );
+    ensure!(memory.peak_resident > 1 << 20, "{memory:?}");
+    Ok(())
+}
+
+/// Check that `--no-mmap` leaves mappings out.
+#[test]
+fn mappings_can_be_left_out() -> Result<()> {
+    let recording = recorded(&["--no-mmap"], &[c("mappings")?.as_ref()])?;
     let truth = recording.truth("main")?;
     truth.matches(&recording.report.truth(None))?;
     ensure!(recording.report.of_kind(Some("mmap")).allocations == 0);
@@ -135,7 +164,7 @@ fn threads_race_for_addresses() -> Result<()> {
     let truth = recording.truth("mapped")?;
     let sites = recording.report.of_kind(Some("mmap"));
     let expected = (truth.allocations, truth.live_bytes);
-    assert_eq!((sites.allocations, sites.live_bytes), expected);
+    assert_eq!((sites.allocations, sites.unfreed_bytes()), expected);
     Ok(())
 }
 
@@ -153,9 +182,9 @@ fn a_full_ring_makes_no_leak() -> Result<()> {
     );
     ensure!(sites.allocations < truth.allocations, "{sites:?}");
     ensure!(
-        sites.live_bytes <= truth.live_bytes,
+        sites.unfreed_bytes() <= truth.live_bytes,
         "{} bytes live of {}",
-        sites.live_bytes,
+        sites.unfreed_bytes(),
         truth.live_bytes
     );
     Ok(())

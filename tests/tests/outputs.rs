@@ -38,7 +38,7 @@ fn go_pprof(here: &Heaptrace, arguments: &[&str]) -> Result<String> {
     Ok(run(&mut go)?.success()?.stdout)
 }
 
-/// Check that Go's pprof reads the profile, finds the four sample types with `inuse_space` as default, and has the sums of
+/// Check that Go's pprof reads the profile, finds the seven sample types, shows first what the ended program left, and has the sums of
 /// the JSON report.
 #[test]
 fn go_reads_the_profile() -> Result<()> {
@@ -47,11 +47,12 @@ fn go_reads_the_profile() -> Result<()> {
         .success()?;
     let report = here.report()?;
     let raw = go_pprof(&here, &["-raw"])?;
-    let types = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt]";
+    let types = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes peak_space/bytes \
+                 left_objects/count left_space/bytes[dflt]";
     assert!(raw.contains(types), "{raw}");
     let (_, samples) = raw.split_once(types).context("no samples")?;
     let (samples, _) = samples.split_once("Locations").context("no locations")?;
-    let mut sums = [0_u64; 4];
+    let mut sums = [0_u64; 7];
     for line in samples.lines() {
         let Some((values, _)) = line.split_once(':') else {
             continue;
@@ -75,14 +76,22 @@ fn go_reads_the_profile() -> Result<()> {
             totals.allocations,
             totals.allocated_bytes,
             totals.live_allocations,
-            totals.live_bytes
+            totals.live_bytes,
+            totals.peak_live_bytes,
+            totals.left_at_exit_allocations,
+            totals.left_at_exit_bytes
         ]
     );
+    let comments = go_pprof(&here, &["-comments"])?;
+    ensure!(
+        !comments.contains(": 0\n"),
+        "zeros are commented on: {comments}"
+    );
     let top = go_pprof(&here, &["-top", "-unit=B"])?;
-    assert!(top.contains("inuse_space"), "{top}");
+    assert!(top.contains("left_space"), "{top}");
     assert!(top.contains("truth_pvalloc"), "{top}");
     assert!(
-        top.contains(&format!("{}B total", totals.live_bytes)),
+        top.contains(&format!("{}B total", totals.left_at_exit_bytes)),
         "{top}"
     );
     Ok(())
@@ -118,9 +127,26 @@ fn the_flame_graph_is_well_formed() -> Result<()> {
     assert_eq!(depth, 0, "an element is not closed");
     assert_eq!(names.first().map(String::as_str), Some("svg"));
     let text = text.to_lowercase();
-    assert!(text.contains("live"), "no metric in the title");
+    assert!(text.contains("left at exit"), "no metric in the title");
     assert!(text.contains("exact"), "no mode in the title");
     assert!(text.contains("truth_valloc"), "no function");
+    Ok(())
+}
+
+/// Check that the flame graph of a program that freed all shows its peak, and that the title and a note say so. (Once, it
+/// failed.)
+#[test]
+fn the_peak_is_drawn_where_all_was_freed() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    here.record_all(&[c("freed")?])?;
+    let ended = here
+        .run(&["flamegraph", "heaptrace.data", "-o", "out.svg"])?
+        .success()?;
+    assert!(ended.stderr.contains("all was freed"), "{}", ended.stderr);
+    let svg = fs::read_to_string(here.path("out.svg"))?;
+    let (picture, _) = svg.split_once("<script").context("no script")?;
+    assert!(picture.contains("bytes at peak of "));
+    assert!(picture.contains(" (all was freed)"));
     Ok(())
 }
 
@@ -137,15 +163,29 @@ fn markup_in_names_is_escaped() -> Result<()> {
     Ok(())
 }
 
-/// Check that the text report names the biggest sites, the totals, and every reason for losses.
+/// Check that the text report names the biggest sites and says that nothing was lost, and that a report with details has
+/// every table and every reason for losses.
 #[test]
 fn the_text_report_is_complete() -> Result<()> {
     let here = recorded()?;
     let text = here.run(&["report", "heaptrace.data"])?.success()?;
     assert_eq!(text.stderr, "");
     assert!(text.stdout.contains("truth_pvalloc"), "{}", text.stdout);
-    assert!(text.stdout.contains("lost"), "{}", text.stdout);
+    assert!(text.stdout.contains("nothing lost"), "{}", text.stdout);
     assert!(!text.stdout.contains('\x1b'), "colours on a pipe");
+    let details = here
+        .run(&["report", "--details", "heaptrace.data"])?
+        .success()?;
+    for part in [
+        "ring_full",
+        "swept_live",
+        "Allocators",
+        "Processes",
+        "Sizes",
+    ] {
+        assert!(!text.stdout.contains(part), "{}", text.stdout);
+        assert!(details.stdout.contains(part), "{}", details.stdout);
+    }
     Ok(())
 }
 
@@ -367,7 +407,7 @@ fn the_live_view_groups() -> Result<()> {
         let options = ["--by", by, "--interval", "300ms", "--", "sh", "-c", script];
         let ended = run(here.command(&options)?.arg(&demo.path))?;
         ended.no_panic()?;
-        let heading = format!("total blocks  processes  {by}\n");
+        let heading = format!("  processes  {by}\n");
         let (live, report) = ended
             .stdout
             .rsplit_once(&heading)
@@ -380,7 +420,7 @@ fn the_live_view_groups() -> Result<()> {
             // It is in the last table and in the report.
             assert_eq!(lines.count(), 2, "{name} by {by}:\n{report}");
         }
-        let last = " by live bytes\n";
+        let last = " by bytes left at exit\n";
         assert!(report.contains(last), "no report by {by}:\n{report}");
     }
     Ok(())

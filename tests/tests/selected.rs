@@ -52,7 +52,7 @@ fn are_all(expected: &[Truth], recording: &Recording) -> Result<()> {
 }
 
 /// Check that exactly the processes with a wanted and no excluded name are recorded, from their first allocation, also
-/// if `exec` gives them the name, and that names of threads don't count.
+/// if `exec` gives them the name, that names of threads don't count, and that the run says that the others pay, too.
 #[test]
 fn names_select_processes() -> Result<()> {
     let here = Heaptrace::tracing()?;
@@ -66,7 +66,13 @@ fn names_select_processes() -> Result<()> {
     // The shell's name is not wanted, but the name after its `exec` is.
     let becomes = format!("exec {}", wanted.display());
     expected.extend(runs(Command::new("sh").args(["-c", &becomes]))?);
-    are_all(&expected, &stop(&here, tracer)?)
+    let recording = stop(&here, tracer)?;
+    let said = &recording.ended.stderr;
+    assert!(
+        said.contains("--comm with --exclude selects what is recorded, not what is probed"),
+        "{said}"
+    );
+    are_all(&expected, &recording)
 }
 
 /// Check that `--user` selects processes that start as that user, and processes that change to it without an `exec`.

@@ -46,6 +46,15 @@ const FRAMES: [Expected; 12] = [
     ),
 ];
 
+/// The stacks of `contexts.c`: coroutines. Some libraries have no name for the code that the function returns to.
+const CONTEXTS: [(Expected, usize); 5] = [
+    ((5001, &["leaf", "work", "in_context"]), 4),
+    ((5002, &["leaf", "work", "in_context_with_successor"]), 4),
+    ((5003, &["leaf", "work", "as_boost_does"]), 4),
+    ((5004, &["leaf", "work", "above_nothing"]), 3),
+    ((5005, &["leaf", "work", "above_a_function", "crash"]), 4),
+];
+
 /// The stacks of `throws.cpp`. The first size includes 128 bytes of the C++ runtime.
 const EXCEPTIONS: [Expected; 5] = [
     (
@@ -120,6 +129,29 @@ fn has_whole_stack(report: &Report, (size, expected): Expected) -> Result<()> {
 
 fn record(fixture: Fixture) -> Result<Report> {
     Ok(Heaptrace::tracing()?.record_all(&[fixture])?.report)
+}
+
+/// Check that the stacks of coroutines are complete and end where they began, with and without frame pointers, also if the
+/// last walk of the thread found the same frames.
+#[test]
+fn coroutines_end_where_they_began() -> Result<()> {
+    let optimized = Compiler::all().map(|compiler| c_optimized("contexts", compiler, &[]));
+    for fixture in optimized.chain([c("contexts")]) {
+        let fixture = fixture?;
+        let name = fixture.name();
+        let report = record(fixture)?;
+        for (expected, frames) in CONTEXTS {
+            has_whole_stack(&report, expected).with_context(|| name.clone())?;
+            let (size, _) = expected;
+            for site in report.sites.iter().filter(|it| {
+                it.totals.allocations > 0
+                    && it.totals.allocated_bytes == size * it.totals.allocations
+            }) {
+                assert_eq!(site.stack.len(), frames, "{name}: {:?}", functions(site));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Check that stacks through every kind of frame are complete, with each compiler at every level of optimization, and

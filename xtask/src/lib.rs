@@ -14,6 +14,7 @@ pub mod busy;
 pub mod cargo;
 pub mod check;
 pub mod dependencies;
+pub mod differential;
 pub mod digest;
 pub mod fuzz;
 pub mod fuzz_table;

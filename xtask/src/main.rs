@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    accuracy, advisories, bench, build_ebpf, busy, check, dependencies, fuzz, hostile, placements,
-    release, run, soak, stable_rustc, test, vm,
+    accuracy, advisories, bench, build_ebpf, busy, check, dependencies, differential, fuzz,
+    hostile, placements, release, run, soak, stable_rustc, test, vm,
 };
 
 /// The development tasks of heaptrace.
@@ -40,6 +40,8 @@ enum Task {
     Placements(placements::Args),
     /// Run the fuzzers of all boundaries.
     Fuzz(fuzz::Args),
+    /// Compare heaptrace's numbers with those of random programs that count for themselves.
+    Differential(differential::Args),
     /// Run heaptrace, as root, on hostile programs and files, and write docs/hostile.md.
     Hostile(hostile::Args),
     /// Check licences, sources, versions and advisories of all dependencies.
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Task::Busy(args) => busy::run(&args),
         Task::Placements(args) => placements::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Differential(args) => differential::run(&args),
         Task::Hostile(args) => hostile::run(&args),
         Task::Dependencies => dependencies::run(),
         Task::Advisories(args) => advisories::run(&args),

@@ -45,6 +45,8 @@ pub struct ProcessEnd {
     pub untracked: u64,
     /// Allocations that were lost because a map or the ring was full.
     pub lost: u64,
+    /// The most pages that were resident at a time.
+    pub peak_pages: u64,
 }
 
 /// Why a process record ended.
@@ -98,7 +100,7 @@ pub struct NameFilter {
 }
 
 const _: () = {
-    assert!(size_of::<ProcessEnd>() == 48);
+    assert!(size_of::<ProcessEnd>() == 56);
     assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<NameFilter>() == 2 * (24 + 8 * 256));

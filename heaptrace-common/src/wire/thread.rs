@@ -1,6 +1,7 @@
 //! The state of a thread: its pending call, and the slots that calls share.
 
 use super::{Block, Stack, WalkState};
+use crate::limits::NESTED_ALLOCATORS;
 
 /// Value of the thread map, by process and thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +15,8 @@ pub struct ThreadState {
     pub pointer: u64,
     /// A constant of [`call`].
     pub call: u32,
-    /// Zero.
-    pub pad: u32,
+    /// How many of `codes` are set.
+    pub codes_set: u32,
     /// Mean bytes between samples that the pending call was sampled under; 1 if all calls are recorded; 0 if
     /// only the block that it may free is recorded.
     pub mean: u64,
@@ -29,12 +30,35 @@ pub struct ThreadState {
     pub return_address: u64,
     /// The address that this thread freed last; 0 if it has allocated since.
     pub last_freed: u64,
+    /// Stack pointer at the entry of the call that freed it.
+    pub last_free_sp: u64,
     /// The kernel program's call mark when that last block was allocated.
     pub last_block_mark: u64,
+    /// The code of the allocator that the thread called last, and of those that were called from inside of that
+    /// call.
+    pub codes: [CodeRange; NESTED_ALLOCATORS],
     /// Stack of the pending call.
     pub stack: Stack,
     /// State of the walk up that stack.
     pub walk: WalkState,
+}
+
+/// A range of code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CodeRange {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+}
+
+impl CodeRange {
+    /// Whether an address is in it.
+    #[inline(always)]
+    pub const fn contains(self, address: u64) -> bool {
+        address >= self.start && address < self.end
+    }
 }
 
 /// Kinds of pending calls.
@@ -73,9 +97,12 @@ pub struct DeclinedCall {
     pub sp: u64,
     /// Its return address.
     pub return_address: u64,
+    /// The code of its allocator.
+    pub code: CodeRange,
 }
 
 const _: () = {
-    assert!(size_of::<ThreadState>() == 104 + size_of::<Stack>() + size_of::<WalkState>());
-    assert!(core::mem::offset_of!(ThreadState, stack) == 104);
+    let before_stack = 112 + NESTED_ALLOCATORS * size_of::<CodeRange>();
+    assert!(size_of::<ThreadState>() == before_stack + size_of::<Stack>() + size_of::<WalkState>());
+    assert!(core::mem::offset_of!(ThreadState, stack) == before_stack);
 };

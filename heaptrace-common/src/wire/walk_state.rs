@@ -63,8 +63,8 @@ pub struct WalkCache {
     pub next: u32,
     /// Where the last step read the frame pointer: a slot, or a constant of [`slot`].
     pub bp_slot: u32,
-    /// Zero.
-    pub pad: u32,
+    /// 1 if a rule led to the current frame, 0 if a frame pointer did.
+    pub is_by_rule: u32,
     /// The slots that the stack pointers point to.
     pub sp_slots: [u16; MAX_FRAMES],
     /// The slots that the frame pointers were read from, or [`slot::NONE`].

@@ -79,7 +79,7 @@ fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
         None => begin(ctx, call::OVERFLOW, u64::MAX, 0),
     }
     if throws == Throws::Maybe {
-        thread::record_return_address(stack_pointer(ctx));
+        thread::record_return_address(ctx, stack_pointer(ctx));
     }
 }
 

@@ -1,7 +1,10 @@
 //! Entry of the functions that free.
 
 use aya_ebpf::{macros::uprobe, programs::ProbeContext};
-use heaptrace_common::arguments::{Argument, EntryProgram};
+use heaptrace_common::{
+    arguments::{Argument, EntryProgram},
+    wire::ThreadState,
+};
 
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
@@ -55,14 +58,39 @@ fn free(ctx: &ProbeContext, address: u64) {
         thread::clear_pending(state);
         // A function that frees by calling another one gets here twice.
         let is_repeated = state.last_freed == address;
-        state.last_freed = address;
-        // The allocator's own frees of unrecorded blocks don't count: glibc empties a thread's cache by them
-        // when the thread ends.
-        if !live::free(ctx, state, caller.tid(), address)
-            && !is_repeated
-            && !caller::is_internal(ctx, sp)
+        let is_freed = live::free(ctx, state, caller.tid(), address, || {
+            is_inside_free(ctx, state, sp)
+        });
+        if !is_freed
+            && (is_inside_free(ctx, state, sp)
+                || caller::is_internal(ctx, sp, |from| caller::is_entered_code(state, from)))
         {
-            process::count_untracked(caller.tgid());
+            // An allocator's own frees of unrecorded blocks don't count: glibc empties a thread's cache by them
+            // when the thread ends, and a library around an allocator may put a header before each block.
+            caller::enter_nested_allocator(ctx, state);
+        } else {
+            caller::enter_allocator(ctx, state);
+            state.last_free_sp = sp;
+            if !is_freed && !is_repeated {
+                process::count_untracked(caller.tgid());
+            }
         }
+        state.last_freed = address;
     }
+}
+
+/// Whether a free is inside the thread's last free, or is its tail call: it comes from the code of an allocator
+/// that was entered since, or is a function of another allocator with the same stack pointer.
+///
+/// A free has no return probe, so the last one may have returned. If another one follows with the same stack
+/// pointer, it is of the same allocator: the program calls no two that pass blocks on to each other.
+#[inline(always)]
+fn is_inside_free(ctx: &ProbeContext, state: &ThreadState, sp: u64) -> bool {
+    // SAFETY: the kernel passes valid registers.
+    let here = unsafe { (*ctx.regs).rip };
+    if sp == state.last_free_sp {
+        return !state.codes[0].contains(here);
+    }
+    sp < state.last_free_sp
+        && caller::is_internal(ctx, sp, |from| caller::is_entered_code(state, from))
 }

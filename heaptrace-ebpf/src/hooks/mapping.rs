@@ -16,7 +16,7 @@ use heaptrace_common::{
 
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
-    caller::Caller,
+    caller::{self, Caller},
     counters::{count, count_and_warn, next_id},
     globals::{MAX_SIZE, MIN_SIZE},
     kernel::now,
@@ -110,6 +110,15 @@ fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length
         }
         count(Counter::AbandonedCalls);
         thread::abandon(state);
+    }
+    // A library that wraps these functions calls the C library's.
+    // SAFETY: as in `returned`.
+    if let Some(outer) = unsafe { MAP_CALLS.get(caller.key) }
+        && sp < outer.sp
+        && caller::is_at_trampoline(outer.sp)
+    {
+        count(Counter::NestedCalls);
+        return;
     }
     let mut call = MapCall {
         sp,

@@ -64,7 +64,7 @@ reallocations! {
 /// A function that may throw has no return probe.
 #[inline(always)]
 fn may_throw(ctx: &ProbeContext) {
-    thread::record_return_address(stack_pointer(ctx));
+    thread::record_return_address(ctx, stack_pointer(ctx));
 }
 
 /// The countdown that [`enter`] gets if the call is not sampled. No countdown has this value.

@@ -14,7 +14,7 @@ use super::rotation::Rotation;
 use super::run_args::Run;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
-use crate::output::{Filter, Label, Metric};
+use crate::output::{Filter, Label, Metric, Wrappers};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
                      heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
@@ -32,6 +32,7 @@ Examples:
   heaptrace pprof                                   for `go tool pprof` and similar tools
   sudo heaptrace doctor                           check whether this machine can be traced
 
+Keys in the live table: q quit, s sort, b group, p pause, ? help.
 `heaptrace <SUBCOMMAND> --help` explains a subcommand.";
 
 const RECORD_EXAMPLES: &str = "\
@@ -57,6 +58,7 @@ Examples:
   heaptrace report --metric peak-bytes --top 5    memory that was live at the peak
   heaptrace report --by process                   memory of each program
   heaptrace report --by function --filter process=nginx
+  heaptrace report --wrapper 'pool_*'             code that calls an allocator of your own
   heaptrace report --filter 'module=libssl*'      allocations through a library
   heaptrace report --snapshots                    live memory over time
   heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
@@ -71,7 +73,11 @@ Examples:
   heaptrace flamegraph --metric total-bytes       all allocated memory, freed or not
   heaptrace flamegraph --by cgroup                control groups at the root
   heaptrace flamegraph --filter 'container=4d2f*' one container only
-  heaptrace flamegraph old.data -o old.svg        another file";
+  heaptrace flamegraph old.data -o old.svg        another file
+
+In a browser, the file has a switch between metrics, zoom (click a frame), and a search (/ or Ctrl-F) that
+shows the sum of what it finds. Elsewhere it is a picture of the metric that is drawn first. If that metric
+is zero because all was freed, the peak is drawn instead.";
 
 const PPROF_EXAMPLES: &str = "\
 Examples:
@@ -160,6 +166,11 @@ struct Live {
     /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[1..]))]
     by: Option<Label>,
+    #[command(flatten)]
+    wrapping: Wrapping,
+    /// At the end, print the full report [default: a summary on a terminal, the full report elsewhere]
+    #[arg(long)]
+    details: bool,
 }
 
 #[derive(Debug, Args)]
@@ -195,11 +206,19 @@ struct Report {
     ///
     /// KEY is stack, function, line, module, kind, thread, process, pid, cgroup, container or unit.
     /// Functions, lines and modules show their own allocations, and in another column also those of the
-    /// functions that they call. process groups all processes with one name; pid shows each process.
+    /// functions that they call. process groups all processes with one name; pid shows each process. Groups of
+    /// processes have the bytes at the peak of each process, at its own time.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
     by: Option<Label>,
+    #[command(flatten)]
+    wrapping: Wrapping,
+    /// Show everything that was recorded: processes, allocators, sizes, sampling rates and all counters.
+    ///
+    /// Without it, a report has only those of them that make its numbers wrong or incomplete. JSON always has all.
+    #[arg(long)]
+    details: bool,
     /// List the snapshots in the file, instead of a report
-    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top"])]
+    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details"])]
     snapshots: bool,
 }
 
@@ -215,9 +234,11 @@ struct Flamegraph {
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
-    /// The number that the width of a frame shows
-    #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
-    metric: Metric,
+    /// The metric that is drawn first [default: live-bytes; left-bytes once all processes have ended]
+    ///
+    /// In a browser, the file can switch to the others.
+    #[arg(long, value_name = "METRIC", value_parser = metric())]
+    metric: Option<Metric>,
 }
 
 #[derive(Debug, Args)]
@@ -248,14 +269,15 @@ struct Input {
     file: PathBuf,
     /// Show the run as it was at this time after its beginning, e.g. 90s or 2h [default: at its end].
     ///
-    /// The last snapshot before that time is used. `heaptrace report --snapshots` lists the snapshots.
+    /// The snapshot that is nearest to that time is used. `heaptrace report --snapshots` lists the snapshots.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     at: Option<Duration>,
     /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
     ///
     /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit. GLOB must match
     /// the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
-    /// several times: then all must match.
+    /// several times: then all must match. With a filter on processes, bytes at the peak are those at the peak of
+    /// each process, at its own time.
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
     filter: Vec<Filter>,
     /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
@@ -268,12 +290,37 @@ struct Input {
 
 #[derive(Debug, Args)]
 struct Ranking {
-    /// The number to rank by
-    #[arg(long, value_name = "METRIC", default_value = Metric::default().name(), value_parser = metric())]
-    metric: Metric,
+    /// The number to rank by [default: live-bytes; left-bytes once all processes have ended]
+    #[arg(long, value_name = "METRIC", value_parser = metric())]
+    metric: Option<Metric>,
     /// Number of stacks or groups to show [default: 10; all of them in json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Wrapping {
+    /// Pass over functions that match this, as over allocator wrappers, e.g. 'pool_*'.
+    ///
+    /// A stack is shown and counted under its innermost function that is no allocator wrapper and no part of a
+    /// language's library: operator new, std::, alloc::, xmalloc, g_malloc, zmalloc, sds, _PyObject_Malloc and
+    /// many more. This option adds to that list. GLOB must match the whole name of a function, with or without
+    /// its types. May be given several times.
+    #[arg(long, value_name = "GLOB")]
+    wrapper: Vec<String>,
+    /// Pass over no function: show stacks from their innermost frame, and count them under it
+    #[arg(long)]
+    full_stacks: bool,
+}
+
+impl From<Wrapping> for Wrappers {
+    fn from(wrapping: Wrapping) -> Self {
+        if wrapping.full_stacks {
+            Self::shown()
+        } else {
+            Self::with(&wrapping.wrapper)
+        }
+    }
 }
 
 impl Cli {
@@ -284,6 +331,8 @@ impl Cli {
             None => Action::Live {
                 run: self.live.run.into_config(Probes::Full, verbose)?,
                 ranking: self.live.ranking.of(self.live.by),
+                wrappers: self.live.wrapping.into(),
+                details: self.live.details,
             },
             Some(Sub::Record(record)) => Action::Record {
                 run: record.run.into_config(record.probes, verbose)?,
@@ -297,7 +346,11 @@ impl Cli {
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.into(),
                 format: report.format,
-                ranking: report.ranking.of(report.by),
+                ranking: invocation::Ranking {
+                    details: report.details,
+                    ..report.ranking.of(report.by)
+                },
+                wrappers: report.wrapping.into(),
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.into(),
@@ -345,6 +398,7 @@ impl Ranking {
             by,
             metric: self.metric,
             top: self.top.map(|top| top as usize),
+            details: false,
         }
     }
 }

@@ -125,7 +125,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let error = write_to(&path, |out| {
             out.write_all(b"half")?;
-            Err(OutputError::Nothing { what: "ideas" })
+            Err(OutputError::Nothing)
         })
         .unwrap_err();
         // Not "can't write", which is not the cause.

@@ -91,7 +91,7 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
         let path = text::escape(&allocator.path);
         for kind in allocator.kinds() {
             let when = if kind == MAPPINGS_KIND {
-                "with --mmap "
+                "without --no-mmap "
             } else {
                 ""
             };

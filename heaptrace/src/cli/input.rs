@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::destination::Output;
 use super::invocation::Input;
 use super::{message, offline};
-use crate::output::{self, Filter, Grouping, ReportInput};
+use crate::output::{self, Filter, Grouping, ReportInput, Wrappers};
 use crate::profile::{Profile, Symbols};
 
 /// The content of a data file.
@@ -19,6 +19,8 @@ pub(super) struct Loaded {
     filters: Vec<Filter>,
     /// How sites are grouped.
     pub(super) grouping: Option<Grouping>,
+    /// The functions that are not shown as the ones that allocate.
+    pub(super) wrappers: Wrappers,
 }
 
 /// The exit code of a command that showed the readable part of a file.
@@ -36,6 +38,14 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let (recording, symbols) = offline::open(input)?.read(to)?.named();
     let mut warnings = recording.warnings;
+    if input.filters.iter().any(Filter::is_of_process) && !output::has_own_peaks(&recording.profile)
+    {
+        warnings.push(
+            "the file is from an older version, and has no peaks of single processes: bytes at the peak are those \
+             at the peak of the run"
+                .to_owned(),
+        );
+    }
     let profile = output::select(recording.profile, &symbols, &input.filters);
     if profile.sites.is_empty() && !input.filters.is_empty() {
         let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
@@ -48,6 +58,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
         is_damaged: recording.is_damaged,
         filters: input.filters.clone(),
         grouping: None,
+        wrappers: Wrappers::default(),
     })
 }
 
@@ -60,6 +71,7 @@ impl Loaded {
             warnings: &self.warnings,
             filters: &self.filters,
             grouping: self.grouping,
+            wrappers: &self.wrappers,
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::rotation::Rotation;
 use crate::config::{NamedAllocator, RunConfig};
-use crate::output::{Filter, Grouping, Label, Metric};
+use crate::output::{Filter, Grouping, Label, Metric, Wrappers};
+use crate::profile::Profile;
 
 /// A parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub enum Action {
         run: RunConfig,
         /// How the output is grouped and ranked.
         ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// Whether the end is the full report, also on a terminal.
+        details: bool,
     },
     /// Trace, and write a data file.
     Record {
@@ -48,6 +53,8 @@ pub enum Action {
         format: Format,
         /// How the output is grouped and ranked.
         ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
     },
     /// List the snapshots of a data file.
     Snapshots {
@@ -62,8 +69,8 @@ pub enum Action {
         input: Input,
         /// The SVG file.
         output: PathBuf,
-        /// The number that the width of a frame shows.
-        metric: Metric,
+        /// The number that the width of a frame shows, if the user chose one.
+        metric: Option<Metric>,
         /// The key at the root of the graph.
         by: Option<Label>,
     },
@@ -157,18 +164,25 @@ impl Action {
 pub struct Ranking {
     /// The key that groups sites, if any.
     pub by: Option<Label>,
-    /// The metric that ranks.
-    pub metric: Metric,
+    /// The metric that ranks, if the user chose one.
+    pub metric: Option<Metric>,
     /// How many to show, if the user set a number.
     pub top: Option<usize>,
+    /// Whether a text has everything that was recorded.
+    pub details: bool,
 }
 
 impl Ranking {
-    /// The grouping, if a key is set.
-    pub(super) fn grouping(&self) -> Option<Grouping> {
+    /// The metric for a profile.
+    pub(super) fn metric(&self, profile: &Profile) -> Metric {
+        self.metric.unwrap_or_else(|| Metric::usual(profile))
+    }
+
+    /// The grouping of a profile, if a key is set.
+    pub(super) fn grouping(&self, profile: &Profile) -> Option<Grouping> {
         self.by.map(|by| Grouping {
             by,
-            metric: self.metric,
+            metric: self.metric(profile),
             cumulative: true,
             top: self.top,
         })

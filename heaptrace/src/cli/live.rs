@@ -3,102 +3,301 @@
 //! Part of the command line. Must not know how the table looks (the view stage does), nor how a run is made
 //! (the session does).
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
 use super::exit::exit_code;
 use super::invocation::{Color, Ranking};
-use super::{message, naming, report};
+use super::progress::{self, ProgressLine};
+use super::report::Screen;
+use super::{logging, message, naming, report, summary};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{self, Grouping, Metric, ReportInput};
+use crate::output::{self, Grouping, Label, Metric, ReportInput, Wrappers};
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::reader::Budget;
-use crate::session::{self, Observer};
+use crate::session::{self, Observer, Progress, Wish};
 use crate::symbolize::Symbolizer;
-use crate::view::{FUNCTIONS, Layout, Rows, Table, Terminal, ranked};
+use crate::tty::Restorer;
+use crate::view::{Foot, Key, Layout, Rows, Table, Terminal, Use, ranked};
 
-pub(super) fn run(config: &RunConfig, ranking: Ranking, color: Color) -> anyhow::Result<ExitCode> {
-    // The table must not hide the output of a command, or the messages of -v.
-    let shared = matches!(config.target, Target::Command(_)) || config.verbose;
-    let layout = if shared { Layout::Panel } else { Layout::Full };
-    let mut live = Live {
-        terminal: Terminal::stdout(layout, ranking.top),
-        symbolizer: Symbolizer::new(&Budget::default()),
-        ranking,
-        profile: None,
-    };
+/// The number of innermost locations of a stack whose names are looked up: the user's function lies behind the wrappers of
+/// the allocator.
+const LOOKED_UP: usize = 16;
+
+/// What is shown, and how.
+pub(super) struct Shown {
+    pub(super) ranking: Ranking,
+    pub(super) wrappers: Wrappers,
+    /// Whether the end is the full report, also on a terminal.
+    pub(super) details: bool,
+    pub(super) color: Color,
+}
+
+pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> {
+    let Shown { details, color, .. } = shown;
+    let mut live = Live::new(config, shown);
     message::note_user(config);
+    message::note_selection(config);
     let finished = session::run(config, &mut live)?;
-    live.terminal.close()?;
+    live.close()?;
     for note in &finished.notes {
         message::note(note);
     }
-    let mut profile = live.profile.context("the run ended before it began")?;
+    let mut profile = live
+        .profile
+        .take()
+        .context("the run ended before it began")?;
     profile.duration_ns = finished.duration_ns;
     profile.end = RunEnd::Orderly;
     let symbols = naming::all(&profile, &finished.files);
+    let ranking = live.ranking;
     let report_input = ReportInput {
-        grouping: ranking.grouping(),
+        grouping: ranking.grouping(&profile),
+        wrappers: &live.wrappers,
         ..ReportInput::new(&profile, &symbols)
     };
-    report::print(&report_input, &report::text(ranking, color))?;
+    if live.terminal.is_in_place() && !details {
+        let is_colored = color.for_stream(&io::stdout());
+        summary::print(report_input, ranking, &target(&config.target), is_colored)?;
+    } else {
+        let format = report::text(ranking, &profile, Screen::stdout(color));
+        report::print(&report_input, &format)?;
+    }
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// The arguments that name the target.
+fn target(target: &Target) -> String {
+    match target {
+        Target::Command(_) => format!("-- {}", target.describe()),
+        Target::Pids(_) | Target::All => target.describe(),
+    }
 }
 
 /// Shows every update.
 struct Live {
     terminal: Terminal,
+    /// Whether the table has the whole terminal.
+    is_alone: bool,
     symbolizer: Symbolizer,
     ranking: Ranking,
+    wrappers: Wrappers,
+    /// The keys that the table can be grouped by.
+    labels: Vec<Label>,
     profile: Option<Profile>,
+    /// The profile that is shown while the table is frozen.
+    frozen: Option<Profile>,
+    is_help: bool,
+    /// Whether the table was closed for good.
+    is_over: bool,
+    line: ProgressLine,
 }
 
 impl Observer for Live {
+    fn terminal(&self) -> Option<&Restorer> {
+        self.terminal.restorer().map(Arc::as_ref)
+    }
+
+    fn progress(&mut self, progress: Progress) {
+        if progress == Progress::Detaching {
+            self.is_over = true;
+            // The terminal is closed again at the end, with its error.
+            let _ = self.close();
+        }
+        self.line.show(progress::words(progress));
+    }
+
     fn started(&mut self, info: &RunInfo) -> anyhow::Result<()> {
+        self.line.clear();
         self.profile = Some(Profile::new(info.clone()));
+        if self.terminal.is_in_place() {
+            if self.is_alone {
+                logging::hold();
+            }
+            self.draw(&OpenFiles::default())?;
+        }
         Ok(())
     }
 
     fn update(&mut self, update: Update, files: &OpenFiles) -> anyhow::Result<()> {
-        let profile = self
-            .profile
+        self.profile
             .as_mut()
-            .context("an update came before the run began")?;
-        profile.fold(update)?;
-        let metric = self.ranking.metric;
+            .context("an update came before the run began")?
+            .fold(update)?;
+        if self.is_over && self.terminal.is_in_place() {
+            return Ok(());
+        }
+        self.draw(files)
+    }
+
+    fn input(&self) -> io::Result<Option<OwnedFd>> {
+        self.terminal.input()
+    }
+
+    fn look(&mut self, files: &OpenFiles) -> anyhow::Result<Wish> {
+        let keys = self.terminal.pressed();
+        for key in &keys {
+            if *key == Key::Quit {
+                return Ok(Wish::End);
+            }
+            self.press(*key)?;
+        }
+        if !keys.is_empty() || self.terminal.is_stale() {
+            self.draw(files)?;
+        }
+        Ok(Wish::Continue)
+    }
+}
+
+impl Live {
+    fn new(config: &RunConfig, shown: Shown) -> Self {
+        let Shown {
+            ranking,
+            wrappers,
+            color,
+            ..
+        } = shown;
+        let is_command = matches!(config.target, Target::Command(_));
+        // The table must not hide the output of a command, or the messages of -v.
+        let is_alone = !is_command && !config.verbose;
+        let terminal = Terminal::stdout(Use {
+            layout: if is_alone {
+                Layout::Full
+            } else {
+                Layout::Panel
+            },
+            top: ranking.top,
+            // The keys are for the command.
+            keys: !is_command,
+            color: color.for_stream(&io::stdout()),
+        });
+        if let Some(restorer) = terminal.restorer() {
+            restore_at_panic(Arc::clone(restorer));
+        }
+        let is_offered = |label: &Label| match label {
+            Label::Stack => false,
+            Label::Thread => config.threads,
+            _ => true,
+        };
+        Self {
+            terminal,
+            is_alone,
+            symbolizer: Symbolizer::new(&Budget::default()),
+            ranking,
+            wrappers,
+            labels: Label::ALL.into_iter().filter(is_offered).collect(),
+            profile: None,
+            frozen: None,
+            is_help: false,
+            is_over: false,
+            line: ProgressLine::new(),
+        }
+    }
+
+    /// Ends the table: other text can follow.
+    fn close(&mut self) -> io::Result<()> {
+        self.line.clear();
+        let closed = self.terminal.close();
+        logging::release();
+        closed
+    }
+
+    fn press(&mut self, key: Key) -> anyhow::Result<()> {
+        let was_help = std::mem::take(&mut self.is_help);
+        let ranking = &mut self.ranking;
+        match key {
+            Key::Sort | Key::SortBack => {
+                let shown = self.frozen.as_ref().or(self.profile.as_ref());
+                let now = shown.map_or_else(Metric::default, |profile| ranking.metric(profile));
+                ranking.metric = Some(next(&Metric::ALL, &now, key == Key::Sort));
+            }
+            Key::By | Key::ByBack => {
+                let all: Vec<Option<Label>> = std::iter::once(None)
+                    .chain(self.labels.iter().copied().map(Some))
+                    .collect();
+                ranking.by = next(&all, &ranking.by, key == Key::By);
+            }
+            Key::Pause => {
+                self.frozen = match self.frozen.take() {
+                    Some(_) => None,
+                    None => self.profile.clone(),
+                }
+            }
+            Key::Help => self.is_help = !was_help,
+            Key::Redraw => self.terminal.forget(),
+            Key::Suspend => self.terminal.suspend()?,
+            Key::Quit | Key::Escape => {}
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, files: &OpenFiles) -> anyhow::Result<()> {
+        let Some(profile) = self.frozen.as_ref().or(self.profile.as_ref()) else {
+            return Ok(());
+        };
+        let metric = self.ranking.metric(profile);
         let most = self.terminal.rows();
-        let Some(grouping) = self.ranking.grouping() else {
+        let foot = Foot {
+            sorted: metric.title(),
+            grouped: self.ranking.by.map_or("site", Label::name),
+            is_paused: self.frozen.is_some(),
+            is_help: self.is_help,
+        };
+        let input = |symbols| ReportInput {
+            wrappers: &self.wrappers,
+            ..ReportInput::new(profile, symbols)
+        };
+        let Some(grouping) = self.ranking.grouping(profile) else {
             let ranked = ranked(profile, metric, most);
-            let shown = locations(profile, &ranked, FUNCTIONS);
+            let shown = locations(profile, &ranked, LOOKED_UP);
             self.symbolizer.symbolize(profile, files, shown);
-            return Ok(self.terminal.show(&Table {
-                profile,
-                symbols: self.symbolizer.symbols(),
+            let table = Table {
+                input: input(self.symbolizer.symbols()),
                 rows: Rows::Sites(&ranked),
                 metric,
-            })?);
+            };
+            return Ok(self.terminal.show(&table, &foot)?);
         };
         if grouping.by.is_named() {
             look_up(&mut self.symbolizer, profile, files, metric);
         }
-        let symbols = self.symbolizer.symbols();
+        let input = input(self.symbolizer.symbols());
         let grouping = Grouping {
             // The table has a single column for each kind of number.
             cumulative: false,
             top: Some(most),
             ..grouping
         };
-        let (groups, _) = output::groups(&ReportInput::new(profile, symbols), grouping);
-        Ok(self.terminal.show(&Table {
-            profile,
-            symbols,
+        let (groups, _) = output::groups(&input, grouping);
+        let table = Table {
+            input,
             rows: Rows::Groups(grouping.by, &groups),
             metric,
-        })?)
+        };
+        Ok(self.terminal.show(&table, &foot)?)
     }
+}
+
+/// Restores the terminal before the message of a panic is printed: the message would be lost with the table.
+fn restore_at_panic(restorer: Arc<Restorer>) {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        restorer.restore();
+        print(info);
+    }));
+}
+
+/// The value after the present one, or the one before; the ends are neighbours.
+fn next<T: Clone + PartialEq>(all: &[T], present: &T, is_forward: bool) -> T {
+    let at = all.iter().position(|it| it == present).unwrap_or(0);
+    let step = if is_forward { 1 } else { all.len() - 1 };
+    all.get((at + step) % all.len()).unwrap_or(present).clone()
 }
 
 /// Looks up the names of the functions that allocate most, for a short time only, as events wait meanwhile.
@@ -109,7 +308,7 @@ fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, me
     const PATIENCE: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     let largest = ranked(profile, metric, MOST);
-    for batch in locations(profile, &largest, 1).chunks(BATCH) {
+    for batch in locations(profile, &largest, LOOKED_UP).chunks(BATCH) {
         symbolizer.symbolize(profile, files, batch.iter().copied());
         if begun.elapsed() > PATIENCE {
             return;
@@ -125,4 +324,18 @@ fn locations(profile: &Profile, sites: &[SiteId], most: usize) -> Vec<LocationId
         .filter_map(|site| profile.stacks.get(site.stack.0 as usize))
         .flat_map(|stack| stack.locations.iter().take(most).copied())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that keys go through all values in both directions, and from one end to the other.
+    #[test]
+    fn values_are_cycled() {
+        let all = [1, 2, 3];
+        assert_eq!([1, 2, 3].map(|it| next(&all, &it, true)), [2, 3, 1]);
+        assert_eq!([1, 2, 3].map(|it| next(&all, &it, false)), [3, 1, 2]);
+        assert_eq!(next(&all, &9, true), 2);
+    }
 }

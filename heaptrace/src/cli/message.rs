@@ -33,6 +33,36 @@ fn runs_as_root(config: &RunConfig, caller: &str) -> bool {
     is_command && config.run_as.is_none() && !["", "root"].contains(&caller)
 }
 
+/// Notes that processes that are not selected pay for the probes, too, where the user may think that they don't.
+pub(super) fn note_selection(config: &RunConfig) {
+    if let Some(text) = selection_note(config) {
+        note(text);
+    }
+}
+
+fn selection_note(config: &RunConfig) -> Option<String> {
+    let selection = &config.selection;
+    let options = [
+        ("--comm", !selection.names.is_empty()),
+        ("--exclude", !selection.excluded.is_empty()),
+        ("--cgroup", !selection.cgroups.is_empty()),
+        ("--user", !selection.users.is_empty()),
+    ];
+    let given: Vec<_> = options.iter().filter(|it| it.1).map(|it| it.0).collect();
+    if given.is_empty() {
+        return None;
+    }
+    let limit = match config.max_overhead {
+        Some(limit) => format!(", up to {} % of its time", f64::from(limit) / 100.0),
+        None => String::new(),
+    };
+    Some(format!(
+        "{} selects what is recorded, not what is probed: every process of the machine pays about a microsecond \
+         for each call of an allocator{limit}; only --pid spares the others",
+        given.join(" with ")
+    ))
+}
+
 /// Prints a warning: something makes the output less complete or exact.
 pub(super) fn warn(message: impl Display) {
     say(format_args!("heaptrace: warning: {message}"));

@@ -19,11 +19,13 @@ mod offline;
 mod overhead;
 mod parse;
 mod placements;
+mod progress;
 mod record;
 mod report;
 mod rotation;
 mod rotator;
 mod run_args;
+mod summary;
 mod values;
 
 use std::process::ExitCode;
@@ -47,7 +49,20 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         rights::keep(Kept::empty()).context("can't give up rights that only tracing needs")?;
     }
     match invocation.action {
-        Action::Live { run, ranking } => live::run(&run, ranking, color),
+        Action::Live {
+            run,
+            ranking,
+            wrappers,
+            details,
+        } => live::run(
+            &run,
+            live::Shown {
+                ranking,
+                wrappers,
+                details,
+                color,
+            },
+        ),
         Action::Record {
             run,
             output,
@@ -57,7 +72,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             input,
             format,
             ranking,
-        } => report::run(&input, format, ranking, color),
+            wrappers,
+        } => report::run(&input, format, ranking, wrappers, color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

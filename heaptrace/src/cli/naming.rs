@@ -3,31 +3,24 @@
 //! Part of the command line. Must not know how a name is found: the symbolize stage does.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::message;
+use super::{message, progress};
 use crate::join::{LocationId, ModuleId};
 use crate::profile::{Profile, Symbols};
 use crate::reader::Budget;
 use crate::symbolize::{ModuleFiles, Symbolizer};
-use crate::text;
 
-/// A shorter lookup shows no progress line.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Addresses between two updates of the progress line.
-const BATCH: usize = 2048;
+/// Addresses that are looked up at a time.
+const BATCH: usize = 512;
 
 /// Looks up the names of all locations.
 pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     let budget = Budget::default();
     let mut symbolizer = Symbolizer::new(&budget);
-    look_up(
-        &mut symbolizer,
-        profile,
-        files,
-        Progress::new(profile.locations.len()),
-    );
+    progress::counted("Writing names", profile.locations.len(), |done| {
+        look_up(&mut symbolizer, profile, files, done);
+    });
     let unread = budget.unread();
     for (file, reason) in &unread.files {
         message::warn(format!("no names from {file}: {reason}"));
@@ -38,7 +31,7 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
 /// Looks up the names of all locations that have none yet, without progress or warnings.
 pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
     let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default());
-    look_up(&mut symbolizer, profile, files, Progress::silent());
+    look_up(&mut symbolizer, profile, files, &AtomicUsize::new(0));
     symbolizer.into_symbols()
 }
 
@@ -46,7 +39,7 @@ fn look_up(
     symbolizer: &mut Symbolizer,
     profile: &Profile,
     files: &dyn ModuleFiles,
-    mut progress: Progress,
+    done: &AtomicUsize,
 ) {
     // File by file, so that no file is opened twice.
     let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
@@ -58,56 +51,6 @@ fn look_up(
     }
     for batch in modules.values().flat_map(|ids| ids.chunks(BATCH)) {
         symbolizer.symbolize(profile, files, batch.iter().copied());
-        progress.add(batch.len());
-    }
-}
-
-/// A progress line on standard error, if that is a terminal.
-struct Progress {
-    begun: Instant,
-    done: usize,
-    total: usize,
-    terminal: bool,
-    shown: bool,
-}
-
-impl Progress {
-    fn new(total: usize) -> Self {
-        Self {
-            begun: Instant::now(),
-            done: 0,
-            total,
-            terminal: io::stderr().is_terminal(),
-            shown: false,
-        }
-    }
-
-    /// For a lookup in the background, while the terminal shows something else.
-    fn silent() -> Self {
-        Self {
-            terminal: false,
-            ..Self::new(0)
-        }
-    }
-
-    fn add(&mut self, count: usize) {
-        self.done += count;
-        if self.terminal && self.begun.elapsed() > PATIENCE {
-            self.shown = true;
-            let _ = write!(
-                io::stderr(),
-                "\rlooking up names: {} of {} addresses\x1b[K",
-                text::count(self.done as u64),
-                text::count(self.total as u64)
-            );
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        done.fetch_add(batch.len(), Ordering::Relaxed);
     }
 }

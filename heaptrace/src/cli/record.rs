@@ -9,14 +9,16 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::exit::exit_code;
+use super::progress::{self, ProgressLine};
 use super::rotation::Rotation;
 use super::rotator::Rotator;
 use super::{message, naming};
 use crate::config::{RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
+use crate::output::Metric;
 use crate::profile::{DataFileWriter, Profile, RunInfo};
-use crate::session::{self, Observer};
+use crate::session::{self, Observer, Progress};
 use crate::text;
 
 pub(super) fn run(
@@ -32,15 +34,19 @@ pub(super) fn run(
         greeting: greeting(config),
         rotator: rotation.map(Rotator::new),
         recording: None,
+        line: ProgressLine::new(),
     };
     message::note_user(config);
+    message::note_selection(config);
     let finished = session::run(config, &mut recorder)?;
     let Recorder {
         path,
         rotator,
         recording,
+        mut line,
         ..
     } = recorder;
+    line.clear();
     let Recording {
         mut writer,
         profile,
@@ -66,6 +72,7 @@ struct Recorder {
     greeting: Option<String>,
     rotator: Option<Rotator>,
     recording: Option<Recording>,
+    line: ProgressLine,
 }
 
 struct Recording {
@@ -74,7 +81,12 @@ struct Recording {
 }
 
 impl Observer for Recorder {
+    fn progress(&mut self, progress: Progress) {
+        self.line.show(progress::words(progress));
+    }
+
     fn started(&mut self, info: &RunInfo) -> anyhow::Result<()> {
+        self.line.clear();
         if let Some(rotator) = &self.rotator {
             rotator.prepare(&self.destination, &self.path)?;
         }
@@ -130,12 +142,20 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             text::count(totals.allocations),
             text::bytes(totals.allocated_bytes),
         ),
-        format!(
-            "  live at the end {} in {} blocks, peak {}",
-            text::bytes(totals.live_bytes),
-            text::count(totals.live_allocations),
-            text::bytes(totals.peak_live_bytes),
-        ),
+        match Metric::unfreed(profile) {
+            Metric::LeftBytes => format!(
+                "  left at exit {} in {} blocks, peak {}",
+                text::bytes(totals.left_bytes),
+                text::count(totals.left_allocations),
+                text::bytes(totals.peak_live_bytes),
+            ),
+            _ => format!(
+                "  live at the end {} in {} blocks, peak {}",
+                text::bytes(totals.live_bytes),
+                text::count(totals.live_allocations),
+                text::bytes(totals.peak_live_bytes),
+            ),
+        },
     ];
     lines.extend(
         profile
@@ -196,6 +216,7 @@ mod tests {
             greeting: None,
             rotator: None,
             recording: None,
+            line: ProgressLine::new(),
         };
         recorder.started(&RunInfo::exact("ls")).unwrap();
         recorder.update(update(), &OpenFiles::default()).unwrap();
@@ -213,6 +234,7 @@ mod tests {
             greeting: None,
             rotator: None,
             recording: None,
+            line: ProgressLine::new(),
         };
         let error = recorder.started(&RunInfo::exact("ls")).unwrap_err();
         let message = format!("{error:#}");

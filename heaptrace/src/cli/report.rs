@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use super::invocation::{Color, Format, Input, Ranking};
 use super::{input, message, offline};
-use crate::output::{self, Metric, ReportInput, ReportOptions};
+use crate::output::{self, Metric, ReportInput, ReportOptions, Wrappers};
 use crate::profile::Profile;
 use crate::view;
 
@@ -15,20 +15,23 @@ pub(super) fn run(
     input: &Input,
     format: Format,
     ranking: Ranking,
+    wrappers: Wrappers,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
     let is_terminal = io::stdout().is_terminal();
-    let as_text = text(ranking, color);
+    let screen = Screen::stdout(color);
     let mut loaded = input::load(input, None)?;
-    loaded.grouping = ranking.grouping();
+    loaded.grouping = ranking.grouping(&loaded.profile);
+    loaded.wrappers = wrappers;
     match format {
         Format::Text => {
             // The report begins with the warnings, so on a terminal they would be shown twice.
             if !is_terminal {
                 loaded.warn();
             }
-            print(&loaded.report_input(), &as_text)?;
+            let format = text(ranking, &loaded.profile, screen);
+            print(&loaded.report_input(), &format)?;
         }
         Format::Json => {
             loaded.warn();
@@ -36,7 +39,8 @@ pub(super) fn run(
             if ranking.by.is_none()
                 && let Some(top) = ranking.top
             {
-                keep(&mut loaded.profile, ranking.metric, top);
+                let metric = ranking.metric(&loaded.profile);
+                keep(&mut loaded.profile, metric, top);
             }
             print(&loaded.report_input(), &output::Format::Json)?;
         }
@@ -56,15 +60,32 @@ pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCod
     Ok(input::exit_code(recording.is_damaged))
 }
 
-/// The format of the report for people, with the width and colors of standard output.
-pub(super) fn text(ranking: Ranking, color: Color) -> output::Format {
-    let stdout = io::stdout();
+/// The width and colors of standard output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Screen {
+    color: bool,
+    width: Option<usize>,
+}
+
+impl Screen {
+    pub(super) fn stdout(color: Color) -> Self {
+        let stdout = io::stdout();
+        Self {
+            color: color.for_stream(&stdout),
+            width: view::size_of(&stdout).map(|size| size.columns),
+        }
+    }
+}
+
+/// The format of the report of a profile for people.
+pub(super) fn text(ranking: Ranking, profile: &Profile, screen: Screen) -> output::Format {
     let defaults = ReportOptions::default();
     output::Format::Text(ReportOptions {
-        metric: ranking.metric,
+        metric: ranking.metric(profile),
         top: ranking.top.unwrap_or(defaults.top),
-        color: color.for_stream(&stdout),
-        width: view::size_of(&stdout).map(|size| size.columns),
+        details: ranking.details,
+        color: screen.color,
+        width: screen.width,
     })
 }
 

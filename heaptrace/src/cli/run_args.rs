@@ -23,8 +23,8 @@ pub(super) struct Run {
     pid: Vec<u32>,
     /// Trace every process of the machine.
     ///
-    /// The run ends on Ctrl-C or after --duration. Use a process filter (below) to trace only some of the
-    /// processes.
+    /// The run ends on Ctrl-C or after --duration. Use a process filter (below) to record only some of the
+    /// processes; the others pay for the probes, too.
     #[arg(long, help_heading = "Target")]
     all: bool,
     /// Start this command, and trace it from its first allocation until it ends
@@ -67,10 +67,14 @@ pub(super) struct Run {
     /// each thread name are counted separately.
     #[arg(long, help_heading = "Run options")]
     threads: bool,
-    /// Record also the anonymous memory that programs map themselves (mmap, munmap, mremap).
+    /// Leave out the anonymous memory that programs map themselves (mmap, munmap, mremap).
     ///
-    /// Every mapping is recorded, also if allocations are sampled.
+    /// Such mappings are few, and each is recorded exactly, also if allocations are sampled. Reports keep them
+    /// apart from the heap.
     #[arg(long, help_heading = "Run options")]
+    no_mmap: bool,
+    /// The default; kept for scripts that say it.
+    #[arg(long, hide = true, conflicts_with = "no_mmap")]
     mmap: bool,
     /// Record every allocation [default for a command].
     ///
@@ -147,22 +151,24 @@ pub(super) struct Run {
     no_table_cache: bool,
 }
 
-/// The process filter of `--all`. It works in the kernel: processes that are not selected are not recorded,
-/// and pay little.
+/// The process filter of `--all`. It works in the kernel program: processes that are not selected are not recorded, but
+/// they pay for the traps of the probes.
 #[derive(Debug, Args)]
 struct ProcessFilter {
-    /// Trace only processes with this name, e.g. nginx or 'php-fpm*'.
+    /// Record only processes with this name, e.g. nginx or 'php-fpm*'.
     ///
     /// The name is the one that `ps -o comm` shows. May be given several times, as all options of this group.
+    /// These options select what is recorded. All processes still pay for the traps of the probes: about a
+    /// microsecond for each call of an allocator, within --max-overhead. --pid spares all others.
     #[arg(long, value_name = "GLOB", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     comm: Vec<String>,
-    /// Don't trace processes with this name
+    /// Don't record processes with this name
     #[arg(long, value_name = "GLOB", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::glob)]
     exclude: Vec<String>,
-    /// Trace only processes in this control group or below it, e.g. /system.slice/nginx.service
+    /// Record only processes in this control group or below it, e.g. /system.slice/nginx.service
     #[arg(long, value_name = "PATH", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"])]
     cgroup: Vec<PathBuf>,
-    /// Trace only processes of this user, by name or number
+    /// Record only processes of this user, by name or number
     #[arg(long, value_name = "NAME", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
     user: Vec<u32>,
 }
@@ -215,7 +221,7 @@ impl Run {
             sampling,
             children: !self.no_children,
             threads: self.threads,
-            mappings: self.mmap,
+            mappings: !self.no_mmap,
             duration: self.duration,
             interval: self.interval,
             max_stack_depth: self.max_stack_depth,

@@ -217,8 +217,7 @@ impl Ring {
             attr.set_comm(1);
         }
         let event = sys::perf_event_open(&mut attr, PerfTarget::Cpu(cpu))?;
-        // SAFETY: this only reads a constant of the system.
-        let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let page_size = sys::page_size();
         // SAFETY: a new mapping of the event's own ring, at no particular address.
         let mapped = unsafe {
             libc::mmap(

@@ -16,8 +16,25 @@ pub(super) struct CodeMapping {
     pub(super) end: u64,
     /// Offset of `start` in the file.
     pub(super) offset: u64,
-    pub(super) module: ModuleId,
+    /// The file's module; none for anonymous code.
+    pub(super) module: Option<ModuleId>,
     pub(super) mapped_at: u64,
+}
+
+impl CodeMapping {
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start < end && start < self.end
+    }
+
+    fn covers(&self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+
+    /// Whether both mean the same by every address that they share.
+    fn agrees(&self, other: &Self) -> bool {
+        self.module == other.module
+            && self.start.wrapping_sub(self.offset) == other.start.wrapping_sub(other.offset)
+    }
 }
 
 /// One program image of one process.
@@ -28,6 +45,8 @@ struct Image {
     mappings: Vec<CodeMapping>,
     /// Changes with every mapping. No two images ever have the same version.
     version: u64,
+    /// When a mapping last replaced another one; 0 if none has.
+    replaced_at: u64,
 }
 
 /// The address spaces of all processes of interest.
@@ -36,6 +55,8 @@ pub(super) struct AddressSpaces {
     /// The images of each pid, in the order of `began_at`.
     by_pid: HashMap<u32, Vec<Image>>,
     last_version: u64,
+    /// The latest `replaced_at` of all images: most runs never need to ask for the image.
+    replaced_at: u64,
     /// Mappings beyond [`MAX_MAPPINGS`].
     not_kept: u64,
 }
@@ -71,6 +92,8 @@ impl AddressSpaces {
             began_at,
             mappings,
             version: self.last_version,
+            // What was replaced in the parent was replaced before the child's first stack.
+            replaced_at: 0,
         };
         let images = self.by_pid.entry(pid).or_default();
         let index = images.partition_point(|other| other.began_at <= began_at);
@@ -89,6 +112,11 @@ impl AddressSpaces {
         if image.mappings.len() >= MAX_MAPPINGS {
             self.not_kept += 1;
             return;
+        }
+        let mut others = image.mappings.iter();
+        if others.any(|it| it.overlaps(mapping.start, mapping.end) && !it.agrees(&mapping)) {
+            image.replaced_at = image.replaced_at.max(time);
+            self.replaced_at = self.replaced_at.max(time);
         }
         let index = image
             .mappings
@@ -117,17 +145,60 @@ impl AddressSpaces {
     /// The mapping that covered an address at a time.
     pub(super) fn find(&self, pid: u32, time: u64, address: u64) -> Option<CodeMapping> {
         let image = self.at(pid, time)?;
-        let covers = |mapping: &&CodeMapping| {
-            mapping.mapped_at <= time && mapping.start <= address && address < mapping.end
-        };
+        let covers = |mapping: &&CodeMapping| mapping.mapped_at <= time && mapping.covers(address);
         image.mappings.iter().rev().find(covers).copied()
+    }
+
+    /// Whether some code of a process was replaced after the first of two times.
+    pub(super) fn has_replaced(&self, pid: u32, (from, to): (u64, u64)) -> bool {
+        if self.replaced_at <= from {
+            return false;
+        }
+        let image = self.at(pid, to);
+        image.is_some_and(|image| image.replaced_at > from)
+    }
+
+    /// Whether a mapping came over one of some addresses after the first of two times, and not after the other
+    /// one.
+    pub(super) fn covered_between(
+        &self,
+        pid: u32,
+        (from, to): (u64, u64),
+        mut addresses: impl Iterator<Item = u64>,
+    ) -> bool {
+        let Some(image) = self.at(pid, to) else {
+            return false;
+        };
+        let came = |time| image.mappings.partition_point(|it| it.mapped_at <= time);
+        let new = image.mappings.get(came(from)..came(to));
+        let new = new.unwrap_or_default();
+        !new.is_empty() && addresses.any(|address| new.iter().any(|it| it.covers(address)))
+    }
+
+    /// Adds anonymous code. It matters only where it hides a file's.
+    pub(super) fn map_anonymous(&mut self, pid: u32, start: u64, end: u64, mapped_at: u64) {
+        let image = self.at(pid, mapped_at);
+        let mut before = image
+            .into_iter()
+            .flat_map(|image| image.mappings.iter().rev());
+        let hidden = before.find(|it| it.mapped_at <= mapped_at && it.overlaps(start, end));
+        if hidden.is_some_and(|it| it.module.is_some()) {
+            let mapping = CodeMapping {
+                start,
+                end,
+                offset: start,
+                module: None,
+                mapped_at,
+            };
+            self.map(pid, mapping);
+        }
     }
 
     /// The modules of a process at a time.
     pub(super) fn modules(&self, pid: u32, time: u64) -> impl Iterator<Item = ModuleId> + '_ {
         let image = self.at(pid, time);
         let mappings = image.map_or(&[][..], |image| &image.mappings);
-        mappings.iter().map(|mapping| mapping.module)
+        mappings.iter().filter_map(|mapping| mapping.module)
     }
 
     /// Forgets the images of a process that began before a time.
@@ -156,14 +227,14 @@ mod tests {
             start,
             end: start + 0x100,
             offset: 0,
-            module: ModuleId(module),
+            module: Some(ModuleId(module)),
             mapped_at,
         }
     }
 
     fn module_at(spaces: &AddressSpaces, pid: u32, time: u64, address: u64) -> Option<u32> {
-        let found = spaces.find(pid, time, address);
-        found.map(|mapping| mapping.module.0)
+        let found = spaces.find(pid, time, address)?;
+        found.module.map(|module| module.0)
     }
 
     /// Check that an address leads to the module that was mapped there at the time, not to a later one.
@@ -223,6 +294,52 @@ mod tests {
         spaces.begin(1, 30);
         assert_ne!(spaces.version(1, 30), second);
         assert_eq!(spaces.version(1, 29), second);
+    }
+
+    /// Check that only a mapping that means something else by an address replaces code, and only for stacks from
+    /// before it.
+    #[test]
+    fn replacements_are_known_by_their_time() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, mapping(0x1000, 7, 10));
+        spaces.map(1, mapping(0x2000, 8, 15));
+        // The protection of a part of it was changed.
+        let part = CodeMapping {
+            start: 0x1080,
+            offset: 0x80,
+            ..mapping(0x1000, 7, 20)
+        };
+        spaces.map(1, part);
+        assert!(!spaces.has_replaced(1, (10, 25)));
+        spaces.map(1, mapping(0x10c0, 9, 30));
+        assert!(spaces.has_replaced(1, (29, 40)));
+        assert!(!spaces.has_replaced(1, (30, 40)));
+        assert!(!spaces.has_replaced(2, (29, 40)));
+        let covered =
+            |times, address| spaces.covered_between(1, times, [0x2000, address].into_iter());
+        assert!(covered((29, 30), 0x10c0));
+        assert!(!covered((29, 30), 0x10bf) && !covered((29, 29), 0x10c0));
+        assert!(!covered((30, 40), 0x10c0));
+        // A child has the mappings of its parent, and has replaced none of them.
+        spaces.fork(2, 1, 50);
+        assert!(!spaces.has_replaced(2, (20, 60)));
+    }
+
+    /// Check that anonymous code hides the code of a file, and is not kept where there was none.
+    #[test]
+    fn anonymous_code_hides_files() {
+        let mut spaces = AddressSpaces::default();
+        spaces.begin(1, 0);
+        spaces.map(1, mapping(0x1000, 7, 10));
+        for time in 20..25 {
+            spaces.map_anonymous(1, 0x10f0, 0x1200, time);
+            spaces.map_anonymous(1, 0x5000, 0x6000, time);
+        }
+        assert_eq!(module_at(&spaces, 1, 15, 0x10ff), Some(7));
+        assert_eq!(module_at(&spaces, 1, 30, 0x10ff), None);
+        assert_eq!(module_at(&spaces, 1, 30, 0x1000), Some(7));
+        assert!(spaces.has_replaced(1, (19, 30)) && !spaces.has_replaced(1, (20, 30)));
     }
 
     /// Check that mappings beyond the limit of an image are counted, and that a new image has room again.

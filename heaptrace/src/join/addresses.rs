@@ -84,18 +84,20 @@ impl Addresses {
         // A walk ends at the trampoline if a probed function was called and has not returned.
         let is_c_library = |frame: &u64| {
             let mapping = self.spaces.find(pid, time, frame.saturating_sub(1));
-            mapping.is_some_and(|it| is_of_c_library(self.modules.path(it.module)))
+            let module = mapping.and_then(|it| it.module);
+            module.is_some_and(|it| is_of_c_library(self.modules.path(it)))
         };
         frames.first().is_some_and(is_c_library)
             || frames.iter().any(|frame| is_trampoline(*frame))
             || frames.iter().any(|frame| {
                 let address = frame.saturating_sub(1);
-                let Some(mapping) = self.spaces.find(pid, time, address) else {
+                let mapping = self.spaces.find(pid, time, address);
+                let Some((mapping, module)) = mapping.and_then(|it| Some((it, it.module?))) else {
                     return false;
                 };
                 let at = address - mapping.start + mapping.offset;
                 self.own_code.iter().any(|code| {
-                    self.modules.is_of(mapping.module, code.file, &code.path)
+                    self.modules.is_of(module, code.file, &code.path)
                         && code
                             .ranges
                             .iter()
@@ -171,7 +173,10 @@ impl Addresses {
             }
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
                 // Anonymous code has no file to find names in.
-                if !mapped.path.starts_with("//") {
+                if mapped.path.starts_with("//") {
+                    self.spaces
+                        .map_anonymous(pid, mapped.start, mapped.end, time);
+                } else {
                     self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
                 }
             }
@@ -218,7 +223,7 @@ impl Addresses {
                 start: mapped.start,
                 end: mapped.end,
                 offset: mapped.offset,
-                module,
+                module: Some(module),
                 mapped_at,
             },
         );
@@ -246,11 +251,24 @@ impl Addresses {
             cache.get(version, address, || {
                 let mapping = spaces.find(pid, time, address);
                 LocationId(locations.intern(&Location {
-                    module: mapping.map(|it| it.module),
+                    module: mapping.and_then(|it| it.module),
                     address: mapping.map_or(address, |it| address - it.start + it.offset),
                 }))
             })
         }));
+    }
+
+    /// Whether code of a process was replaced between two times.
+    pub(super) fn has_replaced(&self, pid: u32, one: u64, other: u64) -> bool {
+        self.spaces
+            .has_replaced(pid, (one.min(other), one.max(other)))
+    }
+
+    /// Whether return addresses in a process may mean something else at one time than at another.
+    pub(super) fn differ(&self, pid: u32, one: u64, other: u64, return_addresses: &[u64]) -> bool {
+        let times = (one.min(other), one.max(other));
+        let addresses = return_addresses.iter().map(|it| it.saturating_sub(1));
+        self.spaces.covered_between(pid, times, addresses)
     }
 
     /// The probed allocators that a process has mapped at a time. An unknown process is added: it has been

@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use super::processes;
+
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 1024;
 
@@ -15,9 +17,11 @@ pub(super) fn of(pid: u32, name: &str) -> String {
         .and_then(read)
         .unwrap_or_default();
     // The name is read after the command line: an exec in between changes both.
-    let now = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let now = String::from_utf8_lossy(now.strip_suffix(b"\n").unwrap_or(&now));
-    if now == name { line } else { String::new() }
+    if processes::name_of(pid) == name {
+        line
+    } else {
+        String::new()
+    }
 }
 
 /// Turns zero-terminated words into a line for a shell.

@@ -8,7 +8,7 @@ use std::ops::{AddAssign, SubAssign};
 
 use heaptrace_common::sampling;
 
-use super::update::{Errors, Totals};
+use super::update::{Errors, OwnPeak, Totals, Unseen};
 
 /// Bits after the binary point of every fixed-point number here.
 const POINT: u32 = 32;
@@ -18,6 +18,8 @@ const POINT: u32 = 32;
 pub(super) struct Amount {
     value: u128,
     variance: u128,
+    /// The part of the value that was seen: the samples themselves.
+    seen: u64,
 }
 
 impl Amount {
@@ -25,13 +27,18 @@ impl Amount {
         Self {
             value: u128::from(value) << POINT,
             variance: 0,
+            seen: value,
         }
     }
 
     /// The number, as an integer.
     pub(super) fn rounded(&self) -> u64 {
-        let half = 1 << (POINT - 1);
-        u64::try_from(self.value.saturating_add(half) >> POINT).unwrap_or(u64::MAX)
+        rounded(self.value)
+    }
+
+    /// What the samples stand for beyond themselves.
+    fn unseen(&self) -> u64 {
+        rounded(self.value.saturating_sub(u128::from(self.seen) << POINT))
     }
 
     /// Its standard error, rounded up: an uncertain number never looks exact.
@@ -39,6 +46,15 @@ impl Amount {
         (self.variance as f64 / (1_u64 << POINT) as f64)
             .sqrt()
             .ceil() as u64
+    }
+
+    /// The bytes at a peak.
+    pub(super) fn as_peak(&self) -> OwnPeak {
+        OwnPeak {
+            bytes: self.rounded(),
+            error: self.error(),
+            unseen: self.unseen(),
+        }
     }
 
     /// Whether another number is larger.
@@ -51,6 +67,7 @@ impl AddAssign for Amount {
     fn add_assign(&mut self, other: Self) {
         self.value = self.value.saturating_add(other.value);
         self.variance = self.variance.saturating_add(other.variance);
+        self.seen = self.seen.saturating_add(other.seen);
     }
 }
 
@@ -58,6 +75,7 @@ impl SubAssign for Amount {
     fn sub_assign(&mut self, other: Self) {
         self.value = self.value.saturating_sub(other.value);
         self.variance = self.variance.saturating_sub(other.variance);
+        self.seen = self.seen.saturating_sub(other.seen);
     }
 }
 
@@ -79,15 +97,17 @@ impl Estimate {
         // Not 1 − exp(−points): with few points, that would lose its digits.
         let weight = -1.0 / (-points).exp_m1();
         let variance = (-points).exp() * weight * weight;
-        let size = size as f64;
+        let bytes = size as f64;
         Self {
             count: Amount {
                 value: fixed(weight),
                 variance: fixed(variance),
+                seen: 1,
             },
             bytes: Amount {
-                value: fixed(size * weight),
-                variance: fixed(size * size * variance),
+                value: fixed(bytes * weight),
+                variance: fixed(bytes * bytes * variance),
+                seen: size,
             },
         }
     }
@@ -120,6 +140,12 @@ fn fixed(value: f64) -> u128 {
     (value * (1_u64 << POINT) as f64).round() as u128
 }
 
+/// A fixed-point number, as an integer.
+fn rounded(number: u128) -> u64 {
+    let half = 1 << (POINT - 1);
+    u64::try_from(number.saturating_add(half) >> POINT).unwrap_or(u64::MAX)
+}
+
 /// Sums over the allocations of a site, of a process or of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
@@ -128,12 +154,18 @@ pub(super) struct Sums {
     live: Estimate,
     /// The part of `live` whose free may have been missed.
     uncertain: Estimate,
+    /// The part of `live` that was certainly live when its process ended.
+    left: Estimate,
     temporary: Estimate,
+    /// The largest mean under which a sample was taken, 0 if none was needed. A free does not lower it: other blocks from that time may be live that
+    /// were not sampled.
+    mean: u64,
 }
 
 impl Sums {
-    /// Adds an allocation.
-    pub(super) fn allocated(&mut self, block: Estimate) {
+    /// Adds an allocation that was sampled at this mean.
+    pub(super) fn allocated(&mut self, block: Estimate, mean: u64) {
+        self.mean = self.mean.max(mean);
         self.allocated += block;
         self.live += block;
     }
@@ -157,18 +189,31 @@ impl Sums {
         self.uncertain += blocks;
     }
 
+    /// Makes live allocations ones that their process left when it ended.
+    pub(super) fn leave(&mut self, blocks: Estimate) {
+        self.left += blocks;
+    }
+
+    /// Makes memory that its process left live again, because its free becomes known.
+    pub(super) fn reclaim(&mut self, blocks: Estimate) {
+        self.left -= blocks;
+    }
+
     /// Adds other sums.
     pub(super) fn merge(&mut self, other: &Self) {
         self.allocated += other.allocated;
         self.live += other.live;
         self.uncertain += other.uncertain;
+        self.left += other.left;
         self.temporary += other.temporary;
+        self.mean = self.mean.max(other.mean);
     }
 
     /// The allocations that are certainly live.
     pub(super) fn live(&self) -> Estimate {
         let mut certain = self.live;
         certain -= self.uncertain;
+        certain -= self.left;
         certain
     }
 
@@ -182,14 +227,21 @@ impl Sums {
             (self.allocated.bytes.rounded(), self.live.bytes.rounded());
         let uncertain_allocations = self.uncertain.count.rounded();
         let uncertain_bytes = self.uncertain.bytes.rounded();
+        let (left_allocations, left_bytes) = (self.left.count.rounded(), self.left.bytes.rounded());
         Totals {
             allocations,
             allocated_bytes,
             // By subtraction, so that the rounded numbers add up, too.
             frees: allocations.saturating_sub(unfreed),
             freed_bytes: allocated_bytes.saturating_sub(unfreed_bytes),
-            live_allocations: unfreed.saturating_sub(uncertain_allocations),
-            live_bytes: unfreed_bytes.saturating_sub(uncertain_bytes),
+            live_allocations: unfreed
+                .saturating_sub(uncertain_allocations)
+                .saturating_sub(left_allocations),
+            live_bytes: unfreed_bytes
+                .saturating_sub(uncertain_bytes)
+                .saturating_sub(left_bytes),
+            left_allocations,
+            left_bytes,
             uncertain_allocations,
             uncertain_bytes,
             peak_live_bytes: peak.rounded(),
@@ -201,8 +253,23 @@ impl Sums {
                 freed_bytes: freed.bytes.error(),
                 live_allocations: live.count.error(),
                 live_bytes: live.bytes.error(),
+                left_allocations: self.left.count.error(),
+                left_bytes: self.left.bytes.error(),
                 peak_live_bytes: peak.error(),
                 temporary_allocations: self.temporary.count.error(),
+                unseen: Unseen {
+                    allocations: self.allocated.count.unseen(),
+                    allocated_bytes: self.allocated.bytes.unseen(),
+                    frees: freed.count.unseen(),
+                    freed_bytes: freed.bytes.unseen(),
+                    live_allocations: live.count.unseen(),
+                    live_bytes: live.bytes.unseen(),
+                    left_allocations: self.left.count.unseen(),
+                    left_bytes: self.left.bytes.unseen(),
+                    peak_live_bytes: peak.unseen(),
+                    temporary_allocations: self.temporary.count.unseen(),
+                },
+                mean_bytes: self.mean,
             },
         }
     }

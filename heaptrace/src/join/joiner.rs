@@ -4,11 +4,11 @@
 //! one call is complete: the sideband has been read up to after the last event, so mappings are known before
 //! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
-use std::collections::BTreeSet;
+mod facts;
+
 use std::fs::File;
 use std::sync::Arc;
 
-use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::{
     Alloc, BlockKey, MapChange, ProcessBegin, ProcessEnd, ProcessState, StackHead, StackKey,
     Unmapped, end, flag, map_flag,
@@ -18,6 +18,7 @@ use super::addresses::Addresses;
 use super::cgroups::Cgroups;
 use super::command_line;
 use super::duty_cycle::PausedProcesses;
+use super::earlier::Earlier;
 use super::ledger::Ledger;
 use super::mappings::Mappings;
 use super::merge_ended::{EndedLimits, EndedProcesses};
@@ -32,13 +33,12 @@ use super::sites::SiteOrigin;
 use super::stacks::Stacks;
 use super::threads::{self, Threads};
 use super::update::{
-    Allocator, Kind, ModuleId, Process, ProcessId, RateChange, SiteId, ThreadNameId, Update,
+    Allocator, Kind, Memory, ModuleId, Process, ProcessId, SiteId, ThreadNameId, Update,
 };
 use crate::events::record::Event;
-use crate::events::sideband::SideEvent;
+use crate::events::sideband::{Change, SideEvent};
 use crate::open::{Expected, FileId};
-use crate::reader::Unread;
-use crate::sys::Usage;
+use crate::proc::memory;
 
 /// Joins the events of a run.
 #[derive(Debug)]
@@ -47,13 +47,16 @@ pub struct Joiner {
     addresses: Addresses,
     stacks: Stacks,
     mappings: Mappings,
-    /// Whether mapped memory is recorded (`--mmap`).
+    /// Whether mapped memory is recorded.
     records_mappings: bool,
     /// Names of threads, if each name has sites of its own.
     threads: Option<Threads>,
     cgroups: Cgroups,
     paused: PausedProcesses,
+    /// Ended processes that are not closed.
+    ending: Vec<ProcessId>,
     ended: EndedProcesses,
+    earlier: Earlier,
     orphans: Orphans,
     facts: RunFacts,
 }
@@ -70,7 +73,9 @@ impl Joiner {
             threads: None,
             cgroups: Cgroups::default(),
             paused: PausedProcesses::default(),
+            ending: Vec::new(),
             ended: EndedProcesses::new(limits),
+            earlier: Earlier::default(),
             orphans: Orphans::default(),
             facts: RunFacts::new(),
         }
@@ -85,6 +90,34 @@ impl Joiner {
     pub fn record_mappings(&mut self) {
         self.records_mappings = true;
         self.facts.set_lost(Loss::MappingsFull, 0);
+    }
+
+    /// Sets when the run began, on the boot clock: processes that are older have memory from before.
+    pub fn set_begin(&mut self, boot_ns: u64) {
+        self.earlier.set_begin(boot_ns);
+    }
+
+    /// Adds a running process to the reports, also if it never allocates.
+    pub fn add_target(&mut self, pid: u32) {
+        let command = processes::name_of(pid);
+        let before = memory::resident(pid).unwrap_or_default();
+        self.ledger.add_silent(Process {
+            pid,
+            command_line: command_line::of(pid, &command),
+            command,
+            cgroup: self.cgroups.of(pid, 0),
+            memory: Memory {
+                resident: before.now,
+                peak_resident: before.peak,
+                resident_before: before.now,
+            },
+            ..Process::default()
+        });
+    }
+
+    /// Brings the resident memory of running processes up to date.
+    pub fn measure_memory(&mut self) {
+        self.ledger.measure(memory::resident);
     }
 
     /// Adds a running process, with its mappings.
@@ -114,6 +147,14 @@ impl Joiner {
 
     /// Joins an event of the sideband.
     pub fn sideband(&mut self, event: SideEvent) {
+        match event.change {
+            Change::Exec { .. } => self.earlier.exec(event.pid),
+            Change::Exited => {
+                self.earlier.exited(event.pid);
+                self.ledger.end_silent(event.pid);
+            }
+            Change::Forked { .. } | Change::Mapped(_) => {}
+        }
         self.addresses.sideband(event);
     }
 
@@ -154,11 +195,10 @@ impl Joiner {
     }
 
     fn allocated(&mut self, event: &Alloc) {
-        let processes = self.ledger.processes();
-        let Some(process) = processes.id(event.process) else {
+        let Some(process) = self.ledger.processes().id(event.process) else {
             return self.lost_one(Loss::Unjoined);
         };
-        let Some(sent) = processes.sent_stack(process, event.stack) else {
+        let Some(sent) = self.sent_stack(process, event.stack, event.time) else {
             return self.lost_one(Loss::Unjoined);
         };
         let temporary = event.flags & flag::TEMPORARY != 0;
@@ -209,8 +249,7 @@ impl Joiner {
         if !self.mappings.change(process, event, &mut self.ledger) {
             return;
         }
-        let processes = self.ledger.processes();
-        let Some(sent) = processes.sent_stack(process, event.stack) else {
+        let Some(sent) = self.sent_stack(process, event.stack, event.entered) else {
             return self.lost_one(Loss::Unjoined);
         };
         if sent.is_allocators {
@@ -228,6 +267,7 @@ impl Joiner {
         });
         if let Some(site) = site {
             self.facts.count_sample(&sent);
+            self.facts.count_mapping(event.length);
             self.mappings.add(process, site, event, &mut self.ledger);
         }
     }
@@ -258,10 +298,23 @@ impl Joiner {
         }
     }
 
+    /// A stack as it is at a time.
+    fn sent_stack(&mut self, process: ProcessId, id: u64, time: u64) -> Option<SentStack> {
+        let Self {
+            stacks,
+            ledger,
+            addresses,
+            ..
+        } = self;
+        stacks.at(process, id, time, ledger, addresses)
+    }
+
     fn process_began(&mut self, event: &ProcessBegin) {
         let pid = event.tgid;
         let allocators = self.addresses.allocators_of(pid, event.time);
         let command = processes::name(&event.comm);
+        let resident = memory::resident(pid).unwrap_or_default();
+        let is_earlier = self.earlier.has(pid, event.start_time);
         let record = Process {
             pid,
             start_time_ns: event.start_time,
@@ -269,31 +322,48 @@ impl Joiner {
             command,
             cgroup: self.cgroups.of(pid, event.cgroup),
             allocators,
+            memory: Memory {
+                resident: resident.now,
+                peak_resident: resident.peak,
+                resident_before: if is_earlier { resident.now } else { 0 },
+            },
             ..Process::default()
         };
         self.ledger.begin(event, record);
     }
 
     fn process_ended(&mut self, event: &ProcessEnd) {
-        let processes = self.ledger.processes();
-        let Some(process) = processes.id(event.process) else {
+        let Some(process) = self.ledger.processes().id(event.process) else {
             return;
         };
-        let pid = processes.get(process).map(|entry| entry.record().pid);
-        let Some(leftovers) = self.ledger.end(process, event) else {
+        let Some(pid) = self.ledger.end(process, event) else {
             return;
         };
-        self.orphans.add(leftovers);
-        self.mappings.forget(process);
+        self.ending.push(process);
         if let Some(threads) = &mut self.threads {
             threads.ended(event.process);
         }
-        if let Some(pid) = pid.filter(|_| event.reason == end::EXIT) {
+        if event.reason == end::EXIT {
             self.addresses.forget(pid, event.time);
         }
-        for merged in self.ended.add(process, &mut self.ledger) {
-            // Events that came after the end of the process may have added some.
-            self.mappings.forget(merged);
+    }
+
+    /// How many processes have ended and are not closed yet.
+    pub fn ending(&self) -> usize {
+        self.ending.len()
+    }
+
+    /// Closes the first so many of them: everything that they did is joined, frees without an event included.
+    pub fn close(&mut self, count: usize) {
+        for process in self.ending.drain(..count.min(self.ending.len())) {
+            if let Some(leftovers) = self.ledger.close(process) {
+                self.orphans.add(leftovers);
+            }
+            self.mappings.forget(process);
+            for merged in self.ended.add(process, &mut self.ledger) {
+                // Events that came after the end of the process may have added some.
+                self.mappings.forget(merged);
+            }
         }
     }
 
@@ -366,67 +436,6 @@ impl Joiner {
         self.ledger.set_counters(state);
     }
 
-    /// Counts a loss.
-    pub fn lost_one(&mut self, reason: Loss) {
-        self.facts.lost_one(reason);
-    }
-
-    /// Sets how often something was lost.
-    pub fn set_lost(&mut self, reason: Loss, count: u64) {
-        self.facts.set_lost(reason, count);
-    }
-
-    /// Counts an event that is worth knowing.
-    pub fn note_one(&mut self, kind: Note) {
-        self.facts.note_one(kind);
-    }
-
-    /// Sets how often an event happened that is worth knowing.
-    pub fn set_noted(&mut self, kind: Note, count: u64) {
-        self.facts.set_noted(kind, count);
-    }
-
-    /// Sets a counter of the kernel program.
-    pub fn set_counter(&mut self, counter: Counter, count: u64) {
-        self.facts.set_counter(counter, count);
-    }
-
-    /// Records a change of the sampling rate.
-    pub fn rate_changed(&mut self, change: RateChange) {
-        self.facts.rate_changed(change);
-    }
-
-    /// Sets how often sizes of each class were asked for.
-    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
-        self.facts.set_sizes(sizes);
-    }
-
-    /// Sets the memory that the maps of the kernel program use.
-    pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
-        self.facts.set_kernel_map_bytes(bytes);
-    }
-
-    /// Sets the processor time and the memory that the agent itself has used.
-    pub fn set_agent_usage(&mut self, usage: Usage) {
-        self.facts.set_agent_usage(usage);
-    }
-
-    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in
-    /// ten-thousandths.
-    pub fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
-        self.facts.set_overhead(hit_ns, max_overhead);
-    }
-
-    /// Sets the files that no reader could read.
-    pub fn set_unreadable(&mut self, unread: Unread) {
-        self.facts.set_unreadable(unread);
-    }
-
-    /// Sets the files for whose unwind tables there was no room.
-    pub fn set_without_tables(&mut self, files: BTreeSet<String>) {
-        self.facts.set_without_tables(files);
-    }
-
     /// The samples that arrived since the last call, by process.
     pub fn take_sampled(&mut self) -> Vec<Sampled> {
         self.ledger.take_sampled()
@@ -464,7 +473,7 @@ impl Joiner {
             threads: threads.unwrap_or_default(),
             processes: self.ledger.take_changed_processes(),
             sites,
-            sizes: self.facts.sizes().to_vec(),
+            sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),
             quality: self.facts.quality(),

@@ -7,12 +7,14 @@
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
 use super::estimate::{Estimate, Sums};
+use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
 use super::processes::Processes;
-use super::sent_stack::SentStack;
+use super::sent_stack::{Sent, SentStack};
 use super::sites::{SiteOrigin, Sites};
 use super::update::{Process, ProcessId, Site, SiteId, Totals};
+use crate::proc::memory::Resident;
 
 /// Processes, sites, sums and the peak.
 #[derive(Debug, Default)]
@@ -21,6 +23,7 @@ pub(super) struct Ledger {
     sites: Sites,
     sums: Sums,
     peak: Peak,
+    own_peaks: OwnPeaks,
 }
 
 impl Ledger {
@@ -32,6 +35,21 @@ impl Ledger {
     /// Adds a process.
     pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) {
         self.processes.begin(event, record);
+    }
+
+    /// Adds a running process that has had no event so far.
+    pub(super) fn add_silent(&mut self, record: Process) {
+        self.processes.add_silent(record);
+    }
+
+    /// Ends a process that had no event until its end.
+    pub(super) fn end_silent(&mut self, pid: u32) {
+        self.processes.end_silent(pid);
+    }
+
+    /// Brings the resident memory of running processes up to date.
+    pub(super) fn measure(&mut self, resident: impl Fn(u32) -> Option<Resident>) {
+        self.processes.measure(resident);
     }
 
     /// Takes over the counters that the kernel program keeps of a running process.
@@ -49,9 +67,16 @@ impl Ledger {
         process: ProcessId,
         id: u64,
         key: StackKey,
-        stack: SentStack,
+        sent: Sent,
     ) -> Option<StackKey> {
-        self.processes.change(process)?.add_stack(id, key, stack)
+        self.processes.change(process)?.add_stack(id, key, sent)
+    }
+
+    /// Sets what a stack means from a time on, by the kernel program's id of it.
+    pub(super) fn set_stack(&mut self, process: ProcessId, id: u64, stack: SentStack, time: u64) {
+        if let Some(entry) = self.processes.change(process) {
+            entry.set_stack(id, stack, time);
+        }
     }
 
     /// The site of an origin, which is added if it is new.
@@ -80,24 +105,35 @@ impl Ledger {
             entry.add_block(site, event);
         }
         let estimate = Estimate::of(event.size, event.mean);
-        self.add(process, site, estimate, is_certain);
+        let mean = if event.mean > 1 { event.mean } else { 0 };
+        self.add(process, site, estimate, mean, is_certain);
     }
 
-    /// Adds allocated memory, and whether its end is certain to be seen.
+    /// Adds allocated memory that was sampled at a mean (0: it is always recorded), and whether its end is certain to be seen.
     pub(super) fn add(
         &mut self,
         process: ProcessId,
         site: SiteId,
         estimate: Estimate,
+        mean: u64,
         is_certain: bool,
     ) {
-        self.count(process, site, |sums| sums.allocated(estimate));
+        self.count(process, site, |sums| sums.allocated(estimate, mean));
         self.peak.grow(site.0, estimate);
         if !is_certain {
             self.doubt(process, site, estimate);
         }
-        if let Some(entry) = self.processes.change(process) {
-            entry.raise_peak();
+        let Some(entry) = self.processes.change(process) else {
+            return;
+        };
+        let is_ended = entry.record().ended;
+        if entry.raise_peak() {
+            let now = |site| self.peak.now(site);
+            self.own_peaks.at_new_peak(entry.changed_since_peak(), now);
+        }
+        // An event of a process can come after the event of its end.
+        if is_certain && is_ended {
+            self.leave(process, site, estimate);
         }
     }
 
@@ -128,6 +164,14 @@ impl Ledger {
         estimate: Estimate,
         temporary: bool,
     ) {
+        let entry = self.processes.get(process);
+        // It counts as left, not as live, and is not in the run's live bytes any more.
+        if entry.is_some_and(|entry| entry.record().ended) {
+            return self.count(process, site, |sums| {
+                sums.reclaim(estimate);
+                sums.freed(estimate, temporary);
+            });
+        }
         self.count(process, site, |sums| sums.freed(estimate, temporary));
         self.peak.shrink(site.0, estimate);
     }
@@ -138,13 +182,36 @@ impl Ledger {
         self.peak.shrink(site.0, estimate);
     }
 
+    /// Makes live memory memory that its process left when it ended.
+    fn leave(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
+        self.count(process, site, |sums| sums.leave(estimate));
+        self.peak.shrink(site.0, estimate);
+    }
+
     /// Changes the sums of a site, of its process and of the run.
     fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
         change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
             entry.change_sums(&change);
+            self.own_peaks.changed(site.0, entry.changed_since_peak());
         }
         self.sites.change(site, change);
+    }
+
+    /// Changes what is certainly live at each site of a process.
+    fn for_live(
+        &mut self,
+        process: ProcessId,
+        change: impl Fn(&mut Self, ProcessId, SiteId, Estimate),
+    ) {
+        let entry = self.processes.get(process);
+        let sites: Vec<SiteId> = entry.map_or_else(Vec::new, |entry| entry.sites().collect());
+        for site in sites {
+            let live = self.sites.live(site);
+            if live != Estimate::default() {
+                change(self, process, site, live);
+            }
+        }
     }
 
     /// Pauses a process: everything that it has is uncertain from now on. Returns its serial number.
@@ -158,13 +225,7 @@ impl Ledger {
         let entry = self.processes.change(process)?;
         entry.pause(overhead, elapsed_ns, time);
         let serial = entry.serial();
-        let sites: Vec<SiteId> = entry.sites().collect();
-        for site in sites {
-            let live = self.sites.live(site);
-            if live != Estimate::default() {
-                self.doubt(process, site, live);
-            }
-        }
+        self.for_live(process, Self::doubt);
         Some(serial)
     }
 
@@ -178,19 +239,23 @@ impl Ledger {
         !entry.record().ended
     }
 
-    /// Ends a process. Its live memory stays in its totals, but not in the bytes that are live in the run.
-    pub(super) fn end(&mut self, process: ProcessId, event: &ProcessEnd) -> Option<Leftovers> {
-        let Self {
-            processes, peak, ..
-        } = self;
-        let entry = processes.change(process)?;
-        let leftovers = entry.end(event);
-        for site in entry.sites() {
-            peak.clear(site.0);
+    /// Ends a process. What it has not freed counts as left, not as live, from then on. Frees of it that become
+    /// known later are joined until it is closed. Returns its pid, the first time.
+    pub(super) fn end(&mut self, process: ProcessId, event: &ProcessEnd) -> Option<u32> {
+        let entry = self.processes.change(process)?;
+        if entry.record().ended {
+            return None;
         }
+        entry.end(event);
         let pid = entry.record().pid;
-        processes.ended(pid, process);
-        Some(leftovers)
+        self.for_live(process, Self::leave);
+        self.processes.ended(pid, process);
+        Some(pid)
+    }
+
+    /// Takes what an ended process has left: no more events of it will be joined.
+    pub(super) fn close(&mut self, process: ProcessId) -> Option<Leftovers> {
+        Some(self.processes.change(process)?.close())
     }
 
     /// Takes an ended process out, to be merged into a record of many.
@@ -209,15 +274,27 @@ impl Ledger {
             processes,
             sites,
             peak,
+            own_peaks,
             ..
         } = self;
         let Some(entry) = processes.change(into) else {
             return;
         };
+        // The record keeps the highest peak of all its processes, and the sites of that process.
+        let is_higher = entry.peak().is_below(ended.peak());
+        if is_higher {
+            entry.sites().for_each(|site| own_peaks.clear(site.0));
+        }
         for (key, from) in ended.take_sites() {
             let to = entry.site(key, || from);
             sites.move_to(from, into);
+            if !is_higher {
+                own_peaks.clear(from.0);
+            }
             if to != from {
+                if is_higher {
+                    own_peaks.move_to(from.0, to.0);
+                }
                 sites.merge(from, to);
                 peak.merge(from.0, to.0);
             }
@@ -237,7 +314,7 @@ impl Ledger {
 
     /// The sites that changed since the last call.
     pub(super) fn take_changed_sites(&mut self) -> Vec<(SiteId, Site)> {
-        self.sites.take_changed(&mut self.peak)
+        self.sites.take_changed(&mut self.peak, &mut self.own_peaks)
     }
 
     /// Totals of the run.

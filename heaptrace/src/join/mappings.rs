@@ -1,4 +1,4 @@
-//! Mapped memory (`--mmap`): a mapping is an allocation of its pages, and is freed with the last of them.
+//! Mapped memory: a mapping is an allocation of its pages, and is freed with the last of them.
 //!
 //! Stage: join. A mapping that an allocator made for its blocks is not counted again: the blocks count. Its
 //! stack shows it: the stack has a frame in one of the allocator's functions or in code of a file that is
@@ -70,7 +70,7 @@ impl Mappings {
         }
         // Mappings are few and large, so each one is recorded, also in a sampled run.
         let estimate = Estimate::of(event.length, 1);
-        ledger.add(process, site, estimate, is_certain);
+        ledger.add(process, site, estimate, 0, is_certain);
     }
 
     /// Frees what a call unmapped whose event was lost.

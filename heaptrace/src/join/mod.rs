@@ -6,6 +6,7 @@ mod blocks;
 mod cgroups;
 mod command_line;
 mod duty_cycle;
+mod earlier;
 mod estimate;
 mod interner;
 mod joiner;
@@ -16,6 +17,8 @@ mod mappings;
 mod merge_ended;
 mod modules;
 mod orphans;
+mod own_peaks;
+mod packed_addresses;
 mod peak;
 mod process;
 mod processes;
@@ -36,7 +39,7 @@ pub use modules::OpenFiles;
 pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use update::{
-    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Module, ModuleId,
-    Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
-    Update,
+    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
+    ModuleId, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
+    ThreadNameId, Totals, Unseen, Update,
 };

@@ -38,6 +38,12 @@ impl Peak {
             .map_or_else(Amount::default, |level| level.at_peak)
     }
 
+    /// The bytes of a site now.
+    pub(super) fn now(&self, site: u32) -> Amount {
+        let level = self.levels.get(site as usize);
+        level.map_or_else(Amount::default, |level| level.now)
+    }
+
     /// Sites whose bytes at the peak changed since the last call; some more than once.
     pub(super) fn take_changed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.changed_at_peak)
@@ -64,19 +70,9 @@ impl Peak {
 
     /// Takes bytes off a site.
     pub(super) fn shrink(&mut self, site: u32, by: Estimate) {
-        self.lower(site, by.bytes);
-    }
-
-    fn lower(&mut self, site: u32, bytes: Amount) {
+        let bytes = by.bytes;
         self.set(site, |now| *now -= bytes);
         self.now -= bytes;
-    }
-
-    /// Takes all bytes off a site: its process has ended.
-    pub(super) fn clear(&mut self, site: u32) {
-        let level = self.levels.get(site as usize);
-        let bytes = level.map_or_else(Amount::default, |level| level.now);
-        self.lower(site, bytes);
     }
 
     /// Adds all bytes of a site to another site.
@@ -141,8 +137,8 @@ mod tests {
                         peak.shrink(site as u32, exactly(bytes));
                     }
                     _ => {
+                        peak.shrink(site as u32, exactly(now[slot]));
                         now[slot] = 0;
-                        peak.clear(site as u32);
                     }
                 }
                 // The list of changed sites is complete.

@@ -2,13 +2,16 @@
 //!
 //! Stage: join. Knows nothing of other processes, nor of the sums of sites.
 
-use heaptrace_common::wire::{Alloc, ProcessEnd, ProcessState, StackKey};
+use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
 use super::blocks::{Block, Blocks};
 use super::estimate::{Amount, Sums};
 use super::keyed_hash::HashMap;
-use super::sent_stack::SentStack;
+use super::own_peaks::ChangedSites;
+use super::sent_stack::{Sent, SentStack};
 use super::update::{DutyCycle, Kind, Process, ProcessId, SiteId, StackId, ThreadNameId};
+use crate::proc::memory::Resident;
+use crate::sys;
 
 /// The samples of a process that arrived since the last question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +56,12 @@ pub(super) struct ProcessEntry {
     sums: Sums,
     /// The most bytes that were certainly live at a time.
     peak: Amount,
+    changed_since_peak: ChangedSites,
     blocks: Blocks,
     /// Keys of its stacks in the kernel's map.
     stack_keys: Vec<StackKey>,
     /// Its stacks, by the ids of the kernel program.
-    sent: HashMap<u64, SentStack>,
+    sent: HashMap<u64, Sent>,
     sites: HashMap<SiteKey, SiteId>,
     is_changed: bool,
     /// How many times it has been paused.
@@ -76,6 +80,7 @@ impl ProcessEntry {
             record,
             sums: Sums::default(),
             peak: Amount::default(),
+            changed_since_peak: ChangedSites::default(),
             blocks: Blocks::default(),
             stack_keys: Vec::new(),
             sent: HashMap::default(),
@@ -130,19 +135,14 @@ impl ProcessEntry {
     }
 
     /// A stack, by the id of the kernel program.
-    pub(super) fn sent_stack(&self, id: u64) -> Option<SentStack> {
-        self.sent.get(&id).copied()
+    pub(super) fn sent(&self, id: u64) -> Option<&Sent> {
+        self.sent.get(&id)
     }
 
     /// Adds a stack. Returns its key in the kernel's map if the process has ended, for then nothing else
     /// removes it.
-    pub(super) fn add_stack(
-        &mut self,
-        id: u64,
-        key: StackKey,
-        stack: SentStack,
-    ) -> Option<StackKey> {
-        self.sent.insert(id, stack);
+    pub(super) fn add_stack(&mut self, id: u64, key: StackKey, sent: Sent) -> Option<StackKey> {
+        self.sent.insert(id, sent);
         if self.record.ended {
             return Some(key);
         }
@@ -150,10 +150,18 @@ impl ProcessEntry {
         None
     }
 
+    /// Sets what a stack means from a time on.
+    pub(super) fn set_stack(&mut self, id: u64, stack: SentStack, time: u64) {
+        if let Some(sent) = self.sent.get_mut(&id) {
+            sent.stack = stack;
+            sent.time = time;
+        }
+    }
+
     /// Remembers the site of all blocks of a stack.
     pub(super) fn set_site_of_stack(&mut self, id: u64, site: SiteId) {
-        if let Some(stack) = self.sent.get_mut(&id) {
-            stack.site = Some(site);
+        if let Some(sent) = self.sent.get_mut(&id) {
+            sent.stack.site = Some(site);
         }
     }
 
@@ -198,12 +206,24 @@ impl ProcessEntry {
         change(&mut self.sums);
     }
 
-    /// Raises the peak to what is certainly live, if that is more.
-    pub(super) fn raise_peak(&mut self) {
+    /// Raises the peak to what is certainly live, if that is more. Returns whether it was.
+    pub(super) fn raise_peak(&mut self) -> bool {
         let live = self.sums.live().bytes;
-        if self.peak.is_below(&live) {
+        let is_higher = self.peak.is_below(&live);
+        if is_higher {
             self.peak = live;
         }
+        is_higher
+    }
+
+    /// The most bytes that were certainly live at a time.
+    pub(super) fn peak(&self) -> &Amount {
+        &self.peak
+    }
+
+    /// The sites that changed since the peak.
+    pub(super) fn changed_since_peak(&mut self) -> &mut ChangedSites {
+        &mut self.changed_since_peak
     }
 
     /// Starts a pause.
@@ -230,18 +250,55 @@ impl ProcessEntry {
         self.record.lost = state.lost;
     }
 
-    /// Ends the process. Its sites and sums stay.
-    pub(super) fn end(&mut self, event: &ProcessEnd) -> Leftovers {
+    /// Whether the kernel counts notably more or less resident memory than the record has. Small changes would
+    /// only make every update longer.
+    pub(super) fn is_outdated(&self, now: Resident) -> bool {
+        let memory = &self.record.memory;
+        let is_far = |a: u64, b: u64| a.abs_diff(b) > (a >> 7).max(64 << 10);
+        is_far(memory.resident, now.now) || is_far(memory.peak_resident, now.peak)
+    }
+
+    /// Sets the resident memory of the process.
+    pub(super) fn set_resident(&mut self, now: Resident) {
+        self.record.memory.resident = now.now;
+        self.record.memory.peak_resident = now.peak;
+    }
+
+    /// Sets the serial number of a process that was added before its first event.
+    pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) {
+        self.serial = event.process;
+        self.record = Process {
+            memory: self.record.memory,
+            ..record
+        };
+    }
+
+    /// Ends the process. Its sites and sums stay. Its blocks and stacks stay until it is closed.
+    pub(super) fn end(&mut self, event: &ProcessEnd) {
         self.record.ended = true;
         self.record.failed_allocations = event.failed;
         self.record.untracked_frees = event.untracked;
         self.record.lost = event.lost;
+        let memory = &mut self.record.memory;
+        memory.resident = 0;
+        let peak = event.peak_pages.saturating_mul(sys::page_size() as u64);
+        memory.peak_resident = memory.peak_resident.max(peak);
+    }
+
+    /// Takes what the process has left: no more events of it will be joined.
+    pub(super) fn close(&mut self) -> Leftovers {
         self.sent = HashMap::default();
         Leftovers {
             serial: self.serial,
             blocks: std::mem::take(&mut self.blocks),
             stacks: std::mem::take(&mut self.stack_keys),
         }
+    }
+
+    /// Ends a process that had no event.
+    pub(super) fn end_silent(&mut self) {
+        self.record.ended = true;
+        self.record.memory.resident = 0;
     }
 
     /// Adds the sums and counters of an ended process to a record of many.
@@ -256,6 +313,8 @@ impl ProcessEntry {
         record.failed_allocations += other.failed_allocations;
         record.lost += other.lost;
         record.merged += 1;
+        let peak = &mut record.memory.peak_resident;
+        *peak = (*peak).max(other.memory.peak_resident);
         if let Some(duty_cycle) = other.duty_cycle {
             let sum = record.duty_cycle.get_or_insert(DutyCycle {
                 unprobed_ns: 0,

@@ -6,8 +6,8 @@ use heaptrace_common::wire::ProcessBegin;
 
 use super::keyed_hash::HashMap;
 use super::process::{ProcessEntry, Sampled};
-use super::sent_stack::SentStack;
 use super::update::{Process, ProcessId};
+use crate::proc::memory::Resident;
 
 /// All processes.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Processes {
     by_serial: HashMap<u64, ProcessId>,
     /// Records of running processes, by pid.
     running: HashMap<u32, ProcessId>,
+    /// Records of targets without an event so far, by pid.
+    silent: HashMap<u32, ProcessId>,
     changed: Vec<ProcessId>,
     /// Slots without a process.
     vacant: Vec<ProcessId>,
@@ -26,9 +28,49 @@ pub(super) struct Processes {
 impl Processes {
     /// Adds a process.
     pub(super) fn begin(&mut self, event: &ProcessBegin, record: Process) {
-        let id = self.add(ProcessEntry::new(event.process, record));
+        let id = match self.silent.remove(&event.tgid) {
+            Some(id) => {
+                if let Some(entry) = self.change(id) {
+                    entry.begin(event, record);
+                }
+                id
+            }
+            None => self.add(ProcessEntry::new(event.process, record)),
+        };
         self.by_serial.insert(event.process, id);
         self.running.insert(event.tgid, id);
+    }
+
+    /// Adds a running process that has had no event so far.
+    pub(super) fn add_silent(&mut self, record: Process) {
+        let pid = record.pid;
+        let id = self.add(ProcessEntry::new(0, record));
+        self.silent.insert(pid, id);
+    }
+
+    /// Ends a process that had no event until its end.
+    pub(super) fn end_silent(&mut self, pid: u32) {
+        if let Some(entry) = self.silent.remove(&pid).and_then(|id| self.change(id)) {
+            entry.end_silent();
+        }
+    }
+
+    /// Brings the resident memory of running processes up to date.
+    pub(super) fn measure(&mut self, resident: impl Fn(u32) -> Option<Resident>) {
+        let running: Vec<(u32, ProcessId)> = self
+            .running
+            .iter()
+            .chain(&self.silent)
+            .map(|(pid, id)| (*pid, *id))
+            .collect();
+        for (pid, id) in running {
+            if let Some(now) = resident(pid)
+                && self.get(id).is_some_and(|entry| entry.is_outdated(now))
+                && let Some(entry) = self.change(id)
+            {
+                entry.set_resident(now);
+            }
+        }
     }
 
     /// Adds a record that stands for many processes.
@@ -103,11 +145,6 @@ impl Processes {
         self.entries.get(id.0 as usize)
     }
 
-    /// A stack of a process, by the id of the kernel program.
-    pub(super) fn sent_stack(&self, id: ProcessId, stack: u64) -> Option<SentStack> {
-        self.get(id)?.sent_stack(stack)
-    }
-
     /// The records of all processes, without current totals.
     pub(super) fn records(&self) -> impl Iterator<Item = &Process> {
         self.entries.iter().map(ProcessEntry::record)
@@ -132,6 +169,12 @@ impl Processes {
             .filter_map(|id| Some((id, self.entries.get_mut(id.0 as usize)?.take_changed())))
             .collect()
     }
+}
+
+/// The name of a running process, as the kernel keeps it; empty if it is gone.
+pub(super) fn name_of(pid: u32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
 /// The name of a process, out of the bytes that the kernel keeps.

@@ -38,10 +38,12 @@ reasons! {
         /// A live block that was joined as freed: it was allocated at the address of a block whose free was
         /// swept.
         SweptLive = "swept_live";
-        /// A mapping that was not recorded (`--mmap`): the join keeps a limited number of parts of mappings.
+        /// A mapping that was not recorded: the join keeps a limited number of parts of mappings.
         MappingsFull = "mappings_full";
         /// A record of the kernel program's ring that could not be decoded.
         Undecoded = "undecoded";
+        /// A record of the ring that was not written in time, so that later ones could not be read.
+        Unread = "unread";
         /// A record of a mapping, fork, exec or exit that found no room in perf's rings.
         Sideband = "sideband";
         /// A child that could not be tied to probes of its own, or a record of a fork or exit that was lost

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use heaptrace_common::counters::Counter;
+use heaptrace_common::wire::size_class;
 
 use super::keyed_hash::HashMap;
 use super::reasons::{Loss, Note, broken_stack};
@@ -23,8 +24,11 @@ pub(super) struct RunFacts {
     quality: Quality,
     /// Samples with a broken stack, by how the walk ended.
     broken_stacks: HashMap<u32, u64>,
-    /// How often sizes of each class were asked for.
+    /// How often sizes of each class were asked for, of allocators.
     sizes: Vec<u64>,
+    /// How often memory of each class was mapped. The kernel program does not count these: whether an allocator
+    /// mapped it for its blocks shows only in the stack.
+    mapped_sizes: Vec<u64>,
     /// Changes of the rate that were not handed out yet.
     rates: Vec<RateChange>,
     rates_listed: u32,
@@ -36,6 +40,7 @@ impl RunFacts {
             quality: Quality::default(),
             broken_stacks: HashMap::default(),
             sizes: Vec::new(),
+            mapped_sizes: Vec::new(),
             rates: Vec::new(),
             rates_listed: 0,
         };
@@ -108,8 +113,24 @@ impl RunFacts {
         self.sizes = sizes;
     }
 
-    pub(super) fn sizes(&self) -> &[u64] {
-        &self.sizes
+    /// Counts memory that a program mapped itself.
+    pub(super) fn count_mapping(&mut self, size: u64) {
+        let class = size_class(size) as usize;
+        if class >= self.mapped_sizes.len() {
+            self.mapped_sizes.resize(class + 1, 0);
+        }
+        if let Some(calls) = self.mapped_sizes.get_mut(class) {
+            *calls += 1;
+        }
+    }
+
+    /// How often sizes of each class were asked for, of allocators and of the kernel.
+    pub(super) fn sizes(&self) -> Vec<u64> {
+        let classes = self.sizes.len().max(self.mapped_sizes.len());
+        let calls = |counts: &[u64], class: usize| counts.get(class).copied().unwrap_or(0);
+        (0..classes)
+            .map(|class| calls(&self.sizes, class) + calls(&self.mapped_sizes, class))
+            .collect()
     }
 
     pub(super) fn set_kernel_map_bytes(&mut self, bytes: u64) {

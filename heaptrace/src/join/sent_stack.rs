@@ -4,7 +4,18 @@
 
 use heaptrace_common::wire::walk;
 
+use super::packed_addresses::PackedAddresses;
 use super::update::{Completeness, SiteId, StackId};
+
+/// A stack as the kernel program sent it, and what it means.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) stack: SentStack,
+    /// The time for which it was resolved last.
+    pub(super) time: u64,
+    /// To resolve it anew when code was replaced.
+    pub(super) addresses: PackedAddresses,
+}
 
 /// A stack of one process.
 #[derive(Clone, Copy, Debug)]

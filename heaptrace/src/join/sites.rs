@@ -4,6 +4,7 @@
 //! blocks and processes but their ids.
 
 use super::estimate::{Estimate, Sums};
+use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::update::{Kind, ProcessId, Site, SiteId, StackId, ThreadNameId};
 
@@ -86,9 +87,14 @@ impl Sites {
     }
 
     /// The sites that changed since the last call, in the order of their ids.
-    pub(super) fn take_changed(&mut self, peak: &mut Peak) -> Vec<(SiteId, Site)> {
+    pub(super) fn take_changed(
+        &mut self,
+        peak: &mut Peak,
+        own_peaks: &mut OwnPeaks,
+    ) -> Vec<(SiteId, Site)> {
         let mut changed = std::mem::take(&mut self.changed);
         changed.extend(peak.take_changed().into_iter().map(SiteId));
+        changed.extend(own_peaks.take_changed().into_iter().map(SiteId));
         changed.sort_unstable();
         changed.dedup();
         changed
@@ -102,12 +108,17 @@ impl Sites {
                     thread,
                     kind,
                 } = entry.origin;
+                let mut totals = entry.sums.totals(&peak.at_peak(id.0));
+                if kind == Kind::Mapped {
+                    totals.errors.mean_bytes = 1;
+                }
                 let site = Site {
                     process,
                     stack,
                     thread,
                     kind,
-                    totals: entry.sums.totals(&peak.at_peak(id.0)),
+                    totals,
+                    own_peak: own_peaks.at_peak(id.0).as_peak(),
                 };
                 Some((id, site))
             })

@@ -8,8 +8,9 @@ use super::addresses::Addresses;
 use super::interner::StackInterner;
 use super::ledger::Ledger;
 use super::orphans::Orphans;
-use super::sent_stack::{SentStack, completeness};
-use super::update::{LocationId, Stack, StackId};
+use super::packed_addresses::PackedAddresses;
+use super::sent_stack::{Sent, SentStack, completeness};
+use super::update::{LocationId, ProcessId, Stack, StackId};
 
 /// The stacks of a run.
 #[derive(Debug, Default)]
@@ -41,17 +42,57 @@ impl Stacks {
             return false;
         };
         let pid = entry.record().pid;
-        let is_allocators = addresses.is_allocators(pid, head.time, frames);
-        self.locations.clear();
-        addresses.locate(pid, head.time, frames, &mut self.locations);
-        let stack = self
-            .interned
-            .intern(&self.locations, completeness(head.walk));
-        let sent = SentStack::new(StackId(stack), head.walk, is_allocators);
+        let stack = self.resolve(pid, head.time, frames, head.walk, addresses);
+        let sent = Sent {
+            stack,
+            time: head.time,
+            addresses: PackedAddresses::new(frames),
+        };
         if let Some(orphan) = ledger.add_stack(process, head.id, key, sent) {
             orphans.add_stack(orphan);
         }
         true
+    }
+
+    /// A stack that was sent, by the kernel program's id of it, as it is at the time of an event. The kernel
+    /// program knows only addresses: a library may have been unloaded, and another one loaded in its place.
+    pub(super) fn at(
+        &mut self,
+        process: ProcessId,
+        id: u64,
+        time: u64,
+        ledger: &mut Ledger,
+        addresses: &mut Addresses,
+    ) -> Option<SentStack> {
+        let entry = ledger.processes().get(process)?;
+        let pid = entry.record().pid;
+        let sent = entry.sent(id)?;
+        if !addresses.has_replaced(pid, sent.time, time) {
+            return Some(sent.stack);
+        }
+        let frames: Vec<u64> = sent.addresses.iter().collect();
+        let mut stack = sent.stack;
+        if addresses.differ(pid, sent.time, time, &frames) {
+            stack = self.resolve(pid, time, &frames, stack.walk(), addresses);
+        }
+        ledger.set_stack(process, id, stack, time);
+        Some(stack)
+    }
+
+    /// A stack, as it is at a time.
+    fn resolve(
+        &mut self,
+        pid: u32,
+        time: u64,
+        frames: &[u64],
+        walk: u32,
+        addresses: &mut Addresses,
+    ) -> SentStack {
+        let is_allocators = addresses.is_allocators(pid, time, frames);
+        self.locations.clear();
+        addresses.locate(pid, time, frames, &mut self.locations);
+        let stack = self.interned.intern(&self.locations, completeness(walk));
+        SentStack::new(StackId(stack), walk, is_allocators)
     }
 
     /// The stacks that are new since the last call.

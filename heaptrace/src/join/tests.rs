@@ -1,6 +1,8 @@
 //! Tests of the join as a whole, event by event, and the events that other tests use.
 
 mod duty_cycle;
+mod own_peaks;
+mod replaced_code;
 
 use heaptrace_common::wire::{
     Alloc, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind, map_flag,
@@ -45,6 +47,7 @@ pub(super) fn process_end(process: u64, reason: u32) -> ProcessEnd {
         failed: 2,
         untracked: 3,
         lost: 4,
+        peak_pages: 5,
     }
 }
 
@@ -119,6 +122,8 @@ fn frees_take_off_their_allocations() {
         freed_bytes: 64,
         live_allocations: 1,
         live_bytes: 36,
+        left_allocations: 0,
+        left_bytes: 0,
         uncertain_allocations: 0,
         uncertain_bytes: 0,
         peak_live_bytes: 100,
@@ -179,29 +184,82 @@ fn equal_stacks_are_one_site() {
     assert_eq!(counts, [2, 1]);
 }
 
-/// Check that an ended process keeps its live bytes, that the peak of the run does not, and that its blocks
-/// are handed out once, to be removed from the kernel's map.
+/// Check that what an ended process had not freed is left, not live, also if the event of an allocation comes
+/// after its end, and that its blocks are handed out once, to be removed from the kernel's map.
 #[test]
-fn ended_processes_keep_their_live_bytes() {
+fn ended_processes_leave_their_live_bytes() {
     let (mut joiner, update) = join([
         begin(1),
         stack(1, 10, &[5]),
         Event::Alloc(alloc(1, 10, 100, 64)),
+        Event::Alloc(alloc(1, 10, 103, 36)),
         end(1, end::EXEC),
+        stack(1, 12, &[5]),
+        Event::Alloc(alloc(1, 12, 104, 8)),
         begin(2),
         stack(2, 11, &[5]),
         Event::Alloc(alloc(2, 11, 101, 40)),
     ]);
-    assert_eq!(update.totals.live_bytes, 104);
-    assert_eq!(update.totals.peak_live_bytes, 64);
+    let totals = update.totals;
+    assert_eq!((totals.live_bytes, totals.live_allocations), (40, 1));
+    assert_eq!((totals.left_bytes, totals.left_allocations), (108, 3));
+    assert_eq!(totals.peak_live_bytes, 100);
     let (old, new) = (&update.processes[0].1, &update.processes[1].1);
     assert!(old.ended && !new.ended);
     assert_eq!((old.failed_allocations, old.untracked_frees), (2, 3));
-    assert_eq!(old.totals.live_bytes, 64);
-    let orphans: Vec<_> = joiner.take_orphans().collect();
-    assert_eq!(orphans.len(), 1);
+    assert_eq!((old.totals.live_bytes, old.totals.left_bytes), (0, 108));
+    assert_eq!(old.memory.peak_resident, 5 * 4096);
+    // A free that becomes known before the process is closed.
+    joiner.event(free(1, 104, 0));
+    let totals = joiner.take_update(6).totals;
+    assert_eq!((totals.live_bytes, totals.left_bytes), (40, 100));
+    assert_eq!(joiner.ending(), 1);
+    assert_eq!(joiner.take_orphans().count(), 0);
+    joiner.close(1);
+    let mut orphans: Vec<_> = joiner.take_orphans().collect();
+    orphans.sort_by_key(|it| it.address);
+    assert_eq!(orphans.len(), 2);
     assert_eq!((orphans[0].process, orphans[0].address), (1, 0x1000 + 100));
     assert_eq!(joiner.take_orphans().count(), 0);
+}
+
+/// Check that a free or an unmapping that becomes known after the end of its process is joined, until the
+/// process is closed, and that the peak of the run is not touched by that.
+#[test]
+fn late_frees_of_ended_processes_are_joined() {
+    let (mut joiner, _) = join([
+        begin(1),
+        stack(1, 10, &[5]),
+        Event::Alloc(alloc(1, 10, 100, 64)),
+        Event::Alloc(alloc(1, 10, 101, 32)),
+        Event::Alloc(alloc(1, 10, 102, 16)),
+        map(map_flag::RECORDED, 4, (0x1000, 0x1000), (0, 0)),
+        end(1, end::EXIT),
+        end(1, end::EXIT),
+        begin(2),
+        stack(2, 11, &[5]),
+        Event::Alloc(alloc(2, 11, 103, 4000)),
+    ]);
+    assert_eq!(joiner.ending(), 1);
+    joiner.swept(1, 100);
+    joiner.event(free(1, 101, 0));
+    joiner.unmapped(&Unmapped {
+        process: 1,
+        start: 0x1000,
+        length: 0x1000,
+        before: 8,
+    });
+    let totals = joiner.take_update(6).totals;
+    assert_eq!((totals.frees, totals.freed_bytes), (3, 0x1000 + 96));
+    joiner.close(1);
+    joiner.swept(1, 102);
+    assert_eq!(joiner.take_update(7).totals, totals);
+    let left: Vec<_> = joiner.take_orphans().map(|it| it.address).collect();
+    assert_eq!(left, [0x1000 + 102]);
+    // 112 bytes and the mapping were the most.
+    assert_eq!(totals.peak_live_bytes, 0x1000 + 112);
+    joiner.event(Event::Alloc(alloc(2, 11, 104, 300)));
+    assert_eq!(joiner.take_update(8).totals.peak_live_bytes, 4300);
 }
 
 /// Check that an update has only the changes since the update before.
@@ -290,6 +348,11 @@ fn mappings_are_freed_by_parts() {
         live_allocations: 2,
         live_bytes: 0x4000,
         peak_live_bytes: 0x4000,
+        // Mapped memory is exact, also in a sample.
+        errors: Errors {
+            mean_bytes: 1,
+            ..Errors::default()
+        },
         ..Totals::default()
     };
     assert_eq!(sites[1].totals, expected);
@@ -306,7 +369,8 @@ fn mappings_are_freed_by_parts() {
     let totals = joiner.take_update(7).totals;
     assert_eq!((totals.frees, totals.live_bytes), (1, 64 + 0x2000));
     joiner.event(end(1, end::EXIT));
-    assert_eq!(joiner.take_update(8).totals.live_bytes, 64 + 0x2000);
+    let totals = joiner.take_update(8).totals;
+    assert_eq!((totals.live_bytes, totals.left_bytes), (0, 64 + 0x2000));
 }
 
 /// Check that a mapping with an unknown stack or process is counted as lost.

@@ -95,10 +95,14 @@ pub struct Totals {
     pub frees: u64,
     /// Bytes those blocks had asked for.
     pub freed_bytes: u64,
-    /// Blocks that are not freed (for an ended process: that were not freed when it ended).
+    /// Blocks of running processes that are not freed.
     pub live_allocations: u64,
     /// Their bytes.
     pub live_bytes: u64,
+    /// Blocks that processes had not freed when they ended.
+    pub left_allocations: u64,
+    /// Their bytes.
+    pub left_bytes: u64,
     /// Blocks whose free was not seen, but may have been missed while their process was paused.
     pub uncertain_allocations: u64,
     /// Their bytes.
@@ -108,12 +112,12 @@ pub struct Totals {
     pub peak_live_bytes: u64,
     /// Blocks freed by the thread that allocated them with no allocation of that thread in between.
     pub temporary_allocations: u64,
-    /// The standard errors of these counters.
+    /// How uncertain these counters are.
     pub errors: Errors,
 }
 
-/// Standard errors of [`Totals`], each for the counter of the same name. They are zero if every allocation was
-/// recorded.
+/// Standard errors of [`Totals`], each for the counter of the same name, and what intervals need besides. The
+/// errors are zero if every allocation was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the counters")]
 pub struct Errors {
@@ -123,6 +127,29 @@ pub struct Errors {
     pub freed_bytes: u64,
     pub live_allocations: u64,
     pub live_bytes: u64,
+    pub left_allocations: u64,
+    pub left_bytes: u64,
+    pub peak_live_bytes: u64,
+    pub temporary_allocations: u64,
+    pub unseen: Unseen,
+    /// The largest mean of bytes between samples under which one of the samples was taken; 1 for memory of a kind
+    /// that is recorded as a whole in every run. 0 if there was no sample, in an exact run, and in older files.
+    pub mean_bytes: u64,
+}
+
+/// The parts of [`Totals`] that were not seen, each of the counter of the same name: what samples stand for
+/// beyond themselves. The rest of a counter is certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the counters")]
+pub struct Unseen {
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    pub freed_bytes: u64,
+    pub live_allocations: u64,
+    pub live_bytes: u64,
+    pub left_allocations: u64,
+    pub left_bytes: u64,
     pub peak_live_bytes: u64,
     pub temporary_allocations: u64,
 }
@@ -177,8 +204,21 @@ pub struct Process {
     pub merged: u64,
     /// The allocators that were probed in it.
     pub allocators: Vec<Allocator>,
+    /// Its memory, as the kernel counts it.
+    pub memory: Memory,
     /// Its duty cycle, if it was paused at any time.
     pub duty_cycle: Option<DutyCycle>,
+}
+
+/// The resident memory of a process, in bytes, as the kernel counts it; 0 where it is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Now; 0 if the process has ended.
+    pub resident: u64,
+    /// The most at a time, since before tracing began.
+    pub peak_resident: u64,
+    /// When tracing began; 0 if the process started later.
+    pub resident_before: u64,
 }
 
 /// The duty cycle of a process: it is paused from time to time, because constant probing would slow it down
@@ -232,6 +272,30 @@ pub struct Site {
     pub kind: Kind,
     /// Its counters.
     pub totals: Totals,
+    /// Its live bytes at the moment of its own process's peak.
+    pub own_peak: OwnPeak,
+}
+
+/// Bytes at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnPeak {
+    /// The bytes.
+    pub bytes: u64,
+    /// Their standard error.
+    pub error: u64,
+    /// What samples stand for beyond themselves.
+    pub unseen: u64,
+}
+
+impl Site {
+    /// The counters with the bytes at the peak of the site's process, not at that of the run.
+    pub fn at_own_peak(&self) -> Totals {
+        let mut totals = self.totals;
+        totals.peak_live_bytes = self.own_peak.bytes;
+        totals.errors.peak_live_bytes = self.own_peak.error;
+        totals.errors.unseen.peak_live_bytes = self.own_peak.unseen;
+        totals
+    }
 }
 
 /// How far the numbers can be trusted.

@@ -9,6 +9,7 @@ pub mod probe_hits;
 pub mod process_filter;
 pub mod program;
 mod rate;
+pub(crate) mod ring_positions;
 pub mod sizes;
 pub mod tracefs;
 pub mod version;

@@ -96,6 +96,7 @@ impl Program {
                 offset("task_struct", "start_boottime")?,
             ),
             ("SIGNAL_LIVE", offset("signal_struct", "live")?),
+            ("SIGNAL_MAX_RESIDENT", offset("signal_struct", "maxrss")?),
             (
                 "MM_LOCK_SEQ",
                 offset("mm_struct", "mm_lock_seq").unwrap_or(0),

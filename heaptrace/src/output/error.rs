@@ -12,12 +12,12 @@ pub enum OutputError {
     /// The writer failed, for example because of a closed pipe or a full disk.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The profile has none of the requested metric.
-    #[error("nothing to draw: this profile has no {what}; choose another --metric")]
-    Nothing {
-        /// The name of the metric.
-        what: &'static str,
-    },
+    /// The profile has no allocations at all.
+    #[error(
+        "nothing to draw: no allocation was recorded; `heaptrace report` says what was traced, and \
+         `heaptrace doctor` what can be"
+    )]
+    Nothing,
     /// The sum of the values is beyond 64 bits.
     #[error("can't draw this profile: its numbers are impossibly large, so the file is damaged")]
     TooLarge,

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use super::cgroup::CgroupNames;
 use super::frame::{StackFrame, file_name};
+use super::function_name::bare;
 use super::glob::Glob;
 use super::label::Label;
-use super::shorten;
 use crate::join::Process;
 
 /// A filter as on the command line: `function=GLOB`.
@@ -56,6 +56,11 @@ impl Filter {
         self.label
     }
 
+    /// Whether it selects whole processes.
+    pub fn is_of_process(&self) -> bool {
+        self.label.is_of_process()
+    }
+
     /// Whether a name matches the pattern.
     pub(super) fn matches(&self, name: &str) -> bool {
         self.glob.matches(name)
@@ -82,7 +87,7 @@ impl Filter {
             return true;
         }
         match self.label {
-            Label::Function => self.glob.matches(shorten::bare(&name)),
+            Label::Function => self.glob.matches(bare(&name)),
             Label::Line | Label::Module => self.glob.matches(file_name(&name)),
             _ => false,
         }

@@ -1,76 +1,49 @@
-//! Folded stacks: `outermost;…;innermost value`, the common input format of flame graph tools.
+//! The frames of a flame graph: the stacks of a metric, merged from the outermost frame on.
 //!
 //! Stage: output. Builds the graph from the outermost frame inwards, and only below frames that are large
 //! enough. So time and memory depend on the frames that are shown, not on the size of the profile.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::error::OutputError;
+use super::frame::file_name;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::report_input::{ReportInput, process_label};
-use crate::join::{Kind, LocationId, Site};
-use crate::text;
+use super::wrappers::Part;
+use crate::join::{Completeness, Kind, LocationId, Site};
+use crate::text::escape;
 
-/// Folded stacks.
+/// The merged stacks of a metric.
 #[derive(Debug)]
 pub(super) struct Folded {
-    names: Names,
-    stacks: Vec<(Vec<u32>, u64)>,
+    /// The frames, depth first: each is followed by its callees, in the order of their names.
+    pub(super) frames: Vec<Frame>,
+    /// The sum of the values of all stacks.
+    pub(super) sum: u64,
     /// The number of frames that were too small; their callees are not counted.
     pub(super) left_out: u64,
 }
 
-impl Folded {
-    /// The stacks, outermost frame first, with their values. Stacks with the same outer frames are adjacent,
-    /// which sorting whole lines would not give. The value of a frame that was left out is added to its
-    /// caller.
-    pub(super) fn stacks(&self) -> impl Iterator<Item = (Vec<&str>, u64)> {
-        self.stacks.iter().map(|(frames, value)| {
-            let frames = frames.iter().map(|name| self.names.text(*name));
-            (frames.collect(), *value)
-        })
-    }
-
-    /// One line for each stack.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let stacks = self.stacks();
-        stacks.map(|(frames, value)| line(&frames, value)).collect()
-    }
+/// A frame of the graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// The number of its callers in the graph.
+    pub(super) depth: usize,
+    /// Its name, as an index of the folder's names.
+    pub(super) name: u32,
+    /// The value of its stacks.
+    pub(super) value: u64,
+    /// The standard error of the value.
+    pub(super) error: u64,
+    /// The part of the value that no callee in the graph has.
+    pub(super) own: u64,
 }
 
-/// Folds the stacks of a metric. Frames with less than `least_part` of the sum are left out.
-pub(super) fn fold(
-    input: &ReportInput<'_>,
-    metric: Metric,
-    least_part: f64,
-) -> Result<Folded, OutputError> {
-    let mut folder = Folder::new(input);
-    let mut sum = 0u64;
-    for (index, site) in (0..).zip(&input.profile.sites) {
-        let value = metric.of(&site.totals);
-        // Only a crafted file has such a sum, and a drawing would show wrong numbers.
-        sum = sum
-            .checked_add(value)
-            .filter(|sum| i64::try_from(*sum).is_ok())
-            .ok_or(OutputError::TooLarge)?;
-        if value > 0 {
-            folder.cursors.push(Cursor::first(index, value));
-        }
-    }
-    folder.fold(sum as f64 * least_part)?;
-    Ok(Folded {
-        names: folder.names,
-        stacks: folder.stacks,
-        left_out: folder.left_out,
-    })
-}
-
-/// The limit for the text of all stacks: several hundred times that of a large graph.
-const MOST_TEXT: usize = 256 << 20;
+/// The limit for the frames of all metrics: several times those of a large graph.
+const MOST_FRAMES: usize = 1 << 20;
 
 /// The name that replaces the outermost frames that were left out.
 pub(super) const LEFT_OUT: &str = "[left out]";
@@ -79,40 +52,42 @@ pub(super) const LEFT_OUT: &str = "[left out]";
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     site: u32,
-    /// The number of code addresses that are done, counting the root of the graph as one.
+    /// The number of code addresses that are done, counting the root of the graph and the mark of an
+    /// incomplete stack as one each.
     address: u32,
     /// The number of functions that are done at the next address.
     function: u32,
     /// The name of the next frame.
     next: u32,
     value: u64,
+    /// The standard error of the value.
+    error: u64,
 }
 
 /// The stack has no further frame.
 const NONE: u32 = u32::MAX;
 
 impl Cursor {
-    fn first(site: u32, value: u64) -> Self {
+    fn first(site: u32, value: u64, error: u64) -> Self {
         Self {
             site,
             address: 0,
             function: 0,
             next: NONE,
             value,
+            error,
         }
     }
 }
 
 /// A frame whose callees are not handled yet.
-#[derive(Debug)]
 struct Open {
     depth: usize,
-    name: u32,
-    /// The cursors of the sites below the frame.
-    sites: Range<usize>,
+    callee: Callee,
 }
 
-struct Folder<'a> {
+/// Merges stacks. It can merge several metrics, which then share their names.
+pub(super) struct Folder<'a> {
     input: &'a ReportInput<'a>,
     /// The root of the graph, if it is not a function.
     root: Root,
@@ -121,8 +96,8 @@ struct Folder<'a> {
     at: Vec<Option<(u32, u32)>>,
     of_addresses: Vec<u32>,
     cursors: Vec<Cursor>,
-    stacks: Vec<(Vec<u32>, u64)>,
-    left_out: u64,
+    /// The number of frames of all metrics.
+    frames: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,8 +107,16 @@ enum Root {
     Label(Label),
 }
 
+/// The sites that continue with the same frame.
+struct Callee {
+    name: u32,
+    sites: Range<usize>,
+    value: u64,
+    error: u64,
+}
+
 impl<'a> Folder<'a> {
-    fn new(input: &'a ReportInput<'a>) -> Self {
+    pub(super) fn new(input: &'a ReportInput<'a>) -> Self {
         // Only names of processes and threads can be the root; a stack has many functions.
         let label = input.grouping.map(|grouping| grouping.by);
         let label = label.filter(|label| !label.is_of_stack());
@@ -149,67 +132,106 @@ impl<'a> Folder<'a> {
             at: vec![None; input.profile.locations.len()],
             of_addresses: Vec::new(),
             cursors: Vec::new(),
-            stacks: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    /// The names of all frames.
+    pub(super) fn names(&self) -> &[Rc<Name>] {
+        &self.names.names
+    }
+
+    /// Merges the stacks of a metric. Frames with less than `least_part` of the sum are left out, and their
+    /// values are added to their callers.
+    pub(super) fn fold(&mut self, metric: Metric, least_part: f64) -> Result<Folded, OutputError> {
+        let mut sum = 0u64;
+        self.cursors.clear();
+        for (index, site) in (0..).zip(&self.input.profile.sites) {
+            let value = metric.of(&site.totals);
+            // Only a crafted file has such a sum, and a drawing would show wrong numbers.
+            sum = sum
+                .checked_add(value)
+                .filter(|sum| i64::try_from(*sum).is_ok())
+                .ok_or(OutputError::TooLarge)?;
+            if value > 0 {
+                let error = metric.error(&site.totals);
+                self.cursors.push(Cursor::first(index, value, error));
+            }
+        }
+        let least = sum as f64 * least_part;
+        let mut folded = Folded {
+            frames: Vec::new(),
+            sum,
             left_out: 0,
-        }
-    }
-
-    /// Visits the graph depth first. It does not recurse, because the file decides how deep a stack is.
-    fn fold(&mut self, least: f64) -> Result<(), OutputError> {
-        let mut text = 0;
-        let mut open = vec![Open {
-            depth: 0,
-            name: NONE,
-            sites: 0..self.cursors.len(),
-        }];
-        let mut path = Vec::new();
+        };
+        // The visit does not recurse, because the file decides how deep a stack is.
+        let mut open = self.open(&mut folded, least, None)?;
         while let Some(frame) = open.pop() {
-            path.truncate(frame.depth.saturating_sub(1));
-            if frame.depth > 0 {
-                path.push(frame.name);
-            }
-            let mut callees = Vec::new();
-            // The frame's own value, and the values of the callees that are left out.
-            let mut rest = 0;
-            for (name, sites, value) in self.callees(frame.sites) {
-                if name != NONE && value as f64 >= least {
-                    callees.push(Open {
-                        depth: frame.depth + 1,
-                        name,
-                        sites,
-                    });
-                } else {
-                    rest += value;
-                    self.left_out += u64::from(name != NONE);
-                }
-            }
-            if rest > 0 {
-                let mut frames = path.clone();
-                // A graph can't show a value without a frame.
-                if frames.is_empty() {
-                    frames.push(self.names.id(LEFT_OUT));
-                }
-                text += frames
-                    .iter()
-                    .map(|name| self.names.text(*name).len() + 1)
-                    .sum::<usize>();
-                if text > MOST_TEXT {
-                    return Err(OutputError::TooMuch);
-                }
-                self.stacks.push((frames, rest));
-            }
-            callees.sort_unstable_by(|a, b| {
-                let name = |open: &Open| self.names.text(open.name);
-                name(b).cmp(name(a))
-            });
-            open.append(&mut callees);
+            let callees = self.open(&mut folded, least, Some(frame))?;
+            open.extend(callees);
         }
-        Ok(())
+        Ok(folded)
     }
 
-    /// Groups the sites of a frame by their next frame. Returns each next frame's name, its cursors and their
-    /// sum.
-    fn callees(&mut self, sites: Range<usize>) -> Vec<(u32, Range<usize>, u64)> {
+    /// Adds a frame to the graph, and returns its callees, last name first. Without a frame, it returns the
+    /// outermost frames.
+    fn open(
+        &mut self,
+        folded: &mut Folded,
+        least: f64,
+        frame: Option<Open>,
+    ) -> Result<Vec<Open>, OutputError> {
+        let (depth, sites) = match &frame {
+            Some(frame) => (frame.depth + 1, frame.callee.sites.clone()),
+            None => (0, 0..self.cursors.len()),
+        };
+        let mut callees = Vec::new();
+        // The frame's own value, and the values of the callees that are left out.
+        let mut own = 0;
+        for callee in self.callees(sites) {
+            if callee.name != NONE && callee.value as f64 >= least {
+                callees.push(Open { depth, callee });
+            } else {
+                own += callee.value;
+                folded.left_out += u64::from(callee.name != NONE);
+            }
+        }
+        let added = match frame {
+            Some(Open { depth, callee }) => Some(Frame {
+                depth,
+                name: callee.name,
+                value: callee.value,
+                error: callee.error,
+                own,
+            }),
+            // A graph can't show a value without a frame.
+            None => (own > 0).then(|| Frame {
+                depth,
+                name: self.names.id(LEFT_OUT, None, false),
+                value: own,
+                error: 0,
+                own,
+            }),
+        };
+        if let Some(added) = added {
+            self.frames += 1;
+            if self.frames > MOST_FRAMES {
+                return Err(OutputError::TooMuch);
+            }
+            folded.frames.push(added);
+        }
+        let names = self.names();
+        let name = |open: &Open| {
+            names
+                .get(open.callee.name as usize)
+                .map(|name| name.sort_key())
+        };
+        callees.sort_unstable_by(|a, b| name(b).cmp(&name(a)));
+        Ok(callees)
+    }
+
+    /// Groups the sites of a frame by their next frame.
+    fn callees(&mut self, sites: Range<usize>) -> Vec<Callee> {
         for index in sites.clone() {
             let Some(mut cursor) = self.cursors.get(index).copied() else {
                 continue;
@@ -230,8 +252,14 @@ impl<'a> Folder<'a> {
             .map(|same| {
                 let sites = at..at + same.len();
                 at = sites.end;
-                let name = same.first().map_or(NONE, |cursor| cursor.next);
-                (name, sites, same.iter().map(|cursor| cursor.value).sum())
+                // The samples of different sites are independent, so their variances add up.
+                let variance: f64 = same.iter().map(|it| (it.error as f64).powi(2)).sum();
+                Callee {
+                    name: same.first().map_or(NONE, |cursor| cursor.next),
+                    sites,
+                    value: same.iter().map(|cursor| cursor.value).sum(),
+                    error: variance.sqrt().round() as u64,
+                }
             })
             .collect()
     }
@@ -240,23 +268,38 @@ impl<'a> Folder<'a> {
     fn step(&mut self, cursor: &mut Cursor) -> Option<u32> {
         let site = self.input.profile.sites.get(cursor.site as usize)?;
         let locations = self.input.locations(site.stack);
-        // The order is: root, code addresses from the outermost one on, kind of memory.
+        // The order is: root, mark of an incomplete stack, code addresses from the outermost one on, kind of memory.
         if cursor.address == 0 {
             cursor.address = 1;
             if let Some(root) = self.root_of(site) {
-                return Some(self.names.id(&root));
+                return Some(self.names.id(&root, None, false));
             }
         }
-        let at = cursor.address as usize;
+        // Otherwise an inner function would look like the beginning of the program.
+        if cursor.address == 1 {
+            cursor.address = 2;
+            let incomplete = match self.input.completeness(site.stack).0 {
+                Completeness::Complete => None,
+                Completeness::Truncated => Some("[stack deeper than the limit]"),
+                Completeness::Broken => Some("[incomplete stack]"),
+            };
+            if let Some(name) = incomplete.filter(|_| !locations.is_empty()) {
+                return Some(self.names.id(name, None, false));
+            }
+        }
+        let at = cursor.address as usize - 1;
         let Some(left) = locations.len().checked_sub(at) else {
             cursor.address = cursor.address.checked_add(1)?;
             if at == 1 {
-                return Some(self.names.id("[no stack]"));
+                return Some(self.names.id("[no stack]", None, false));
             }
             // A caller of mmap must look different from a caller of malloc.
             let is_next = at == locations.len().max(1) + 1;
             let is_shown = is_next && site.kind == Kind::Mapped;
-            return is_shown.then(|| self.names.id(&format!("[{}]", kind_name(site.kind))));
+            return is_shown.then(|| {
+                self.names
+                    .id(&format!("[{}]", kind_name(site.kind)), None, false)
+            });
         };
         let names = self.names_at(*locations.get(left)?);
         let functions = self.of_addresses.get(names)?;
@@ -276,7 +319,9 @@ impl<'a> Folder<'a> {
         }
         let start = self.of_addresses.len();
         for frame in self.input.frames(location).iter().rev() {
-            let name = self.names.id(&frame.label());
+            let module = frame.module.map(|module| file_name(&module.path));
+            let is_user = self.input.wrappers.part(frame) == Part::User;
+            let name = self.names.id(&frame.label(), module, is_user);
             self.of_addresses.push(name);
         }
         let end = self.of_addresses.len();
@@ -292,60 +337,54 @@ impl<'a> Folder<'a> {
             Root::Function => None,
             Root::Process => self.input.process(site).map(process_label),
             Root::Label(label) => Some(match self.input.caller(site, label) {
-                Some(name) => text::escape(&name).into_owned(),
+                Some(name) => escape(&name).into_owned(),
                 None => label.none().to_owned(),
             }),
         }
     }
 }
 
+/// The name of a frame.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    /// The function, or the process. Safe to print.
+    pub(super) text: String,
+    /// The name of the file that holds the function. Safe to print.
+    pub(super) module: Option<String>,
+    /// Whether it is a function of the program itself, and not an allocator wrapper or library plumbing.
+    pub(super) is_user: bool,
+}
+
+impl Name {
+    fn sort_key(&self) -> (&str, Option<&str>) {
+        (&self.text, self.module.as_deref())
+    }
+}
+
 /// Names of frames, each stored once.
 #[derive(Debug, Default)]
 struct Names {
-    texts: Vec<Rc<str>>,
-    ids: HashMap<Rc<str>, u32>,
+    names: Vec<Rc<Name>>,
+    ids: HashMap<Rc<Name>, u32>,
 }
 
 impl Names {
-    fn id(&mut self, name: &str) -> u32 {
-        let name = frame_name(name);
-        if let Some(id) = self.ids.get(name.as_ref()) {
+    fn id(&mut self, text: &str, module: Option<&str>, is_user: bool) -> u32 {
+        let name = Name {
+            text: match text.trim() {
+                "" => "[no name]".to_owned(),
+                text => text.to_owned(),
+            },
+            module: module.map(|module| escape(module).into_owned()),
+            is_user,
+        };
+        if let Some(id) = self.ids.get(&name) {
             return *id;
         }
-        let id = self.texts.len() as u32;
-        let text: Rc<str> = name.into();
-        self.texts.push(Rc::clone(&text));
-        self.ids.insert(text, id);
+        let id = self.names.len() as u32;
+        let name = Rc::new(name);
+        self.names.push(Rc::clone(&name));
+        self.ids.insert(name, id);
         id
-    }
-
-    fn text(&self, id: u32) -> &str {
-        self.texts.get(id as usize).map_or("", |text| text)
-    }
-}
-
-/// One line of a folded stack.
-fn line(frames: &[&str], value: u64) -> String {
-    let mut line = frames.join(";");
-    // Flame graph tools read a number behind a space as the value, and `# ` as a comment.
-    if let Some(space) = line.rfind(' ')
-        && line[space + 1..]
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
-    {
-        line.replace_range(space..=space, "\u{a0}");
-    }
-    if line.starts_with("# ") {
-        line.replace_range(1..2, "\u{a0}");
-    }
-    format!("{line} {value}")
-}
-
-/// A name without the separator `;`, which occurs in Rust's `[u8; 4]`.
-fn frame_name(name: &str) -> Cow<'_, str> {
-    match name.trim() {
-        "" => "[no name]".into(),
-        name if name.contains(';') => name.replace(';', ",").trim().to_owned().into(),
-        name => name.into(),
     }
 }

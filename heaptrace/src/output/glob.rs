@@ -17,38 +17,46 @@ impl Glob {
     }
 
     /// Whether the pattern matches the whole name. Case matters.
-    ///
-    /// The time is at worst proportional to the product of both lengths.
     pub(super) fn matches(&self, name: &str) -> bool {
-        let (mut pattern, mut rest) = (self.0.as_str(), name);
-        // The pattern behind the last star, and the part of the name where it was tried.
-        let mut again: Option<(&str, &str)> = None;
-        loop {
-            match (pattern.chars().next(), rest.chars().next()) {
-                (Some('*'), _) => {
-                    pattern = &pattern[1..];
-                    again = Some((pattern, rest));
-                    continue;
+        is_match(&self.0, name)
+    }
+}
+
+/// Whether a pattern matches the whole name.
+///
+/// The time is at worst proportional to the product of both lengths.
+pub(super) fn is_match(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut rest) = (pattern, name);
+    // The pattern behind the last star, and the part of the name where it was tried.
+    let mut again: Option<(&str, &str)> = None;
+    loop {
+        match (pattern.chars().next(), rest.chars().next()) {
+            (Some('*'), _) => {
+                pattern = &pattern[1..];
+                if pattern.is_empty() {
+                    return true;
                 }
-                (None, None) => return true,
-                (Some(p), Some(c)) if p == '?' || p == c => {
-                    pattern = &pattern[p.len_utf8()..];
-                    rest = &rest[c.len_utf8()..];
-                    continue;
-                }
-                _ => {}
+                again = Some((pattern, rest));
+                continue;
             }
-            // Let the last star match one more character.
-            let Some((behind, from)) = again else {
-                return false;
-            };
-            let Some(taken) = from.chars().next() else {
-                return false;
-            };
-            rest = &from[taken.len_utf8()..];
-            pattern = behind;
-            again = Some((behind, rest));
+            (None, None) => return true,
+            (Some(p), Some(c)) if p == '?' || p == c => {
+                pattern = &pattern[p.len_utf8()..];
+                rest = &rest[c.len_utf8()..];
+                continue;
+            }
+            _ => {}
         }
+        // Let the last star match one more character.
+        let Some((behind, from)) = again else {
+            return false;
+        };
+        let Some(taken) = from.chars().next() else {
+            return false;
+        };
+        rest = &from[taken.len_utf8()..];
+        pattern = behind;
+        again = Some((behind, rest));
     }
 }
 

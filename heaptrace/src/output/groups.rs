@@ -6,9 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::grouping::Grouping;
 use super::label::Label;
+use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
 use super::sum::add;
-use crate::join::{LocationId, Site, StackId, Totals};
+use super::wrappers::{Part, user_frame};
+use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
 
 /// Sites that share a name.
 #[derive(Clone, Debug)]
@@ -17,7 +19,7 @@ pub struct Group {
     pub name: String,
     /// The stack, if sites are grouped by stack.
     pub stack: Option<StackId>,
-    /// Allocations of the group itself; for functions, lines and modules those of the innermost frame. The
+    /// Allocations of the group itself; for functions, lines and modules those of the user's frame. The
     /// totals of all groups add up to the totals of the run.
     pub totals: Totals,
     /// Allocations of the group and of its callees; only for functions, lines and modules.
@@ -26,39 +28,103 @@ pub struct Group {
     pub sites: u64,
     /// The number of processes.
     pub processes: u64,
+    /// The share of time in which its processes were probed, if any of them was paused at times; only where
+    /// processes are grouped.
+    pub covered: Option<Covered>,
 }
 
-/// The groups of a profile, the largest first, and the number of groups with a non-zero value.
+impl Group {
+    /// The memory that may have been freed during a pause: of the group itself, or of its callees.
+    pub fn uncertain_bytes(&self) -> u64 {
+        let around = self.cumulative.map_or(0, |totals| totals.uncertain_bytes);
+        self.totals.uncertain_bytes.max(around)
+    }
+}
+
+/// How long the paused processes of a group were probed, of the time since each was first paused. Processes that
+/// ended are left out: when is not recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Covered {
+    /// Nanoseconds in which they were probed.
+    pub probed_ns: u64,
+    /// Nanoseconds since they were first paused.
+    pub since_ns: u64,
+}
+
+/// The largest groups of a profile, the largest first, and the number of groups with a non-zero value. A group
+/// whose value is zero for certain is left out.
 pub fn groups(input: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize) {
+    let metric = grouping.metric;
+    let mut groups = all_groups(input, grouping);
+    groups.retain(|group| {
+        let around = group.cumulative.map_or(0, |totals| metric.rank(&totals));
+        metric.rank(&group.totals) > 0 || around > 0
+    });
+    let all = groups.len();
+    groups.truncate(grouping.top.unwrap_or(all));
+    (groups, all)
+}
+
+/// All groups of a profile, the largest first, also those whose value is zero.
+pub fn all_groups(input: &ReportInput<'_>, grouping: Grouping) -> Vec<Group> {
     let mut builder = Builder {
         input,
         by: grouping.by,
         cumulative: grouping.cumulative,
         groups: Vec::new(),
         pids: Vec::new(),
+        peaks_are_own: peaks_are_own(input, grouping.by),
+        paused: Vec::new(),
         ids: HashMap::new(),
         at: HashMap::new(),
+        parts: HashMap::new(),
         last_site: Vec::new(),
     };
     for (index, site) in input.profile.sites.iter().enumerate() {
         builder.add(index, site);
     }
-    let metric = grouping.metric;
-    let value = |group: &Group| metric.of(&group.totals);
-    let around = |group: &Group| group.cumulative.map_or(0, |totals| metric.of(&totals));
-    let pids = builder.pids;
-    let mut groups = builder.groups;
-    for (group, pids) in groups.iter_mut().zip(pids) {
+    let Builder {
+        mut groups,
+        pids,
+        paused,
+        ..
+    } = builder;
+    for ((group, pids), paused) in groups.iter_mut().zip(pids).zip(paused) {
         group.processes = pids.len() as u64;
+        group.covered = covered(input, &paused);
     }
-    groups.retain(|group| value(group) > 0 || around(group) > 0);
-    groups.sort_by(|a, b| {
-        let keys = |group| (value(group), around(group));
-        keys(b).cmp(&keys(a)).then_with(|| a.name.cmp(&b.name))
-    });
-    let all = groups.len();
-    groups.truncate(grouping.top.unwrap_or(all));
-    (groups, all)
+    let metric = grouping.metric;
+    let keys = |group: &Group| {
+        let around = group.cumulative.map_or(0, |totals| metric.rank(&totals));
+        (metric.rank(&group.totals), around)
+    };
+    // Names that only wrappers have were met, but no site counts for them.
+    groups.retain(|group| group.sites > 0);
+    groups.sort_by(|a, b| keys(b).cmp(&keys(a)).then_with(|| a.name.cmp(&b.name)));
+    groups
+}
+
+/// Whether the bytes at the peak of groups are those at the peaks of their processes, each at its own time.
+pub(super) fn peaks_are_own(input: &ReportInput<'_>, by: Label) -> bool {
+    by.is_of_process() && has_own_peaks(input.profile)
+}
+
+/// How long these processes were probed since each was first paused; `None` if there are none.
+fn covered(input: &ReportInput<'_>, paused: &BTreeSet<ProcessId>) -> Option<Covered> {
+    let mut sum: Option<Covered> = None;
+    for id in paused {
+        let sum = sum.get_or_insert_default();
+        let process = input.profile.processes.get(id.0 as usize);
+        let running = process.filter(|process| !process.ended);
+        let Some(duty_cycle) = running.and_then(|process| process.duty_cycle) else {
+            continue;
+        };
+        let since_ns = input.profile.duration_ns.saturating_sub(duty_cycle.from_ns);
+        let probed_ns = since_ns.saturating_sub(duty_cycle.unprobed_ns);
+        sum.since_ns = sum.since_ns.saturating_add(since_ns);
+        sum.probed_ns = sum.probed_ns.saturating_add(probed_ns);
+    }
+    sum
 }
 
 struct Builder<'a> {
@@ -68,9 +134,16 @@ struct Builder<'a> {
     groups: Vec<Group>,
     /// The process ids of each group.
     pids: Vec<BTreeSet<u32>>,
+    /// Whether sites count with their bytes at the peak of their own process. The parts of processes in the run's
+    /// peak would show a process that had ended by then as nothing.
+    peaks_are_own: bool,
+    /// The processes of each group that were paused at times.
+    paused: Vec<BTreeSet<ProcessId>>,
     ids: HashMap<(String, Option<StackId>), usize>,
     /// The groups of each location, innermost frame first.
     at: HashMap<LocationId, Vec<usize>>,
+    /// The parts of the frames of each location.
+    parts: HashMap<LocationId, Vec<Part>>,
     /// The last site that each group counted, plus one. It makes recursion count once.
     last_site: Vec<usize>,
 }
@@ -84,15 +157,20 @@ impl Builder<'_> {
         }
         if self.by == Label::Stack {
             let frames = self.input.stack(site.stack);
-            let name = frames.first().and_then(|it| Label::Function.of_frame(it));
+            let user = frames.get(self.input.user_frame(&frames));
+            let name = user.and_then(|it| Label::Function.of_frame(it));
             let name = name.map_or_else(|| "[no stack]".to_owned(), |name| name.into_owned());
             let id = self.id(name, Some(site.stack));
             return self.count(id, index, site, true);
         }
         let mut innermost = true;
+        let mut skipped = self.skipped(site.stack);
         for location in self.input.locations(site.stack) {
-            for id in self.groups_at(*location) {
-                self.count(id, index, site, innermost);
+            let here = self.groups_at(*location);
+            let passed = skipped.min(here.len());
+            skipped -= passed;
+            for id in &here[passed..] {
+                self.count(*id, index, site, innermost);
                 innermost = false;
             }
             if !self.cumulative && !innermost {
@@ -107,14 +185,17 @@ impl Builder<'_> {
 
     /// Counts a site in the group's cumulative totals and, if `within`, in its own totals.
     fn count(&mut self, id: usize, index: usize, site: &Site, within: bool) {
-        let (Some(group), Some(last), Some(pids)) = (
+        let (Some(group), Some(last), Some(pids), Some(paused)) = (
             self.groups.get_mut(id),
             self.last_site.get_mut(id),
             self.pids.get_mut(id),
+            self.paused.get_mut(id),
         ) else {
             return;
         };
-        if within {
+        if within && self.peaks_are_own {
+            add(&mut group.totals, &site.at_own_peak());
+        } else if within {
             add(&mut group.totals, &site.totals);
         }
         if *last == index + 1 {
@@ -125,7 +206,30 @@ impl Builder<'_> {
         if let Some(cumulative) = &mut group.cumulative {
             add(cumulative, &site.totals);
         }
-        pids.extend(self.input.process(site).map(|process| process.pid));
+        let Some(process) = self.input.process(site) else {
+            return;
+        };
+        pids.insert(process.pid);
+        if self.by.is_of_process() && process.duty_cycle.is_some() {
+            paused.insert(site.process);
+        }
+    }
+
+    /// The number of wrappers at the inner end of a stack, which are part of no group.
+    fn skipped(&mut self, stack: StackId) -> usize {
+        let input = self.input;
+        let mut parts = Vec::new();
+        for location in input.locations(stack) {
+            let here = self.parts.entry(*location).or_insert_with(|| {
+                let frames = input.frames(*location);
+                frames.iter().map(|it| input.wrappers.part(it)).collect()
+            });
+            parts.extend_from_slice(here);
+            if parts.iter().any(|part| *part != Part::Wrapper) {
+                break;
+            }
+        }
+        user_frame(parts)
     }
 
     fn groups_at(&mut self, location: LocationId) -> Vec<usize> {
@@ -157,8 +261,10 @@ impl Builder<'_> {
                 cumulative: (self.cumulative && !is_whole).then(Totals::default),
                 sites: 0,
                 processes: 0,
+                covered: None,
             });
             self.pids.push(BTreeSet::new());
+            self.paused.push(BTreeSet::new());
             self.last_site.push(0);
         }
         id

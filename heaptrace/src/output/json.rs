@@ -6,22 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use serde_json::ser::{CompactFormatter, Formatter};
 
 use super::cgroup::CgroupNames;
+use super::counters::{Counters, non_zero};
 use super::error::OutputError;
 use super::grouping::Grouping;
+use super::interval::Intervals;
+use super::json_escaping::Escaping;
 use super::label::kind_name;
 use super::metric::Metric;
-use super::report_input::{ReportInput, Stretch, rates};
-use crate::join::{self, Kind, Totals};
+use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
+use crate::join::{self, Kind};
 use crate::profile::{self, RunEnd, RunInfo};
-use crate::text;
 
 /// Writes the whole report, with all sites, as one line.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = input.profile;
-    let is_sampled = profile.info.mode.is_sampled();
+    let intervals = &Intervals::of(profile);
     let report = Report {
         schema: 1,
         version: &profile.info.version,
@@ -40,21 +41,32 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
         },
         warnings: input.warnings,
         filters: input.filters.iter().map(ToString::to_string).collect(),
-        totals: Counters::new(&profile.totals, is_sampled),
+        totals: Counters::new(&profile.totals, intervals),
+        kinds: Kinds {
+            heap: Counters::new(&input.of_kind(Kind::Heap), intervals),
+            mapped: Counters::new(&input.of_kind(Kind::Mapped), intervals),
+        },
         mapped: input
             .mapped()
-            .map(|totals| Counters::new(&totals, is_sampled)),
+            .map(|totals| Counters::new(&totals, intervals)),
         quality: Quality::new(input),
         processes: profile
             .processes
             .iter()
-            .map(|process| Process::new(process, &profile.info))
+            .zip(input.live_by_kind())
+            .map(|(process, live)| Process::new(process, &live, &profile.info, intervals))
             .collect(),
-        sites: Sites(input),
+        sites: Sites(input, intervals),
         sizes: sizes(&profile.sizes),
         rates: rates(profile).iter().map(Rate::new).collect(),
         group_by: input.grouping.map(|grouping| grouping.by.name()),
-        groups: input.grouping.map(|grouping| groups(input, grouping)),
+        groups_skip_wrappers: input
+            .grouping
+            .filter(|grouping| grouping.by.is_of_stack())
+            .map(|_| !input.wrappers.are_shown()),
+        groups: input
+            .grouping
+            .map(|grouping| groups(input, grouping, intervals)),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
     report.serialize(&mut serializer).map_err(io::Error::from)?;
@@ -76,6 +88,8 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
     totals: Counters,
+    /// The totals by kind of memory.
+    kinds: Kinds,
     /// The part of the totals that is mapped memory, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     mapped: Option<Counters>,
@@ -87,6 +101,9 @@ struct Report<'a> {
     rates: Vec<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_by: Option<&'static str>,
+    /// Whether groups of functions, lines and modules leave out the frames before each site's `user_frame`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups_skip_wrappers: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Vec<Group<'a>>>,
 }
@@ -118,35 +135,22 @@ enum Mode {
 }
 
 #[derive(Serialize)]
-struct Counters {
-    allocations: u64,
-    allocated_bytes: u64,
-    frees: u64,
-    freed_bytes: u64,
-    live_allocations: u64,
-    live_bytes: u64,
-    peak_live_bytes: u64,
-    temporary_allocations: u64,
-    /// Present if processes were paused at times.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uncertain_allocations: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uncertain_bytes: Option<u64>,
-    #[serde(flatten)]
-    errors: Option<Errors>,
+struct Kinds {
+    heap: Counters,
+    mapped: Counters,
 }
 
-/// Standard errors of a sampled run.
+/// The memory of a process, in bytes; resident memory as the kernel counts it.
 #[derive(Serialize)]
-struct Errors {
-    allocations_error: u64,
-    allocated_bytes_error: u64,
-    frees_error: u64,
-    freed_bytes_error: u64,
-    live_allocations_error: u64,
-    live_bytes_error: u64,
-    peak_live_bytes_error: u64,
-    temporary_allocations_error: u64,
+struct ProcessMemory {
+    resident: u64,
+    peak_resident: u64,
+    heap_live: u64,
+    mapped_live: u64,
+    /// Heap and mapped memory together, at their highest moment.
+    peak_live: u64,
+    /// Resident memory when tracing began; 0 for a process that started later.
+    resident_before: u64,
 }
 
 #[derive(Serialize)]
@@ -188,6 +192,7 @@ struct Process<'a> {
     cgroup: &'a str,
     ended: bool,
     totals: Counters,
+    memory: ProcessMemory,
     allocators: Vec<Allocator<'a>>,
     start_time_ns: u64,
     untracked_frees: Option<u64>,
@@ -219,6 +224,15 @@ struct Group<'a> {
     processes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Stack<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probed_in_turns: Option<Covered>,
+}
+
+/// How long the paused processes of a group were probed, since each was first paused.
+#[derive(Serialize)]
+struct Covered {
+    probed_ns: u64,
+    since_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -234,6 +248,8 @@ struct Site<'a> {
     totals: SiteTotals,
     stack: Stack<'a>,
     stack_end: &'static str,
+    /// The index of the first frame that is no allocator wrapper.
+    user_frame: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
     /// Absent for allocator blocks.
@@ -247,6 +263,9 @@ struct SiteTotals {
     counters: Counters,
     #[serde(skip_serializing_if = "Option::is_none")]
     live_bytes_error: Option<u64>,
+    /// Live bytes at the peak of the site's process; `peak_live_bytes` is at the peak of the run, unless processes are
+    /// filtered.
+    own_peak_live_bytes: u64,
     /// Whether the live bytes are larger than chance can explain.
     #[serde(
         rename = "live_bytes_significant",
@@ -278,34 +297,6 @@ impl Rate {
     }
 }
 
-impl Counters {
-    fn new(totals: &Totals, is_sampled: bool) -> Self {
-        let errors = &totals.errors;
-        Self {
-            errors: is_sampled.then_some(Errors {
-                allocations_error: errors.allocations,
-                allocated_bytes_error: errors.allocated_bytes,
-                frees_error: errors.frees,
-                freed_bytes_error: errors.freed_bytes,
-                live_allocations_error: errors.live_allocations,
-                live_bytes_error: errors.live_bytes,
-                peak_live_bytes_error: errors.peak_live_bytes,
-                temporary_allocations_error: errors.temporary_allocations,
-            }),
-            allocations: totals.allocations,
-            allocated_bytes: totals.allocated_bytes,
-            frees: totals.frees,
-            freed_bytes: totals.freed_bytes,
-            live_allocations: totals.live_allocations,
-            live_bytes: totals.live_bytes,
-            peak_live_bytes: totals.peak_live_bytes,
-            temporary_allocations: totals.temporary_allocations,
-            uncertain_allocations: non_zero(totals.uncertain_allocations),
-            uncertain_bytes: non_zero(totals.uncertain_bytes),
-        }
-    }
-}
-
 impl<'a> Quality<'a> {
     fn new(input: &ReportInput<'a>) -> Self {
         let quality = &input.profile.quality;
@@ -333,14 +324,28 @@ impl<'a> Quality<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(process: &'a join::Process, info: &RunInfo) -> Self {
+    fn new(
+        process: &'a join::Process,
+        live: &LiveByKind,
+        info: &RunInfo,
+        intervals: &Intervals,
+    ) -> Self {
+        let memory = &process.memory;
         let names = CgroupNames::of(&process.cgroup);
         Self {
             pid: process.pid,
             command: &process.command,
             cgroup: &process.cgroup,
             ended: process.ended,
-            totals: Counters::new(&process.totals, info.mode.is_sampled()),
+            totals: Counters::new(&process.totals, &intervals.of_process(process)),
+            memory: ProcessMemory {
+                resident: memory.resident,
+                peak_resident: memory.peak_resident,
+                heap_live: live.heap,
+                mapped_live: live.mapped,
+                peak_live: process.totals.peak_live_bytes,
+                resident_before: memory.resident_before,
+            },
             allocators: process
                 .allocators
                 .iter()
@@ -372,11 +377,6 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The number, or `None` if it is zero.
-fn non_zero(number: u64) -> Option<u64> {
-    (number != 0).then_some(number)
-}
-
 /// The size classes that have calls.
 fn sizes(counts: &[u64]) -> Vec<SizeClass> {
     let powers = (0..64).map(|power: u32| (1 << power, u64::MAX >> (63 - power)));
@@ -392,31 +392,40 @@ fn sizes(counts: &[u64]) -> Vec<SizeClass> {
         .collect()
 }
 
-/// All sites, the largest live bytes first. Each is built while it is written.
-struct Sites<'a>(&'a ReportInput<'a>);
+/// All sites, the largest first. Each is built while it is written.
+struct Sites<'a>(&'a ReportInput<'a>, &'a Intervals);
 
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(input) = self;
+        let Self(input, intervals) = self;
         let mut sites: Vec<&join::Site> = input.profile.sites.iter().collect();
-        sites.sort_by_key(|site| std::cmp::Reverse(Metric::LiveBytes.of(&site.totals)));
-        serializer.collect_seq(sites.into_iter().map(|site| Site::new(input, site)))
+        let metric = Metric::usual(input.profile);
+        sites.sort_by_key(|site| std::cmp::Reverse(metric.rank(&site.totals)));
+        serializer.collect_seq(
+            sites
+                .into_iter()
+                .map(|site| Site::new(input, site, intervals)),
+        )
     }
 }
 
 impl<'a> Site<'a> {
-    fn new(input: &'a ReportInput<'a>, site: &join::Site) -> Self {
-        let is_sampled = input.profile.info.mode.is_sampled();
+    fn new(input: &'a ReportInput<'a>, site: &join::Site, intervals: &Intervals) -> Self {
+        let is_sampled = intervals.are_of_a_sample();
+        let process = input.process(site);
+        let own = process.map_or_else(|| intervals.clone(), |it| intervals.of_process(it));
         Self {
-            pid: input.process(site).map_or(0, |process| process.pid),
+            pid: process.map_or(0, |it| it.pid),
             totals: SiteTotals {
-                counters: Counters::new(&site.totals, is_sampled),
+                counters: Counters::new(&site.totals, &own),
                 // Always present; a sampled run has it among the other errors.
                 live_bytes_error: (!is_sampled).then_some(0),
+                own_peak_live_bytes: site.own_peak.bytes,
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
             stack: Stack(input, site.stack),
             stack_end: input.completeness(site.stack).1,
+            user_frame: input.user_frame(&input.stack(site.stack)),
             thread: input.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
         }
@@ -440,46 +449,29 @@ impl Serialize for Stack<'_> {
     }
 }
 
-/// The requested groups, the largest first.
-fn groups<'a>(input: &'a ReportInput<'a>, grouping: Grouping) -> Vec<Group<'a>> {
-    let is_sampled = input.profile.info.mode.is_sampled();
-    let (groups, _) = super::groups::groups(input, grouping);
-    groups
+/// The requested groups, the largest first; also those whose value is zero.
+fn groups<'a>(
+    input: &'a ReportInput<'a>,
+    grouping: Grouping,
+    intervals: &Intervals,
+) -> Vec<Group<'a>> {
+    super::groups::all_groups(input, grouping)
         .into_iter()
+        .take(grouping.top.unwrap_or(usize::MAX))
         .map(|group| Group {
             name: group.name,
-            totals: Counters::new(&group.totals, is_sampled),
+            totals: Counters::new(&group.totals, intervals),
             cumulative: group
                 .cumulative
                 .as_ref()
-                .map(|totals| Counters::new(totals, is_sampled)),
+                .map(|totals| Counters::new(totals, intervals)),
             sites: group.sites,
             processes: group.processes,
             stack: group.stack.map(|id| Stack(input, id)),
+            probed_in_turns: group.covered.map(|it| Covered {
+                probed_ns: it.probed_ns,
+                since_ns: it.since_ns,
+            }),
         })
         .collect()
-}
-
-/// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
-/// harmless to print.
-struct Escaping;
-
-impl Formatter for Escaping {
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some(at) = rest.find(text::is_unsafe) {
-            let (safe, tail) = rest.split_at(at);
-            CompactFormatter.write_string_fragment(writer, safe)?;
-            let Some(c) = tail.chars().next() else { break };
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                write!(writer, "\\u{unit:04x}")?;
-            }
-            rest = &tail[c.len_utf8()..];
-        }
-        CompactFormatter.write_string_fragment(writer, rest)
-    }
 }

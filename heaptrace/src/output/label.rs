@@ -81,6 +81,14 @@ impl Label {
         )
     }
 
+    /// Whether it names the process, or a group that the whole process belongs to.
+    pub fn is_of_process(self) -> bool {
+        matches!(
+            self,
+            Self::Process | Self::Pid | Self::Cgroup | Self::Container | Self::Unit
+        )
+    }
+
     /// Whether it needs symbols.
     pub fn is_named(self) -> bool {
         matches!(self, Self::Stack | Self::Function | Self::Line)

@@ -1,8 +1,9 @@
 //! The metrics that sites are ranked by and flame graphs show.
 //!
-//! Stage: output. Knows only the counters; each format decides how to show them.
+//! Stage: output. Each format decides how to show them.
 
 use crate::join::Totals;
+use crate::profile::Profile;
 use crate::text;
 
 /// One of the counters of [`Totals`], with its name on the command line.
@@ -13,6 +14,10 @@ pub enum Metric {
     LiveBytes,
     /// Blocks not freed.
     LiveAllocations,
+    /// Bytes that processes had not freed when they ended.
+    LeftBytes,
+    /// Blocks that processes had not freed when they ended.
+    LeftAllocations,
     /// Bytes allocated, freed or not.
     TotalBytes,
     /// Blocks allocated, freed or not.
@@ -25,20 +30,43 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric, in the order of the help texts.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::LiveBytes,
         Self::LiveAllocations,
+        Self::LeftBytes,
+        Self::LeftAllocations,
         Self::TotalBytes,
         Self::TotalAllocations,
         Self::PeakBytes,
         Self::Temporary,
     ];
 
+    /// The metric for a profile if the user chose none: what is live, or, once every process has ended, what
+    /// they left; if they left nothing, what was live at the peak.
+    pub fn usual(profile: &Profile) -> Self {
+        match Self::unfreed(profile) {
+            Self::LeftBytes if profile.totals.left_bytes == 0 => Self::PeakBytes,
+            metric => metric,
+        }
+    }
+
+    /// What is live, or, once every process has ended, what they left.
+    pub fn unfreed(profile: &Profile) -> Self {
+        let mut processes = profile.processes.iter().peekable();
+        if processes.peek().is_none() || processes.any(|it| !it.ended) {
+            Self::LiveBytes
+        } else {
+            Self::LeftBytes
+        }
+    }
+
     /// The name for `--metric`.
     pub fn name(self) -> &'static str {
         match self {
             Self::LiveBytes => "live-bytes",
             Self::LiveAllocations => "live-allocations",
+            Self::LeftBytes => "left-bytes",
+            Self::LeftAllocations => "left-allocations",
             Self::TotalBytes => "total-bytes",
             Self::TotalAllocations => "total-allocations",
             Self::PeakBytes => "peak-bytes",
@@ -56,6 +84,8 @@ impl Metric {
         match self {
             Self::LiveBytes => "live bytes",
             Self::LiveAllocations => "live allocations",
+            Self::LeftBytes => "bytes left at exit",
+            Self::LeftAllocations => "allocations left at exit",
             Self::TotalBytes => "total bytes",
             Self::TotalAllocations => "total allocations",
             Self::PeakBytes => "bytes at peak",
@@ -68,11 +98,34 @@ impl Metric {
         match self {
             Self::LiveBytes => totals.live_bytes,
             Self::LiveAllocations => totals.live_allocations,
+            Self::LeftBytes => totals.left_bytes,
+            Self::LeftAllocations => totals.left_allocations,
             Self::TotalBytes => totals.allocated_bytes,
             Self::TotalAllocations => totals.allocations,
             Self::PeakBytes => totals.peak_live_bytes,
             Self::Temporary => totals.temporary_allocations,
         }
+    }
+
+    /// What may come on top of the value: memory that was live before its process was paused, and that may
+    /// have been freed during the pause.
+    pub fn uncertain(self, totals: &Totals) -> u64 {
+        match self {
+            Self::LiveBytes => totals.uncertain_bytes,
+            Self::LiveAllocations => totals.uncertain_allocations,
+            Self::LeftBytes
+            | Self::LeftAllocations
+            | Self::TotalBytes
+            | Self::TotalAllocations
+            | Self::PeakBytes
+            | Self::Temporary => 0,
+        }
+    }
+
+    /// The most that the counter may be. Rows are ranked by it, so that a process whose live memory is all
+    /// uncertain is not missing.
+    pub fn rank(self, totals: &Totals) -> u64 {
+        self.of(totals).saturating_add(self.uncertain(totals))
     }
 
     /// The standard error of the value.
@@ -81,6 +134,8 @@ impl Metric {
         match self {
             Self::LiveBytes => errors.live_bytes,
             Self::LiveAllocations => errors.live_allocations,
+            Self::LeftBytes => errors.left_bytes,
+            Self::LeftAllocations => errors.left_allocations,
             Self::TotalBytes => errors.allocated_bytes,
             Self::TotalAllocations => errors.allocations,
             Self::PeakBytes => errors.peak_live_bytes,
@@ -95,7 +150,10 @@ impl Metric {
 
     /// Whether the metric counts bytes, not blocks.
     pub fn is_bytes(self) -> bool {
-        matches!(self, Self::LiveBytes | Self::TotalBytes | Self::PeakBytes)
+        matches!(
+            self,
+            Self::LiveBytes | Self::LeftBytes | Self::TotalBytes | Self::PeakBytes
+        )
     }
 
     /// Formats a value for people.
@@ -123,6 +181,8 @@ mod tests {
             freed_bytes: 4,
             live_allocations: 5,
             live_bytes: 6,
+            left_allocations: 9,
+            left_bytes: 10,
             uncertain_allocations: 0,
             uncertain_bytes: 0,
             peak_live_bytes: 7,
@@ -133,6 +193,9 @@ mod tests {
             assert_eq!(Metric::from_name(metric.name()), Some(metric));
         }
         assert_eq!(Metric::from_name("bytes"), None);
-        assert_eq!(Metric::ALL.map(|m| m.of(&totals)), [6, 5, 2, 1, 7, 8]);
+        assert_eq!(
+            Metric::ALL.map(|m| m.of(&totals)),
+            [6, 5, 10, 9, 2, 1, 7, 8]
+        );
     }
 }

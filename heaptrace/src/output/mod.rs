@@ -3,22 +3,28 @@
 //! Each format is a pure function from [`ReportInput`] to a writer, in a file of its own.
 
 mod cgroup;
+mod counters;
 mod error;
 mod filter;
 mod flamegraph;
 mod folded;
 mod format;
 mod frame;
+mod function_name;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod glob;
 mod grouping;
 mod groups;
+mod interval;
 mod json;
+mod json_escaping;
 mod label;
 mod metric;
+mod own_peaks;
 mod pprof;
 mod proto;
+mod reason_words;
 mod report;
 mod report_input;
 mod select;
@@ -27,16 +33,22 @@ mod snapshots;
 mod sum;
 #[cfg(test)]
 mod tests;
+mod wrapper_names;
+mod wrappers;
 
 pub use error::OutputError;
 pub use filter::Filter;
+pub use flamegraph::{drawn_metric, why_not_drawn};
 pub use format::Format;
 pub use grouping::Grouping;
-pub use groups::{Group, groups};
+pub use groups::{Covered, Group, all_groups, groups};
+pub use interval::{Interval, Intervals};
 pub use label::Label;
 pub use metric::Metric;
+pub use own_peaks::has_own_peaks;
 pub use report::{ReportOptions, write_summary};
-pub use report_input::ReportInput;
+pub use report_input::{LiveByKind, ReportInput};
 pub use select::select;
 pub(crate) use shorten::function as shorten_function;
 pub use snapshots::{write_snapshots, write_snapshots_json};
+pub use wrappers::Wrappers;

@@ -15,11 +15,30 @@ use super::label::{Label as By, kind_name};
 use super::metric::Metric;
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::report_input::{ReportInput, process_label, rates};
-use crate::join::{Kind, LocationId, ModuleId};
+use crate::join::{Kind, LocationId, ModuleId, Totals};
 use crate::profile::Mode;
 use crate::text;
 
-/// Writes all sites, each with its allocated and live blocks and bytes.
+/// Name and unit of a value, and its counter.
+type Value = (&'static str, &'static str, fn(&Totals) -> u64);
+
+/// The values of each sample. Readers that know pprof's own heap profiles find its four
+/// at the same places; further ones are only appended.
+const VALUES: [Value; 7] = [
+    ("alloc_objects", "count", |it| it.allocations),
+    ("alloc_space", "bytes", |it| it.allocated_bytes),
+    ("inuse_objects", "count", |it| it.live_allocations),
+    ("inuse_space", "bytes", |it| it.live_bytes),
+    ("peak_space", "bytes", |it| it.peak_live_bytes),
+    ("left_objects", "count", |it| it.left_allocations),
+    ("left_space", "bytes", |it| it.left_bytes),
+];
+
+/// The values that pprof shows first, if any site has some: what is live, or what processes left when they ended, or
+/// what was live at the peak.
+const SHOWN_FIRST: [&str; 4] = ["inuse_space", "left_space", "peak_space", "alloc_space"];
+
+/// Writes all sites, each with its allocated blocks and bytes, the live ones, and the bytes at the peak.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
     let profile = build(input);
     let mut encoder = GzEncoder::new(out, Compression::default());
@@ -66,16 +85,11 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn head(&mut self) {
         let source = self.input.profile;
-        for (name, unit) in [
-            ("alloc_objects", "count"),
-            ("alloc_space", "bytes"),
-            ("inuse_objects", "count"),
-            ("inuse_space", "bytes"),
-        ] {
+        for (name, unit, _) in VALUES {
             let value_type = self.value_type(name, unit);
             self.profile.sample_type.push(value_type);
         }
-        self.profile.default_sample_type = self.string("inuse_space");
+        self.profile.default_sample_type = self.string(self.shown_first());
         self.profile.period_type = Some(self.value_type("space", "bytes"));
         self.profile.period = match source.info.mode {
             Mode::Exact => 1,
@@ -115,6 +129,7 @@ impl Builder<'_> {
                 .quality
                 .lost
                 .iter()
+                .filter(|(_, count)| **count > 0)
                 .map(|(reason, count)| format!("lost ({reason}): {count}")),
         );
         comments.extend(self.input.warnings.iter().cloned());
@@ -126,16 +141,19 @@ impl Builder<'_> {
         }
     }
 
+    /// The name of the first values of [`SHOWN_FIRST`] that are not all zero.
+    fn shown_first(&self) -> &'static str {
+        let sites = &self.input.profile.sites;
+        let is_there = |name: &str| {
+            let value = VALUES.iter().find(|value| value.0 == name);
+            value.is_some_and(|(_, _, of)| sites.iter().any(|site| of(&site.totals) > 0))
+        };
+        let found = SHOWN_FIRST.into_iter().find(|name| is_there(name));
+        found.unwrap_or(SHOWN_FIRST[0])
+    }
+
     fn sample(&mut self, site: &crate::join::Site) {
-        let totals = &site.totals;
-        let value = [
-            totals.allocations,
-            totals.allocated_bytes,
-            totals.live_allocations,
-            totals.live_bytes,
-        ]
-        .map(signed)
-        .to_vec();
+        let value = VALUES.map(|(_, _, of)| signed(of(&site.totals))).to_vec();
         if value.iter().all(|value| *value == 0) {
             return;
         }

@@ -9,7 +9,9 @@ use super::frame::StackFrame;
 use super::grouping::Grouping;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
+use super::own_peaks::has_own_peaks;
 use super::sum;
+use super::wrappers::{self, Wrappers};
 use crate::join::{Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals};
 use crate::profile::{Mode, Profile, Symbols};
 use crate::text;
@@ -27,10 +29,12 @@ pub struct ReportInput<'a> {
     pub filters: &'a [Filter],
     /// The requested grouping of sites.
     pub grouping: Option<Grouping>,
+    /// The functions that are not shown as the ones that allocate.
+    pub wrappers: &'a Wrappers,
 }
 
 impl<'a> ReportInput<'a> {
-    /// An input without warnings, filters and grouping.
+    /// An input without warnings, filters and grouping, and with the usual wrappers.
     pub fn new(profile: &'a Profile, symbols: &'a Symbols) -> Self {
         Self {
             profile,
@@ -38,28 +42,35 @@ impl<'a> ReportInput<'a> {
             warnings: &[],
             filters: &[],
             grouping: None,
+            wrappers: &wrappers::LISTED,
         }
+    }
+
+    /// Whether filters chose processes, so that bytes at the peak are those at the peak of each process.
+    pub(super) fn peaks_are_own(&self) -> bool {
+        self.filters.iter().any(Filter::is_of_process) && has_own_peaks(self.profile)
     }
 
     /// The filters as one text, if there are any: `only process=sh and function=main`. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
-        let words = format!("only {}", filters.join(" and "));
+        let own = if self.peaks_are_own() {
+            "; peaks are those of each process, at its own time"
+        } else {
+            ""
+        };
+        let words = format!("only {}{own}", filters.join(" and "));
         (!filters.is_empty()).then(|| text::escape(&words).into_owned())
     }
 
-    /// The sites with a non-zero value, the largest first.
+    /// The sites with their values, the largest first, without those whose value is zero for certain.
     pub(super) fn sites_by(&self, metric: Metric) -> Vec<(&'a Site, u64)> {
-        let mut sites: Vec<_> = self
-            .profile
-            .sites
-            .iter()
-            .map(|site| (site, metric.of(&site.totals)))
-            .filter(|(_, value)| *value > 0)
-            .collect();
+        let sites = self.profile.sites.iter();
+        let mut sites: Vec<_> = sites.filter(|site| metric.rank(&site.totals) > 0).collect();
         // The sort is stable, so equal sites stay in order of appearance.
-        sites.sort_by_key(|(_, value)| std::cmp::Reverse(*value));
-        sites
+        sites.sort_by_key(|site| std::cmp::Reverse(metric.rank(&site.totals)));
+        let value = |site: &'a Site| (site, metric.of(&site.totals));
+        sites.into_iter().map(value).collect()
     }
 
     /// The process of a site.
@@ -84,12 +95,45 @@ impl<'a> ReportInput<'a> {
 
     /// The part of the totals that is mapped memory, if there is any.
     pub(super) fn mapped(&self) -> Option<Totals> {
-        let sites = self.profile.sites.iter();
-        let mut mapped = sites.filter(|site| site.kind == Kind::Mapped).peekable();
-        mapped.peek()?;
+        let mut sites = self.profile.sites.iter();
+        sites
+            .any(|site| site.kind == Kind::Mapped)
+            .then(|| self.of_kind(Kind::Mapped))
+    }
+
+    /// The part of the totals that is memory of a kind. Its peak is its part of the run's peak.
+    pub fn of_kind(&self, kind: Kind) -> Totals {
         let mut totals = Totals::default();
-        mapped.for_each(|site| sum::add(&mut totals, &site.totals));
-        Some(totals)
+        if kind == Kind::Mapped {
+            // Every mapping is recorded, so none at all is no estimate.
+            totals.errors.mean_bytes = 1;
+        }
+        let sites = self.profile.sites.iter();
+        sites
+            .filter(|site| site.kind == kind)
+            .for_each(|site| sum::add(&mut totals, &site.totals));
+        totals
+    }
+
+    /// The live bytes of each process, in the order of the processes.
+    pub fn live_by_kind(&self) -> Vec<LiveByKind> {
+        let mut live = vec![LiveByKind::default(); self.profile.processes.len()];
+        for site in &self.profile.sites {
+            if let Some(live) = live.get_mut(site.process.0 as usize) {
+                let sum = match site.kind {
+                    Kind::Heap => &mut live.heap,
+                    Kind::Mapped => &mut live.mapped,
+                };
+                *sum = sum.saturating_add(site.totals.live_bytes);
+            }
+        }
+        live
+    }
+
+    /// The resident memory of the running processes together. Memory that they share counts for each.
+    pub fn resident(&self) -> u64 {
+        let processes = self.profile.processes.iter();
+        processes.fold(0, |sum, it| sum.saturating_add(it.memory.resident))
     }
 
     /// The code addresses of a stack, innermost first.
@@ -106,6 +150,18 @@ impl<'a> ReportInput<'a> {
             .iter()
             .flat_map(|location| self.frames(*location))
             .collect()
+    }
+
+    /// The index of the user's function in a stack: the innermost one that is no allocator wrapper.
+    pub(super) fn user_frame(&self, stack: &[StackFrame<'_>]) -> usize {
+        wrappers::user_frame(stack.iter().map(|frame| self.wrappers.part(frame)))
+    }
+
+    /// The names of at most `most` functions of a stack, beginning with the user's function. Safe to print.
+    pub fn user_functions(&self, stack: StackId, most: usize) -> Vec<String> {
+        let frames = self.stack(stack);
+        let shown = frames.iter().skip(self.user_frame(&frames)).take(most);
+        shown.map(StackFrame::label).collect()
     }
 
     /// The functions at a location, innermost first; one without a name if no symbol is known.
@@ -166,6 +222,15 @@ impl<'a> ReportInput<'a> {
         });
         nameless.count() as u64
     }
+}
+
+/// The live bytes of a process, by kind of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveByKind {
+    /// Blocks of allocators.
+    pub heap: u64,
+    /// Memory that the program itself mapped.
+    pub mapped: u64,
 }
 
 /// A period of a run with its sampling rate.

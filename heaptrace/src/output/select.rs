@@ -6,14 +6,16 @@ use std::collections::{HashMap, HashSet};
 
 use super::filter::Filter;
 use super::label::{Label, kind_name};
+use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
 use super::sum::add;
 use crate::join::{LocationId, Process, ProcessId, StackId, Totals};
 use crate::profile::{Profile, Symbols};
 
 /// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread or
-/// kind) also drops the processes that have no such site. Totals are the sums over these sites; the peak is
-/// their part of the run's peak.
+/// kind) also drops the processes that have no such site. Totals are the sums over these sites. Their peak is the
+/// part of the run's peak; with a filter on processes, it is the part of each process's own peak, because the
+/// selected processes may have had little at the peak of all.
 pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Profile {
     if filters.is_empty() {
         return profile;
@@ -28,6 +30,7 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
         .into_iter()
         .partition(|filter| filter.label() == Label::Thread);
     // These filters select some sites of a process and not others.
+    let peaks_are_own = !of_processes.is_empty() && has_own_peaks(&profile);
     let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty() || !of_kinds.is_empty();
     let matches = |process: &Process| of_processes.iter().all(|it| it.matches_process(process));
     let mut kept: Vec<bool> = profile.processes.iter().map(matches).collect();
@@ -73,6 +76,9 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     for site in &mut sites {
         if let Some(process) = moved.get(&site.process.0) {
             site.process = *process;
+        }
+        if peaks_are_own {
+            site.totals = site.at_own_peak();
         }
         add(&mut totals, &site.totals);
         if let Some(sum) = of_process.get_mut(site.process.0 as usize) {

@@ -1,7 +1,11 @@
 //! Shortens long function names to a width.
 //!
-//! Stage: output. The path and the name distinguish functions best, so parameters and template arguments are
-//! cut first.
+//! Stage: output. A name is cut inside its parameters and template arguments first, then at its outer namespaces.
+//! The function's own name is the last to go.
+
+use super::function_name::{
+    components, is_operator, leading_brackets, parameters, path, type_and_trait,
+};
 
 /// The largest nesting of `<<<T as A>::B as C>::D as E>::f` that is parsed; a crafted name can nest without
 /// end.
@@ -13,21 +17,51 @@ pub(crate) fn function(name: &str, width: usize) -> String {
     if fits(name) {
         return name.to_owned();
     }
-    let name = without_parameters(name);
-    if fits(&name) {
-        return name;
-    }
+    let path = path(name);
+    let ending = match parameters(name) {
+        None => "",
+        Some(at) if name[at..].starts_with("()") => "()",
+        Some(_) => "(…)",
+    };
     // The inner arguments are cut first: `map<string, vector<…>>` says more than `map<…>`.
-    for depth in [2, 1, 0] {
-        let short = without_arguments(&name, depth);
+    let whole = std::iter::once(path.to_owned());
+    let shorter = [2, 1, 0].map(|depth| without_arguments(path, depth, MAX_LEADING));
+    for short in whole.chain(shorter) {
+        let short = short + ending;
         if fits(&short) {
             return short;
         }
     }
-    cut_front(&without_arguments(&name, 0), width)
+    let path = without_arguments(path, 0, MAX_LEADING);
+    if let Some(short) = methods(&path, ending).into_iter().find(|it| fits(it)) {
+        return short;
+    }
+    innermost(&path, ending, width)
 }
 
-/// Keeps the end of a text, which is the most useful part of a function name or path.
+/// A function's name in three lengths: without the type that it returns, also without parameters and template
+/// arguments, and its own name alone.
+pub(super) fn lengths(name: &str) -> [String; 3] {
+    let full = name.find(path(name)).map_or(name, |start| &name[start..]);
+    let ending = match parameters(name) {
+        None => "",
+        Some(at) if name[at..].starts_with("()") => "()",
+        Some(_) => "(…)",
+    };
+    // Rust writes `run::<Item>`.
+    let brief = without_arguments(path(name), 0, MAX_LEADING).replace("::<…>", "<…>");
+    let parts = components(&brief);
+    let own = parts[own_name(&parts)..].join("::");
+    let own = if own.is_empty() { brief.clone() } else { own };
+    [full.to_owned(), brief + ending, own]
+}
+
+/// The path of a function without its types, shortened to at most `width` characters.
+pub(super) fn function_path(name: &str, width: usize) -> String {
+    function(path(name), width)
+}
+
+/// Keeps the end of a text, which is the most useful part of a path.
 pub(super) fn cut_front(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -39,109 +73,124 @@ pub(super) fn cut_front(text: &str, width: usize) -> String {
         .collect()
 }
 
-/// Replaces the last parameter list, and all text behind it, by `(…)`.
-fn without_parameters(name: &str) -> String {
-    match parameters(name) {
-        Some(at) if !name[at..].starts_with("()") => format!("{}(…)", &name[..at]),
-        _ => name.to_owned(),
+/// Keeps both ends of a text.
+pub(super) fn cut_middle(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
     }
+    let kept = width.saturating_sub(1);
+    let last = kept / 2;
+    let first = text.chars().take(kept - last);
+    first
+        .chain(std::iter::once('…').filter(|_| width > 0))
+        .chain(text.chars().skip(count - last))
+        .collect()
 }
 
-/// A function's name without its last parameter list and the text behind it.
-pub(super) fn bare(name: &str) -> &str {
-    parameters(name).map_or(name, |at| &name[..at])
+/// Shorter forms of `<a::Type as b::Trait>::method`.
+fn methods(path: &str, ending: &str) -> Vec<String> {
+    let Some((inner, method)) = leading_brackets(path) else {
+        return Vec::new();
+    };
+    let last = |path| components(path).pop().unwrap_or_default();
+    let (of, by) = type_and_trait(inner);
+    let of = last(of);
+    let with_trait = by.map(|by| format!("<{of} as {}>{method}{ending}", last(by)));
+    with_trait
+        .into_iter()
+        .chain([format!("{of}{method}{ending}")])
+        .collect()
 }
 
-/// The start of the last parameter list.
-fn parameters(name: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    let mut open = None;
-    for (at, c) in name.char_indices() {
-        match c {
-            '(' => {
-                // These are not parameter lists: `operator()`, `(anonymous namespace)`, `{lambda()#1}`.
-                let is_list = depth == 0
-                    && !name[..at].ends_with("operator")
-                    && !name[at..].starts_with("(anonymous");
-                if is_list {
-                    open = Some(at);
-                }
-                depth += 1;
-            }
-            '<' | '{' | '[' if !is_operator(name, at) => depth += 1,
-            '>' | '}' | ']' | ')' if !is_operator(name, at) => depth = depth.saturating_sub(1),
-            _ => {}
+/// As many of the innermost components as fit; of the function's own name its ends, if it is too long.
+fn innermost(path: &str, ending: &str, width: usize) -> String {
+    const BEFORE: &str = "…::";
+    let parts = components(path);
+    let mut first = own_name(&parts);
+    let own = parts[first..].join("::");
+    let length = |text: &str| text.chars().count();
+    let mut used = length(BEFORE) + length(&own) + length(ending);
+    if used > width {
+        let bare = without_lists(&own);
+        let outer = without_lists(parts[first]).replace(" const", "");
+        let within = if first + 1 < parts.len() {
+            "::{…}"
+        } else {
+            ""
+        };
+        let forms = [
+            format!("{own}{ending}"),
+            own,
+            bare,
+            format!("{outer}{within}"),
+        ];
+        let fitting = forms.into_iter().find(|it| length(it) <= width);
+        return fitting.unwrap_or_else(|| cut_middle(&outer, width));
+    }
+    while first > 0 {
+        used += length(parts[first - 1]) + 2;
+        if used > width {
+            break;
         }
+        first -= 1;
     }
-    open.filter(|at| *at > 0)
+    format!("{BEFORE}{}{ending}", parts[first..].join("::"))
 }
 
-/// Replaces template arguments deeper than `keep` levels by `<…>`.
-fn without_arguments(name: &str, keep: usize) -> String {
-    nested_without_arguments(name, keep, MAX_LEADING)
+/// The first component of the function's own name. A closure has the name of the function around it.
+fn own_name(parts: &[&str]) -> usize {
+    let mut first = parts.len().saturating_sub(1);
+    while first > 0 && (parts[first].starts_with('{') || parts[first] == "operator()") {
+        first -= 1;
+    }
+    first
 }
 
-fn nested_without_arguments(name: &str, keep: usize, leading: u32) -> String {
+/// Removes the lists whose content is left out already.
+fn without_lists(name: &str) -> String {
+    name.replace("<…>", "").replace("(…)", "")
+}
+
+/// Replaces template arguments and parameters deeper than `keep` levels by `…`.
+fn without_arguments(name: &str, keep: usize, leading: u32) -> String {
     // The `<Type as Trait>` at the start of a Rust method is not a list of arguments.
     if leading > 0
         && let Some((inner, rest)) = leading_brackets(name)
     {
-        let inner = nested_without_arguments(inner, keep, leading - 1);
-        let rest = nested_without_arguments(rest, keep, 0);
+        let inner = without_arguments(inner, keep, leading - 1);
+        let rest = without_arguments(rest, keep, 0);
         return format!("<{inner}>{rest}");
     }
     let mut out = String::with_capacity(name.len());
-    let mut depth = 0usize;
+    // The lists around the next character, each with whether its content is kept.
+    let mut lists: Vec<bool> = Vec::new();
     for (at, c) in name.char_indices() {
+        let depth = lists.len();
+        let is_kept = depth <= keep;
         match c {
-            '<' if !is_operator(name, at) => {
-                if depth == keep {
-                    out.push_str("<…>");
-                } else if depth < keep {
+            '<' | '(' if !is_operator(name, at) => {
+                let rest = &name[at..];
+                let is_text = rest.starts_with("(anonymous") || rest.starts_with("()");
+                lists.push(is_text);
+                if is_kept {
                     out.push(c);
                 }
-                depth += 1;
+                if is_kept && depth == keep && !is_text {
+                    out.push('…');
+                }
             }
-            '>' if depth > 0 && !is_operator(name, at) => {
-                depth -= 1;
-                if depth < keep {
+            '>' | ')' if depth > 0 && !is_operator(name, at) => {
+                lists.pop();
+                if depth <= keep + 1 {
                     out.push(c);
                 }
             }
-            c if depth <= keep => out.push(c),
+            c if is_kept || depth == keep + 1 && lists.last() == Some(&true) => out.push(c),
             _ => {}
         }
     }
     out
-}
-
-/// The text in the angle brackets at the start of a name, and the text behind them.
-fn leading_brackets(name: &str) -> Option<(&str, &str)> {
-    let mut depth = 0usize;
-    for (at, c) in name.char_indices() {
-        match c {
-            '<' if !is_operator(name, at) => depth += 1,
-            '>' if !is_operator(name, at) => depth = depth.checked_sub(1)?,
-            _ => {}
-        }
-        if depth == 0 {
-            return (at > 0).then(|| (&name[1..at], &name[at + 1..]));
-        }
-    }
-    None
-}
-
-/// Whether the bracket at `at` belongs to an operator's name or to an arrow.
-fn is_operator(name: &str, at: usize) -> bool {
-    let mut before = &name[..at];
-    if before.ends_with('-') {
-        return true;
-    }
-    // The longest operators have three characters: `operator<=>`, `operator<<=`.
-    for _ in 0..2 {
-        before = before.strip_suffix(['<', '>', '-', '=']).unwrap_or(before);
-    }
-    before.ends_with("operator")
 }
 
 #[cfg(test)]
@@ -164,10 +213,88 @@ mod tests {
             ),
             (50, "shop::Shelf<std::vector<…>>::put(…)"),
             (25, "shop::Shelf<…>::put(…)"),
-            (10, "…>::put(…)"),
+            (20, "…::Shelf<…>::put(…)"),
+            (10, "…::put(…)"),
+            (8, "put(…)"),
+            (5, "put"),
+            (2, "p…"),
             (1, "…"),
+            (0, ""),
         ] {
-            assert_eq!(function(LONG, width), expected);
+            assert_eq!(function(LONG, width), expected, "{width}");
+        }
+    }
+
+    /// Check that names of C++ and Rust keep the function's own name at widths of tables.
+    #[test]
+    fn own_names_are_kept() {
+        for (name, forms) in [
+            (
+                "void std::vector<shop::Item, std::allocator<shop::Item> >::_M_realloc_insert<shop::Item const&>(__gnu_cxx::__normal_iterator<shop::Item*, std::vector<shop::Item> >, shop::Item const&)",
+                &[
+                    (80, "std::vector<…>::_M_realloc_insert<…>(…)"),
+                    (38, "…::vector<…>::_M_realloc_insert<…>(…)"),
+                    (30, "…::_M_realloc_insert<…>(…)"),
+                    (20, "_M_realloc_insert<…>"),
+                    (19, "_M_realloc_insert"),
+                ][..],
+            ),
+            (
+                "shop::(anonymous namespace)::Parser::read(std::function<void (int)> const&) const::{lambda(std::pair<int, int>)#2}::operator()(std::pair<int, int>) const",
+                &[
+                    (
+                        80,
+                        "shop::(anonymous namespace)::Parser::read(…) const::{lambda(…)#2}::operator()(…)",
+                    ),
+                    (60, "…::Parser::read(…) const::{lambda(…)#2}::operator()(…)"),
+                    (50, "…::read(…) const::{lambda(…)#2}::operator()(…)"),
+                    (20, "read::{…}"),
+                    (8, "read"),
+                ],
+            ),
+            (
+                "<shop::cart::Cart<alloc::vec::Vec<u8>> as core::iter::traits::iterator::Iterator>::next",
+                &[
+                    (
+                        80,
+                        "<shop::cart::Cart<…> as core::iter::traits::iterator::Iterator>::next",
+                    ),
+                    (60, "<Cart<…> as Iterator>::next"),
+                    (20, "Cart<…>::next"),
+                    (10, "…::next"),
+                ],
+            ),
+            (
+                "tokio::runtime::task::harness::Harness<tower::Service<http::Request<()>>, S>::poll::{{closure}}",
+                &[
+                    (
+                        80,
+                        "tokio::runtime::task::harness::Harness<tower::Service<…>, S>::poll::{{closure}}",
+                    ),
+                    (
+                        60,
+                        "tokio::runtime::task::harness::Harness<…>::poll::{{closure}}",
+                    ),
+                    (50, "…::task::harness::Harness<…>::poll::{{closure}}"),
+                    (30, "…::poll::{{closure}}"),
+                    (20, "…::poll::{{closure}}"),
+                ],
+            ),
+            (
+                "rte_eth_dev_configure_all_queues_of_port",
+                &[
+                    (80, "rte_eth_dev_configure_all_queues_of_port"),
+                    (40, "rte_eth_dev_configure_all_queues_of_port"),
+                    (30, "rte_eth_dev_con…queues_of_port"),
+                    (20, "rte_eth_de…s_of_port"),
+                ],
+            ),
+        ] {
+            for &(width, expected) in forms {
+                let found = function(name, width);
+                assert_eq!(found, expected, "{width}");
+                assert!(found.chars().count() <= width);
+            }
         }
     }
 
@@ -196,23 +323,37 @@ mod tests {
                 "main::{lambda(int)#1}::operator()(…)",
             ),
             ("<a::b::c as d::E<f::G>>::h", 24, "<a::b::c as d::E<…>>::h"),
+            (
+                "operator new(unsigned long, std::nothrow_t const&)",
+                20,
+                "operator new(…)",
+            ),
         ] {
             assert_eq!(function(name, width), expected);
         }
-        assert!(function(&"<".repeat(1 << 14), 9).chars().count() <= 9);
-        for (name, expected) in [
-            (
-                LONG,
-                &LONG[..LONG.len() - "(std::map<int, int> const&, unsigned long)".len()],
-            ),
-            ("operator()() const", "operator()"),
-            ("grab", "grab"),
-            ("f()", "f"),
+        assert_eq!(function_path("void a::f<int>(int)", 20), "a::f<int>");
+    }
+
+    /// Check that no text is longer than its width, whatever it is, and that crafted names are shortened soon.
+    #[test]
+    fn any_text_fits() {
+        let deep = "<".repeat(1 << 14);
+        let wide = "a::".repeat(1 << 12);
+        for name in [
+            "",
+            "((((",
+            ">>>>",
+            "<<<<",
+            "f)(",
+            "日本語の長い名前",
+            "operator",
+            "::::::::::::::",
+            "a<b>::{{closure}}",
+            &deep,
+            &wide,
+            LONG,
         ] {
-            assert_eq!(bare(name), expected);
-        }
-        for name in ["", "((((", ">>>>", "<<<<", "f)(", "日本語の長い名前"] {
-            for width in 1..12 {
+            for width in [0, 1, 2, 3, 4, 5, 9, 20, 40, 80] {
                 assert!(function(name, width).chars().count() <= width, "{name}");
             }
         }

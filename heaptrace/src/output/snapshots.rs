@@ -27,7 +27,8 @@ pub fn write_snapshots(snapshots: &[Snapshot], out: &mut dyn Write) -> Result<()
     let heads = ["TIME", "LIVE", "BLOCKS", "PEAK", "ALLOCATED", "ALLOCATIONS"];
     let rows = snapshots.iter().map(|Snapshot { elapsed_ns, totals }| {
         [
-            format!("{:.1} s", *elapsed_ns as f64 / 1e9),
+            // So exact that `--at` with this time finds this snapshot.
+            format!("{:.3} s", *elapsed_ns as f64 / 1e9),
             bytes(totals.live_bytes),
             count(totals.live_allocations),
             bytes(totals.peak_live_bytes),
@@ -74,8 +75,8 @@ mod tests {
     /// Check that a list of snapshots is written correctly as text and as JSON.
     #[test]
     fn snapshots_as_text_and_json() {
-        let snapshot = |seconds: u64, live_bytes| Snapshot {
-            elapsed_ns: seconds * 1_000_000_000,
+        let snapshot = |ms: u64, live_bytes| Snapshot {
+            elapsed_ns: ms * 1_000_000,
             totals: Totals {
                 live_bytes,
                 live_allocations: 2,
@@ -83,12 +84,13 @@ mod tests {
                 ..Totals::default()
             },
         };
-        let snapshots = [snapshot(10, 2_048), snapshot(20, 17)];
+        let snapshots = [snapshot(10_041, 2_048), snapshot(20_000, 17)];
         let mut out = Vec::new();
         write_snapshots(&snapshots, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let words: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(words[..5], ["10.0", "s", "2.0", "KiB", "2"]);
+        // So exact that `--at` finds this snapshot by it, and no other.
+        assert_eq!(words[..5], ["10.041", "s", "2.0", "KiB", "2"]);
         assert_eq!(words.last(), Some(&"1,234"));
         assert_eq!(text.lines().count(), 3);
 

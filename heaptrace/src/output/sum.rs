@@ -2,7 +2,7 @@
 //!
 //! Stage: output.
 
-use crate::join::{Errors, Totals};
+use crate::join::{Errors, Totals, Unseen};
 
 /// Adds counters, saturating, because a crafted file can hold any number.
 pub(super) fn add(sum: &mut Totals, part: &Totals) {
@@ -13,6 +13,8 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         freed_bytes,
         live_allocations,
         live_bytes,
+        left_allocations,
+        left_bytes,
         uncertain_allocations,
         uncertain_bytes,
         peak_live_bytes,
@@ -26,6 +28,8 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         (&mut sum.freed_bytes, freed_bytes),
         (&mut sum.live_allocations, live_allocations),
         (&mut sum.live_bytes, live_bytes),
+        (&mut sum.left_allocations, left_allocations),
+        (&mut sum.left_bytes, left_bytes),
         (&mut sum.uncertain_allocations, uncertain_allocations),
         (&mut sum.uncertain_bytes, uncertain_bytes),
         (&mut sum.peak_live_bytes, peak_live_bytes),
@@ -40,8 +44,12 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         freed_bytes,
         live_allocations,
         live_bytes,
+        left_allocations,
+        left_bytes,
         peak_live_bytes,
         temporary_allocations,
+        unseen,
+        mean_bytes,
     } = errors;
     // The samples of different sites are independent, so their variances add up.
     for (sum, part) in [
@@ -51,9 +59,39 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         (&mut sum.errors.freed_bytes, freed_bytes),
         (&mut sum.errors.live_allocations, live_allocations),
         (&mut sum.errors.live_bytes, live_bytes),
+        (&mut sum.errors.left_allocations, left_allocations),
+        (&mut sum.errors.left_bytes, left_bytes),
         (&mut sum.errors.peak_live_bytes, peak_live_bytes),
         (&mut sum.errors.temporary_allocations, temporary_allocations),
     ] {
         *sum = (*sum as f64).hypot(*part as f64).round() as u64;
     }
+    let Unseen {
+        allocations,
+        allocated_bytes,
+        frees,
+        freed_bytes,
+        live_allocations,
+        live_bytes,
+        peak_live_bytes,
+        left_allocations,
+        left_bytes,
+        temporary_allocations,
+    } = unseen;
+    let all = &mut sum.errors.unseen;
+    for (sum, part) in [
+        (&mut all.allocations, allocations),
+        (&mut all.allocated_bytes, allocated_bytes),
+        (&mut all.frees, frees),
+        (&mut all.freed_bytes, freed_bytes),
+        (&mut all.live_allocations, live_allocations),
+        (&mut all.live_bytes, live_bytes),
+        (&mut all.left_allocations, left_allocations),
+        (&mut all.left_bytes, left_bytes),
+        (&mut all.peak_live_bytes, peak_live_bytes),
+        (&mut all.temporary_allocations, temporary_allocations),
+    ] {
+        *sum = sum.saturating_add(*part);
+    }
+    sum.errors.mean_bytes = sum.errors.mean_bytes.max(*mean_bytes);
 }

@@ -1,7 +1,8 @@
 //! The guardian: a small process that cleans up after the agent, even if the agent is killed.
 //!
 //! Stage: probes. The kernel removes programs, links and perf events with their last descriptor, but definitions of
-//! uprobe events stay, so the guardian removes them. Must not know what is probed.
+//! uprobe events stay, so the guardian removes them. It also restores a terminal that the agent has changed. Must not know
+//! what is probed, nor what is drawn.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -20,6 +21,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
 use crate::sys;
+use crate::tty::Restorer;
 
 /// How long the guardian waits for the kernel to release the agent's probes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +41,7 @@ const MOST_SENT: usize = 250;
 /// The agent's side of the guardian.
 ///
 /// The guardian holds the reading end of a pipe whose writing end only the agent has. When that closes, for whatever
-/// reason, the guardian removes the agent's definitions. The guardian also owns perf events that must belong to a
+/// reason, the guardian restores the terminal and removes the agent's definitions. The guardian also owns perf events that must belong to a
 /// process that allocates nothing. After a run with many probes it closes their links: the kernel removes probes one
 /// after the other, some hundredths of a second each.
 pub struct Guardian {
@@ -85,10 +87,11 @@ impl Connection {
 }
 
 impl Guardian {
-    /// Starts the guardian. `counts`: whether it keeps the capability that [`Connection::count_runs`] needs.
+    /// Starts the guardian. `counts`: whether it keeps the capability that [`Connection::count_runs`] needs. `terminal`: the
+    /// terminal that the agent changes, if it changes one.
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of this process.
-    pub fn start(tracefs: &Tracefs, counts: bool) -> io::Result<Self> {
+    pub fn start(tracefs: &Tracefs, counts: bool, terminal: Option<&Restorer>) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let kind = SocketType::SEQPACKET;
@@ -103,7 +106,13 @@ impl Guardian {
                 // SAFETY: as above. A second fork makes the guardian a child of init, so that no other process has
                 // to wait for it.
                 match unsafe { libc::fork() } {
-                    0 => guard(&read, &agent_socket, tracefs, agent, counts),
+                    0 => {
+                        let streams = Streams {
+                            alive: read,
+                            socket: agent_socket,
+                        };
+                        guard(streams, tracefs, terminal, agent, counts);
+                    }
                     guardian => {
                         let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
                     }
@@ -138,7 +147,19 @@ impl Guardian {
     }
 }
 
-fn guard(alive: &OwnedFd, socket: &OwnedFd, tracefs: &Tracefs, agent: u32, counts: bool) {
+/// The guardian's ends of its connections to the agent.
+struct Streams {
+    alive: OwnedFd,
+    socket: OwnedFd,
+}
+
+fn guard(
+    streams: Streams,
+    tracefs: &Tracefs,
+    terminal: Option<&Restorer>,
+    agent: u32,
+    counts: bool,
+) {
     // SAFETY: plain system calls on this process alone. The signals that end or control a run are for the agent. The
     // guardian must outlive the agent, even if the whole process group gets the signal.
     unsafe {
@@ -154,13 +175,21 @@ fn guard(alive: &OwnedFd, socket: &OwnedFd, tracefs: &Tracefs, agent: u32, count
             libc::signal(signal, libc::SIG_IGN);
         }
     }
-    let [root, events] = tracefs.descriptors();
-    close_all_but([alive.as_raw_fd(), socket.as_raw_fd(), root, events]);
+    let Streams { alive, socket } = streams;
+    let mut keep = vec![alive.as_raw_fd(), socket.as_raw_fd()];
+    keep.extend(tracefs.descriptors());
+    keep.extend(terminal.iter().flat_map(|it| it.descriptors()));
+    close_all_but(keep);
     // Room for the descriptors that the agent hands over.
     sys::raise_open_files();
     // On failure the guardian has more rights than it needs, and works all the same.
     let _ = give_up(counts);
-    serve(alive, socket);
+    serve(&alive, &socket);
+    if let Some(terminal) = terminal {
+        terminal.restore();
+        // Who reads the other end of the terminal waits until it is closed here, too.
+        close_all_but(tracefs.descriptors().to_vec());
+    }
     let begin = Instant::now();
     while tracefs.remove_groups(|pid| pid == agent).is_err() && begin.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
@@ -230,7 +259,7 @@ fn give_up(counts: bool) -> io::Result<()> {
 }
 
 /// Closes every other descriptor: an inherited pipe of the agent that stays open would keep its reader waiting.
-fn close_all_but(mut keep: [RawFd; 4]) {
+fn close_all_but(mut keep: Vec<RawFd>) {
     keep.sort_unstable();
     let mut first = 0;
     for fd in keep {

@@ -5,5 +5,6 @@
 pub mod build_id;
 pub mod library_names;
 pub mod maps;
+pub mod memory;
 pub mod owner;
 pub mod processes;

@@ -31,6 +31,7 @@ fn ended_processes_are_merged() {
         }
         joiner.event(free(process, process * 100, 0));
         joiner.event(end(process, end::EXIT));
+        joiner.close(1);
         if process % 7 == 0 {
             profile.fold(joiner.take_update(process)).unwrap();
         }
@@ -55,7 +56,8 @@ fn ended_processes_are_merged() {
     };
     assert_eq!(sum(|it| it.allocated_bytes), (expected, expected));
     assert_eq!(sum(|it| it.frees), (100, 100));
-    assert_eq!(sum(|it| it.live_allocations), (201, 201));
+    assert_eq!(sum(|it| it.live_allocations), (1, 1));
+    assert_eq!(sum(|it| it.left_allocations), (200, 200));
     assert_eq!(
         sum(|it| it.peak_live_bytes).0,
         profile.totals.peak_live_bytes

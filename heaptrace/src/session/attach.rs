@@ -7,17 +7,22 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::observer::{Observer, Progress};
 use super::run::Run;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner, Note};
 use crate::open::FileId;
-use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor};
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor, Unprobed};
 use crate::probes::launch::Held;
 use crate::probes::target_events::AttachError;
 use crate::proc::maps::Mapping;
 use crate::proc::owner::Owner;
 use crate::proc::processes;
 use crate::reader::Reader;
+use crate::sys;
+
+/// How many processes are searched between two reports of progress.
+const BETWEEN_REPORTS: usize = 8;
 
 /// Most reasons that an error names.
 const MOST_REASONS: usize = 3;
@@ -45,6 +50,7 @@ pub(super) fn attach(
     command: Option<(&Held, Vec<PathBuf>)>,
     reader: &mut Reader,
     run: &mut Run,
+    observer: &mut dyn Observer,
 ) -> Result<()> {
     let wanted = look_for(config);
     match &config.target {
@@ -55,24 +61,36 @@ pub(super) fn attach(
                 bail!(none_found("the command", &found));
             }
             let owner = Owner::of(held.pid);
-            add_found(found, &owner, Streams::Wait, run)?;
+            add_all(vec![(owner, found)], Streams::Wait, run, observer)?;
             require_probes("the command", run)?;
             follow(&[held.pid], run)
         }
         Target::Pids(pids) => {
-            for pid in pids {
+            let mut all = Vec::new();
+            for (done, pid) in pids.iter().enumerate() {
+                observer.progress(Progress::Searching {
+                    done,
+                    all: pids.len(),
+                });
                 let found =
                     allocators::of_process(reader, *pid, wanted, Effort::Thorough, |_| false)
                         .map_err(|error| unreadable(*pid, error))?;
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
-                add_found(found, &Owner::of(*pid), Streams::Wait, run)?;
+                all.push((Owner::of(*pid), found));
             }
+            add_all(all, Streams::Wait, run, observer)?;
             require_probes("these processes", run)?;
-            follow(pids, run)
+            follow(pids, run)?;
+            run.joiner.set_begin(sys::boot_time());
+            pids.iter().for_each(|pid| run.joiner.add_target(*pid));
+            Ok(())
         }
-        Target::All => attach_all(reader, wanted, run),
+        Target::All => {
+            run.joiner.set_begin(sys::boot_time());
+            attach_all(reader, wanted, run, observer)
+        }
     }
 }
 
@@ -87,16 +105,25 @@ fn follow(pids: &[u32], run: &mut Run) -> Result<()> {
 }
 
 /// Probes the allocators of every process. Processes that can't be read are counted.
-fn attach_all(reader: &mut Reader, wanted: LookFor<'_>, run: &mut Run) -> Result<()> {
+fn attach_all(
+    reader: &mut Reader,
+    wanted: LookFor<'_>,
+    run: &mut Run,
+    observer: &mut dyn Observer,
+) -> Result<()> {
     let mut seen = HashSet::new();
     let pids = processes::processes().context("can't list the processes of /proc")?;
-    // There are many processes, and new ones start and map files meanwhile.
-    let (found, unread) = run.during(|_, _| {
-        let mut unread = 0;
-        let of_one = |pid: u32| {
+    let mut found = Vec::new();
+    let mut unread = 0;
+    for (index, some) in pids.chunks(BETWEEN_REPORTS).enumerate() {
+        observer.progress(Progress::Searching {
+            done: index * BETWEEN_REPORTS,
+            all: pids.len(),
+        });
+        let of_one = |pid: &u32| {
             let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-            match allocators::of_process(reader, pid, wanted, Effort::Quick, is_known) {
-                Ok(found) => Some((Owner::of(pid), found)),
+            match allocators::of_process(reader, *pid, wanted, Effort::Quick, is_known) {
+                Ok(found) => Some((Owner::of(*pid), found)),
                 Err(error) => {
                     let has_ended =
                         matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
@@ -105,18 +132,46 @@ fn attach_all(reader: &mut Reader, wanted: LookFor<'_>, run: &mut Run) -> Result
                 }
             }
         };
-        let found: Vec<(Owner, Found)> = pids.into_iter().filter_map(of_one).collect();
-        (found, unread)
-    })?;
+        // There are many processes, and new ones start and map files meanwhile.
+        found.extend(run.during(|_, _| some.iter().filter_map(of_one).collect::<Vec<_>>())?);
+    }
     run.joiner.set_noted(Note::ProcessesNotRead, unread);
     let is_any = found.iter().any(|(_, it)| !it.allocators.is_empty());
-    for (owner, found) in found {
-        add_found(found, &owner, Streams::Read, run)?;
-    }
+    add_all(found, Streams::Read, run, observer)?;
     if !is_any {
         bail!("no process of this machine has an allocator that heaptrace knows");
     }
     require_probes("this machine", run)
+}
+
+/// Probes all found allocators, and reports the progress.
+fn add_all(
+    found: Vec<(Owner, Found)>,
+    streams: Streams,
+    run: &mut Run,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let files = found.iter().flat_map(|(_, it)| &it.allocators);
+    let files: HashSet<FileId> = files.map(|it| it.id).collect();
+    let mut progress = |done| {
+        observer.progress(Progress::Attaching {
+            done,
+            all: files.len(),
+        });
+    };
+    let mut tried = HashSet::new();
+    progress(0);
+    for (owner, found) in found {
+        name_all(found.unprobed, &owner, run);
+        for allocator in found.allocators {
+            if !run.probes.has(allocator.id) {
+                tried.insert(allocator.id);
+                add(allocator, &owner, streams, run)?;
+                progress(tried.len());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a run in which every file was refused.
@@ -136,38 +191,47 @@ pub(super) fn add_found(
     streams: Streams,
     run: &mut Run,
 ) -> Result<Vec<FileId>> {
-    for unprobed in found.unprobed {
+    name_all(found.unprobed, owner, run);
+    let mut new = Vec::new();
+    for allocator in found.allocators {
+        let id = allocator.id;
+        if !run.probes.has(id) && add(allocator, owner, streams, run)? {
+            new.push(id);
+        }
+    }
+    Ok(new)
+}
+
+/// Probes an allocator, and reports it to join; returns whether it is probed.
+fn add(allocator: Allocator, owner: &Owner, streams: Streams, run: &mut Run) -> Result<bool> {
+    let added = match streams {
+        // The kernel visits every process that has mapped the file, which takes a while.
+        Streams::Read => {
+            run.during(|program, probes| probes.add_allocator(program, &allocator, owner))??
+        }
+        Streams::Wait => run
+            .probes
+            .add_allocator(&mut run.program, &allocator, owner)?,
+    };
+    let is_probed = added.is_ok();
+    match added {
+        Ok(()) => report_probed(&allocator, &mut run.joiner),
+        Err(refusal) => {
+            tracing::warn!("not probed: {}: {refusal}", allocator.path);
+            name_unprobed(format!("{}: {refusal}", allocator.path), owner, run);
+        }
+    }
+    run.joiner
+        .set_noted(Note::FilesRefused, run.probes.refused());
+    Ok(is_probed)
+}
+
+/// Names the files of which heaptrace found out that they can't be probed.
+fn name_all(unprobed: Vec<Unprobed>, owner: &Owner, run: &mut Run) {
+    for unprobed in unprobed {
         tracing::info!("not probed: {unprobed}");
         name_unprobed(unprobed.to_string(), owner, run);
     }
-    let mut new = Vec::new();
-    for allocator in found.allocators {
-        if run.probes.has(allocator.id) {
-            continue;
-        }
-        let added = match streams {
-            // The kernel visits every process that has mapped the file, which takes a while.
-            Streams::Read => {
-                run.during(|program, probes| probes.add_allocator(program, &allocator, owner))??
-            }
-            Streams::Wait => run
-                .probes
-                .add_allocator(&mut run.program, &allocator, owner)?,
-        };
-        match added {
-            Ok(()) => {
-                new.push(allocator.id);
-                report_probed(&allocator, &mut run.joiner);
-            }
-            Err(refusal) => {
-                tracing::warn!("not probed: {}: {refusal}", allocator.path);
-                name_unprobed(format!("{}: {refusal}", allocator.path), owner, run);
-            }
-        }
-        run.joiner
-            .set_noted(Note::FilesRefused, run.probes.refused());
-    }
-    Ok(new)
 }
 
 /// Names a file that is not probed, unless its owner has filled the list; then the file is counted.

@@ -4,7 +4,8 @@
 //! joined. So every mapping is known before the stacks that go through it. Must not know what else a run does
 //! with its state.
 
-use std::time::Duration;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{MapData, RingBuf};
@@ -18,6 +19,7 @@ use crate::events::record::{self, Event};
 use crate::events::sideband::{Change, Mapped, SideEvent, Sideband};
 use crate::join::{Joiner, Loss, Note};
 use crate::kernel::program::Program;
+use crate::kernel::ring_positions::RingPositions;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
@@ -37,6 +39,7 @@ pub(super) struct Birth {
 /// Reads the streams of a run.
 pub(super) struct Drain {
     ring: AsyncFd<RingBuf<MapData>>,
+    positions: RingPositions,
     sideband: AsyncFd<Sideband>,
     tables: Tables,
     /// The limits of reader processes, and the files that they could not read.
@@ -57,7 +60,9 @@ pub(super) struct Drain {
 impl Drain {
     pub(super) fn new(program: &mut Program, config: &RunConfig, budget: &Budget) -> Result<Self> {
         let (ring, crowd_bytes) = program.take_ring()?;
+        let positions = RingPositions::of(ring.as_fd()).context("can't map the ring")?;
         Ok(Self {
+            positions,
             ring: sys::when_readable(ring)?,
             sideband: sys::when_readable(
                 Sideband::open().context("can't follow the mappings of processes (perf)")?,
@@ -126,9 +131,25 @@ impl Drain {
         }
     }
 
-    /// Joins all events until the ring is found empty.
+    /// Joins all events that have a place in the ring by now.
     pub(super) fn empty(&mut self, joiner: &mut Joiner) {
-        while !self.batch(joiner) {}
+        /// A thread can lose its processor between reserving a record and writing it.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        const PAUSE: Duration = Duration::from_micros(200);
+        let end = self.positions.reserved();
+        let begun = Instant::now();
+        loop {
+            let was_emptied = self.batch(joiner);
+            if self.positions.read() >= end {
+                return;
+            }
+            if was_emptied {
+                if begun.elapsed() > PATIENCE {
+                    return joiner.lost_one(Loss::Unread);
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
     }
 
     /// Runs work that may take long on another thread, and joins events meanwhile.

@@ -4,7 +4,7 @@
 //! entries of the kernel's maps, and removes them. Must not know the probes.
 
 use anyhow::Result;
-use heaptrace_common::counters::Counter;
+use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::wire::BlockKey;
 
 use super::drain::Drain;
@@ -13,39 +13,32 @@ use crate::join::{Joiner, Loss};
 use crate::kernel::program::{self, Program};
 use crate::sys;
 
+/// Most ended processes that wait for the next update to be closed.
+const MAX_ENDING: usize = 256;
+
 /// How many marks in the kernel's maps had been counted at the last sweep.
 #[derive(Default)]
 pub(super) struct Swept {
     frees: u64,
-    process_ends: u64,
+    /// Whether the next sweep is due without new marks: a mark that is made for a lost allocation is counted
+    /// before it is made.
+    again: bool,
 }
 
 impl Swept {
-    /// Brings in counters, sizes and the state of processes, and sweeps if there are new marks.
+    /// Brings in counters, sizes and the state of processes, sweeps if there are new marks, and closes the
+    /// processes that have ended.
     pub(super) fn read_kernel(
         &mut self,
         program: &Program,
         drain: &mut Drain,
         joiner: &mut Joiner,
     ) -> Result<()> {
-        let counters = program.counters()?;
+        let counters = self.sweep(program, drain, joiner)?;
         for (counter, count) in Counter::ALL.iter().zip(counters) {
             joiner.set_counter(*counter, count);
         }
         drain.report(joiner);
-        let count = |counter: Counter| counters[counter as usize];
-        // A lost allocation proves that the block at its address was freed, and marks that block.
-        let frees = count(Counter::FreesMarked) + count(Counter::RingFull);
-        if frees > self.frees {
-            sweep_mappings(program, drain, joiner)?;
-            sweep_blocks(program, drain, joiner)?;
-            self.frees = frees;
-        }
-        let process_ends = count(Counter::EndsMarked);
-        if process_ends > self.process_ends {
-            sweep_process_ends(program, joiner)?;
-            self.process_ends = process_ends;
-        }
         joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
         joiner.set_agent_usage(sys::own_usage());
@@ -53,28 +46,88 @@ impl Swept {
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
             joiner.set_process_counters(&state.0);
         }
+        joiner.measure_memory();
         Ok(())
     }
+
+    /// Closes the ended processes before the next update if there are many.
+    pub(super) fn limit_ending(
+        &mut self,
+        program: &Program,
+        drain: &mut Drain,
+        joiner: &mut Joiner,
+    ) -> Result<()> {
+        if joiner.ending() > MAX_ENDING {
+            self.sweep(program, drain, joiner)?;
+        }
+        Ok(())
+    }
+
+    /// Sweeps if there are new marks, and closes the processes that had ended before: all of their marks are
+    /// swept. Returns the kernel program's counters.
+    fn sweep(
+        &mut self,
+        program: &Program,
+        drain: &mut Drain,
+        joiner: &mut Joiner,
+    ) -> Result<[u64; COUNTERS]> {
+        join_marked_ends(program, drain, joiner)?;
+        let ending = joiner.ending();
+        // Read after the ends were: they include every mark of these processes.
+        let counters = program.counters()?;
+        let count = |counter: Counter| counters[counter as usize];
+        // A lost allocation proves that the block at its address was freed, and marks that block.
+        let frees = count(Counter::FreesMarked) + count(Counter::RingFull);
+        let is_new = frees > self.frees;
+        if is_new || self.again {
+            sweep_mappings(program, drain, joiner)?;
+            sweep_blocks(program, drain, joiner)?;
+            self.frees = frees;
+            self.again = is_new;
+        }
+        joiner.close(ending);
+        Ok(counters)
+    }
+}
+
+/// Joins the ends of processes whose events found no room in the ring.
+fn join_marked_ends(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> Result<()> {
+    let serials: Vec<u64> = program.ended()?.keys().filter_map(Result::ok).collect();
+    let mut ends = Vec::new();
+    for serial in serials {
+        ends.extend(program.take_end(serial)?);
+    }
+    // All other events of these processes are in the ring since before.
+    if !ends.is_empty() {
+        drain.empty(joiner);
+    }
+    ends.into_iter()
+        .for_each(|end| joiner.event(Event::ProcessEnd(end)));
+    Ok(())
 }
 
 /// Joins the frees whose events found no room in the ring.
 fn sweep_blocks(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> Result<()> {
-    // The allocations of these blocks are in the ring since before their frees were marked.
-    drain.empty(joiner);
-    let marked: Vec<BlockKey> = program
+    let marked: Vec<(BlockKey, u64)> = program
         .live()?
         .iter()
         .filter_map(Result::ok)
         .filter(|(_, block)| block.0.freed_at != 0)
-        .map(|(key, _)| key.0)
+        .map(|(key, block)| (key.0, block.0.id))
         .collect();
-    for key in marked {
-        // A new block at the same address may have replaced the marked one meanwhile. Then the new block is
-        // removed here, and its free will be missed, so it is joined as freed now: one live block less, which
-        // is counted, but never a leak of a freed block.
+    // The allocations of these blocks are in the ring since before their frees were marked.
+    if !marked.is_empty() {
+        drain.empty(joiner);
+    }
+    for (key, id) in marked {
+        // A new block at the same address may have replaced the marked one meanwhile, freed or not.
         if let Some(block) = program.take_block(key)? {
-            if block.freed_at == 0 {
+            if block.id != id {
                 drain.empty(joiner);
+            }
+            // If it was not freed, its free will be missed, so it is joined as freed now: one live block less,
+            // which is counted, but never a leak of a freed block.
+            if block.freed_at == 0 {
                 joiner.lost_one(Loss::SweptLive);
             }
             joiner.swept(key.process, block.id);
@@ -91,16 +144,5 @@ fn sweep_mappings(program: &Program, drain: &mut Drain, joiner: &mut Joiner) -> 
         drain.empty(joiner);
     }
     unmapped.iter().for_each(|it| joiner.unmapped(it));
-    Ok(())
-}
-
-/// Joins the ends of processes whose events found no room in the ring.
-fn sweep_process_ends(program: &Program, joiner: &mut Joiner) -> Result<()> {
-    let ended: Vec<u64> = program.ended()?.keys().filter_map(Result::ok).collect();
-    for serial in ended {
-        if let Some(end) = program.take_end(serial)? {
-            joiner.event(Event::ProcessEnd(end));
-        }
-    }
     Ok(())
 }

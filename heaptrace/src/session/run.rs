@@ -56,6 +56,18 @@ impl Run {
         self.drain.pass(&mut self.joiner);
     }
 
+    /// Closes the ended processes if too many wait for the next update.
+    pub(super) fn limit_ending(&mut self) -> Result<()> {
+        let Self {
+            drain,
+            joiner,
+            program,
+            swept,
+            ..
+        } = self;
+        swept.limit_ending(program, drain, joiner)
+    }
+
     /// Does work on the program and the probes that may take long, and joins events meanwhile.
     pub(super) fn during<T: Send>(
         &mut self,

@@ -6,50 +6,33 @@ use crate::output;
 
 /// The largest number of characters of a name if the width is unlimited.
 pub(super) const LONGEST_NAME: usize = 120;
-/// The smallest useful length of a shortened name. If there is less space, fewer names are shown.
+/// The smallest useful length of a caller's name. If there is less space, fewer callers are shown.
 const SHORTEST_NAME: usize = 14;
+/// The width that the user's function gets in any case, if there is so much.
+const LEAST_SHARE: usize = 44;
 const ARROW: &str = " ← ";
 
-/// Joins names with arrows. Names that don't fit are shortened to their share of the width. If the shares are
-/// too small to be useful, only the innermost names are shown.
+/// Joins names with arrows, the user's function first. It gets most of the width; its callers follow as far as they fit.
 pub(super) fn joined(names: &[String], room: Option<usize>) -> String {
-    let mut names = names;
-    let mut shares = shares(names, room);
-    while let [but_last @ .., _] = names
-        && !but_last.is_empty()
-        && names
-            .iter()
-            .zip(&shares)
-            .any(|(name, &share)| share < name.chars().count().min(SHORTEST_NAME))
-    {
-        names = but_last;
-        shares = self::shares(names, room);
-    }
-    let parts: Vec<_> = names
-        .iter()
-        .zip(shares)
-        .map(|(name, share)| output::shorten_function(name, share))
-        .collect();
-    parts.join(ARROW)
-}
-
-/// The number of characters for each name.
-fn shares(names: &[String], room: Option<usize>) -> Vec<usize> {
-    let mut shares = vec![LONGEST_NAME; names.len()];
-    let Some(room) = room else {
-        return shares;
+    let Some((user, callers)) = names.split_first() else {
+        return String::new();
     };
-    let arrows = ARROW.chars().count() * names.len().saturating_sub(1);
-    let mut left = room.saturating_sub(arrows);
-    // The shortest name comes first; the longer ones share the space that it leaves.
-    let mut by_length: Vec<usize> = (0..names.len()).collect();
-    by_length.sort_by_key(|&index| names[index].chars().count());
-    for (done, &index) in by_length.iter().enumerate() {
-        let share = (left / (names.len() - done)).min(LONGEST_NAME);
-        shares[index] = share;
-        left -= names[index].chars().count().min(share);
+    let room = room.unwrap_or(usize::MAX);
+    let share = match callers {
+        [] => room,
+        _ => (room / 5 * 3).max(room.min(LEAST_SHARE)),
+    };
+    let mut line = output::shorten_function(user, share.min(LONGEST_NAME));
+    for caller in callers {
+        let taken = line.chars().count() + ARROW.chars().count();
+        let left = room.saturating_sub(taken).min(LONGEST_NAME);
+        if left < caller.chars().count().min(SHORTEST_NAME) {
+            break;
+        }
+        line.push_str(ARROW);
+        line.push_str(&output::shorten_function(caller, left));
     }
-    shares
+    line
 }
 
 /// Cuts a text to `width` characters, with an ellipsis for the rest.
@@ -62,4 +45,30 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the user's function is kept where there is no room for its callers.
+    #[test]
+    fn the_users_function_comes_first() {
+        let names = ["leak_session(int)", "serve(int)", "main"].map(str::to_owned);
+        for (room, expected) in [
+            (None, "leak_session(int) ← serve(int) ← main"),
+            (Some(37), "leak_session(int) ← serve(int) ← main"),
+            (Some(32), "leak_session(int) ← serve(int)"),
+            (Some(24), "leak_session(int)"),
+            (Some(14), "leak_session"),
+        ] {
+            let line = joined(&names, room);
+            assert!(line.starts_with(expected), "{line}");
+            assert!(
+                room.is_none_or(|room| line.chars().count() <= room),
+                "{line}"
+            );
+        }
+        assert_eq!(joined(&[], Some(9)), "");
+    }
 }

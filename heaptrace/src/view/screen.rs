@@ -64,6 +64,14 @@ impl Layout {
         out
     }
 
+    /// Restores a terminal of unknown size whose user is gone. The last image of a panel is cleared.
+    pub fn undo(self) -> &'static str {
+        match self {
+            Self::Full => "\x1b[?7h\x1b[?25h\x1b[?1049l",
+            Self::Panel => "\x1b[?7h\x1b7\x1b[r\x1b8\x1b[J",
+        }
+    }
+
     /// Restores the terminal's usual state.
     fn leave(self, size: Size) -> String {
         match self {
@@ -76,7 +84,7 @@ impl Layout {
     }
 }
 
-/// The drawn part of a terminal. The terminal is restored when this is dropped.
+/// The drawn part of a terminal.
 #[derive(Debug)]
 pub struct Screen<W: Write> {
     out: W,
@@ -126,12 +134,15 @@ impl<W: Write> Screen<W> {
         }
         Ok(())
     }
-}
 
-impl<W: Write> Drop for Screen<W> {
-    fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
-        let _ = self.close();
+    /// The terminal was restored from outside.
+    pub fn forget(&mut self) {
+        self.entered = None;
+    }
+
+    /// The size for which the screen is drawn; `None` if it is not drawn.
+    pub fn drawn(&self) -> Option<Size> {
+        self.entered
     }
 }
 
@@ -150,7 +161,7 @@ mod tests {
         for &size in sizes {
             screen.draw(size, &["one".into(), "two".into()]).unwrap();
         }
-        drop(screen);
+        screen.close().unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -164,7 +175,12 @@ mod tests {
         assert!(panel.contains("\x1b[1;5r"));
         let reset = panel.rfind("\x1b[r").unwrap();
         assert!(reset > panel.rfind("\x1b[1;5r").unwrap());
-        for text in [full, panel] {
+        for (layout, text) in [(Layout::Full, &full), (Layout::Panel, &panel)] {
+            let entered = layout.enter(SIZE);
+            let modes = ["?1049", "?25", "r"];
+            for mode in modes.iter().filter(|it| entered.contains(*it)) {
+                assert!(layout.undo().contains(mode), "{layout:?}: {mode}");
+            }
             assert_eq!(text.matches("\x1b7").count(), text.matches("\x1b8").count());
             assert_eq!(
                 text.matches("\x1b[?7l").count(),

@@ -1,63 +1,202 @@
 //! The live view: a table that is redrawn in place on a terminal, or reports one below another elsewhere.
 //!
-//! Stage: view. Decides the table's size and how it is written. `table.rs` makes its content, and `screen.rs`
-//! positions it.
+//! Stage: view. Decides the table's size and how it is written, and reads keys. `table.rs` makes its content, and `screen.rs`
+//! positions it. The terminal is restored when this is dropped.
 
 use std::io::{self, IsTerminal as _, Stdout};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
+use super::foot::{self, Foot};
+use super::keys::{self, Key};
+use super::line::Line;
 use super::screen::{Layout, Screen, Size};
 use super::table::Table;
+use crate::tty::Restorer;
 
 /// The number of rows of an appended report if the user did not choose one.
 const APPENDED_ROWS: usize = 10;
 
+/// How a terminal is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// The part that is drawn.
+    pub layout: Layout,
+    /// Most rows below the head, if the user set a number.
+    pub top: Option<usize>,
+    /// Whether keys may be read.
+    pub keys: bool,
+    /// Whether colours may be used.
+    pub color: bool,
+}
+
 /// Standard output for the live view.
 #[derive(Debug)]
 pub struct Terminal {
-    screen: Option<Screen<Stdout>>,
+    place: Option<Place>,
     top: Option<usize>,
 }
 
+/// The place of a table that is redrawn.
+#[derive(Debug)]
+struct Place {
+    screen: Screen<Stdout>,
+    restorer: Arc<Restorer>,
+    color: bool,
+}
+
 impl Terminal {
-    /// Standard output with at most `top` rows; redrawn in place if it is a capable terminal.
-    pub fn stdout(layout: Layout, top: Option<usize>) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        let in_place = io::stdout().is_terminal() && !dumb && size().is_some();
+    /// Standard output; redrawn in place if it is a capable terminal.
+    pub fn stdout(how: Use) -> Self {
         Self {
-            screen: in_place.then(|| Screen::new(io::stdout(), layout)),
-            top,
+            place: Place::new(how),
+            top: how.top,
         }
+    }
+
+    /// Whether the table is redrawn in place.
+    pub fn is_in_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Restores the terminal.
+    pub fn restorer(&self) -> Option<&Arc<Restorer>> {
+        self.place.as_ref().map(|place| &place.restorer)
     }
 
     /// The number of rows that fit now.
     pub fn rows(&self) -> usize {
         let top = self.top.unwrap_or(usize::MAX);
-        match (&self.screen, size()) {
-            (Some(screen), Some(size)) => {
-                top.min(screen.rows(size).saturating_sub(Table::HEAD_LINES))
+        match (&self.place, size()) {
+            (Some(place), Some(size)) => {
+                let rows = place.screen.rows(size);
+                let foot = usize::from(place.has_keys());
+                top.min(rows.saturating_sub(Table::LEAST_HEAD_LINES + foot))
             }
             _ => self.top.unwrap_or(APPENDED_ROWS),
         }
     }
 
-    /// Shows the table.
-    pub fn show(&mut self, table: &Table<'_>) -> io::Result<()> {
-        match (&mut self.screen, size()) {
-            (Some(screen), Some(size)) => screen.draw(size, &table.lines(Some(size.columns))),
-            (Some(_), None) => Ok(()),
-            (None, _) => append(&mut io::stdout().lock(), table),
+    /// Shows the table. On a terminal whose shell has put this process into the background, nothing is shown.
+    pub fn show(&mut self, table: &Table<'_>, foot: &Foot) -> io::Result<()> {
+        let Some(place) = &mut self.place else {
+            return append(&mut io::stdout().lock(), table);
+        };
+        match size() {
+            Some(size) => place.draw(size, table.lines(Some(size.columns)), foot),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the terminal shows something else than what was drawn last, or in another size.
+    pub fn is_stale(&self) -> bool {
+        self.place
+            .as_ref()
+            .is_some_and(|it| it.screen.drawn() != size() && it.restorer.is_in_foreground())
+    }
+
+    /// A descriptor that is readable when keys were pressed, if keys are read.
+    pub fn input(&self) -> io::Result<Option<OwnedFd>> {
+        let keys = self.restorer().and_then(|it| it.keys());
+        keys.map(|keys| keys.try_clone_to_owned()).transpose()
+    }
+
+    /// The keys that were pressed since the last call.
+    pub fn pressed(&mut self) -> Vec<Key> {
+        let mut bytes = [0; 256];
+        let restorer = self.restorer();
+        // Otherwise a read waits, or stops the process.
+        let restorer = restorer.filter(|it| it.is_changed() && it.is_in_foreground());
+        let Some(terminal) = restorer.and_then(|it| it.keys()) else {
+            return Vec::new();
+        };
+        // A terminal that is gone sends no keys, and a signal that ends the run.
+        let count = rustix::io::read(terminal, &mut bytes).unwrap_or(0);
+        keys::keys(bytes.get(..count).unwrap_or_default())
+    }
+
+    /// Has everything drawn anew.
+    pub fn forget(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.screen.forget();
         }
     }
 
     /// Restores the terminal, so that other text can follow.
     pub fn close(&mut self) -> io::Result<()> {
-        self.screen.as_mut().map_or(Ok(()), Screen::close)
+        self.place.as_mut().map_or(Ok(()), Place::close)
+    }
+
+    /// Restores the terminal, and stops this process until its shell continues it.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        self.close()?;
+        // The whole process group, as the kernel does it: `sudo` above this process has to stop, too.
+        Ok(rustix::process::kill_current_process_group(
+            rustix::process::Signal::TSTP,
+        )?)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = self.close();
+    }
+}
+
+impl Place {
+    fn new(how: Use) -> Option<Self> {
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        if !stdout.is_terminal() || dumb || size().is_none() {
+            return None;
+        }
+        let keys = (how.keys && stdin.is_terminal()).then(|| stdin.as_fd());
+        let restorer = Restorer::new(&stdout, keys, how.layout.undo()).ok()?;
+        Some(Self {
+            screen: Screen::new(io::stdout(), how.layout),
+            restorer: Arc::new(restorer),
+            color: how.color,
+        })
+    }
+
+    fn has_keys(&self) -> bool {
+        self.restorer.keys().is_some()
+    }
+
+    fn draw(&mut self, size: Size, mut lines: Vec<Line>, foot: &Foot) -> io::Result<()> {
+        if !self.restorer.is_in_foreground() {
+            return Ok(());
+        }
+        // Each time: a shell may have changed the terminal while this process was stopped.
+        self.restorer.enter()?;
+        if self.has_keys() {
+            foot::add(&mut lines, foot, size.columns, self.screen.rows(size));
+        }
+        let text = |line: &Line| {
+            if self.color {
+                line.colored()
+            } else {
+                line.text.clone()
+            }
+        };
+        let lines: Vec<String> = lines.iter().map(text).collect();
+        self.screen.draw(size, &lines)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        if !self.restorer.is_changed() {
+            self.screen.forget();
+            return Ok(());
+        }
+        let closed = self.screen.close();
+        self.restorer.leave()?;
+        closed
     }
 }
 
 fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
-    let profile = table.profile;
+    let profile = table.input.profile;
     let now = profile
         .info
         .started_unix_ns
@@ -65,7 +204,7 @@ fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
     // The report is written as one string, so that a reader of a pipe sees whole reports.
     let mut report = format!("{}\n", timestamp(now));
     for line in table.lines(None) {
-        report.push_str(&line);
+        report.push_str(&line.text);
         report.push('\n');
     }
     report.push('\n');
@@ -112,7 +251,7 @@ fn timestamp(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::Metric;
+    use crate::output::{Metric, ReportInput};
     use crate::profile::{Profile, RunInfo, Symbols};
     use crate::view::table::Rows;
 
@@ -141,9 +280,9 @@ mod tests {
         });
         profile.duration_ns = 7_000_000_000;
         let mut out = Vec::new();
+        let symbols = Symbols::default();
         let table = Table {
-            profile: &profile,
-            symbols: &Symbols::default(),
+            input: ReportInput::new(&profile, &symbols),
             rows: Rows::Sites(&[]),
             metric: Metric::LiveBytes,
         };

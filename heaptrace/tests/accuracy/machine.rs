@@ -3,7 +3,9 @@
 use heaptrace::events::record::Event;
 use heaptrace::join::{Joiner, Totals, Update};
 use heaptrace_common::sampling::{self, Cpu};
-use heaptrace_common::wire::{Alloc, Free, ProcessBegin, StackHead, kind};
+use heaptrace_common::wire::{
+    Alloc, Free, ProcessBegin, SIZE_CLASSES, StackHead, kind, size_class,
+};
 
 use crate::random::Random;
 
@@ -170,6 +172,8 @@ pub(crate) struct Machine {
     last_id: u64,
     /// The truth per process and site.
     truths: Vec<Truth>,
+    /// Calls by the class of their size, as the kernel program counts them.
+    sizes: Vec<u64>,
 }
 
 impl Machine {
@@ -207,6 +211,7 @@ impl Machine {
             sites,
             last_id: 0,
             truths: vec![Truth::default(); processes * sites],
+            sizes: vec![0; SIZE_CLASSES as usize],
         }
     }
 
@@ -215,9 +220,16 @@ impl Machine {
         self.allocate_on(cpu, process, site, size)
     }
 
-    fn allocate_on(&mut self, cpu: usize, process: usize, site: usize, size: u64) -> Block {
+    pub(crate) fn allocate_on(
+        &mut self,
+        cpu: usize,
+        process: usize,
+        site: usize,
+        size: u64,
+    ) -> Block {
         let mean = sampling::shifted(self.sampler.mean, self.sampler.shifts[process]);
         self.truths[process * self.sites + site].add(size, mean);
+        self.sizes[size_class(size) as usize] += 1;
         let taken = self.sampler.decide_on(cpu, process, size, &mut |_, _| {});
         let id = taken.map(|mean| {
             self.last_id += 1;
@@ -275,6 +287,7 @@ impl Machine {
             let countdown = &mut self.sampler.cpus[0].left;
             let passed = ((*countdown - 1) as u64 / size).min(left);
             *countdown -= (passed * size) as i64;
+            self.sizes[size_class(size) as usize] += passed;
             let truth = &mut self.truths[process * self.sites + site];
             let mean = self.sampler.mean;
             let [count, bytes] = variances(size, mean);
@@ -300,6 +313,19 @@ impl Machine {
         }
     }
 
+    /// Makes a call that only reduces the countdown of the first CPU. Returns whether it does; otherwise nothing happens. The
+    /// truth does not count such a call.
+    pub(crate) fn declines(&mut self, size: u64) -> bool {
+        let countdown = &mut self.sampler.cpus[0].left;
+        let span = sampling::span(size) as i64;
+        let is_declined = *countdown > span;
+        if is_declined {
+            *countdown -= span;
+            self.sizes[size_class(size) as usize] += 1;
+        }
+        is_declined
+    }
+
     /// The truth of all sites together.
     pub(crate) fn truth(&self) -> Truth {
         let mut sum = Truth::default();
@@ -322,6 +348,7 @@ impl Machine {
 
     /// The update of the join.
     pub(crate) fn report(mut self) -> Update {
+        self.joiner.set_sizes(self.sizes);
         self.joiner.take_update(5)
     }
 }

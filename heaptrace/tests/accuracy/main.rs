@@ -8,6 +8,7 @@
 mod coverage;
 mod estimates;
 mod gaps;
+mod intervals;
 mod machine;
 mod mutants;
 mod random;

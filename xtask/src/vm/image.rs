@@ -81,7 +81,7 @@ fn script(heaptrace: &Path, fixtures: &[Fixture]) -> Result<String> {
         let path = inside(&fixture.path)?;
         let name = path.file_name().unwrap_or_default().display().to_string();
         let (heaptrace, fixture) = (heaptrace.display(), path.display());
-        let options = if name == "mappings" { "--mmap " } else { "" };
+        let options = if name == "mappings" { "" } else { "--no-mmap " };
         let [run, record, report, errors, status, end] = Mark::ALL.map(Mark::text);
         script.push_str(&format!(
             "echo '{run}{name}'\n\

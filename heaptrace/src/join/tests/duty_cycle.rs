@@ -125,6 +125,7 @@ fn mappings_of_a_paused_process_are_uncertain() {
 fn paused_processes_are_merged() {
     let mut joiner = paused();
     joiner.event(ends(1, end::EXIT));
+    joiner.close(1);
     let update = joiner.take_update(3000);
     is(&update.totals, 0, 3, 0);
     let merged = update.processes.iter().find(|(_, it)| it.merged == 1);

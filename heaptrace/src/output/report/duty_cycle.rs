@@ -6,12 +6,15 @@
 use std::io;
 
 use super::page::Page;
-use crate::join::{DutyCycle, Totals};
+use crate::join::{DutyCycle, Process, Totals};
 use crate::output::report_input::process_label;
 use crate::text::{bytes, count, duration, share};
 
 /// The largest number of processes that are named.
-const MOST_NAMED: usize = 20;
+const MOST_NAMED: usize = 3;
+
+/// The same with details.
+const MOST_IN_DETAIL: usize = 20;
 
 /// Writes the allocations that may have been freed during a pause.
 pub(super) fn uncertain(page: &mut Page<'_, '_>) -> io::Result<()> {
@@ -19,57 +22,67 @@ pub(super) fn uncertain(page: &mut Page<'_, '_>) -> io::Result<()> {
     if totals.uncertain_allocations == 0 {
         return Ok(());
     }
-    let size = format!("{:>10}", bytes(totals.uncertain_bytes));
-    writeln!(
-        page.out,
-        "  {:<10}{}  in {} allocations that may have been freed while their process was paused",
-        "uncertain",
-        page.style.bold(&size),
-        count(totals.uncertain_allocations),
-    )
+    let text = format!(
+        "in {} blocks that may have been freed while their process was paused",
+        count(totals.uncertain_allocations)
+    );
+    page.number("perhaps live", &bytes(totals.uncertain_bytes), &text)
 }
 
-/// Writes the paused processes, and the measured cost of a probe hit, which the pauses are computed from.
-pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
+/// Writes the processes that were paused, the longest pauses first.
+pub(super) fn paused(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let most = if page.options.details {
+        MOST_IN_DETAIL
+    } else {
+        MOST_NAMED
+    };
     let profile = page.input.profile;
-    let quality = &profile.quality;
     let paused = profile
         .processes
         .iter()
         .filter_map(|it| Some((it, it.duty_cycle?)));
     let mut paused: Vec<_> = paused.collect();
     paused.sort_by_key(|(_, duty_cycle)| std::cmp::Reverse(duty_cycle.unprobed_ns));
-    for (process, duty_cycle) in paused.iter().take(MOST_NAMED) {
-        let line = format!(
-            "  {:<20}{}: {}",
-            "paused at times",
-            process_label(process),
-            words(duty_cycle, profile.duration_ns, process.merged),
-        );
-        writeln!(page.out, "{}", page.style.warning(&line))?;
+    for (process, duty_cycle) in paused.iter().take(most) {
+        let words = words(duty_cycle, profile.duration_ns, process.merged);
+        page.warn(&format!(
+            "paused at times: {}: {words}",
+            process_label(process)
+        ))?;
     }
-    if paused.len() > MOST_NAMED {
-        let rest = count((paused.len() - MOST_NAMED) as u64);
-        writeln!(page.out, "  {:<20}and {rest} more processes", "")?;
+    if paused.len() > most {
+        let rest = count((paused.len() - most) as u64);
+        page.warn(&format!("paused at times: {rest} more processes"))?;
     }
     if !paused.is_empty() {
-        writeln!(
-            page.out,
-            "  {:<20}calls during pauses are missing from the numbers, and not extrapolated; \
-             --max-overhead off disables pauses",
-            ""
-        )?;
-    }
-    if quality.max_overhead > 0 {
-        writeln!(
-            page.out,
-            "  {:<20}{} ns per probe hit; limit: {} % of a process's processor time",
-            "overhead",
-            count(quality.hit_ns),
-            f64::from(quality.max_overhead) / 100.0,
-        )?;
+        let text = "calls during pauses are missing from the numbers, and not extrapolated; \
+                    --max-overhead off disables pauses";
+        page.warn(text)?;
     }
     Ok(())
+}
+
+/// Writes the measured cost of a probe hit, which the pauses are computed from.
+pub(super) fn cost(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let quality = &page.input.profile.quality;
+    if quality.max_overhead == 0 {
+        return Ok(());
+    }
+    writeln!(
+        page.out,
+        "  {:<20}{} ns per probe hit; limit: {} % of a process's processor time",
+        "overhead",
+        count(quality.hit_ns),
+        f64::from(quality.max_overhead) / 100.0,
+    )
+}
+
+/// The share of time in which a process was probed since its first pause, if it was ever paused.
+pub(super) fn covered(process: &Process, run_ns: u64) -> Option<String> {
+    let duty_cycle = process.duty_cycle.filter(|_| process.merged == 0)?;
+    let since = run_ns.saturating_sub(duty_cycle.from_ns);
+    let probed = since.saturating_sub(duty_cycle.unprobed_ns);
+    Some(format!("probed {} of the time", share(probed, since)))
 }
 
 fn words(duty_cycle: &DutyCycle, run_ns: u64, merged: u64) -> String {

@@ -1,12 +1,15 @@
-//! The report for people: the largest sites, totals, processes, and how reliable the numbers are.
+//! The report for people: totals, the largest sites, and how reliable the numbers are; with details, everything.
 //!
 //! Stage: output. Escapes every string of a traced process before it is printed.
 
 mod allocators;
+mod amount;
 mod duty_cycle;
 mod groups;
 mod header;
+mod memory;
 mod page;
+mod paragraph;
 mod processes;
 mod quality;
 mod sampling;
@@ -15,6 +18,7 @@ mod stack;
 mod style;
 mod table;
 mod totals;
+mod verdict;
 
 use std::io::{BufWriter, Write};
 
@@ -23,7 +27,7 @@ use super::report_input::ReportInput;
 use page::Page;
 pub use page::ReportOptions;
 
-/// Writes the whole report.
+/// Writes the report.
 pub(super) fn write(
     input: &ReportInput<'_>,
     options: &ReportOptions,
@@ -33,7 +37,13 @@ pub(super) fn write(
     header::write(page)?;
     header::not_ended(page)?;
     totals::write(page)?;
+    memory::write(page)?;
+    writeln!(page.out)?;
     sites::write(page)?;
+    if !options.details {
+        verdict::write(page)?;
+        return Ok(());
+    }
     processes::write(page)?;
     sampling::sizes(page)?;
     sampling::rates(page)?;
@@ -52,7 +62,9 @@ pub fn write_summary(
     let page = &mut Page::new(input, options, &mut out);
     header::write(page)?;
     totals::write(page)?;
-    quality::lost_line(page)?;
+    memory::write(page)?;
+    writeln!(page.out)?;
+    verdict::losses(page)?;
     sites::write(page)?;
     out.flush()?;
     Ok(())

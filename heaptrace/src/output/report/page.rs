@@ -2,9 +2,11 @@
 //!
 //! Stage: output. Each section of a report has a file of its own, and writes to a [`Page`].
 
-use std::io::Write;
+use std::io::{self, Write};
 
+use super::paragraph;
 use super::style::Style;
+use crate::output::interval::Intervals;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
 
@@ -18,6 +20,8 @@ pub struct ReportOptions {
     pub metric: Metric,
     /// The number of sites to show.
     pub top: usize,
+    /// Whether everything is shown: processes, allocators, sizes, rates and all counters.
+    pub details: bool,
     /// Whether colours are used.
     pub color: bool,
     /// The width of the terminal in columns, if it is one.
@@ -29,6 +33,7 @@ impl Default for ReportOptions {
         Self {
             metric: Metric::default(),
             top: 10,
+            details: false,
             color: false,
             width: None,
         }
@@ -39,6 +44,7 @@ impl Default for ReportOptions {
 pub(super) struct Page<'a, 'o> {
     pub(super) input: &'a ReportInput<'a>,
     pub(super) options: &'a ReportOptions,
+    pub(super) intervals: Intervals,
     pub(super) style: Style,
     pub(super) width: usize,
     pub(super) out: &'o mut dyn Write,
@@ -53,9 +59,25 @@ impl<'a, 'o> Page<'a, 'o> {
         Self {
             input,
             options,
+            intervals: Intervals::of(input.profile),
             style: Style::new(options.color),
             width: options.width.unwrap_or(DEFAULT_WIDTH).clamp(40, 400),
             out,
         }
+    }
+
+    /// Writes a number with its name and what belongs to it.
+    pub(super) fn number(&mut self, name: &str, value: &str, rest: &str) -> io::Result<()> {
+        let value = self.style.bold(&format!("{value:>10}"));
+        let gap = if rest.is_empty() { "" } else { "  " };
+        writeln!(self.out, "  {name:<13}{value}{gap}{rest}")
+    }
+
+    /// Writes a warning, in as many lines as it needs.
+    pub(super) fn warn(&mut self, text: &str) -> io::Result<()> {
+        for line in paragraph::lines("! ", text, self.width) {
+            writeln!(self.out, "{}", self.style.warning(&line))?;
+        }
+        Ok(())
     }
 }

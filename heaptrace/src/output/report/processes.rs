@@ -1,4 +1,4 @@
-//! The table of processes.
+//! The table of processes. Resident memory is the most that a process had at a time.
 //!
 //! Stage: output.
 
@@ -22,10 +22,12 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         "COMMAND",
         "LIVE",
         "BLOCKS",
+        "LEFT AT EXIT",
         "PEAK",
+        "RESIDENT",
         "ALLOCATED",
         "ALLOCATIONS",
-        "UNTRACKED FREES",
+        "FREES OF OTHERS",
         "FAILED",
         "",
     ])];
@@ -39,7 +41,12 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             escape(&process.command).into_owned(),
             bytes(totals.live_bytes),
             count(totals.live_allocations),
+            bytes(totals.left_bytes),
             bytes(totals.peak_live_bytes),
+            match process.memory.peak_resident {
+                0 => "-".to_owned(),
+                most => bytes(most),
+            },
             bytes(totals.allocated_bytes),
             count(totals.allocations),
             if is_partial {
@@ -56,7 +63,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         ]));
     }
     writeln!(page.out, "{}\n", page.style.bold("Processes"))?;
-    table::write(page.out, &rows, &[1, 9], page.style)?;
+    table::write(page.out, &rows, &[1, 11], page.style)?;
     if processes.len() > MAX_PROCESSES {
         let rest = count((processes.len() - MAX_PROCESSES) as u64);
         writeln!(page.out, "  and {rest} more")?;

@@ -1,12 +1,13 @@
-//! How reliable a report is: losses, files without probes, and the costs of the run.
+//! How reliable a report is, in detail: losses, files without probes, all counters, and the costs of the run.
 //!
 //! Stage: output.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use super::duty_cycle;
 use super::page::Page;
+use super::{duty_cycle, paragraph, verdict};
+use crate::output::reason_words::{Words, of_lost, of_noted};
 use crate::text::{bytes, count, duration, escape, share};
 
 /// Writes losses, files that were not probed, stack quality and costs.
@@ -32,7 +33,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         }
     )?;
     for (what, files) in [
-        ("not probed", &quality.unprobed),
+        ("not traced", &quality.unprobed),
         ("no unwind table", &quality.without_tables),
         ("not readable", &quality.unreadable),
     ] {
@@ -41,35 +42,25 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             writeln!(page.out, "{}", page.style.warning(&line))?;
         }
     }
-    duty_cycle::write(page)?;
-    for (reason, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
-        let line = format!("  {:<20}{} ({})", "lost", count(*lost), escape(reason));
-        writeln!(page.out, "{}", page.style.warning(&line))?;
+    duty_cycle::paused(page)?;
+    duty_cycle::cost(page)?;
+    for (name, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
+        for line in counter("lost", name, *lost, of_lost(name), page.width) {
+            writeln!(page.out, "{}", page.style.warning(&line))?;
+        }
     }
-    let zero = |table: &BTreeMap<String, u64>| {
-        let names = table.iter().filter(|(_, count)| **count == 0);
-        let names: Vec<_> = names.map(|(name, _)| escape(name)).collect();
-        names.join(", ")
-    };
-    for (kind, noted) in quality.noted.iter().filter(|(_, noted)| **noted > 0) {
-        writeln!(
-            page.out,
-            "  {:<20}{} ({})",
-            "noted",
-            count(*noted),
-            escape(kind)
-        )?;
+    for (name, noted) in quality.noted.iter().filter(|(_, noted)| **noted > 0) {
+        for line in counter("noted", name, *noted, of_noted(name), page.width) {
+            writeln!(page.out, "{line}")?;
+        }
     }
-    for (title, names) in [
-        ("lost 0", zero(&quality.lost)),
-        ("noted 0", zero(&quality.noted)),
-    ] {
-        if !names.is_empty() {
-            writeln!(
-                page.out,
-                "  {}",
-                page.style.dim(&format!("{title:<20}{names}"))
-            )?;
+    for (title, table) in [("lost 0", &quality.lost), ("noted 0", &quality.noted)] {
+        let names = zero(table);
+        if names.is_empty() {
+            continue;
+        }
+        for line in paragraph::lines(&format!("  {title:<20}"), &names, page.width) {
+            writeln!(page.out, "{}", page.style.dim(&line))?;
         }
     }
     let all = quality
@@ -78,12 +69,12 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         .saturating_add(quality.stacks_broken);
     let lines = [
         (
-            "untracked frees",
+            "frees of others",
             if is_partial {
                 "unknown: this run records only some blocks".to_owned()
             } else {
                 format!(
-                    "{} (usually of blocks allocated before tracing)",
+                    "{} of blocks that were not recorded (usually from before tracing)",
                     count(quality.untracked_frees)
                 )
             },
@@ -115,7 +106,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             format!("{} in maps", bytes(quality.kernel_map_bytes)),
         ),
         (
-            "agent",
+            "heaptrace itself",
             format!(
                 "{} of processor time, at most {} of memory",
                 duration(quality.agent_cpu_ns),
@@ -129,18 +120,25 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes all losses in one line, if there are any.
-pub(super) fn lost_line(page: &mut Page<'_, '_>) -> io::Result<()> {
-    let quality = &page.input.profile.quality;
-    let lost: Vec<String> = quality
-        .lost
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(reason, lost)| format!("{} {}", count(*lost), escape(reason)))
-        .collect();
-    if lost.is_empty() {
-        return Ok(());
-    }
-    let line = format!("lost: {}", lost.join(", "));
-    writeln!(page.out, "{}\n", page.style.warning(&line))
+/// The lines of a counter: in words, and with the name that JSON has.
+fn counter(
+    title: &str,
+    name: &str,
+    number: u64,
+    words: Option<Words>,
+    width: usize,
+) -> Vec<String> {
+    let name = escape(name);
+    let text = match words {
+        Some(words) => format!("{} ({name})", verdict::sentence(number, &words)),
+        None => format!("{} ({name})", count(number)),
+    };
+    paragraph::lines(&format!("  {title:<20}"), &text, width)
+}
+
+/// The names of the counters that are zero.
+fn zero(table: &BTreeMap<String, u64>) -> String {
+    let names = table.iter().filter(|(_, count)| **count == 0);
+    let names: Vec<_> = names.map(|(name, _)| escape(name)).collect();
+    names.join(", ")
 }

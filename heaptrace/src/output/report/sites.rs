@@ -4,12 +4,14 @@
 
 use std::io;
 
+use super::amount::Amount;
 use super::page::Page;
 use super::{duty_cycle, groups, stack};
 use crate::join::{Kind, Site, Totals};
 use crate::output::grouping::Grouping;
 use crate::output::report_input::process_label;
-use crate::text::{bytes, count, escape, plus_minus, share};
+use crate::output::shorten;
+use crate::text::{bytes, count, escape, share};
 
 /// Writes the sites, or their groups if grouping is requested.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
@@ -19,7 +21,14 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             ..grouping
         };
         let width = page.options.width.map(|_| page.width);
-        return groups::write(page.out, page.input, grouping, width, page.style);
+        return groups::write(
+            page.out,
+            page.input,
+            grouping,
+            &page.intervals,
+            width,
+            page.style,
+        );
     }
     let metric = page.options.metric;
     let sites = page.input.sites_by(metric);
@@ -48,44 +57,81 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
 fn write_site(page: &mut Page<'_, '_>, rank: usize, site: &Site, value: u64) -> io::Result<()> {
     let metric = page.options.metric;
     let part = share(value, metric.of(&page.input.profile.totals));
-    let error = plus_minus(metric.error(&site.totals), |error| metric.format(error));
-    let doubt = if metric.is_significant(&site.totals) {
-        ""
-    } else {
-        ", not significant"
+    let amount = Amount::new(&page.intervals, metric, &site.totals);
+    let uncertain = metric.uncertain(&site.totals);
+    let value = match amount.range() {
+        Some(range) => format!("{} ({part}, {range})", amount.value()),
+        None if value == 0 && uncertain > 0 => {
+            format!("perhaps {} (paused)", metric.format(uncertain))
+        }
+        None => format!("{} ({part})", amount.value()),
     };
-    let value = format!("{}{error} ({part}{doubt})", metric.format(value));
-    let process = match page.input.process(site) {
+    let process = page.input.process(site);
+    let covered = process.and_then(|it| duty_cycle::covered(it, page.input.profile.duration_ns));
+    let is_ended = process.is_some_and(|it| it.ended);
+    let process = match process {
         Some(process) if page.input.profile.processes.len() > 1 => {
-            format!("  in {}", process_label(process))
+            format!("in {}", process_label(process))
         }
         _ => String::new(),
     };
     let thread = page.input.thread(site).map(escape);
-    let thread = thread.map_or_else(String::new, |name| format!("  by thread {name}"));
+    let thread = thread.map_or_else(String::new, |name| format!("by thread {name}"));
     let kind = match site.kind {
-        Kind::Heap => "",
-        Kind::Mapped => "  mapped (mmap)",
+        Kind::Heap => String::new(),
+        Kind::Mapped => "mapped (mmap)".to_owned(),
     };
+    let room = page.width.saturating_sub(value.chars().count() + 7);
+    let title = stack::title(page.input, site.stack, room, page.style);
     writeln!(
         page.out,
-        "{rank:>3}. {}  {}{kind}{process}{thread}",
-        page.style.number(&value),
-        site_totals(&site.totals)
+        "{rank:>3}. {}  {title}",
+        page.style.number(&value)
     )?;
+    let totals = site_totals(&site.totals, is_ended);
+    let parts = [totals, kind, process, covered.unwrap_or_default(), thread];
+    for line in wrapped(parts, page.width) {
+        writeln!(page.out, "     {line}")?;
+    }
     for line in stack::lines(page.input, site.stack, page.width, page.style) {
         writeln!(page.out, "     {line}")?;
     }
     writeln!(page.out)
 }
 
-fn site_totals(totals: &Totals) -> String {
-    format!(
-        "live {} in {}{}, allocated {} in {}",
-        bytes(totals.live_bytes),
-        count(totals.live_allocations),
-        duty_cycle::uncertain_suffix(totals),
-        bytes(totals.allocated_bytes),
-        count(totals.allocations),
-    )
+/// The parts that are not empty, in as many lines as they need at a width.
+fn wrapped<const N: usize>(parts: [String; N], width: usize) -> Vec<String> {
+    const BETWEEN: &str = "  ";
+    let room = width.saturating_sub(stack::INDENT);
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        let part = shorten::cut_middle(&part, room);
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + BETWEEN.len() + part.chars().count() <= room => {
+                line.push_str(BETWEEN);
+                line.push_str(&part);
+            }
+            _ => lines.push(part),
+        }
+    }
+    lines
+}
+
+fn site_totals(totals: &Totals, is_ended: bool) -> String {
+    let mut parts = Vec::new();
+    if totals.live_allocations > 0 || totals.uncertain_allocations > 0 || !is_ended {
+        parts.push(format!(
+            "live {} in {}{}",
+            bytes(totals.live_bytes),
+            count(totals.live_allocations),
+            duty_cycle::uncertain_suffix(totals),
+        ));
+    }
+    if totals.left_allocations > 0 {
+        let (size, blocks) = (bytes(totals.left_bytes), count(totals.left_allocations));
+        parts.push(format!("left at exit {size} in {blocks}"));
+    }
+    let (size, blocks) = (bytes(totals.allocated_bytes), count(totals.allocations));
+    parts.push(format!("allocated {size} in {blocks}"));
+    parts.join(", ")
 }

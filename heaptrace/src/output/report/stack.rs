@@ -1,4 +1,4 @@
-//! The lines of a call stack, innermost first, with recursion folded.
+//! The lines of a call stack, from the user's function outwards, with recursion folded.
 //!
 //! Stage: output.
 
@@ -16,7 +16,7 @@ const MAX_LINES: usize = 48;
 const MAX_CYCLE: usize = 6;
 
 /// The indent that the caller writes before each line.
-const INDENT: usize = 5;
+pub(super) const INDENT: usize = 5;
 
 /// The lines of a stack.
 pub(super) fn lines(
@@ -26,8 +26,12 @@ pub(super) fn lines(
     style: Style,
 ) -> Vec<String> {
     let frames = input.stack(stack);
+    let mut at = input.user_frame(&frames);
     let mut lines = Vec::new();
-    let mut at = 0;
+    let wrappers = &frames[..at];
+    if !wrappers.is_empty() {
+        lines.push(style.dim(&via(wrappers, width.saturating_sub(INDENT))));
+    }
     while at < frames.len() {
         if lines.len() >= MAX_LINES {
             let rest = frames.len() - at;
@@ -55,6 +59,51 @@ pub(super) fn lines(
     lines
 }
 
+/// The function of the user in a stack, and its place in brief; empty if there is no stack.
+pub(super) fn title(input: &ReportInput<'_>, stack: StackId, width: usize, style: Style) -> String {
+    let frames = input.stack(stack);
+    let Some(frame) = frames.get(input.user_frame(&frames)) else {
+        return "[no stack]".to_owned();
+    };
+    let place = match (frame.file, frame.module) {
+        (Some(file), _) if frame.line > 0 => format!("{}:{}", escape(file_name(file)), frame.line),
+        (Some(file), _) => escape(file_name(file)).into_owned(),
+        // A frame without a name is labelled with its module already.
+        (None, Some(module)) if frame.function.is_some() => {
+            format!("[{}]", escape(file_name(&module.path)))
+        }
+        _ => String::new(),
+    };
+    // The stack below has it, too.
+    let place = if place.chars().count() > width / 2 {
+        String::new()
+    } else {
+        place
+    };
+    beside(&frame.label(), &place, width, style)
+}
+
+/// The line for the wrappers that a stack begins with.
+fn via(wrappers: &[StackFrame<'_>], width: usize) -> String {
+    const ARROW: &str = " ← ";
+    let count = match wrappers.len() {
+        1 | 2 => String::new(),
+        many => format!(" ({many} frames)"),
+    };
+    // The outermost one is what the user's function called.
+    let shown = match wrappers {
+        [one] => vec![one],
+        [first, .., last] => vec![first, last],
+        [] => Vec::new(),
+    };
+    let room = width.saturating_sub("via ".len() + ARROW.len() + count.len());
+    let names = shown.iter().map(|frame| frame.label());
+    let names: Vec<_> = names
+        .map(|name| shorten::function_path(&name, room / shown.len().max(1)))
+        .collect();
+    format!("via {}{count}", names.join(ARROW))
+}
+
 /// The shortest cycle of frames at the start that occurs more than twice, and its count. Returns one frame,
 /// once, if there is none.
 fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
@@ -79,30 +128,62 @@ fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
 }
 
 fn line(frame: &StackFrame<'_>, width: usize, style: Style) -> String {
-    let mut place = Vec::new();
-    if let Some(file) = frame.file {
-        // The end of a path is the most useful part, and function names need the space.
-        let mut file = shorten::cut_front(&escape(file), width / 2 - 8);
-        if frame.line > 0 {
-            file.push_str(&format!(":{}", frame.line));
-        }
-        place.push(file);
-    }
-    if frame.inlined {
-        place.push("inlined".to_owned());
-    }
+    let label = frame.label();
+    // The function's path, as far as it leaves room for a short place.
+    let wanted = shorten::function_path(&label, width * 2 / 3)
+        .chars()
+        .count()
+        + "  (…)".chars().count();
+    let places = places(frame, width);
+    let fitting = places
+        .iter()
+        .find(|place| wanted + place.chars().count() <= width);
+    let place = fitting.or(places.last()).map_or("", String::as_str);
+    beside(&label, place, width, style)
+}
+
+/// The place of a frame, from the longest text to the shortest.
+fn places(frame: &StackFrame<'_>, width: usize) -> Vec<String> {
+    let inlined = if frame.inlined { "inlined" } else { "" };
+    let at = |file: &str| match frame.line {
+        0 => file.to_owned(),
+        line => format!("{file}:{line}"),
+    };
     // A frame without a name is labelled with its module already.
-    if frame.function.is_some()
-        && let Some(module) = frame.module
-    {
-        let module = escape(file_name(&module.path));
-        place.push(format!("[{}]", shorten::cut_front(&module, width / 4)));
-    }
-    let place = place.join(" ");
+    let module = frame
+        .module
+        .filter(|_| frame.function.is_some())
+        .map(|module| {
+            let name = escape(file_name(&module.path));
+            format!("[{}]", shorten::cut_front(&name, width / 4))
+        });
+    let module = module.unwrap_or_default();
+    let joined = |parts: [&str; 3]| {
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    let Some(file) = frame.file else {
+        return vec![joined(["", inlined, &module])];
+    };
+    let path = escape(file);
+    let name = shorten::cut_front(&escape(file_name(file)), width / 4);
+    // The end of a path is the most useful part.
+    let short = shorten::cut_front(&path, width / 3);
+    vec![
+        joined([&at(&path), inlined, &module]),
+        joined([&at(&short), inlined, &module]),
+        joined([&at(&name), inlined, &module]),
+        joined([&at(&name), "", &module]),
+        at(&name),
+    ]
+}
+
+/// A function's name, shortened to the room beside its place.
+fn beside(function: &str, place: &str, width: usize, style: Style) -> String {
     let room = width.saturating_sub(place.chars().count() + 2).max(16);
-    let function = shorten::function(&frame.label(), room);
+    let function = shorten::function(function, room);
     if place.is_empty() {
         return function;
     }
-    format!("{function}  {}", style.dim(&place))
+    format!("{function}  {}", style.dim(place))
 }

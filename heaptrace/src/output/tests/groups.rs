@@ -1,12 +1,11 @@
 //! Tests of groups and filters, on the sample profile.
 
+use super::flamegraph::stacks;
 use super::{assert_printable, sample, snapshot, text};
-use crate::join::{ProcessId, ThreadNameId, Totals};
+use crate::join::{ProcessId, Site, ThreadNameId, Totals};
 use crate::output::groups::{Group, groups};
 use crate::output::sum::add;
-use crate::output::{
-    Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, folded, select,
-};
+use crate::output::{Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, select};
 use crate::profile::Profile;
 
 fn by(label: Label) -> Grouping {
@@ -53,6 +52,16 @@ fn groups_add_up() {
                 ..by(label)
             },
         );
+        let whole = if label.is_of_process() {
+            // Their peaks are at other times than the run's.
+            sum(&profile
+                .sites
+                .iter()
+                .map(Site::at_own_peak)
+                .collect::<Vec<_>>())
+        } else {
+            whole
+        };
         assert_eq!(sum(groups.iter().map(|it| &it.totals)), whole, "{label:?}");
         let ranks: Vec<_> = groups.iter().map(|it| metric.of(&it.totals)).collect();
         assert!(ranks.is_sorted_by(|a, b| a >= b), "{label:?}: {ranks:?}");
@@ -229,6 +238,45 @@ fn sites_follow_their_process() {
     assert_eq!(selected(&["function=nobody"]).processes, []);
 }
 
+/// Check that a filter on processes, and groups of processes, show the bytes at the peak of each process, and not its
+/// part of the run's peak, which may be nothing.
+#[test]
+fn processes_have_their_own_peaks() {
+    let mut profile = sample::profile();
+    for site in profile.sites.iter_mut().filter(|site| site.process.0 == 1) {
+        site.totals.peak_live_bytes = 0;
+    }
+    let symbols = sample::symbols();
+    let grouping = Grouping {
+        metric: Metric::PeakBytes,
+        ..by(Label::Pid)
+    };
+    let groups = found(&profile, grouping);
+    let peak = |name: &str| {
+        let group = groups.iter().find(|it| it.name.starts_with(name)).unwrap();
+        group.totals.peak_live_bytes
+    };
+    assert_eq!(peak("evil"), 1_408);
+    assert_eq!(peak("server"), 246_020);
+    let words = ["pid=42"];
+    let alone = select(profile.clone(), &symbols, &filters(&words));
+    assert_eq!(alone.totals.peak_live_bytes, 1_408);
+    assert_eq!(alone.sites[0].totals.peak_live_bytes, 1_408);
+    let filters_given = filters(&words);
+    let input = ReportInput {
+        filters: &filters_given,
+        ..ReportInput::new(&alone, &symbols)
+    };
+    let report = text(&Format::Text(ReportOptions::default()), &input);
+    assert!(
+        report.contains("peaks are those of each process"),
+        "{report}"
+    );
+    // A filter on sites keeps the moment of the run's peak.
+    let grab = select(profile, &symbols, &filters(&["function=grab"]));
+    assert_eq!(grab.totals.peak_live_bytes, 101_000);
+}
+
 /// Check the text of groups and filters, that hostile names are escaped, and that an empty result is
 /// reported.
 #[test]
@@ -288,9 +336,11 @@ fn roots_of_flame_graphs() {
             grouping: Some(by(label)),
             ..ReportInput::new(&profile, &symbols)
         };
-        let folded = folded::fold(&input, Metric::LiveBytes, 0.0).unwrap();
-        let stacks = folded.stacks();
-        let mut roots: Vec<_> = stacks.map(|(frames, _)| frames[0].to_owned()).collect();
+        let stacks = stacks(&input, Metric::LiveBytes);
+        let mut roots: Vec<_> = stacks
+            .into_iter()
+            .map(|(frames, _)| frames[0].clone())
+            .collect();
         roots.dedup();
         roots
     };

@@ -1,8 +1,9 @@
 //! Tests that each format distinguishes mapped memory from allocator blocks.
 
+use super::flamegraph::stacks;
 use super::{sample, text};
 use crate::join::Kind;
-use crate::output::{Filter, Format, Metric, ReportInput, ReportOptions, folded, pprof, select};
+use crate::output::{Filter, Format, Metric, ReportInput, ReportOptions, pprof, select};
 use crate::profile::Profile;
 
 fn profile() -> Profile {
@@ -25,11 +26,9 @@ fn mapped_memory_is_marked() {
     let kinds = json["sites"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.filter_map(|site| site["kind"].as_str()).collect();
     assert_eq!(kinds, ["mmap"]);
-    let folded = folded::fold(&input, Metric::LiveBytes, 0.0).unwrap();
-    let is_leaf = |frames: Vec<&str>| frames.last() == Some(&"[mmap]");
-    let leaves = folded
-        .stacks()
-        .filter(|(frames, _)| is_leaf(frames.clone()));
+    let stacks = stacks(&input, Metric::LiveBytes);
+    let is_leaf = |frames: &[String]| frames.last().is_some_and(|it| it == "[mmap]");
+    let leaves = stacks.iter().filter(|(frames, _)| is_leaf(frames));
     assert_eq!(leaves.count(), 1);
     let pprof = pprof::build(&input);
     let name = |index: i64| pprof.string_table[index as usize].as_str();

@@ -4,11 +4,17 @@
 //! anew, and review the difference.
 
 mod bombs;
+mod flamegraph;
 mod groups;
+mod intervals;
 mod kinds;
+mod memory;
+mod paused;
+mod quality;
 mod sample;
 mod sampled;
 mod wide;
+mod wrappers;
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -16,8 +22,7 @@ use std::path::Path;
 use prost::Message as _;
 
 use super::report_input::ReportInput;
-use super::{Format, Metric, OutputError, ReportOptions, folded, proto, write_summary};
-use crate::join::{LocationId, ProcessId};
+use super::{Format, Metric, OutputError, ReportOptions, proto, write_summary};
 use crate::profile::{Profile, RunEnd, Symbols};
 
 use sample::{EVIL, profile, symbols};
@@ -77,6 +82,7 @@ fn narrow_report() {
     let options = ReportOptions {
         metric: Metric::TotalAllocations,
         top: 5,
+        details: false,
         width: Some(60),
         color: false,
     };
@@ -182,86 +188,6 @@ fn json_promise() {
     }
 }
 
-fn folded(input: &ReportInput<'_>, metric: Metric) -> String {
-    let lines = folded::fold(input, metric, 0.0).unwrap().lines();
-    lines.iter().map(|line| line.clone() + "\n").collect()
-}
-
-/// Check that folded stacks begin with the outermost frame, have processes as roots, and escape separators.
-#[test]
-fn folded_stacks() {
-    let (profile, symbols) = (profile(), symbols());
-    let found = folded(&ReportInput::new(&profile, &symbols), Metric::TotalBytes);
-    assert_printable(&found);
-    snapshot("folded.txt", &found);
-}
-
-/// Check that a name that ends like a value is not read as one, and that a single process is not a root.
-#[test]
-fn folded_values() {
-    let (mut profile, mut symbols) = (profile(), symbols());
-    profile.processes.truncate(1);
-    profile.sites.retain(|site| site.process == ProcessId(0));
-    profile.sites.truncate(1);
-    symbols.strings[0] = "f 12".to_owned();
-    let found = folded(&ReportInput::new(&profile, &symbols), Metric::LiveBytes);
-    assert_eq!(
-        found,
-        "__libc_start_call_main;handle_request;handle_request;f\u{a0}12 100000\n"
-    );
-}
-
-/// Check that a flame graph's texts describe it, that hostile names are escaped, and that functions whose
-/// names begin alike are drawn once.
-#[test]
-fn flamegraph() {
-    let (mut profile, mut symbols) = (profile(), symbols());
-    let input = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::LiveBytes), &input);
-    assert!(svg.contains("heaptrace: live bytes of --pid 41 --pid 42"));
-    assert!(svg.contains("exact · live 127.0 KiB in 130 · total 1.3 MiB in 1,313"));
-    assert!(svg.contains("LOST 7"));
-    assert!(svg.contains("grab (100,000 bytes, "));
-    assert!(svg.contains("server (41) ("));
-    assert!(!svg.contains("<script>alert") && svg.contains("&lt;script&gt;alert"));
-    assert_printable(&svg);
-    // The innermost frame is at the top, with a smaller y.
-    let y = |name: &str| -> f64 {
-        let rest = &svg[svg.find(&format!("<title>{name} (")).unwrap()..];
-        let rest = &rest[rest.find(" y=\"").unwrap() + 4..];
-        rest[..rest.find('"').unwrap()].parse().unwrap()
-    };
-    assert!(y("grab") < y("__libc_start_call_main"));
-
-    // Sorted by bytes, the order is `f 1`, `f(int) 1`, `f;grab 1`, and `f` would be drawn twice.
-    profile.processes.truncate(1);
-    profile.sites.retain(|site| site.process == ProcessId(0));
-    symbols.strings[5] = "handle_request(int)".to_owned();
-    profile.stacks[0].locations = vec![LocationId(0), LocationId(4)];
-    profile.stacks[2].locations = vec![LocationId(3), LocationId(4)];
-    profile.stacks[3].locations = vec![LocationId(2), LocationId(4)];
-    let input = ReportInput::new(&profile, &symbols);
-    let svg = text(&Format::Flamegraph(Metric::TotalBytes), &input);
-    assert_eq!(
-        svg.matches("<title>handle_request(int) (200,000").count(),
-        1
-    );
-    assert_eq!(svg.matches("<title>handle_request (1,100,000").count(), 1);
-}
-
-/// Check that an empty profile gives an error and no drawing.
-#[test]
-fn empty_profiles_are_not_drawn() {
-    let (mut profile, symbols) = (profile(), symbols());
-    profile.sites.clear();
-    let mut out = Vec::new();
-    let error = Format::Flamegraph(Metric::LiveBytes)
-        .write(&ReportInput::new(&profile, &symbols), &mut out)
-        .unwrap_err();
-    assert!(error.to_string().contains("no live bytes"));
-    assert!(out.is_empty());
-}
-
 /// Check that sums that a drawing can't hold are refused.
 #[test]
 fn sums_beyond_the_format_are_refused() {
@@ -321,6 +247,30 @@ fn empty_profiles_are_written() {
     assert!(!found.contains("not ended"));
 }
 
+/// Check that pprof shows the peak first if everything was freed, and what was allocated if that is not known either.
+#[test]
+fn pprof_shows_first_what_there_is() {
+    let (mut profile, symbols) = (profile(), symbols());
+    let first = |profile: &Profile| {
+        let found = decoded(&ReportInput::new(profile, &symbols));
+        found.string_table[found.default_sample_type as usize].clone()
+    };
+    assert_eq!(first(&profile), "inuse_space");
+    profile
+        .sites
+        .iter_mut()
+        .for_each(|it| it.totals.live_bytes = 0);
+    assert_eq!(first(&profile), "peak_space");
+    profile.sites[0].totals.left_bytes = 1;
+    assert_eq!(first(&profile), "left_space");
+    profile.sites[0].totals.left_bytes = 0;
+    profile
+        .sites
+        .iter_mut()
+        .for_each(|it| it.totals.peak_live_bytes = 0);
+    assert_eq!(first(&profile), "alloc_space");
+}
+
 /// Decodes the pprof file as pprof does.
 fn decoded(input: &ReportInput<'_>) -> proto::Profile {
     let bytes = written(&Format::Pprof, input);
@@ -348,7 +298,10 @@ fn pprof() {
             ("alloc_objects", "count"),
             ("alloc_space", "bytes"),
             ("inuse_objects", "count"),
-            ("inuse_space", "bytes")
+            ("inuse_space", "bytes"),
+            ("peak_space", "bytes"),
+            ("left_objects", "count"),
+            ("left_space", "bytes")
         ]
     );
     assert_eq!(string(0), "");
@@ -357,10 +310,16 @@ fn pprof() {
     assert_eq!(found.duration_nanos, 12_500_000_000);
     let comments: Vec<_> = found.comment.iter().map(|c| string(*c)).collect();
     assert!(comments[0].contains("exact") && comments.contains(&"lost (ring full): 7"));
+    // A reason that has not occurred is no comment.
+    assert!(
+        !comments.iter().any(|it| it.ends_with(": 0")),
+        "{comments:?}"
+    );
 
     let sum = |value: usize| found.sample.iter().map(|s| s.value[value]).sum::<i64>();
     assert_eq!(sum(0), 1_000 + 10 + 200 + 100 + 3);
     assert_eq!(sum(3), 100_000 + 640 + 20_000 + 5);
+    assert_eq!(sum(4), 101_000 + 704 + 21_000 + 1_000 + 10);
     let labels: Vec<_> = found.sample[1]
         .label
         .iter()

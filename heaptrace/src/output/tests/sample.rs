@@ -1,8 +1,8 @@
 //! A small profile with hostile names.
 
 use crate::join::{
-    Allocator, Completeness, Errors, Kind, Location, LocationId, Module, ModuleId, Process,
-    ProcessId, Quality, Site, Stack, StackId, Totals,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Memory, Module, ModuleId, OwnPeak,
+    Process, ProcessId, Quality, Site, Stack, StackId, Totals,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -16,6 +16,8 @@ pub(super) fn totals(blocks: u64, size: u64, live: u64) -> Totals {
         freed_bytes: (blocks - live) * size,
         live_allocations: live,
         live_bytes: live * size,
+        left_allocations: 0,
+        left_bytes: 0,
         uncertain_allocations: 0,
         uncertain_bytes: 0,
         peak_live_bytes: live * size + size,
@@ -55,6 +57,7 @@ pub(super) fn profile() -> Profile {
         failed_allocations: 1,
         lost: 5,
         merged: 0,
+        memory: Memory::default(),
         duty_cycle: None,
         allocators: vec![Allocator {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
@@ -62,7 +65,12 @@ pub(super) fn profile() -> Profile {
             hooks: vec!["malloc".to_owned(), "free".to_owned()],
         }],
     };
-    let site = |process, stack, totals| Site {
+    let site = |process, stack, totals: Totals| Site {
+        // Each process had twice as much at its own peak as at that of the run.
+        own_peak: OwnPeak {
+            bytes: 2 * totals.peak_live_bytes,
+            ..OwnPeak::default()
+        },
         process: ProcessId(process),
         stack: StackId(stack),
         thread: None,

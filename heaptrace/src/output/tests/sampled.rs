@@ -32,19 +32,57 @@ fn estimates_are_marked() {
     let report = text(&Format::Text(ReportOptions::default()), &input);
     for part in [
         "(sampled, one in 512.0 KiB, ",
-        "127.0 KiB ± 10.0 KiB  in 130 ± 3 allocations",
-        "97.7 KiB ± 1.0 KiB (76.9 %)",
-        "19.5 KiB ± 14.6 KiB (15.4 %, not significant)",
-        "untracked frees     unknown",
-        "failed allocations  at least 2",
+        "  live          127.0 KiB  (",
+        " in about 130 blocks",
+        "97.7 KiB (76.9 %, ",
+        "19.5 KiB (15.4 %, ",
+        " to ",
+        "1,313 samples",
     ] {
         assert!(report.contains(part), "{part} is not in:\n{report}");
+    }
+    let options = ReportOptions {
+        details: true,
+        ..ReportOptions::default()
+    };
+    let details = text(&Format::Text(options), &input);
+    for part in [
+        "frees of others     unknown",
+        "failed allocations  at least 2",
+    ] {
+        assert!(details.contains(part), "{part} is not in:\n{details}");
     }
     let json: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     assert_eq!(json["mode"]["kind"], "sampled");
     assert_eq!(json["mode"]["mean_bytes"], 512 << 10);
     assert_eq!(json["totals"]["live_bytes_error"], 10_240);
     assert_eq!(json["totals"]["allocations_error"], 7);
+    // An interval for each error, of totals, sites and processes.
+    for totals in [
+        &json["totals"],
+        &json["sites"][0]["totals"],
+        &json["processes"][0]["totals"],
+    ] {
+        let fields = totals.as_object().unwrap();
+        let names = fields.keys().filter_map(|name| name.strip_suffix("_error"));
+        let names: Vec<_> = names.collect();
+        assert_eq!(names.len(), 10);
+        for name in names {
+            let number = |name: String| fields[&name].as_u64().unwrap();
+            let (low, high) = (
+                number(format!("{name}_low")),
+                number(format!("{name}_high")),
+            );
+            let value = number(name.to_owned());
+            // An ended process has nothing live, and a running one left nothing, for certain.
+            let is_certain = value == 0 && name.starts_with('l');
+            assert!(
+                low <= value && value <= high,
+                "{name}: {low} {value} {high}"
+            );
+            assert!(value < high || is_certain, "{name}: {low} {value} {high}");
+        }
+    }
     assert_eq!(json["quality"]["untracked_frees"], serde_json::Value::Null);
     let doubted = json["sites"].as_array().unwrap().iter();
     let doubted = doubted.filter(|site| site["totals"]["live_bytes_significant"] == false);

@@ -88,7 +88,8 @@ fn examine<'a, R: ReadRef<'a>>(
     if question.mappings {
         found.extend(recognize::mappings(symbols));
     }
-    let layout = Layout::new(image, placer, &question.path, is_program, is_go);
+    let mut layout = Layout::new(image, placer, &question.path, is_program, is_go);
+    layout.replaces_malloc = !is_program && symbols.exports("malloc") && symbols.exports("free");
     let (functions, returns, mut notes) = layout.lay_out(symbols, &found);
     if is_go {
         let note =
@@ -127,6 +128,9 @@ struct Layout<'i, 'a, R: ReadRef<'a>> {
     code: Code<'i, 'a, R>,
     /// Whether the file is only an allocator, so that calls from it are the allocator's own.
     is_dedicated: bool,
+    /// Whether the file is a library whose `malloc` and `free` the whole process uses, maybe a wrapper around another
+    /// allocator's. While such a function runs, calls from the library are the function's own.
+    replaces_malloc: bool,
     is_c_library: bool,
     /// Whether Go's tools built the file.
     is_go: bool,
@@ -154,6 +158,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             placer,
             code: Code::new(image),
             is_dedicated: !is_program && is_allocator(path),
+            replaces_malloc: false,
             is_c_library: is_c_library(path),
             is_go,
         }
@@ -329,7 +334,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
             .filter_map(|(address, function)| {
                 let (offset, segment) = self.locate(address)?;
                 let reach = match spans.get(function.kind) {
-                    Some((start, end)) if !self.is_dedicated => {
+                    Some((start, end)) if !self.is_dedicated && !self.replaces_malloc => {
                         (address.saturating_sub(*start), end.saturating_sub(address))
                     }
                     _ => segment,

@@ -19,11 +19,14 @@ use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, WireError, merge};
 use crate::text;
 
+/// Nanoseconds between the time that was asked for and the one that is shown, about which there is no warning.
+const NEAR: u64 = 100_000_000;
+
 /// How a data file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Reads the state so many nanoseconds into the run: up to the last update until then, with names that were
-    /// written later.
+    /// Reads the state so many nanoseconds into the run: up to the update that is nearest to that time, with names
+    /// that were written later.
     pub until: u64,
     /// Most memory for its contents; without it, the limit depends on the length of the file.
     pub max_memory: Option<u64>,
@@ -109,6 +112,7 @@ pub fn read_from(
         },
         budget,
         until,
+        shown: None,
         duration_ns: None,
         update: None,
         symbols: None,
@@ -137,11 +141,14 @@ pub fn read_from(
         })?;
     let mut recording = reading.recording;
     recording.profile.settle();
-    let is_later = |it: &Snapshot| it.elapsed_ns > until;
-    if let Some(first) = recording.snapshots.first().filter(|it| is_later(it)) {
-        let first = text::duration(first.elapsed_ns);
+    let shown = reading.shown.unwrap_or(u64::MAX);
+    let is_later = |it: &Snapshot| it.elapsed_ns > shown;
+    let first = recording.snapshots.first().map(|it| it.elapsed_ns);
+    if let Some(first) = first.filter(|first| *first > until.saturating_add(NEAR)) {
+        let first = text::duration(first);
         recording.warnings.push(format!(
-            "{name} has nothing before {first} into the run; give a later time with --at"
+            "{name} has nothing before {first} into the run, and shows that time; \
+             `heaptrace report --snapshots` lists all times"
         ));
     }
     if recording.snapshots.last().is_some_and(is_later) {
@@ -240,8 +247,10 @@ fn read_start(
 struct Reading {
     recording: Recording,
     budget: Budget,
-    /// Later updates are not folded.
+    /// The time whose nearest update is the last one that is folded.
     until: u64,
+    /// The time of the last update that was folded.
+    shown: Option<u64>,
     /// How long the run took, after its end was read.
     duration_ns: Option<u64>,
     update: Option<Update>,
@@ -277,10 +286,11 @@ impl Reading {
             elapsed_ns: update.elapsed_ns,
             totals: update.totals,
         });
-        if update.elapsed_ns > self.until {
+        if !self.is_nearest_yet(update.elapsed_ns) {
             self.budget.skip_update();
             return Ok(());
         }
+        self.shown = Some(update.elapsed_ns);
         let profile = &mut self.recording.profile;
         let before = profile.sites.len();
         self.budget.keep_update(&update);
@@ -289,6 +299,13 @@ impl Reading {
             .map_err(|why| format!("it is damaged: {why}"))?;
         self.budget.keep_sites(profile.sites.len() - before);
         Ok(())
+    }
+
+    /// Whether an update is nearer to the time that was asked for than all updates before it.
+    fn is_nearest_yet(&self, elapsed_ns: u64) -> bool {
+        let after = elapsed_ns.saturating_sub(self.until);
+        let nearest = self.shown.map(|shown| self.until.abs_diff(shown));
+        after == 0 || nearest.is_none_or(|nearest| after < nearest)
     }
 
     fn take_symbols(&mut self, payload: &[u8]) -> Result<(), String> {

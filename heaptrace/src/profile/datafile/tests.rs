@@ -1,134 +1,17 @@
 //! Tests of the data file as a whole: written to a real file, read again, cut and damaged.
 
+mod sample;
+
 use std::path::{Path, PathBuf};
 
 use super::format::MAGIC;
 use super::*;
 use crate::join::{
-    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Loss, Module, ModuleId,
-    Note, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, ThreadNameId,
+    Kind, Location, Loss, ModuleId, Note, OwnPeak, ProcessId, Quality, Site, SiteId, StackId,
     Totals, Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
-
-fn totals(n: u64) -> Totals {
-    Totals {
-        allocations: 10 * n,
-        allocated_bytes: u64::MAX - n,
-        frees: n,
-        freed_bytes: 4 * n,
-        live_allocations: 9 * n,
-        live_bytes: 96 * n,
-        uncertain_allocations: 2 * n,
-        uncertain_bytes: 11 * n,
-        peak_live_bytes: 97 * n,
-        temporary_allocations: n / 2,
-        errors: Errors {
-            allocations: n,
-            allocated_bytes: n + 1,
-            frees: n + 2,
-            freed_bytes: n + 3,
-            live_allocations: n + 4,
-            live_bytes: n + 5,
-            peak_live_bytes: n + 6,
-            temporary_allocations: n + 7,
-        },
-    }
-}
-
-fn update(n: u32) -> Update {
-    Update {
-        elapsed_ns: u64::from(n) * 1_000_000_000,
-        modules: vec![Module {
-            path: format!("/usr/lib/lib{n}.so"),
-            build_id: vec![n as u8; 20],
-            text_start: 0x7f00_0000_0000,
-            text_end: 0x7f00_0001_0000,
-            text_offset: 0x1000,
-            root: String::new(),
-        }],
-        locations: vec![
-            Location {
-                module: Some(ModuleId(n)),
-                address: 0x1234,
-            },
-            Location {
-                module: None,
-                address: 0xffff_ffff_ff60_0000,
-            },
-        ],
-        stacks: vec![Stack {
-            locations: vec![LocationId(2 * n), LocationId(2 * n + 1)],
-            completeness: match n % 3 {
-                0 => Completeness::Complete,
-                1 => Completeness::Truncated,
-                _ => Completeness::Broken,
-            },
-        }],
-        threads: vec![format!("worker\x1b{n}")],
-        processes: vec![(
-            ProcessId(0),
-            Process {
-                pid: 42,
-                start_time_ns: 7,
-                command: "a\x1b[2Jb".to_owned(),
-                command_line: "a b".to_owned(),
-                cgroup: "/user.slice".to_owned(),
-                ended: n > 1,
-                totals: totals(n.into()),
-                untracked_frees: 3,
-                failed_allocations: 1,
-                lost: 5,
-                merged: 6,
-                allocators: vec![Allocator {
-                    path: "/usr/lib/libc.so.6".to_owned(),
-                    kind: "glibc".to_owned(),
-                    hooks: vec!["malloc".to_owned(), "free".to_owned()],
-                }],
-                duty_cycle: (n > 0).then_some(DutyCycle {
-                    from_ns: 8,
-                    unprobed_ns: 9 * u64::from(n),
-                    overhead: 10,
-                }),
-            },
-        )],
-        sites: vec![(
-            SiteId(n),
-            Site {
-                process: ProcessId(0),
-                stack: StackId(n),
-                thread: (n > 0).then_some(ThreadNameId(n)),
-                kind: if n > 0 { Kind::Mapped } else { Kind::Heap },
-                totals: totals(u64::from(n) + 1),
-            },
-        )],
-        sizes: vec![n.into(), 7],
-        rates: vec![RateChange {
-            at_ns: n.into(),
-            process: (n > 0).then_some(ProcessId(0)),
-            mean_bytes: 1 << n,
-        }],
-        totals: totals(u64::from(n) + 1),
-        quality: Quality {
-            samples: 10,
-            lost: [("ring full".to_owned(), 2), ("stack".to_owned(), 0)].into(),
-            untracked_frees: 3,
-            failed_allocations: 1,
-            stacks_complete: 4,
-            stacks_truncated: 5,
-            stacks_broken: 6,
-            noted: [("nested_calls".to_owned(), 3)].into(),
-            unprobed: ["/lib/x.so".to_owned()].into(),
-            without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
-            unreadable: ["/lib/y.so: too slow".to_owned()].into(),
-            hit_ns: 640,
-            max_overhead: 500,
-            kernel_map_bytes: 1 << 30,
-            agent_cpu_ns: 12,
-            agent_peak_bytes: 13,
-        },
-    }
-}
+use sample::{totals, update};
 
 fn symbols() -> Symbols {
     Symbols {
@@ -192,8 +75,9 @@ fn everything_is_read_as_written() {
     assert_eq!(recording.warnings, Vec::<String>::new());
 }
 
-/// Check that a file can be read as it was at an earlier time, with names that were written later, and that a
-/// time before the first update gives a warning.
+/// Check that a file can be read as it was at an earlier time, with names that were written later: at the update
+/// that is nearest to that time, and with a warning if there is none near it. (Once, `--at 5s` showed 4 s where
+/// the update listed as 5.0 s came 40 ms after it.)
 #[test]
 fn earlier_times_are_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,8 +86,12 @@ fn earlier_times_are_read() {
     // The updates are from 0, 1 and 2 seconds.
     for (until, state, end) in [
         (0, 1, RunEnd::WentOn),
-        (2 * SECOND - 1, 2, RunEnd::WentOn),
+        (SECOND - 40_000_000, 2, RunEnd::WentOn),
+        (SECOND, 2, RunEnd::WentOn),
+        (SECOND + SECOND / 2, 2, RunEnd::WentOn),
+        (2 * SECOND - 1, 4, RunEnd::Orderly),
         (2 * SECOND, 4, RunEnd::Orderly),
+        (900 * SECOND, 4, RunEnd::Orderly),
     ] {
         let recording = read_until(&path, until).unwrap();
         let expected = Profile {
@@ -225,8 +113,11 @@ fn earlier_times_are_read() {
     writer.update(&late.to_update()).unwrap();
     assert_eq!(read(&path).unwrap().profile, late);
     let recording = read_until(&path, SECOND).unwrap();
-    assert_eq!(recording.profile.sites, []);
+    assert_eq!(recording.profile, late);
     assert!(recording.warnings[0].contains("nothing before 7.00 s"));
+    assert_eq!(recording.warnings.len(), 2, "{:?}", recording.warnings);
+    let near = read_until(&path, 7 * SECOND - 40_000_000).unwrap();
+    assert_eq!(near.warnings.len(), 1, "{:?}", near.warnings);
 }
 
 /// Check that the counts of every loss and every note are read as they were written.
@@ -339,6 +230,7 @@ fn contradictions_end_the_reading() {
                     thread: None,
                     kind: Kind::Heap,
                     totals: Totals::default(),
+                    own_peak: OwnPeak::default(),
                 },
             )],
             ..Update::default()

@@ -9,9 +9,10 @@ use prost::Message;
 use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
+use super::memory::Memory;
 use super::parts::{Part, Parts};
 use crate::join::{
-    self, Completeness, Kind, LocationId, ModuleId, ProcessId, Quality, SiteId, StackId,
+    self, Completeness, Kind, LocationId, ModuleId, OwnPeak, ProcessId, Quality, SiteId, StackId,
     ThreadNameId,
 };
 
@@ -127,6 +128,8 @@ pub(super) struct Process {
     command_line: String,
     #[prost(message, optional, tag = "21")]
     duty_cycle: Option<DutyCycle>,
+    #[prost(message, optional, tag = "22")]
+    memory: Option<Memory>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -143,6 +146,12 @@ pub(super) struct Site {
     thread: Option<u32>,
     #[prost(uint32, tag = "21")]
     kind: u32,
+    #[prost(uint64, tag = "22")]
+    own_peak_bytes: u64,
+    #[prost(uint64, tag = "23")]
+    own_peak_error: u64,
+    #[prost(uint64, tag = "24")]
+    own_peak_unseen: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -336,6 +345,7 @@ impl Process {
             lost: process.lost,
             merged: process.merged,
             duty_cycle: process.duty_cycle.map(Into::into),
+            memory: Some(process.memory.into()),
             allocators: process
                 .allocators
                 .iter()
@@ -362,6 +372,7 @@ impl Process {
             lost: self.lost,
             merged: self.merged,
             duty_cycle: self.duty_cycle.map(Into::into),
+            memory: self.memory.unwrap_or_default().into(),
             allocators: self
                 .allocators
                 .into_iter()
@@ -388,6 +399,9 @@ impl Site {
                 Kind::Mapped => 1,
             },
             totals: Some(site.totals.into()),
+            own_peak_bytes: site.own_peak.bytes,
+            own_peak_error: site.own_peak.error,
+            own_peak_unseen: site.own_peak.unseen,
         }
     }
 
@@ -407,6 +421,11 @@ impl Site {
                 }
             },
             totals: self.totals.unwrap_or_default().into(),
+            own_peak: OwnPeak {
+                bytes: self.own_peak_bytes,
+                error: self.own_peak_error,
+                unseen: self.own_peak_unseen,
+            },
         };
         Ok((SiteId(self.id), site))
     }

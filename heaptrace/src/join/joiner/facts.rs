@@ -1,0 +1,76 @@
+//! Facts of a run that come from elsewhere: losses, counters, settings and costs.
+//!
+//! Stage: join. The joiner only keeps them for the next update.
+
+use std::collections::BTreeSet;
+
+use heaptrace_common::counters::Counter;
+
+use super::Joiner;
+use crate::join::reasons::{Loss, Note};
+use crate::join::update::RateChange;
+use crate::reader::Unread;
+use crate::sys::Usage;
+
+impl Joiner {
+    /// Counts a loss.
+    pub fn lost_one(&mut self, reason: Loss) {
+        self.facts.lost_one(reason);
+    }
+
+    /// Sets how often something was lost.
+    pub fn set_lost(&mut self, reason: Loss, count: u64) {
+        self.facts.set_lost(reason, count);
+    }
+
+    /// Counts an event that is worth knowing.
+    pub fn note_one(&mut self, kind: Note) {
+        self.facts.note_one(kind);
+    }
+
+    /// Sets how often an event happened that is worth knowing.
+    pub fn set_noted(&mut self, kind: Note, count: u64) {
+        self.facts.set_noted(kind, count);
+    }
+
+    /// Sets a counter of the kernel program.
+    pub fn set_counter(&mut self, counter: Counter, count: u64) {
+        self.facts.set_counter(counter, count);
+    }
+
+    /// Records a change of the sampling rate.
+    pub fn rate_changed(&mut self, change: RateChange) {
+        self.facts.rate_changed(change);
+    }
+
+    /// Sets how often sizes of each class were asked for.
+    pub fn set_sizes(&mut self, sizes: Vec<u64>) {
+        self.facts.set_sizes(sizes);
+    }
+
+    /// Sets the memory that the maps of the kernel program use.
+    pub fn set_kernel_map_bytes(&mut self, bytes: u64) {
+        self.facts.set_kernel_map_bytes(bytes);
+    }
+
+    /// Sets the processor time and the memory that the agent itself has used.
+    pub fn set_agent_usage(&mut self, usage: Usage) {
+        self.facts.set_agent_usage(usage);
+    }
+
+    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in
+    /// ten-thousandths.
+    pub fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
+        self.facts.set_overhead(hit_ns, max_overhead);
+    }
+
+    /// Sets the files that no reader could read.
+    pub fn set_unreadable(&mut self, unread: Unread) {
+        self.facts.set_unreadable(unread);
+    }
+
+    /// Sets the files for whose unwind tables there was no room.
+    pub fn set_without_tables(&mut self, files: BTreeSet<String>) {
+        self.facts.set_without_tables(files);
+    }
+}

@@ -1,0 +1,33 @@
+//! JSON that is safe to print on a terminal.
+//!
+//! Stage: output. Knows nothing of the reports that are written.
+
+use std::io::{self, Write};
+
+use serde_json::ser::{CompactFormatter, Formatter};
+
+use crate::text;
+
+/// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
+/// harmless to print.
+pub(super) struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(text::is_unsafe) {
+            let (safe, tail) = rest.split_at(at);
+            CompactFormatter.write_string_fragment(writer, safe)?;
+            let Some(c) = tail.chars().next() else { break };
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &tail[c.len_utf8()..];
+        }
+        CompactFormatter.write_string_fragment(writer, rest)
+    }
+}

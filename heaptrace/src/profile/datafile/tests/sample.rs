@@ -1,0 +1,153 @@
+//! Updates with a value in every field.
+
+use crate::join::{
+    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
+    ModuleId, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
+    ThreadNameId, Totals, Unseen, Update,
+};
+
+pub(super) fn totals(n: u64) -> Totals {
+    Totals {
+        allocations: 10 * n,
+        allocated_bytes: u64::MAX - n,
+        frees: n,
+        freed_bytes: 4 * n,
+        live_allocations: 9 * n,
+        live_bytes: 96 * n,
+        left_allocations: 12 * n,
+        left_bytes: 13 * n,
+        uncertain_allocations: 2 * n,
+        uncertain_bytes: 11 * n,
+        peak_live_bytes: 97 * n,
+        temporary_allocations: n / 2,
+        errors: Errors {
+            allocations: n,
+            allocated_bytes: n + 1,
+            frees: n + 2,
+            freed_bytes: n + 3,
+            live_allocations: n + 4,
+            live_bytes: n + 5,
+            left_allocations: n + 8,
+            left_bytes: n + 9,
+            peak_live_bytes: n + 6,
+            temporary_allocations: n + 7,
+            unseen: Unseen {
+                allocations: n + 8,
+                allocated_bytes: n + 9,
+                frees: n + 10,
+                freed_bytes: n + 11,
+                live_allocations: n + 12,
+                live_bytes: n + 13,
+                left_allocations: n + 17,
+                left_bytes: n + 18,
+                peak_live_bytes: n + 14,
+                temporary_allocations: n + 15,
+            },
+            mean_bytes: n + 16,
+        },
+    }
+}
+
+pub(super) fn update(n: u32) -> Update {
+    Update {
+        elapsed_ns: u64::from(n) * 1_000_000_000,
+        modules: vec![Module {
+            path: format!("/usr/lib/lib{n}.so"),
+            build_id: vec![n as u8; 20],
+            text_start: 0x7f00_0000_0000,
+            text_end: 0x7f00_0001_0000,
+            text_offset: 0x1000,
+            root: String::new(),
+        }],
+        locations: vec![
+            Location {
+                module: Some(ModuleId(n)),
+                address: 0x1234,
+            },
+            Location {
+                module: None,
+                address: 0xffff_ffff_ff60_0000,
+            },
+        ],
+        stacks: vec![Stack {
+            locations: vec![LocationId(2 * n), LocationId(2 * n + 1)],
+            completeness: match n % 3 {
+                0 => Completeness::Complete,
+                1 => Completeness::Truncated,
+                _ => Completeness::Broken,
+            },
+        }],
+        threads: vec![format!("worker\x1b{n}")],
+        processes: vec![(
+            ProcessId(0),
+            Process {
+                pid: 42,
+                start_time_ns: 7,
+                command: "a\x1b[2Jb".to_owned(),
+                command_line: "a b".to_owned(),
+                cgroup: "/user.slice".to_owned(),
+                ended: n > 1,
+                totals: totals(n.into()),
+                untracked_frees: 3,
+                failed_allocations: 1,
+                lost: 5,
+                merged: 6,
+                allocators: vec![Allocator {
+                    path: "/usr/lib/libc.so.6".to_owned(),
+                    kind: "glibc".to_owned(),
+                    hooks: vec!["malloc".to_owned(), "free".to_owned()],
+                }],
+                memory: Memory {
+                    resident: 14,
+                    peak_resident: 15,
+                    resident_before: 16,
+                },
+                duty_cycle: (n > 0).then_some(DutyCycle {
+                    from_ns: 8,
+                    unprobed_ns: 9 * u64::from(n),
+                    overhead: 10,
+                }),
+            },
+        )],
+        sites: vec![(
+            SiteId(n),
+            Site {
+                process: ProcessId(0),
+                stack: StackId(n),
+                thread: (n > 0).then_some(ThreadNameId(n)),
+                kind: if n > 0 { Kind::Mapped } else { Kind::Heap },
+                totals: totals(u64::from(n) + 1),
+                own_peak: OwnPeak {
+                    bytes: 11,
+                    error: 12,
+                    unseen: u64::from(n),
+                },
+            },
+        )],
+        sizes: vec![n.into(), 7],
+        rates: vec![RateChange {
+            at_ns: n.into(),
+            process: (n > 0).then_some(ProcessId(0)),
+            mean_bytes: 1 << n,
+        }],
+        totals: totals(u64::from(n) + 1),
+        quality: Quality {
+            samples: 10,
+            lost: [("ring full".to_owned(), 2), ("stack".to_owned(), 0)].into(),
+            untracked_frees: 3,
+            failed_allocations: 1,
+            stacks_complete: 4,
+            stacks_truncated: 5,
+            stacks_broken: 6,
+            noted: [("nested_calls".to_owned(), 3)].into(),
+            unprobed: ["/lib/x.so".to_owned()].into(),
+            without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
+            unreadable: ["/lib/y.so: too slow".to_owned()].into(),
+            hit_ns: 640,
+            max_overhead: 500,
+            kernel_map_bytes: 1 << 30,
+            agent_cpu_ns: 12,
+            agent_peak_bytes: 13,
+        },
+    }
+}
