@@ -69,8 +69,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it must come before anything that starts a thread.
-    let counts = config.max_overhead.is_some();
-    let guardian = Guardian::start(&tracefs, counts, observer.terminal())
+    let guardian = Guardian::start(&tracefs, observer.terminal())
         .context("can't start the guardian process")?;
     let held = targets::launch(config)?;
     // The command keeps the limits that its user gave it; from here on all limits are for the run.

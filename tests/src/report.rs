@@ -141,6 +141,8 @@ pub struct Quality {
     pub agent_peak_bytes: u64,
     #[serde(default)]
     pub probe_hit_ns: u64,
+    #[serde(default)]
+    pub overhead_percent: f64,
 }
 
 /// The duty cycle of a process that was paused some of the time.
@@ -153,6 +155,7 @@ pub struct DutyCycle {
     pub from_ns: u64,
     pub unprobed_ns: u64,
     pub overhead_percent: f64,
+    pub reached_percent: f64,
 }
 
 /// The memory of a process, in bytes.

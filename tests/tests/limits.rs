@@ -34,7 +34,8 @@ fn a_full_ring_is_counted() -> Result<()> {
 }
 
 /// Check that the agent gets enough processor time beside a hundred threads that only allocate. The ring holds a small
-/// part of their events. (Once, with an equal share of the processors, half of the events were lost.)
+/// part of their events: 45 ms, less than a busy machine may keep a thread from running. (Once, with an equal share of the
+/// processors, half of the events were lost.)
 #[test]
 fn many_threads_do_not_starve_the_agent() -> Result<()> {
     let program = bench_program("grow")?;
@@ -56,7 +57,7 @@ fn many_threads_do_not_starve_the_agent() -> Result<()> {
         totals.allocations + lost >= 300_000,
         "{totals:?}, {lost} lost"
     );
-    assert!(lost < 30_000, "{lost} lost");
+    assert!(lost < 60_000, "{lost} lost");
     assert!(
         totals.unfreed_bytes() < 1 << 20,
         "lost events made a leak: {totals:?}"

@@ -62,12 +62,16 @@ fn wait_for_duty_cycle(here: &Heaptrace, pid: u32) -> Result<()> {
 fn has_duty_cycle(process: &Process, run_ns: u64) -> Result<()> {
     let cycle = process.probed_in_turns.as_ref().context("no duty cycle")?;
     let since = run_ns - cycle.from_ns;
-    assert!(cycle.from_ns > 1_500_000_000, "{cycle:?}");
+    assert!(cycle.from_ns > 900_000_000, "{cycle:?}");
     assert!(
         cycle.unprobed_ns > since / 2 && cycle.unprobed_ns <= since,
         "{cycle:?} of {run_ns}"
     );
     assert!(cycle.overhead_percent > 20.0, "{cycle:?}");
+    assert!(
+        cycle.reached_percent > 0.0 && cycle.reached_percent < cycle.overhead_percent,
+        "{cycle:?}"
+    );
     Ok(())
 }
 
@@ -91,6 +95,11 @@ fn high_overhead_gets_a_duty_cycle() -> Result<()> {
     tracer.signal(libc::SIGINT)?;
     let report = unlimited.finish(tracer)?.report;
     assert!(report.process(pid)?.probed_in_turns.is_none());
+    let overhead = report.quality.overhead_percent;
+    assert!(
+        overhead > 20.0,
+        "a report without a limit says {overhead} %"
+    );
     drop(churn);
 
     let options = ["--all", "--comm", "ht-pay-*", "--max-overhead", "5"];
@@ -140,11 +149,11 @@ fn pauses_make_no_leaks() -> Result<()> {
         } else {
             &["--pid", &pid_text]
         };
-        let options = [target, &["--max-overhead", "10"]].concat();
+        let options = [target, &["--max-overhead", "20"]].concat();
         let mut tracer = here.start_record(&options)?;
         here.wait_recording(&mut tracer)?;
-        // Time is the point: many duty cycles, of two seconds each.
-        thread::sleep(Duration::from_secs(12));
+        // Time is the point: several duty cycles, of two seconds each, after a first longer one.
+        thread::sleep(Duration::from_secs(16));
         assert!(speed(&mut churn, Duration::from_millis(100))? > 0.0);
         tracer.signal(libc::SIGINT)?;
         let report = here.finish(tracer)?.report;
@@ -163,8 +172,6 @@ fn pauses_make_no_leaks() -> Result<()> {
             most <= BLOCKS + BLOCKS / 4,
             "stale blocks add up: {totals:?}"
         );
-        // When a pause begins, frees are seen for some calls longer than allocations.
-        assert!(most >= BLOCKS / 2, "{totals:?}");
         assert!(totals.peak_live_bytes <= BLOCKS * 128, "{totals:?}");
     }
     Ok(())

@@ -379,6 +379,11 @@ impl Joiner {
         }
     }
 
+    /// Sets the share of its processor time that probes took in all of a process with a duty cycle, in ten-thousandths.
+    pub fn set_reached(&mut self, pid: u32, reached: u32) {
+        self.ledger.set_reached(pid, reached);
+    }
+
     /// Records that a process is probed again.
     pub fn resume(&mut self, pid: u32, elapsed_ns: u64) {
         self.paused.resume(&mut self.ledger, pid, elapsed_ns);

@@ -229,6 +229,14 @@ impl Ledger {
         Some(serial)
     }
 
+    /// Sets the share of its processor time that probes took in all of a process with a duty cycle.
+    pub(super) fn set_reached(&mut self, pid: u32, reached: u32) {
+        let process = self.processes.running(pid);
+        if let Some(entry) = process.and_then(|it| self.processes.change(it)) {
+            entry.set_reached(reached);
+        }
+    }
+
     /// Adds time in which a process was not probed. Returns whether the process is still running.
     pub(super) fn add_unprobed_time(&mut self, process: ProcessId, serial: u64, ns: u64) -> bool {
         let entry = self.processes.change(process);

@@ -40,6 +40,6 @@ pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use update::{
     Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
-    ThreadNameId, Totals, Unseen, Update,
+    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
+    StackId, ThreadNameId, Totals, Unseen, Update,
 };

@@ -237,6 +237,12 @@ impl ProcessEntry {
         self.paused_at = time;
     }
 
+    pub(super) fn set_reached(&mut self, reached: u32) {
+        if let Some(duty_cycle) = &mut self.record.duty_cycle {
+            duty_cycle.reached = reached;
+        }
+    }
+
     pub(super) fn add_unprobed_time(&mut self, ns: u64) {
         if let Some(duty_cycle) = &mut self.record.duty_cycle {
             duty_cycle.unprobed_ns += ns;
@@ -322,6 +328,7 @@ impl ProcessEntry {
             });
             sum.unprobed_ns += duty_cycle.unprobed_ns;
             sum.overhead = sum.overhead.max(duty_cycle.overhead);
+            sum.reached = sum.reached.max(duty_cycle.reached);
         }
         for allocator in other.allocators {
             if !record.allocators.contains(&allocator) {

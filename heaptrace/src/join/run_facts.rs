@@ -11,7 +11,7 @@ use heaptrace_common::wire::size_class;
 use super::keyed_hash::HashMap;
 use super::reasons::{Loss, Note, broken_stack};
 use super::sent_stack::{SentStack, completeness};
-use super::update::{Completeness, Quality, RateChange};
+use super::update::{Completeness, Overhead, Quality, RateChange};
 use crate::reader::Unread;
 use crate::sys::Usage;
 
@@ -142,9 +142,8 @@ impl RunFacts {
         self.quality.agent_peak_bytes = usage.peak_bytes;
     }
 
-    pub(super) fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
-        self.quality.hit_ns = hit_ns;
-        self.quality.max_overhead = max_overhead;
+    pub(super) fn set_overhead(&mut self, overhead: Overhead) {
+        self.quality.overhead = overhead;
     }
 
     pub(super) fn set_unreadable(&mut self, unread: Unread) {

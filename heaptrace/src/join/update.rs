@@ -231,6 +231,8 @@ pub struct DutyCycle {
     pub unprobed_ns: u64,
     /// The share of its processor time that probes took before, in ten-thousandths.
     pub overhead: u32,
+    /// The share of its processor time that probes took in all, so far, in ten-thousandths.
+    pub reached: u32,
 }
 
 impl Process {
@@ -333,10 +335,31 @@ pub struct Quality {
     pub agent_cpu_ns: u64,
     /// The most memory that the agent has used at a time, in bytes.
     pub agent_peak_bytes: u64,
-    /// Cost of a probe hit on this machine, in nanoseconds; 0 if it was not measured.
+    /// What the probes cost the traced processes.
+    pub overhead: Overhead,
+}
+
+/// What the probes cost the traced processes; all zero if it was not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// Cost of a probe hit on this machine, in nanoseconds.
     pub hit_ns: u64,
     /// The share of a process's processor time that may go into probes, in ten-thousandths; 0 for no limit.
-    pub max_overhead: u32,
+    pub limit: u32,
+    /// The time that all probe hits took, in nanoseconds.
+    pub probes_ns: u64,
+    /// The processor time of the processes that had probe hits, in nanoseconds; the hits are part of it.
+    pub used_ns: u64,
+}
+
+impl Overhead {
+    /// The share of the processor time that went into probes, in percent, if enough was measured to tell.
+    pub fn percent(&self) -> Option<f64> {
+        /// Less than some ticks of the governor's measurements say little.
+        const LEAST_USED_NS: u64 = 100_000_000;
+        let is_known = self.used_ns >= LEAST_USED_NS;
+        is_known.then(|| self.probes_ns as f64 / self.used_ns as f64 * 100.0)
+    }
 }
 
 /// The changes since the last update.

@@ -83,7 +83,7 @@ impl Program {
             ("GUARDIAN_TGID", guardian),
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
-            ("COUNT_HITS", u32::from(config.max_overhead.is_some())),
+            ("COUNT_HITS", 1),
             ("PARTIAL", u32::from(is_partial)),
             ("TASK_TGID", offset("task_struct", "tgid")?),
             ("TASK_MM", offset("task_struct", "mm")?),

@@ -175,6 +175,8 @@ struct Quality<'a> {
     probe_hit_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_overhead_percent: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead_percent: Option<f64>,
 }
 
 /// The duty cycle of a process that was paused at times.
@@ -183,6 +185,7 @@ struct DutyCycle {
     from_ns: u64,
     unprobed_ns: u64,
     overhead_percent: f64,
+    reached_percent: f64,
 }
 
 #[derive(Serialize)]
@@ -300,6 +303,7 @@ impl Rate {
 impl<'a> Quality<'a> {
     fn new(input: &ReportInput<'a>) -> Self {
         let quality = &input.profile.quality;
+        let overhead = &quality.overhead;
         Self {
             samples: quality.samples,
             lost: &quality.lost,
@@ -316,9 +320,10 @@ impl<'a> Quality<'a> {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
-            probe_hit_ns: non_zero(quality.hit_ns),
-            max_overhead_percent: non_zero(quality.max_overhead.into())
-                .and(Some(f64::from(quality.max_overhead) / 100.0)),
+            probe_hit_ns: non_zero(overhead.hit_ns),
+            max_overhead_percent: non_zero(overhead.limit.into())
+                .and(Some(f64::from(overhead.limit) / 100.0)),
+            overhead_percent: overhead.percent(),
         }
     }
 }
@@ -372,6 +377,7 @@ impl<'a> Process<'a> {
                 from_ns: duty_cycle.from_ns,
                 unprobed_ns: duty_cycle.unprobed_ns,
                 overhead_percent: f64::from(duty_cycle.overhead) / 100.0,
+                reached_percent: f64::from(duty_cycle.reached) / 100.0,
             }),
         }
     }

@@ -87,11 +87,10 @@ impl Connection {
 }
 
 impl Guardian {
-    /// Starts the guardian. `counts`: whether it keeps the capability that [`Connection::count_runs`] needs. `terminal`: the
-    /// terminal that the agent changes, if it changes one.
+    /// Starts the guardian. `terminal`: the terminal that the agent changes, if it changes one.
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of this process.
-    pub fn start(tracefs: &Tracefs, counts: bool, terminal: Option<&Restorer>) -> io::Result<Self> {
+    pub fn start(tracefs: &Tracefs, terminal: Option<&Restorer>) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let kind = SocketType::SEQPACKET;
@@ -111,7 +110,7 @@ impl Guardian {
                             alive: read,
                             socket: agent_socket,
                         };
-                        guard(streams, tracefs, terminal, agent, counts);
+                        guard(streams, tracefs, terminal, agent);
                     }
                     guardian => {
                         let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
@@ -153,13 +152,7 @@ struct Streams {
     socket: OwnedFd,
 }
 
-fn guard(
-    streams: Streams,
-    tracefs: &Tracefs,
-    terminal: Option<&Restorer>,
-    agent: u32,
-    counts: bool,
-) {
+fn guard(streams: Streams, tracefs: &Tracefs, terminal: Option<&Restorer>, agent: u32) {
     // SAFETY: plain system calls on this process alone. The signals that end or control a run are for the agent. The
     // guardian must outlive the agent, even if the whole process group gets the signal.
     unsafe {
@@ -183,7 +176,7 @@ fn guard(
     // Room for the descriptors that the agent hands over.
     sys::raise_open_files();
     // On failure the guardian has more rights than it needs, and works all the same.
-    let _ = give_up(counts);
+    let _ = give_up();
     serve(&alive, &socket);
     if let Some(terminal) = terminal {
         terminal.restore();
@@ -246,16 +239,11 @@ fn answer(agent: &OwnedFd) {
     let _ = sendmsg(agent, &[IoSlice::new(&[COUNT])], &mut control, flags);
 }
 
-/// Gives up all capabilities except those for removing definitions and, if asked for, for counting run time.
-fn give_up(counts: bool) -> io::Result<()> {
+/// Gives up all capabilities except those for removing definitions and for counting run time.
+fn give_up() -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
-    let counting = if counts {
-        Kept::SYS_ADMIN
-    } else {
-        Kept::empty()
-    };
-    rights::keep(Kept::DAC_READ_SEARCH | counting)
+    rights::keep(Kept::DAC_READ_SEARCH | Kept::SYS_ADMIN)
 }
 
 /// Closes every other descriptor: an inherited pipe of the agent that stays open would keep its reader waiting.

@@ -124,7 +124,7 @@ impl Drain {
         for _ in 0..BATCHES {
             let was_emptied = self.batch(joiner);
             let is_behind = !was_emptied || self.batch_bytes >= self.crowd_bytes;
-            self.priority.set_first(is_behind);
+            self.priority.follow(is_behind);
             if was_emptied {
                 return;
             }

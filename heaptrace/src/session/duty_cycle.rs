@@ -12,8 +12,9 @@ use super::governor::{Governor, OverLimit, TICK};
 use super::hit_cost::HitCost;
 use super::run::Run;
 use super::targets;
+use super::watched::Paid;
 use crate::config::RunConfig;
-use crate::join::Loss;
+use crate::join::{Loss, Overhead};
 use crate::probes::attach::Probes;
 use crate::probes::guardian::Guardian;
 use crate::probes::target_events::Reach;
@@ -39,28 +40,36 @@ pub(super) struct DutyCycles {
     /// their own.
     paused_along: Vec<u32>,
     over: Vec<OverLimit>,
-    /// The limit, in hundredths of a percent.
-    limit: u32,
+    /// The limit, in hundredths of a percent; `None` if what probes cost is only measured.
+    limit: Option<u32>,
 }
 
 impl DutyCycles {
-    /// Measures the cost of a probe hit; `None` if the run has no overhead limit.
+    /// Measures the cost of a probe hit. `None` if that fails in a run without a limit: its report has no overhead.
     pub(super) fn new(
         config: &RunConfig,
         probes: &mut Probes,
         guardian: &Guardian,
     ) -> Result<Option<Self>> {
-        let Some(limit) = config.max_overhead else {
-            return Ok(None);
+        let limit = config.max_overhead;
+        let trap = match (probes.measure_hit(), limit) {
+            (Ok(trap), _) => trap,
+            (Err(error), None) => {
+                tracing::info!("can't measure the cost of a probe hit: {error}");
+                return Ok(None);
+            }
+            (Err(error), Some(_)) => {
+                return Err(error).context(
+                    "can't measure the cost of a probe hit; --max-overhead off traces without a limit",
+                );
+            }
         };
-        let trap = probes.measure_hit().context(
-            "can't measure the cost of a probe hit; --max-overhead off traces without a limit",
-        )?;
         tracing::info!("a probe hit takes {} ns on this machine", trap.as_nanos());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Some(Self {
-            governor: Governor::new(f64::from(limit) / 1e4, trap),
+            // No process pays more than it uses.
+            governor: Governor::new(limit.map_or(1.0, |limit| f64::from(limit) / 1e4), trap),
             ticks,
             hit_cost: HitCost::new(trap, guardian.connection()?),
             is_one: targets::reach(config) != Reach::All,
@@ -81,13 +90,12 @@ impl DutyCycles {
         if self.hit_cost.tick(&run.program) {
             self.governor.set_hit(self.hit_cost.time());
         }
-        let hit_ns = self.hit_cost.time().as_nanos() as u64;
-        run.joiner.set_overhead(hit_ns, self.limit);
         let hits = run.program.take_hits()?;
         let now = Duration::from_nanos(at_ns);
         for over in self.governor.tick(now, &hits, sys::process_time) {
             self.add_over(over);
         }
+        self.report(run);
         let paused = self.governor.paused();
         if paused == self.paused {
             return Ok(());
@@ -103,6 +111,20 @@ impl DutyCycles {
         self.pause_new(&before, at_ns, run)?;
         self.resume_old(&before, at_ns, run);
         Ok(())
+    }
+
+    /// Reports what probes have cost so far to join.
+    fn report(&self, run: &mut Run) {
+        let Paid { probes, used } = self.governor.paid();
+        run.joiner.set_overhead(Overhead {
+            hit_ns: self.hit_cost.time().as_nanos() as u64,
+            limit: self.limit.unwrap_or_default(),
+            probes_ns: (probes * 1e9) as u64,
+            used_ns: (used * 1e9) as u64,
+        });
+        for (pid, share) in self.governor.reached() {
+            run.joiner.set_reached(pid, (share * 1e4) as u32);
+        }
     }
 
     /// Makes the probes reach all processes but these; returns whether that worked.
@@ -176,7 +198,7 @@ impl DutyCycles {
     fn add_over(&mut self, over: OverLimit) {
         self.over.retain(|it| it.pid != over.pid);
         self.over.push(over);
-        let limit = f64::from(self.limit) / 100.0;
+        let limit = f64::from(self.limit.unwrap_or_default()) / 100.0;
         match self.over.len().cmp(&MOST_NAMED) {
             std::cmp::Ordering::Less => {
                 let comm = std::fs::read_to_string(format!("/proc/{}/comm", over.pid));

@@ -2,13 +2,21 @@
 //!
 //! Part of the session. Must not know the streams.
 
+use std::time::{Duration, Instant};
+
 use crate::sys::{self, ThreadPriority};
+
+/// How long this thread stays before all others after it was last behind. Between two large batches there are small ones,
+/// for instance of a timer; with its own priority the thread may then wait longer than the ring has room.
+const CALM: Duration = Duration::from_millis(250);
 
 /// The priority of this thread: ordinary, raised (nice), or before all other threads (`SCHED_FIFO`).
 pub(super) struct Priority {
     nice: ThreadPriority,
     /// Whether this thread runs before all others.
     is_first: bool,
+    /// When it was last behind.
+    behind_at: Option<Instant>,
 }
 
 impl Priority {
@@ -16,6 +24,7 @@ impl Priority {
         Self {
             nice: ThreadPriority::of_this_thread(),
             is_first: false,
+            behind_at: None,
         }
     }
 
@@ -32,10 +41,18 @@ impl Priority {
         self.nice.restore();
     }
 
-    /// Runs this thread before all others, or no longer. Needed while events come faster than the thread gets
-    /// to read them: among a thousand threads that allocate, its share of a processor is too small, even with
-    /// raised priority.
-    pub(super) fn set_first(&mut self, is_first: bool) {
+    /// Runs this thread before all others while it is behind, and for a while after that. Needed while events come
+    /// faster than the thread gets to read them: among a thousand threads that allocate, its share of a processor is too
+    /// small, even with raised priority.
+    pub(super) fn follow(&mut self, is_behind: bool) {
+        let now = Instant::now();
+        if is_behind {
+            self.behind_at = Some(now);
+        }
+        self.set_first(self.behind_at.is_some_and(|at| now - at < CALM));
+    }
+
+    fn set_first(&mut self, is_first: bool) {
         if is_first != self.is_first {
             sys::set_realtime(is_first);
             self.is_first = is_first;

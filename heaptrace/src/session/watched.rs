@@ -8,7 +8,13 @@ use std::time::Duration;
 /// Shortest time over which a share is measured, unless a duty cycle needs a shorter one.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long a process must be over the limit before it gets a duty cycle, and below before it loses it.
+/// Seconds of a process at the limit: when probes took more than that beyond the limit, it gets a duty cycle.
+const CREDIT: f64 = 5.0;
+
+/// A process is probed for so long, whatever its probes cost.
+const LEAST_WATCHED: Duration = Duration::from_secs(1);
+
+/// How long a process must be below the limit before it loses its duty cycle.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The shortest time that a process is probed for, and paused for: below it, switching costs more than it
@@ -38,62 +44,119 @@ pub(super) struct Terms {
 /// The result of a look at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// It had no hits, and needs not be watched.
-    Idle,
-    /// It must be watched further.
+    /// Nothing has to be done.
     Watch,
     /// It was over the limit for long enough, and gets a duty cycle from now on.
     OverLimit,
 }
 
+/// What probes took of processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Paid {
+    /// Seconds in probes.
+    pub(super) probes: f64,
+    /// Seconds of processor time, those in probes included.
+    pub(super) used: f64,
+}
+
+impl Paid {
+    pub(super) fn add(&mut self, other: Self) {
+        self.probes += other.probes;
+        self.used += other.used;
+    }
+
+    /// The share of the processor time; 0 if none was used.
+    pub(super) fn share(&self) -> f64 {
+        if self.used > 0.0 {
+            self.probes / self.used
+        } else {
+            0.0
+        }
+    }
+}
+
 /// A process that has probe hits.
 ///
-/// A process that stays over the limit for two seconds gets a duty cycle: it is probed for a while and paused
-/// for a while. The ratio keeps its overhead to the limit, according to the last measurements while it was
-/// probed. A process that stays below the limit by a margin, for two seconds, is probed all the time again.
+/// What probes take beyond the limit is its debt. A process whose debt exceeds its credit gets a duty cycle: it is
+/// probed for a while, and then paused until the limit holds again for all of its time. A process that stays
+/// below the limit by a margin, for two seconds, is probed all the time again.
 #[derive(Debug)]
 pub(super) struct Watched {
     phase: Phase,
+    /// When it was watched first.
+    first: Duration,
     /// When the current measurement began.
     since: Duration,
     /// The processor time of the process at that moment.
     time: Duration,
-    /// The probe hits since then.
+    /// Its processor time when it was last seen.
+    seen: Duration,
+    /// The probe hits since the current measurement began.
     hits: u64,
     /// The share of its time that went into probes, while it was probed.
     share: f64,
+    /// Seconds that probes took beyond the limit, and that no pause has made up for.
+    debt: f64,
+    /// The sum of all measurements.
+    paid: Paid,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Probed all the time; over the limit for so long.
-    Always { over: Duration },
+    /// Probed all the time, and without hits in the last measurement.
+    Idle,
+    /// Probed all the time.
+    Always,
     /// A duty cycle: probed until then; below the limit for so long.
     On { until: Duration, below: Duration },
-    /// A duty cycle: paused until then.
-    Off { until: Duration },
+    /// A duty cycle: paused from then on.
+    Off { from: Duration },
+}
+
+/// A measurement.
+struct Measured {
+    passed: Duration,
+    paid: Paid,
+    /// Whether the hits take enough of a processor to matter.
+    is_worth_it: bool,
 }
 
 impl Watched {
-    pub(super) fn new(now: Duration, time: Duration) -> Self {
+    /// A process whose first hits were just seen. Its processor time while they came is not known, so they
+    /// are a debt and nothing else. With the first tick of a run they are all hits since attaching began.
+    pub(super) fn new(now: Duration, time: Duration, hits: u64, terms: Terms) -> Self {
         Self {
-            phase: Phase::Always {
-                over: Duration::ZERO,
-            },
+            phase: Phase::Always,
+            first: now,
             since: now,
             time,
+            seen: time,
             hits: 0,
             share: 0.0,
+            debt: hits as f64 * terms.hit,
+            paid: Paid::default(),
         }
     }
 
-    pub(super) fn add_hits(&mut self, hits: u64) {
-        self.hits += hits;
+    /// Takes in probe hits. Those that end an idle time begin a measurement: when they came is not known.
+    pub(super) fn add_hits(&mut self, now: Duration, hits: u64, terms: Terms) {
+        if self.phase == Phase::Idle {
+            self.paid.probes += hits as f64 * terms.hit;
+            self.phase = Phase::Always;
+            self.since = now;
+        } else {
+            self.hits += hits;
+        }
     }
 
-    /// The processor time of the process at the last measurement.
-    pub(super) fn time(&self) -> Duration {
-        self.time
+    /// Takes in the processor time so far. Returns whether it is the same process: one that has used less is another
+    /// one with its pid.
+    pub(super) fn see(&mut self, time: Duration) -> bool {
+        let is_same = time >= self.seen;
+        if is_same {
+            self.seen = time;
+        }
+        is_same
     }
 
     /// The share of its time that went into probes, while it was probed.
@@ -101,71 +164,57 @@ impl Watched {
         self.share
     }
 
+    /// What probes took of its processor time since it was first watched.
+    pub(super) fn paid(&self, terms: Terms) -> Paid {
+        let mut paid = self.paid;
+        paid.add(self.since_begin(terms));
+        paid
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         matches!(self.phase, Phase::Off { .. })
     }
 
     pub(super) fn has_duty_cycle(&self) -> bool {
-        !matches!(self.phase, Phase::Always { .. })
+        matches!(self.phase, Phase::On { .. } | Phase::Off { .. })
     }
 
-    /// Looks at the probe hits, if a measurement or a pause is over by now. `time` is the processor time so
-    /// far.
-    pub(super) fn look(&mut self, now: Duration, time: Duration, terms: Terms) -> Look {
-        let passed = now.saturating_sub(self.since);
-        match self.phase {
-            Phase::Off { until } => {
-                if now >= until {
-                    self.begin(now, time);
-                    self.phase = Phase::On {
-                        until: now + self.on(terms),
-                        below: Duration::ZERO,
-                    };
-                }
-                return Look::Watch;
-            }
-            Phase::On { until, .. } if now < until => return Look::Watch,
-            Phase::Always { .. } if passed < LOOK => return Look::Watch,
-            Phase::On { .. } | Phase::Always { .. } => {}
-        }
-        let hits = self.hits;
-        let paid = hits as f64 * terms.hit;
-        let used = time.saturating_sub(self.time).as_secs_f64();
-        // Measurements are never exact; no process pays more than it uses.
-        let share = if used > 0.0 {
-            (paid / used).min(1.0)
-        } else {
-            0.0
+    /// Looks at the process, if a measurement or a pause is over by now.
+    pub(super) fn look(&mut self, now: Duration, terms: Terms) -> Look {
+        let is_over = match self.phase {
+            Phase::Idle | Phase::Off { .. } => true,
+            Phase::Always => now.saturating_sub(self.since) >= LOOK,
+            Phase::On { until, .. } => now >= until,
         };
-        let is_worth_it = paid >= WORTH_IT * passed.as_secs_f64();
-        self.begin(now, time);
+        if !is_over {
+            return Look::Watch;
+        }
+        let owed = self.debt > 0.0 && self.share > 0.0;
+        let measured = self.measure(now, terms);
+        let share = measured.paid.share();
         match self.phase {
-            Phase::Always { over } if share > terms.limit && is_worth_it => {
-                self.share = if over.is_zero() {
-                    share
-                } else {
-                    mean(self.share, share)
-                };
-                let over = over + passed;
-                self.phase = Phase::Always { over };
-                if over >= PATIENCE {
-                    self.pause(now, self.on(terms), terms.limit);
+            Phase::Idle => {}
+            Phase::Always if measured.paid.probes == 0.0 && self.debt == 0.0 => {
+                self.phase = Phase::Idle;
+            }
+            Phase::Always => {
+                if measured.is_worth_it {
+                    self.share = if owed { mean(self.share, share) } else { share };
+                }
+                if self.debt > CREDIT * terms.limit && now - self.first >= LEAST_WATCHED {
+                    self.phase = Phase::Off { from: now };
                     return Look::OverLimit;
                 }
             }
-            Phase::Always { .. } => {
-                self.phase = Phase::Always {
-                    over: Duration::ZERO,
-                };
-                return if hits > 0 { Look::Watch } else { Look::Idle };
-            }
             Phase::On { below, .. } => {
-                if share <= terms.limit * MARGIN || !is_worth_it {
-                    let below = below + passed;
+                if share <= terms.limit * MARGIN || !measured.is_worth_it {
+                    let below = below + measured.passed;
                     self.phase = if below >= PATIENCE {
-                        Phase::Always {
-                            over: Duration::ZERO,
-                        }
+                        Phase::Always
                     } else {
                         Phase::On {
                             until: now + LOOK,
@@ -174,33 +223,53 @@ impl Watched {
                     };
                 } else {
                     self.share = mean(self.share, share);
-                    self.pause(now, passed, terms.limit);
+                    self.phase = Phase::Off { from: now };
                 }
             }
-            Phase::Off { .. } => {}
+            Phase::Off { from } => {
+                let off = now.saturating_sub(from);
+                if (off >= LEAST_ON && self.debt == 0.0) || off >= MOST_OFF {
+                    self.phase = Phase::On {
+                        until: now + self.on(terms),
+                        below: Duration::ZERO,
+                    };
+                }
+            }
         }
         Look::Watch
     }
 
-    /// Begins a new measurement.
-    fn begin(&mut self, now: Duration, time: Duration) {
+    /// What probes took since the current measurement began. No process pays more than it uses.
+    fn since_begin(&self, terms: Terms) -> Paid {
+        let used = self.seen.saturating_sub(self.time).as_secs_f64();
+        Paid {
+            probes: (self.hits as f64 * terms.hit).min(used),
+            used,
+        }
+    }
+
+    /// Ends the current measurement, and begins a new one.
+    fn measure(&mut self, now: Duration, terms: Terms) -> Measured {
+        let passed = now.saturating_sub(self.since);
+        let paid = self.since_begin(terms);
+        let worth_it = WORTH_IT * passed.as_secs_f64();
+        let allowed = (terms.limit * paid.used).max(worth_it);
+        self.debt = (self.debt + paid.probes - allowed).max(0.0);
+        self.paid.add(paid);
         self.since = now;
-        self.time = time;
+        self.time = self.seen;
         self.hits = 0;
+        Measured {
+            passed,
+            paid,
+            is_worth_it: paid.probes >= worth_it,
+        }
     }
 
     /// How long to probe the process before it is paused again.
     fn on(&self, Terms { limit, cycle, .. }: Terms) -> Duration {
         let part = (limit / self.share.max(limit)).min(1.0);
         cycle.mul_f64(part).max(LEAST_ON)
-    }
-
-    /// Pauses the process after it was probed for a time of `on`. The length of the pause keeps it to the
-    /// limit.
-    fn pause(&mut self, now: Duration, on: Duration, limit: f64) {
-        let times = (self.share / limit - 1.0).max(0.0);
-        let off = on.mul_f64(times).clamp(LEAST_ON, MOST_OFF);
-        self.phase = Phase::Off { until: now + off };
     }
 }
 

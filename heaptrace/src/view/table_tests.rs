@@ -221,6 +221,7 @@ fn warnings_have_lines_of_their_own() {
         from_ns: 2_000_000_000,
         unprobed_ns: 7_000_000_000,
         overhead: 3000,
+        reached: 480,
     });
     site(&mut profile, 0, 1);
     profile.sites[0].totals.uncertain_bytes = 28 * MIB;

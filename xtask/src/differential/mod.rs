@@ -83,6 +83,7 @@ pub struct Args {
 
 /// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    apt::ensure(&PACKAGES, "for the programs")?;
     if env::var_os(BINARY).is_none() || !process::is_root() {
         return as_root();
     }
@@ -130,7 +131,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Builds heaptrace and runs this task anew, as root and with the path of the build.
 fn as_root() -> Result<ExitCode> {
-    apt::ensure(&PACKAGES, "for the programs")?;
     let mut variables = Vec::new();
     match env::var_os(BINARY) {
         Some(binary) => variables.push((BINARY, binary)),

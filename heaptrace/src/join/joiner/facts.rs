@@ -8,7 +8,7 @@ use heaptrace_common::counters::Counter;
 
 use super::Joiner;
 use crate::join::reasons::{Loss, Note};
-use crate::join::update::RateChange;
+use crate::join::update::{Overhead, RateChange};
 use crate::reader::Unread;
 use crate::sys::Usage;
 
@@ -58,10 +58,9 @@ impl Joiner {
         self.facts.set_agent_usage(usage);
     }
 
-    /// Sets the cost of a probe hit, and the share of a process's time that may go into hits, in
-    /// ten-thousandths.
-    pub fn set_overhead(&mut self, hit_ns: u64, max_overhead: u32) {
-        self.facts.set_overhead(hit_ns, max_overhead);
+    /// Sets what the probes cost the traced processes.
+    pub fn set_overhead(&mut self, overhead: Overhead) {
+        self.facts.set_overhead(overhead);
     }
 
     /// Sets the files that no reader could read.

@@ -64,17 +64,21 @@ pub(super) fn paused(page: &mut Page<'_, '_>) -> io::Result<()> {
 
 /// Writes the measured cost of a probe hit, which the pauses are computed from.
 pub(super) fn cost(page: &mut Page<'_, '_>) -> io::Result<()> {
-    let quality = &page.input.profile.quality;
-    if quality.max_overhead == 0 {
+    let overhead = page.input.profile.quality.overhead;
+    if overhead.hit_ns == 0 {
         return Ok(());
     }
-    writeln!(
-        page.out,
-        "  {:<20}{} ns per probe hit; limit: {} % of a process's processor time",
-        "overhead",
-        count(quality.hit_ns),
-        f64::from(quality.max_overhead) / 100.0,
-    )
+    let mut text = format!("{} ns per probe hit", count(overhead.hit_ns));
+    if let Some(percent) = overhead.percent() {
+        text.push_str(&format!(
+            "; in all {percent:.1} % of the processor time of processes that had hits"
+        ));
+    }
+    if overhead.limit > 0 {
+        let limit = f64::from(overhead.limit) / 100.0;
+        text.push_str(&format!("; limit: {limit} % of each"));
+    }
+    writeln!(page.out, "  {:<20}{text}", "overhead")
 }
 
 /// The share of time in which a process was probed since its first pause, if it was ever paused.
@@ -96,9 +100,10 @@ fn words(duty_cycle: &DutyCycle, run_ns: u64, merged: u64) -> String {
     let since = run_ns.saturating_sub(duty_cycle.from_ns);
     let probed = since.saturating_sub(duty_cycle.unprobed_ns);
     format!(
-        "probed {} of the time since {}; before that, probes used {overhead:.0} % of its processor time",
+        "probed {} of the time since {}; before that, probes used {overhead:.0} % of its processor time, in all {:.1} %",
         share(probed, since),
         duration(duty_cycle.from_ns),
+        f64::from(duty_cycle.reached) / 100.0,
     )
 }
 

@@ -45,6 +45,9 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             count(quality.failed_allocations)
         ));
     }
+    if let Some(percent) = quality.overhead.percent() {
+        parts.push(format!("overhead {percent:.1} %"));
+    }
     parts.push(format!(
         "heaptrace used {} of processor time",
         duration(quality.agent_cpu_ns)

@@ -118,6 +118,7 @@ fn nothing_is_zero_for_certain() {
         from_ns: 2_500_000_000,
         unprobed_ns: 7_500_000_000,
         overhead: 1_200,
+        reached: 480,
     });
     let found = report(&profile, Metric::LiveBytes);
     for part in [

@@ -14,6 +14,7 @@ fn paused() -> Profile {
         from_ns: 2_500_000_000,
         unprobed_ns: 7_500_000_000,
         overhead: 4_000,
+        reached: 480,
     });
     let sites = profile.sites.iter_mut().filter(|site| site.process.0 == 0);
     let mut all: Vec<_> = sites.map(|site| &mut site.totals).collect();

@@ -49,6 +49,7 @@ fn reports_tell_what_is_wrong() {
         from_ns: 2_500_000_000,
         unprobed_ns: 5_000_000_000,
         overhead: 1_200,
+        reached: 480,
     });
     let found = report(&profile);
     for part in [

@@ -1,8 +1,8 @@
 //! A small profile with hostile names.
 
 use crate::join::{
-    Allocator, Completeness, Errors, Kind, Location, LocationId, Memory, Module, ModuleId, OwnPeak,
-    Process, ProcessId, Quality, Site, Stack, StackId, Totals,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Memory, Module, ModuleId,
+    Overhead, OwnPeak, Process, ProcessId, Quality, Site, Stack, StackId, Totals,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -141,8 +141,7 @@ pub(super) fn profile() -> Profile {
             unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/\u{1b}libx.so: no room".to_owned()].into(),
             unreadable: ["/lib/y.so: too slow".to_owned()].into(),
-            hit_ns: 0,
-            max_overhead: 0,
+            overhead: Overhead::default(),
             kernel_map_bytes: 256 << 20,
             agent_cpu_ns: 1_250_000_000,
             agent_peak_bytes: 48 << 20,

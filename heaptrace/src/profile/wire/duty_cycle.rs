@@ -15,6 +15,8 @@ pub(super) struct DutyCycle {
     unprobed_ns: u64,
     #[prost(uint32, tag = "3")]
     overhead: u32,
+    #[prost(uint32, tag = "4")]
+    reached: u32,
 }
 
 impl From<join::DutyCycle> for DutyCycle {
@@ -23,6 +25,7 @@ impl From<join::DutyCycle> for DutyCycle {
             from_ns: duty_cycle.from_ns,
             unprobed_ns: duty_cycle.unprobed_ns,
             overhead: duty_cycle.overhead,
+            reached: duty_cycle.reached,
         }
     }
 }
@@ -33,6 +36,7 @@ impl From<DutyCycle> for join::DutyCycle {
             from_ns: duty_cycle.from_ns,
             unprobed_ns: duty_cycle.unprobed_ns,
             overhead: duty_cycle.overhead,
+            reached: duty_cycle.reached,
         }
     }
 }

@@ -12,8 +12,8 @@ use super::error::WireError;
 use super::memory::Memory;
 use super::parts::{Part, Parts};
 use crate::join::{
-    self, Completeness, Kind, LocationId, ModuleId, OwnPeak, ProcessId, Quality, SiteId, StackId,
-    ThreadNameId,
+    self, Completeness, Kind, LocationId, ModuleId, Overhead, OwnPeak, ProcessId, Quality, SiteId,
+    StackId, ThreadNameId,
 };
 
 /// [`join::Update`], or a part of one, as a message.
@@ -188,6 +188,10 @@ pub(super) struct QualityMessage {
     hit_ns: u64,
     #[prost(uint32, tag = "21")]
     max_overhead: u32,
+    #[prost(uint64, tag = "23")]
+    probes_ns: u64,
+    #[prost(uint64, tag = "24")]
+    used_ns: u64,
 }
 
 impl UpdateMessage {
@@ -448,8 +452,10 @@ impl From<&Quality> for QualityMessage {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
-            hit_ns: quality.hit_ns,
-            max_overhead: quality.max_overhead,
+            hit_ns: quality.overhead.hit_ns,
+            max_overhead: quality.overhead.limit,
+            probes_ns: quality.overhead.probes_ns,
+            used_ns: quality.overhead.used_ns,
         }
     }
 }
@@ -471,8 +477,12 @@ impl From<QualityMessage> for Quality {
             kernel_map_bytes: quality.kernel_map_bytes,
             agent_cpu_ns: quality.agent_cpu_ns,
             agent_peak_bytes: quality.agent_peak_bytes,
-            hit_ns: quality.hit_ns,
-            max_overhead: quality.max_overhead,
+            overhead: Overhead {
+                hit_ns: quality.hit_ns,
+                limit: quality.max_overhead,
+                probes_ns: quality.probes_ns,
+                used_ns: quality.used_ns,
+            },
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::join::{
     Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId,
-    ThreadNameId, Totals, Unseen, Update,
+    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
+    StackId, ThreadNameId, Totals, Unseen, Update,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -106,6 +106,7 @@ pub(super) fn update(n: u32) -> Update {
                     from_ns: 8,
                     unprobed_ns: 9 * u64::from(n),
                     overhead: 10,
+                    reached: 480,
                 }),
             },
         )],
@@ -143,8 +144,12 @@ pub(super) fn update(n: u32) -> Update {
             unprobed: ["/lib/x.so".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
             unreadable: ["/lib/y.so: too slow".to_owned()].into(),
-            hit_ns: 640,
-            max_overhead: 500,
+            overhead: Overhead {
+                hit_ns: 640,
+                limit: 500,
+                probes_ns: 31_000_000,
+                used_ns: 1_000_000_000,
+            },
             kernel_map_bytes: 1 << 30,
             agent_cpu_ns: 12,
             agent_peak_bytes: 13,
