@@ -76,10 +76,12 @@ fn exists(piece: &str, files: &[String]) -> bool {
     })
 }
 
-/// The targets of links in a text, without those to elsewhere and without sections.
+/// The targets of links in a text, without those to elsewhere and without sections. Indented lines are output of programs, in
+/// which a function's name can look like a link: `get[abi:cxx11](int)`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](")
-        .skip(1)
+    text.lines()
+        .filter(|line| !line.starts_with("    "))
+        .flat_map(|line| line.split("](").skip(1))
         .filter_map(|rest| rest.split_once(')').map(|(link, _)| link))
         .filter(|link| !link.contains("://"))
         .filter_map(|link| link.split('#').next())
@@ -161,6 +163,6 @@ fn finds_what_does_not_exist() {
     ] {
         assert!(!is_path(other), "{other}");
     }
-    let text = "a [b](docs/x.md#y), [c](https://d/e), ![f](g.svg)";
+    let text = "a [b](docs/x.md#y), [c](https://d/e), ![f](g.svg)\n    get[abi](int)";
     assert_eq!(links(text).collect::<Vec<_>>(), ["docs/x.md", "g.svg"]);
 }
