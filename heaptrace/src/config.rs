@@ -93,6 +93,9 @@ impl TableConfig {
 pub struct Sampling {
     /// Mean bytes between samples; 1 records every allocation.
     pub mean: u64,
+    /// The power of two by which the mean is larger when a run begins. Only with a limit of samples: the limit decides
+    /// about later means.
+    pub first_shift: u32,
     /// Most samples a second, over all processes. The mean is raised for processes that have more than
     /// their share.
     pub max_per_second: Option<u32>,
@@ -106,6 +109,7 @@ impl Sampling {
     /// Every allocation.
     pub const EXACT: Self = Self {
         mean: 1,
+        first_shift: 0,
         max_per_second: None,
         min_size: 0,
         max_size: u64::MAX,
@@ -168,11 +172,14 @@ impl RunConfig {
     pub const DEFAULT_MEMORY: u64 = 1 << 30;
     /// The least memory. With less, too little could be recorded to be useful.
     pub const MIN_MEMORY: u64 = 16 << 20;
-    /// Default mean bytes between samples of processes that already run.
-    pub const DEFAULT_MEAN: u64 = 512 << 10;
+    /// The least mean bytes between samples if the rate follows the load.
+    pub const FINEST_MEAN: u64 = 512;
+    /// The power of two by which a run begins with a larger mean then: 4 KiB. Before anything was measured, processes that
+    /// allocate a lot would have too many samples.
+    pub const FIRST_SHIFT: u32 = 3;
     /// The largest mean.
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
-    /// Default limit of samples a second for the whole machine.
+    /// Default limit of samples a second, for the whole machine, and for a rate that follows the load.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
     /// Default of `max_overhead` for runs of the whole machine: 5 %.
     pub const DEFAULT_MAX_OVERHEAD: u32 = 500;

@@ -108,6 +108,7 @@ struct Session<'a> {
     child_events: Option<ChildEvents>,
     late_files: LateFiles,
     duty_cycles: Option<DutyCycles>,
+    rates: Option<SamplingRates>,
     run: Run,
     reader: Reader,
     /// SIGUSR1 requests an update.
@@ -164,8 +165,9 @@ impl<'a> Session<'a> {
 
         let info = run_info(config)?;
         run.drain.raise_priority();
-        run.program.set_gate(true)?;
         let begin = Instant::now();
+        let rates = SamplingRates::new(config, begin, &mut run)?;
+        run.program.set_gate(true)?;
         observer.started(&info)?;
         let child: Option<Child> = held.map(Held::release).transpose()?;
         stopper.watch(&config.target, child.as_ref())?;
@@ -178,6 +180,7 @@ impl<'a> Session<'a> {
             child_events,
             late_files,
             duty_cycles,
+            rates,
             run,
             reader,
             update_requests,
@@ -193,7 +196,6 @@ impl<'a> Session<'a> {
         updates.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut rates = SamplingRates::new(self.config, self.begin);
         loop {
             tokio::select! {
                 stop = self.stopper.wait() => return Ok(Outcome { stop, failure: None }),
@@ -207,9 +209,9 @@ impl<'a> Session<'a> {
                         return Ok(outcome);
                     }
                 }
-                () = rates_due(&mut rates) => {
+                () = rates_due(&mut self.rates) => {
                     let at_ns = self.elapsed_ns();
-                    if let Some(rates) = &mut rates {
+                    if let Some(rates) = &mut self.rates {
                         rates.tick(at_ns, &mut self.run)?;
                     }
                 }

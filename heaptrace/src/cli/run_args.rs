@@ -81,13 +81,14 @@ pub(super) struct Run {
     /// Exact numbers, at a higher cost. --pid and --all take a sample unless this is given.
     #[arg(long, help_heading = "Run options", conflicts_with = "sample")]
     exact: bool,
-    /// Record a sample: on average one for each SIZE of allocated bytes [default: 512KiB for --pid and --all].
+    /// Record a sample: on average one for each SIZE of allocated bytes [default for --pid and --all: by load].
     ///
-    /// Reports then show estimates, with their standard errors. A smaller SIZE gives more exact numbers at a
-    /// higher cost.
+    /// Reports then show estimates, with their ranges. A smaller SIZE gives more exact numbers at a higher
+    /// cost. Without this, the rate begins at 4KiB, and follows the load of each process, down to 512B where little is allocated
+    /// (see --max-samples-per-second).
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::mean)]
     sample: Option<u64>,
-    /// Limit the samples per second of all processes together [default: 10000 for --all, else no limit].
+    /// Limit the samples per second of all processes together [default: 10000; no limit for --pid with --sample].
     ///
     /// If there are more samples, the processes that allocate most are sampled less.
     #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
@@ -188,18 +189,17 @@ impl Run {
         } else {
             return None;
         };
-        let default_mean = match target {
-            Target::Command(_) => 1,
-            Target::Pids(_) | Target::All => RunConfig::DEFAULT_MEAN,
+        let is_command = matches!(target, Target::Command(_));
+        let (mean, first_shift) = match self.sample {
+            Some(mean) => (mean, 0),
+            None if self.exact || is_command => (1, 0),
+            None => (RunConfig::FINEST_MEAN, RunConfig::FIRST_SHIFT),
         };
-        let mean = if self.exact {
-            1
-        } else {
-            self.sample.unwrap_or(default_mean)
-        };
-        let default_most = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_SAMPLES);
+        let is_limited = target == Target::All || first_shift > 0;
+        let default_most = is_limited.then_some(RunConfig::DEFAULT_MAX_SAMPLES);
         let sampling = Sampling {
             mean,
+            first_shift,
             max_per_second: self
                 .max_samples_per_second
                 .or(default_most)

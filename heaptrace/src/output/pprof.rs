@@ -101,7 +101,7 @@ impl Builder<'_> {
             Mode::Exact => "every allocation was recorded",
             Mode::Sampled { .. } => "values are estimates",
         };
-        let mode = format!("{}: {meaning}", source.info.chosen());
+        let mode = format!("{}: {meaning}", source.chosen());
         let mut comments = vec![
             format!("heaptrace {}, {mode}", source.info.version),
             format!("target: {}", source.info.target),

@@ -12,8 +12,8 @@ use super::metric::Metric;
 use super::own_peaks::has_own_peaks;
 use super::sum;
 use super::wrappers::{self, Wrappers};
-use crate::join::{Completeness, Kind, LocationId, Process, RateChange, Site, StackId, Totals};
-use crate::profile::{Mode, Profile, Symbols};
+use crate::join::{Completeness, Kind, LocationId, Process, Site, StackId, Totals};
+use crate::profile::{Profile, Symbols};
 use crate::text;
 
 /// A profile that is ready to be written.
@@ -249,18 +249,7 @@ pub(super) struct Stretch<'a> {
 /// The periods and their sampling rates, in order of their begin; the first has the rate of the run. Empty if
 /// every allocation was recorded.
 pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
-    let Mode::Sampled { mean_bytes } = profile.info.mode else {
-        return Vec::new();
-    };
-    let first = RateChange {
-        at_ns: 0,
-        process: None,
-        mean_bytes,
-    };
-    let changes: Vec<_> = std::iter::once(&first)
-        .chain(&profile.rates)
-        .copied()
-        .collect();
+    let changes = profile.all_rates();
     // A rate lasts until the next change for the same process, so changes are visited backwards.
     let mut ends = HashMap::new();
     let mut stretches: Vec<_> = changes

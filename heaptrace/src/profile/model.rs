@@ -77,21 +77,6 @@ impl RunInfo {
         }
     }
 
-    /// How allocations were selected, for a headline: `exact`, `sampled, one in 512.0 KiB`.
-    pub fn chosen(&self) -> String {
-        let mut words = match self.mode {
-            Mode::Exact => "exact".to_owned(),
-            Mode::Sampled { mean_bytes } => format!("sampled, one in {}", text::bytes(mean_bytes)),
-        };
-        if self.sizes.min > 0 {
-            words.push_str(&format!(", sizes from {}", text::bytes(self.sizes.min)));
-        }
-        if self.sizes.max < u64::MAX {
-            words.push_str(&format!(", sizes up to {}", text::bytes(self.sizes.max)));
-        }
-        words
-    }
-
     /// Whether some allocations were left out on purpose. Then the free of an unknown block means nothing.
     pub fn is_partial(&self) -> bool {
         self.mode.is_sampled() || self.sizes != SizeRange::ALL
@@ -194,6 +179,47 @@ impl Profile {
             totals: Totals::default(),
             quality: Quality::default(),
         }
+    }
+
+    /// The rate changes that begin with the rate of the run; empty if every allocation was recorded.
+    pub fn all_rates(&self) -> Vec<RateChange> {
+        let Mode::Sampled { mean_bytes } = self.info.mode else {
+            return Vec::new();
+        };
+        let first = RateChange {
+            at_ns: 0,
+            process: None,
+            mean_bytes,
+        };
+        // A rate that follows the load begins with another one.
+        let begins = |it: &RateChange| it.at_ns == 0 && it.process.is_none();
+        let begins_otherwise = self.rates.first().is_some_and(begins);
+        std::iter::once(first)
+            .skip(begins_otherwise.into())
+            .chain(self.rates.iter().copied())
+            .collect()
+    }
+
+    /// How allocations were selected, for a headline: `exact`, `sampled, one in 512.0 KiB`.
+    pub fn chosen(&self) -> String {
+        let means = || self.all_rates().into_iter().map(|it| it.mean_bytes);
+        let mut words = match (means().min(), means().max()) {
+            (Some(least), Some(most)) if least < most => format!(
+                "sampled, one in {} to {}",
+                text::bytes(least),
+                text::bytes(most)
+            ),
+            (Some(mean), _) => format!("sampled, one in {}", text::bytes(mean)),
+            _ => "exact".to_owned(),
+        };
+        let sizes = self.info.sizes;
+        if sizes.min > 0 {
+            words.push_str(&format!(", sizes from {}", text::bytes(sizes.min)));
+        }
+        if sizes.max < u64::MAX {
+            words.push_str(&format!(", sizes up to {}", text::bytes(sizes.max)));
+        }
+        words
     }
 
     /// The update that leads to this profile from an empty one.

@@ -39,10 +39,11 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(limit: u32) -> Self {
+    /// `shift`: the common shift of the first processes.
+    pub(super) fn new(limit: u32, shift: u32) -> Self {
         Self {
             limit: limit.into(),
-            shift: 0,
+            shift,
             shifts: HashMap::new(),
         }
     }
@@ -187,7 +188,7 @@ mod tests {
     /// when the noisy process is quiet again.
     #[test]
     fn a_noisy_process_does_not_blind_the_others() {
-        let mut control = Control::new(1_000);
+        let mut control = Control::new(1_000, 0);
         let came = run(&mut control, &[1_000_000, 40, 100], 20);
         assert!(came[0] <= 1_000 && came[0] >= 400, "{came:?}");
         assert_eq!(came[1..], [40, 100]);
@@ -200,7 +201,7 @@ mod tests {
     /// Check that equal processes get equal shares, and together not more than the limit.
     #[test]
     fn equals_get_equal_shares() {
-        let mut control = Control::new(1_000);
+        let mut control = Control::new(1_000, 0);
         let came = run(&mut control, &[5_000; 20], 20);
         assert!(came.iter().all(|it| *it == came[0]), "{came:?}");
         let all: u64 = came.iter().sum();
@@ -210,7 +211,7 @@ mod tests {
     /// Check that a flood of short-lived processes is limited like one process.
     #[test]
     fn new_processes_get_one_share_together() {
-        let mut control = Control::new(1_000);
+        let mut control = Control::new(1_000, 0);
         for tick in 0..10 {
             let sampled: Vec<_> = (0..50)
                 .map(|index| Sampled {
@@ -235,7 +236,7 @@ mod tests {
     /// Check that the rate of an ended process is removed, as another process may get its pid soon.
     #[test]
     fn ended_processes_are_forgotten() {
-        let mut control = Control::new(100);
+        let mut control = Control::new(100, 0);
         run(&mut control, &[1_000_000, 10], 5);
         assert!(shift_of(&control, 0) > 5);
         let ended = Sampled {

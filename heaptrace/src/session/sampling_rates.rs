@@ -23,17 +23,29 @@ pub(super) struct SamplingRates {
 }
 
 impl SamplingRates {
-    /// `None` if the run doesn't limit its samples.
-    pub(super) fn new(config: &RunConfig, begin: Instant) -> Option<Self> {
-        let control = config.sampling.max_per_second.map(Control::new)?;
+    /// Sets the first rate; `None` if the run doesn't limit its samples.
+    pub(super) fn new(config: &RunConfig, begin: Instant, run: &mut Run) -> Result<Option<Self>> {
+        let sampling = config.sampling;
+        let Some(limit) = sampling.max_per_second else {
+            return Ok(None);
+        };
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Some(Self {
-            control,
+        let rates = Self {
+            control: Control::new(limit, sampling.first_shift),
             ticks,
             last_tick: begin,
-            mean_bytes: config.sampling.mean,
-        })
+            mean_bytes: sampling.mean,
+        };
+        if sampling.first_shift > 0 {
+            let first = Change {
+                process: None,
+                shift: Some(sampling.first_shift),
+                common: sampling.first_shift,
+            };
+            rates.set_rate(first, 0, run)?;
+        }
+        Ok(Some(rates))
     }
 
     /// Waits until the next tick.

@@ -33,7 +33,7 @@ fn title(input: &ReportInput<'_>) -> String {
     format!(
         "heaptrace, {}, {}, {}{}: {}",
         text::duration(profile.duration_ns),
-        info.chosen(),
+        profile.chosen(),
         counted(running, "process", "processes"),
         match ended {
             0 => String::new(),

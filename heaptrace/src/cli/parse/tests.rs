@@ -54,7 +54,8 @@ fn defaults_are_those_of_the_configuration() {
             max_memory: RunConfig::DEFAULT_MEMORY,
             max_live: None,
             sampling: Sampling {
-                mean: RunConfig::DEFAULT_MEAN,
+                mean: RunConfig::FINEST_MEAN,
+                first_shift: RunConfig::FIRST_SHIFT,
                 max_per_second: Some(RunConfig::DEFAULT_MAX_SAMPLES),
                 ..Sampling::EXACT
             },

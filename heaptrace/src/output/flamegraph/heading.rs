@@ -62,7 +62,7 @@ pub fn why_not_drawn(metric: Metric, drawn: Metric) -> String {
 fn subtitle(input: &ReportInput<'_>, metric: Metric, left_out: u64) -> Vec<String> {
     let totals = &input.profile.totals;
     let mut parts = vec![
-        input.profile.info.chosen().to_string(),
+        input.profile.chosen(),
         match Metric::unfreed(input.profile) {
             Metric::LeftBytes => format!(
                 "left at exit {} in {}",

@@ -11,7 +11,7 @@ use crate::text::{duration, escape};
 /// Writes the headline, the warnings and the filters.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     let profile = page.input.profile;
-    let mode = profile.info.chosen();
+    let mode = profile.chosen();
     let kernel = escape(&profile.info.kernel);
     let target = format!("heaptrace: {}", escape(&profile.info.target));
     writeln!(
