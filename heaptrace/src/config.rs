@@ -53,6 +53,23 @@ pub struct Selection {
     pub users: Vec<u32>,
 }
 
+impl Selection {
+    /// As options of the command line, each with a space before it.
+    fn describe(&self) -> String {
+        let paths = self.cgroups.iter().map(|it| it.display().to_string());
+        let options = [
+            ("--comm", self.names.clone()),
+            ("--exclude", self.excluded.clone()),
+            ("--cgroup", paths.collect()),
+            ("--user", self.users.iter().map(u32::to_string).collect()),
+        ];
+        let each = options
+            .iter()
+            .flat_map(|(option, values)| values.iter().map(move |it| format!(" {option} {it}")));
+        each.collect()
+    }
+}
+
 /// A file that the user names as an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAllocator {
@@ -103,6 +120,13 @@ pub struct Sampling {
     pub min_size: u64,
     /// The largest recorded size.
     pub max_size: u64,
+}
+
+impl RunConfig {
+    /// The target and the process filter, as the user gave them.
+    pub fn describe_target(&self) -> String {
+        format!("{}{}", self.target.describe(), self.selection.describe())
+    }
 }
 
 impl Sampling {

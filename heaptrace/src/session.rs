@@ -381,7 +381,7 @@ fn run_info(config: &RunConfig) -> Result<RunInfo> {
             max: config.sampling.max_size,
         },
         started_unix_ns: started,
-        target: config.target.describe(),
+        target: config.describe_target(),
         kernel: kernel.trim().to_owned(),
     })
 }

@@ -64,7 +64,7 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
     };
     if live.terminal.is_in_place() && !details {
         let is_colored = color.for_stream(&io::stdout());
-        summary::print(report_input, ranking, &target(&config.target), is_colored)?;
+        summary::print(report_input, ranking, &target(config), is_colored)?;
     } else {
         let format = report::text(ranking, &profile, Screen::stdout(color));
         report::print(&report_input, &format)?;
@@ -73,10 +73,10 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
 }
 
 /// The arguments that name the target.
-fn target(target: &Target) -> String {
-    match target {
-        Target::Command(_) => format!("-- {}", target.describe()),
-        Target::Pids(_) | Target::All => target.describe(),
+fn target(config: &RunConfig) -> String {
+    match config.target {
+        Target::Command(_) => format!("-- {}", config.describe_target()),
+        Target::Pids(_) | Target::All => config.describe_target(),
     }
 }
 

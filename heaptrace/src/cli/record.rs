@@ -16,10 +16,11 @@ use super::{message, naming};
 use crate::config::{RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
-use crate::output::Metric;
+use crate::output::{Intervals, Metric};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer, Progress};
 use crate::text;
+use crate::view;
 
 pub(super) fn run(
     config: &RunConfig,
@@ -127,7 +128,7 @@ fn greeting(config: &RunConfig) -> Option<String> {
     };
     Some(format!(
         "heaptrace: tracing {} {end}",
-        config.target.describe()
+        config.describe_target()
     ))
 }
 
@@ -135,27 +136,29 @@ fn greeting(config: &RunConfig) -> Option<String> {
 fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
     let totals = &profile.totals;
     let shown = path.display();
+    let intervals = Intervals::of(profile);
+    let of = |metric| view::number(metric, totals, &intervals);
+    let (unfreed, blocks, words) = match Metric::unfreed(profile) {
+        Metric::LeftBytes => (Metric::LeftBytes, Metric::LeftAllocations, "left at exit"),
+        _ => (
+            Metric::LiveBytes,
+            Metric::LiveAllocations,
+            "live at the end",
+        ),
+    };
     let mut lines = vec![
         format!(
             "heaptrace: recorded {} in {shown}: {} allocations, {}",
             text::duration(duration_ns),
-            text::count(totals.allocations),
-            text::bytes(totals.allocated_bytes),
+            of(Metric::TotalAllocations),
+            of(Metric::TotalBytes),
         ),
-        match Metric::unfreed(profile) {
-            Metric::LeftBytes => format!(
-                "  left at exit {} in {} blocks, peak {}",
-                text::bytes(totals.left_bytes),
-                text::count(totals.left_allocations),
-                text::bytes(totals.peak_live_bytes),
-            ),
-            _ => format!(
-                "  live at the end {} in {} blocks, peak {}",
-                text::bytes(totals.live_bytes),
-                text::count(totals.live_allocations),
-                text::bytes(totals.peak_live_bytes),
-            ),
-        },
+        format!(
+            "  {words} {} in {} blocks, peak {}",
+            of(unfreed),
+            of(blocks),
+            of(Metric::PeakBytes),
+        ),
     ];
     lines.extend(
         profile
@@ -166,10 +169,14 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             .map(|(reason, &count)| format!("  lost {} ({reason})", text::count(count))),
     );
     if totals.allocations == 0 {
-        lines.push(
-            "  no allocation was seen; the target may not have allocated while it was traced"
-                .into(),
-        );
+        let verb = if profile.info.mode.is_sampled() {
+            "sampled"
+        } else {
+            "seen"
+        };
+        lines.push(format!(
+            "  no allocation was {verb}; the target may not have allocated while it was traced"
+        ));
     }
     let argument = if path == Path::new("heaptrace.data") {
         String::new()

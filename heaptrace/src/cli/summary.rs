@@ -78,11 +78,12 @@ fn lines(
         format!("More: --details prints the full report at the end; `heaptrace record {target}`")
             .into(),
     );
-    lines.push(
-        "keeps the run in a file, for `heaptrace report`, `flamegraph` and `pprof`."
-            .to_owned()
-            .into(),
-    );
+    for line in [
+        "keeps the run in a file, for `heaptrace report`, `flamegraph` and `pprof`.",
+        "With --interval 10s, `report --at 20s` and `--at 60s` tell a leak from a cache.",
+    ] {
+        lines.push(line.to_owned().into());
+    }
     lines
 }
 

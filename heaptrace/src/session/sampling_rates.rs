@@ -29,7 +29,8 @@ impl SamplingRates {
         let Some(limit) = sampling.max_per_second else {
             return Ok(None);
         };
-        let mut ticks = tokio::time::interval(TICK);
+        let first = tokio::time::Instant::now() + TICK;
+        let mut ticks = tokio::time::interval_at(first, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let rates = Self {
             control: Control::new(limit, sampling.first_shift),

@@ -96,16 +96,19 @@ fn memory(input: &ReportInput<'_>, width: Option<usize>) -> Vec<String> {
     let before = running.fold(0_u64, |sum, it| {
         sum.saturating_add(it.memory.resident_before.min(it.memory.resident))
     });
-    let reasons = match before {
-        0 => "files, stacks, the allocator's own".to_owned(),
-        _ => format!(
-            "files, stacks, up to {} from before tracing: {}",
-            text::bytes(before),
-            text::share(before, resident)
-        ),
-    };
     let rest = match resident.checked_sub(explained) {
-        Some(rest) => format!("not explained: {} ({reasons})", text::bytes(rest)),
+        Some(rest) => {
+            // What was there before may be gone, and something else explained instead.
+            let reasons = match before.min(rest) {
+                0 => "files, stacks, the allocator's own".to_owned(),
+                before => format!(
+                    "files, stacks, up to {} from before tracing: {}",
+                    text::bytes(before),
+                    text::share(before, resident)
+                ),
+            };
+            format!("not explained: {} ({reasons})", text::bytes(rest))
+        }
         None => "not all of it touched".to_owned(),
     };
     let line = format!("{known}, {rest}");

@@ -17,3 +17,4 @@ pub use line::{Line, Tone};
 pub use screen::{Layout, Screen, Size};
 pub use table::{Rows, Table, ranked};
 pub use terminal::{Terminal, Use, size_of};
+pub use words::number;

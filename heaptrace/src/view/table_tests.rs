@@ -293,7 +293,7 @@ fn memory_is_explained() {
     let head = |profile: &Profile, width| lines(profile, &symbols, width);
     let known = "heap 1.0 MiB + mapped 190.0 MiB of 228.0 MiB resident";
     let rest =
-        "not explained: 37.0 MiB (files, stacks, up to 57.0 MiB from before tracing: 25.0 %)";
+        "not explained: 37.0 MiB (files, stacks, up to 37.0 MiB from before tracing: 16.2 %)";
     assert_eq!(head(&profile, Some(100))[2..4], [known, rest]);
     assert_eq!(head(&profile, None)[2], format!("{known}, {rest}"));
     profile.processes[0].memory.resident = 100 * MIB;

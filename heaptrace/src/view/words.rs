@@ -7,7 +7,7 @@ use crate::output::{Interval, Intervals, Metric};
 use crate::text;
 
 /// A number for a sentence: `6.3 MiB` if it is exact, `6.3 MiB (5.9–6.8 MiB)` or `below 1.5 MiB` if it is an estimate.
-pub(super) fn number(metric: Metric, totals: &Totals, intervals: &Intervals) -> String {
+pub fn number(metric: Metric, totals: &Totals, intervals: &Intervals) -> String {
     let value = metric.format(metric.of(totals));
     match intervals.around(metric, totals) {
         None => value,
