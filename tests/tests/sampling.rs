@@ -1,7 +1,12 @@
 //! Tests of sampling, from the probe to the report: estimates are compared with a fixture's own counts.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Heaptrace, Mode, Recording, Totals, Truth, c, c_preload, cpp};
+use heaptrace_tests::{
+    Child, Heaptrace, Mode, Recording, Totals, Truth, c, c_preload, cpp, ready_pid,
+};
 
 /// Runs whose estimates are compared. A single run may be off by more: its standard error is an estimate, too, and is too
 /// small if no block of the smallest sizes was sampled, as happens in one run of twenty.
@@ -71,6 +76,46 @@ fn estimates_agree_with_the_truth() -> Result<()> {
     }
     agree(&runs)?;
     agree(&sites)
+}
+
+/// Check that a rate without `--sample` follows the load: a program that allocates little is sampled at the finest rate,
+/// one that allocates a lot within the limit of samples.
+#[test]
+fn the_rate_follows_the_load() -> Result<()> {
+    const FINEST: u64 = 512;
+    const FIRST: u64 = 4096;
+    const MOST_PER_SECOND: u64 = 1000;
+    for (pause, is_busy) in [(Some("1000"), false), (None, true)] {
+        let here = Heaptrace::tracing()?;
+        let mut target = Child::spawn(c("churn")?.command().args(pause))?;
+        let pid = ready_pid(&target.line()?)?;
+        let (pid_text, limit) = (pid.to_string(), MOST_PER_SECOND.to_string());
+        let options = ["--pid", &pid_text, "--max-samples-per-second", &limit];
+        let mut tracer = here.start_record(&options)?;
+        here.wait_attached(&mut tracer, pid)?;
+        // Time is the point: rates change every quarter of a second.
+        thread::sleep(Duration::from_secs(4));
+        tracer.signal(libc::SIGINT)?;
+        let report = here.finish(tracer)?.report;
+        target.wait()?;
+
+        assert_eq!(report.mode, Mode::Sampled { mean_bytes: FINEST });
+        let rates = &report.rates;
+        assert_eq!(rates.first().map(|it| it.mean_bytes), Some(FIRST));
+        let of_process = |pid| rates.iter().rfind(|it| it.pid == pid);
+        let last = of_process(Some(pid)).or_else(|| of_process(None));
+        let last = last.map_or(0, |it| it.mean_bytes);
+        if is_busy {
+            assert!(last > FIRST, "{rates:?}");
+        } else {
+            assert_eq!(last, FINEST, "{rates:?}");
+        }
+        // Before the first change there may be more.
+        let seconds = report.duration_ns.div_ceil(1_000_000_000);
+        let samples = report.quality.samples;
+        assert!(samples > 0 && samples < 50 * MOST_PER_SECOND * seconds);
+    }
+    Ok(())
 }
 
 /// Check that calls inside of other calls are not sampled: a `realloc` that calls `malloc` would count twice, in most
