@@ -90,12 +90,12 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
     for allocator in &found.allocators {
         let path = text::escape(&allocator.path);
         for kind in allocator.kinds() {
-            let when = if kind == MAPPINGS_KIND {
-                "without --no-mmap "
+            let option = if kind == MAPPINGS_KIND {
+                " (--no-mmap leaves it out)"
             } else {
                 ""
             };
-            writeln!(out, "  {kind} in {path}, {when}probed at")?;
+            writeln!(out, "  {kind} in {path}{option}, probed at")?;
             for function in allocator.functions.iter().filter(|it| it.kind == kind) {
                 let names: Vec<_> = function
                     .names
