@@ -150,6 +150,30 @@ pub fn left_behind(path: &Path, expected: Expected) -> Result<Opened, NotOpened>
     checked(found, Some(expected))
 }
 
+/// Whether a path of a process leads to a file that the process mapped; the process may be gone. A relative path begins
+/// at its working folder.
+pub fn leads_to(pid: u32, path: &Path, expected: Expected) -> bool {
+    // The kernel has the path in its cache if the process was started by it, so the process can't block the tracer.
+    let (link, resolve) = if path.is_absolute() {
+        ("root", ResolveFlags::IN_ROOT)
+    } else {
+        ("cwd", ResolveFlags::empty())
+    };
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let folder = Root::at(Path::new(&format!("/proc/{pid}/{link}")))
+        .or_else(|_| Root::own())
+        .map(|root| root.folder);
+    let found = folder.and_then(|folder| Ok(openat2(folder, path, LOOK, Mode::empty(), resolve)?));
+    found.is_ok_and(|found| is_file(&found, expected))
+}
+
+/// Whether the path of a command in this system leads to a file that a process mapped. Only for folders that other users
+/// can't change.
+pub fn system_path_leads_to(path: &Path, expected: Expected) -> bool {
+    let found = openat2(CWD, path, LOOK, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    found.is_ok_and(|found| is_file(&found, expected))
+}
+
 /// Opens a file that the user or the system's configuration names.
 pub fn named(path: &Path) -> Result<Opened, NotOpened> {
     checked(openat(CWD, path, LOOK, Mode::empty())?, None)
@@ -231,6 +255,10 @@ fn checked(found: OwnedFd, expected: Option<Expected>) -> Result<Opened, NotOpen
     )?);
     let identity = Identity::of(&file)?;
     Ok(Opened { file, identity })
+}
+
+fn is_file(found: &OwnedFd, expected: Expected) -> bool {
+    fstat(found).is_ok_and(|stat| is_expected(found.as_fd(), &stat, expected))
 }
 
 fn is_expected(found: BorrowedFd<'_>, stat: &rustix::fs::Stat, expected: Expected) -> bool {
@@ -343,6 +371,41 @@ mod tests {
             Some("/secret".into())
         );
         assert!(opened.open(Path::new("magic")).is_err());
+    }
+
+    /// Check that a link leads to its file and not to a copy of it, from a folder, and for a process that is gone.
+    #[test]
+    fn links_lead_to_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "text").unwrap();
+        std::fs::copy(&file, dir.path().join("copy")).unwrap();
+        symlink("file", &link).unwrap();
+        let meta = file.metadata().unwrap();
+        let expected = Expected {
+            device: (major(meta.dev()), minor(meta.dev())),
+            inode: meta.ino(),
+        };
+        assert!(link.exists() && dir.path().join("copy").exists());
+        for pid in [std::process::id(), u32::MAX] {
+            assert!(leads_to(pid, &link, expected));
+            assert!(leads_to(pid, &file, expected));
+            assert!(!leads_to(pid, &dir.path().join("copy"), expected));
+            assert!(!leads_to(pid, &dir.path().join("gone"), expected));
+            assert!(!leads_to(pid, dir.path(), expected));
+        }
+        assert!(system_path_leads_to(&link, expected));
+        assert!(!system_path_leads_to(&dir.path().join("copy"), expected));
+        let own = File::open("/proc/self/exe").unwrap().metadata().unwrap();
+        let own = Expected {
+            device: (major(own.dev()), minor(own.dev())),
+            inode: own.ino(),
+        };
+        assert!(!leads_to(
+            std::process::id(),
+            Path::new("/proc/self/exe"),
+            own
+        ));
     }
 
     /// Check that the device of a mount is the device that `/proc/self/maps` shows for a mapping of a file on it.

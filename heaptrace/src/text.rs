@@ -32,6 +32,14 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The last part of a path.
+pub fn file_name(path: &str) -> &str {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        Some((_, name)) => name,
+        None => path,
+    }
+}
+
 /// Whether a character of a process's string must be escaped.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -209,6 +210,63 @@ fn processes_have_their_own_names() -> Result<()> {
     let words = process["command_line"].as_str().unwrap_or_default();
     assert!(words.ends_with("/named 'one word' two"), "{words}");
     assert_eq!(process["cgroup"], group.path.as_str());
+    Ok(())
+}
+
+/// Check that a program that was started by a link has the link's name, whether heaptrace started it or not, and that
+/// the path stays the file's. Users don't know `redis-server` as `redis-check-rdb`.
+#[test]
+fn programs_have_the_name_that_started_them() -> Result<()> {
+    const NAME: &str = "a-link-with-a-long-name";
+    let here = Heaptrace::tracing()?;
+    let program = c("named")?;
+    let path = program.path.to_str().context("no path")?;
+    let link = here.path(NAME);
+    symlink(path, &link)?;
+    for is_launched in [true, false] {
+        let mut target = match is_launched {
+            true => None,
+            false => Some(Child::spawn(&mut Command::new(&link))?),
+        };
+        let mut tracer = match &mut target {
+            Some(target) => {
+                let pid = ready_pid(&target.line()?)?;
+                let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+                here.wait_attached(&mut tracer, pid)?;
+                tracer
+            }
+            None => here.start_record(&[OsStr::new("--"), link.as_os_str()])?,
+        };
+        match target {
+            Some(mut target) => {
+                target.go()?;
+                target.wait()?.success()?;
+            }
+            None => {
+                ready_pid(&tracer.line()?)?;
+                tracer.go()?;
+            }
+        }
+        here.finish(tracer)?;
+        let report = json(&here, &["--by", "module"])?;
+        let stack = report["sites"][0]["stack"].as_array().context("no stack")?;
+        for frame in stack {
+            let name = (frame["module"] == path).then_some(NAME);
+            assert_eq!(frame["module_name"].as_str(), name, "{frame}");
+        }
+        let names = report["groups"].as_array().context("no groups")?.iter();
+        let mut names = names.map(|group| (group["name"].as_str(), group["module_name"].as_str()));
+        assert!(names.any(|it| it == (Some(path), Some(NAME))), "{report}");
+        let by_name = format!("module={NAME}");
+        let selected = groups(&here, &["--by", "module", "--filter", &by_name])?;
+        let of_program = (path.to_owned(), 10, 1);
+        assert!(selected.contains(&of_program), "{selected:?}");
+        let shown = here.run(&["report", "--by", "module"])?.success()?.stdout;
+        assert!(shown.contains(&format!("({NAME})")), "{shown}");
+        here.run(&["flamegraph"])?.success()?;
+        let svg = fs::read_to_string(here.path("heaptrace.svg"))?;
+        assert!(svg.contains(&format!("\"{NAME}\"")) && !svg.contains("\"named\""));
+    }
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 //! Stage: join. Keeps the address spaces of the processes of interest, their modules, and the code locations in
 //! stacks. Knows nothing of blocks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heaptrace_common::trampoline::is_trampoline;
@@ -14,6 +14,8 @@ use super::address_spaces::{AddressSpaces, CodeMapping};
 use super::interner::Interner;
 use super::location_cache::LocationCache;
 use super::modules::{Modules, OpenFiles};
+use super::processes::name_of;
+use super::program_name;
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::open::{self, Expected, FileId, Identity, Opened};
@@ -48,6 +50,10 @@ pub(super) struct Addresses {
     modules: Modules,
     locations: Interner<Location>,
     cache: LocationCache,
+    /// The names of processes whose program is not mapped yet.
+    starting: HashMap<u32, String>,
+    /// The process that heaptrace started, and the path of its program.
+    launched: Option<(u32, PathBuf)>,
     /// Processes whose first thread has ended, with the time.
     exited: Vec<(u32, u64)>,
 }
@@ -63,6 +69,8 @@ impl Addresses {
             modules: Modules::default(),
             locations: Interner::new(),
             cache: LocationCache::default(),
+            starting: HashMap::new(),
+            launched: None,
             exited: Vec::new(),
         }
     }
@@ -119,6 +127,7 @@ impl Addresses {
         let Ok(text) = maps::read(thread) else {
             return;
         };
+        let program = program_name::path_of(thread);
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
             if mapping.path.is_empty() {
                 continue;
@@ -133,8 +142,16 @@ impl Addresses {
                     inode: mapping.inode,
                 },
             };
-            self.map(pid, 0, &mapped, || open_mapped(thread, &mapped));
+            let module = self.map(pid, 0, &mapped, || open_mapped(thread, &mapped));
+            if program.as_ref() == Some(&mapped.path) {
+                self.start(module, thread, &name_of(thread), &mapped);
+            }
         }
+    }
+
+    /// Sets the process that heaptrace started, and the path of its program.
+    pub(super) fn set_launched(&mut self, pid: u32, path: PathBuf) {
+        self.launched = Some((pid, path));
     }
 
     /// Whether a process was added, or descends from one that was.
@@ -168,8 +185,9 @@ impl Addresses {
             Change::Forked { parent } if self.spaces.knows(parent) => {
                 self.spaces.fork(pid, parent, time);
             }
-            Change::Exec { .. } if self.follows_all || self.spaces.knows(pid) => {
+            Change::Exec { command } if self.follows_all || self.spaces.knows(pid) => {
                 self.spaces.begin(pid, time);
+                self.starting.insert(pid, command);
             }
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
                 // Anonymous code has no file to find names in.
@@ -177,10 +195,17 @@ impl Addresses {
                     self.spaces
                         .map_anonymous(pid, mapped.start, mapped.end, time);
                 } else {
-                    self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
+                    let module = self.map(pid, time, &mapped, || open_mapped(pid, &mapped));
+                    // The kernel maps a program before its libraries.
+                    if let Some(name) = self.starting.remove(&pid) {
+                        self.start(module, pid, &name, &mapped);
+                    }
                 }
             }
-            Change::Exited => self.exited.push((pid, time)),
+            Change::Exited => {
+                self.starting.remove(&pid);
+                self.exited.push((pid, time));
+            }
             Change::Forked { .. } | Change::Exec { .. } | Change::Mapped(_) => {}
         }
     }
@@ -215,6 +240,7 @@ impl Addresses {
             text_end: mapped.end,
             text_offset: mapped.offset,
             root: root_of(pid),
+            started_as: String::new(),
         };
         let module = self.modules.intern(module, mapped.file, open);
         self.spaces.map(
@@ -228,6 +254,18 @@ impl Addresses {
             },
         );
         module
+    }
+
+    /// Records that a process was started from a module, if it is known by which name.
+    fn start(&mut self, module: ModuleId, pid: u32, process_name: &str, mapped: &Mapped) {
+        let launched = self
+            .launched
+            .as_ref()
+            .filter(|(its_pid, _)| *its_pid == pid);
+        let launched = launched.map(|(_, path)| path.as_path());
+        if let Some(name) = program_name::of(pid, process_name, launched, mapped) {
+            self.modules.start(module, name);
+        }
     }
 
     /// Appends the locations of return addresses in a process at a time.
@@ -312,6 +350,11 @@ impl Addresses {
     /// The modules and locations that are new since the last call.
     pub(super) fn take_new(&mut self) -> (Vec<Module>, Vec<Location>) {
         (self.modules.take_new(), self.locations.take_new())
+    }
+
+    /// The modules that have another `started_as` since the last call.
+    pub(super) fn take_started(&mut self) -> Vec<(ModuleId, String)> {
+        self.modules.take_started()
     }
 
     /// Executable mappings that were not kept.

@@ -10,6 +10,9 @@ use super::processes;
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 1024;
 
+/// The longest path, with its zero.
+const MAX_PATH: u64 = 4096;
+
 /// The command line of a running process. It is empty if the process is gone, has none, or has another name
 /// by now: then it runs another program, and the command line belongs to that one.
 pub(super) fn of(pid: u32, name: &str) -> String {
@@ -22,6 +25,22 @@ pub(super) fn of(pid: u32, name: &str) -> String {
     } else {
         String::new()
     }
+}
+
+/// The first word of the command line of a running process; empty if it has none, or one too long to be a path.
+pub(super) fn first_word(pid: u32) -> Vec<u8> {
+    File::open(format!("/proc/{pid}/cmdline"))
+        .and_then(read_first)
+        .unwrap_or_default()
+}
+
+/// The first of zero-terminated words.
+fn read_first(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(MAX_PATH).read_to_end(&mut bytes)?;
+    let end = bytes.iter().position(|byte| *byte == 0);
+    bytes.truncate(end.unwrap_or(0));
+    Ok(bytes)
 }
 
 /// Turns zero-terminated words into a line for a shell.
@@ -88,6 +107,14 @@ mod tests {
         assert_eq!(long.len(), MAX_BYTES as usize + '…'.len_utf8());
         assert!(long.ends_with('…'));
         assert_eq!(line(&vec![b'x'; 1024]).len(), 1024);
+    }
+
+    /// Check that the first word ends at its zero, and that an endless one is dropped.
+    #[test]
+    fn first_words_are_bounded() {
+        assert_eq!(read_first(&b"ab\0c\0"[..]).unwrap(), b"ab");
+        assert!(read_first(&b""[..]).unwrap().is_empty());
+        assert!(read_first(io::repeat(b'x')).unwrap().is_empty());
     }
 
     /// Check that a running process has a command line, and that an unknown one has none.

@@ -7,6 +7,7 @@
 mod facts;
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use heaptrace_common::wire::{
@@ -118,6 +119,11 @@ impl Joiner {
     /// Brings the resident memory of running processes up to date.
     pub fn measure_memory(&mut self) {
         self.ledger.measure(memory::resident);
+    }
+
+    /// Sets the process that heaptrace started, and the path of its program.
+    pub fn set_launched(&mut self, pid: u32, path: PathBuf) {
+        self.addresses.set_launched(pid, path);
     }
 
     /// Adds a running process, with its mappings.
@@ -469,10 +475,12 @@ impl Joiner {
         self.facts.set_noted(Note::CodeMappingsNotKept, not_kept);
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
+        let started = self.addresses.take_started();
         let threads = self.threads.as_mut().map(Threads::take_new);
         Update {
             elapsed_ns,
             modules,
+            started,
             locations,
             stacks: self.stacks.take_new(),
             threads: threads.unwrap_or_default(),

@@ -22,6 +22,7 @@ mod packed_addresses;
 mod peak;
 mod process;
 mod processes;
+mod program_name;
 mod reasons;
 mod regions;
 mod run_facts;

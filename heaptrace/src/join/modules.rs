@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::update::{Module, ModuleId};
 use crate::open::{Expected, FileId, Identity, Opened};
 use crate::sys;
+use crate::text::file_name;
 
 /// Most files that are held open. Later files have no names.
 const MAX_OPEN: u64 = 8192;
@@ -26,6 +27,8 @@ pub(super) struct Modules {
     new: Vec<Module>,
     /// New modules that need a build id.
     unidentified: Vec<ModuleId>,
+    /// Modules that were handed out and have another `started_as` since.
+    started: Vec<(ModuleId, String)>,
     files: OpenFiles,
     most_open: u64,
 }
@@ -36,6 +39,19 @@ struct Entry {
     path: String,
     expected: Expected,
     identity: Option<Identity>,
+    started: Started,
+}
+
+/// The names by which a file was started as a program.
+#[derive(Debug, Default)]
+enum Started {
+    /// It was not, or the name is unknown.
+    #[default]
+    Never,
+    /// Each time the same.
+    As(String),
+    /// Several, so none of them stands for the file.
+    Variously,
 }
 
 /// The files of modules, as far as they could be opened.
@@ -60,6 +76,7 @@ impl Default for Modules {
             entries: Vec::new(),
             new: Vec::new(),
             unidentified: Vec::new(),
+            started: Vec::new(),
             files: OpenFiles::default(),
             // The probes need the other half of the descriptors.
             most_open: MAX_OPEN.min(sys::most_open_files() / 2),
@@ -116,6 +133,7 @@ impl Modules {
             path: module.path.clone(),
             expected,
             identity: opened.as_ref().map(|it| it.identity),
+            started: Started::Never,
         });
         if opened.is_some() {
             self.files.open += 1;
@@ -152,16 +170,53 @@ impl Modules {
 
     /// Sets the build id of a module that was not handed out yet.
     pub(super) fn identify(&mut self, id: ModuleId, build_id: Vec<u8>) {
-        let handed_out = self.entries.len() - self.new.len();
-        let index = (id.0 as usize).checked_sub(handed_out);
-        if let Some(module) = index.and_then(|index| self.new.get_mut(index)) {
+        if let Some(module) = self.new_module(id) {
             module.build_id = build_id;
         }
+    }
+
+    /// Records that a module was started as a program, by this name.
+    pub(super) fn start(&mut self, id: ModuleId, name: String) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize) else {
+            return;
+        };
+        let is_of_file = name == file_name(&entry.path);
+        let shown = match &entry.started {
+            Started::Never if is_of_file => None,
+            Started::Never => Some(name.clone()),
+            Started::As(before) if *before == name => return,
+            Started::As(before) if before == file_name(&entry.path) => None,
+            Started::As(_) => Some(String::new()),
+            Started::Variously => return,
+        };
+        entry.started = match entry.started {
+            Started::Never => Started::As(name),
+            _ => Started::Variously,
+        };
+        let Some(shown) = shown else {
+            return;
+        };
+        match self.new_module(id) {
+            Some(module) => module.started_as = shown,
+            None => self.started.push((id, shown)),
+        }
+    }
+
+    /// A module that was not handed out yet.
+    fn new_module(&mut self, id: ModuleId) -> Option<&mut Module> {
+        let handed_out = self.entries.len() - self.new.len();
+        let index = (id.0 as usize).checked_sub(handed_out)?;
+        self.new.get_mut(index)
     }
 
     /// The modules that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<Module> {
         std::mem::take(&mut self.new)
+    }
+
+    /// The modules that have another `started_as` since they were handed out.
+    pub(super) fn take_started(&mut self) -> Vec<(ModuleId, String)> {
+        std::mem::take(&mut self.started)
     }
 
     /// The open files.
@@ -239,5 +294,37 @@ mod tests {
         ));
         let id = open::named(&path).unwrap().identity.file;
         assert!(modules.is_of(second, id, "/other path"));
+    }
+
+    /// Check that a program has the name that started it, also if that name comes late, and its file's name if it is
+    /// started by several names.
+    #[test]
+    fn programs_have_the_name_that_started_them() {
+        let mut modules = Modules::default();
+        let add = |modules: &mut Modules, path: &str, inode| {
+            let expected = Expected {
+                inode,
+                ..Expected::default()
+            };
+            modules.intern(module(path), expected, || None)
+        };
+        let early = add(&mut modules, "/bin/one", 1);
+        let plain = add(&mut modules, "/bin/two", 2);
+        modules.start(early, "first".to_owned());
+        modules.start(plain, "two".to_owned());
+        let names = |modules: &[Module]| -> Vec<String> {
+            modules.iter().map(|it| it.name().to_owned()).collect()
+        };
+        assert_eq!(names(&modules.take_new()), ["first", "two"]);
+        assert_eq!(modules.take_started(), []);
+        let late = add(&mut modules, "/bin/three", 3);
+        assert_eq!(names(&modules.take_new()), ["three"]);
+        modules.start(late, "third".to_owned());
+        modules.start(late, "third".to_owned());
+        modules.start(early, "another".to_owned());
+        modules.start(early, "first".to_owned());
+        modules.start(plain, "second".to_owned());
+        let changed = [(late, "third".to_owned()), (early, String::new())];
+        assert_eq!(modules.take_started(), changed);
     }
 }

@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::text::file_name;
+
 /// Index of a [`Module`] in the module table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
@@ -52,6 +54,19 @@ pub struct Module {
     pub text_offset: u64,
     /// Root folder, in the agent's view, of the first process that mapped it (empty: the agent's own).
     pub root: String,
+    /// The name by which it was started as a program. Empty for a library, if it is the file's name, and if there
+    /// were several.
+    pub started_as: String,
+}
+
+impl Module {
+    /// The short name: for a program the one that started it, for a library that of its file; raw.
+    pub fn name(&self) -> &str {
+        match self.started_as.as_str() {
+            "" => file_name(&self.path),
+            name => name,
+        }
+    }
 }
 
 /// One code address. It is symbolized once, however many stacks contain it.
@@ -369,6 +384,8 @@ pub struct Update {
     pub elapsed_ns: u64,
     /// New modules. The first one has the id after the last one of the update before.
     pub modules: Vec<Module>,
+    /// The `started_as` of earlier modules that have changed.
+    pub started: Vec<(ModuleId, String)>,
     /// New locations.
     pub locations: Vec<Location>,
     /// New stacks.

@@ -6,11 +6,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cgroup::CgroupNames;
-use super::frame::{StackFrame, file_name};
+use super::frame::StackFrame;
 use super::function_name::bare;
 use super::glob::Glob;
 use super::label::Label;
 use crate::join::Process;
+use crate::text::file_name;
 
 /// A filter as on the command line: `function=GLOB`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,8 @@ impl Filter {
         }
     }
 
-    /// Whether a frame matches. It matches also without a function's parameters or a path's folders.
+    /// Whether a frame matches. It matches also without a function's parameters or a path's folders, and a program
+    /// by the name that started it.
     pub(super) fn matches_frame(&self, frame: &StackFrame<'_>) -> bool {
         let Some(name) = self.label.of_frame(frame) else {
             return false;
@@ -88,7 +90,11 @@ impl Filter {
         }
         match self.label {
             Label::Function => self.glob.matches(bare(&name)),
-            Label::Line | Label::Module => self.glob.matches(file_name(&name)),
+            Label::Line => self.glob.matches(file_name(&name)),
+            Label::Module => {
+                let started_as = frame.module.map_or("", |module| module.name());
+                self.glob.matches(file_name(&name)) || self.glob.matches(started_as)
+            }
             _ => false,
         }
     }

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::error::OutputError;
-use super::frame::file_name;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::report_input::{ReportInput, process_label};
@@ -319,7 +318,7 @@ impl<'a> Folder<'a> {
         }
         let start = self.of_addresses.len();
         for frame in self.input.frames(location).iter().rev() {
-            let module = frame.module.map(|module| file_name(&module.path));
+            let module = frame.module.map(|module| module.name());
             let is_user = self.input.wrappers.part(frame) == Part::User;
             let name = self.names.id(&frame.label(), module, is_user);
             self.of_addresses.push(name);

@@ -30,18 +30,10 @@ impl StackFrame<'_> {
         match (self.function, self.module) {
             (Some(function), _) => text::escape(function).into_owned(),
             (None, Some(module)) => {
-                let name = text::escape(file_name(&module.path));
+                let name = text::escape(module.name());
                 format!("[{name}+{:#x}]", self.address)
             }
             (None, None) => format!("[{:#x}]", self.address),
         }
-    }
-}
-
-/// The last part of a path.
-pub(super) fn file_name(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit_once('/') {
-        Some((_, name)) => name,
-        None => path,
     }
 }

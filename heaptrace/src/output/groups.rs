@@ -2,6 +2,7 @@
 //!
 //! Stage: output. Must not know how groups are printed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::grouping::Grouping;
@@ -17,6 +18,8 @@ use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
 pub struct Group {
     /// The name, not escaped.
     pub name: String,
+    /// The name by which the file was started as a program, if it has another name itself; only for modules.
+    pub module_name: Option<String>,
     /// The stack, if sites are grouped by stack.
     pub stack: Option<StackId>,
     /// Allocations of the group itself; for functions, lines and modules those of the user's frame. The
@@ -34,6 +37,14 @@ pub struct Group {
 }
 
 impl Group {
+    /// The name for people, not escaped: a program's file, and the name that started it.
+    pub fn title(&self) -> Cow<'_, str> {
+        match &self.module_name {
+            Some(started_as) => format!("{} ({started_as})", self.name).into(),
+            None => self.name.as_str().into(),
+        }
+    }
+
     /// The memory that may have been freed during a pause: of the group itself, or of its callees.
     pub fn uncertain_bytes(&self) -> u64 {
         let around = self.cumulative.map_or(0, |totals| totals.uncertain_bytes);
@@ -242,7 +253,14 @@ impl Builder<'_> {
             .map(|frame| {
                 let name = self.by.of_frame(frame);
                 let name = name.map_or_else(|| self.by.none().to_owned(), |name| name.into_owned());
-                self.id(name, None)
+                let id = self.id(name, None);
+                if self.by == Label::Module
+                    && let Some(group) = self.groups.get_mut(id)
+                    && let Some(module) = frame.module.filter(|it| !it.started_as.is_empty())
+                {
+                    group.module_name = Some(module.started_as.clone());
+                }
+                id
             })
             .collect();
         self.at.insert(location, ids.clone());
@@ -256,6 +274,7 @@ impl Builder<'_> {
             let is_whole = !self.by.is_of_stack() || self.by == Label::Stack;
             self.groups.push(Group {
                 name,
+                module_name: None,
                 stack,
                 totals: Totals::default(),
                 cumulative: (self.cumulative && !is_whole).then(Totals::default),

@@ -229,6 +229,9 @@ struct Group<'a> {
     stack: Option<Stack<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     probed_in_turns: Option<Covered>,
+    /// The name by which a module was started as a program; absent if it is the file's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_name: Option<String>,
 }
 
 /// How long the paused processes of a group were probed, since each was first paused.
@@ -287,6 +290,9 @@ struct Frame<'a> {
     /// Offset in the module's file, or the bare address. It is hexadecimal text, because many JSON readers
     /// can't represent 64-bit numbers.
     address: String,
+    /// The name by which the module was started as a program; absent if it is the file's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_name: Option<&'a str>,
 }
 
 impl Rate {
@@ -444,13 +450,19 @@ struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
 impl Serialize for Stack<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(input, id) = self;
-        serializer.collect_seq(input.stack(*id).into_iter().map(|frame| Frame {
-            function: frame.function.unwrap_or_default(),
-            module: frame.module.map_or("", |module| module.path.as_str()),
-            file: frame.file.unwrap_or_default(),
-            line: frame.line,
-            inlined: frame.inlined,
-            address: format!("{:#x}", frame.address),
+        serializer.collect_seq(input.stack(*id).into_iter().map(|frame| {
+            Frame {
+                function: frame.function.unwrap_or_default(),
+                module: frame.module.map_or("", |module| module.path.as_str()),
+                file: frame.file.unwrap_or_default(),
+                line: frame.line,
+                inlined: frame.inlined,
+                address: format!("{:#x}", frame.address),
+                module_name: frame
+                    .module
+                    .map(|module| module.started_as.as_str())
+                    .filter(|name| !name.is_empty()),
+            }
         }))
     }
 }
@@ -478,6 +490,7 @@ fn groups<'a>(
                 probed_ns: it.probed_ns,
                 since_ns: it.since_ns,
             }),
+            module_name: group.module_name,
         })
         .collect()
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::cgroup::CgroupNames;
-use super::frame::{StackFrame, file_name};
+use super::frame::StackFrame;
 use crate::join::{Kind, Process};
 
 /// A kind of name, as on the command line.
@@ -151,9 +151,7 @@ impl Label {
         match self {
             Self::Function => Some(match (frame.function, frame.module) {
                 (Some(function), _) => function.into(),
-                (None, Some(module)) => {
-                    format!("[{}+{:#x}]", file_name(&module.path), frame.address).into()
-                }
+                (None, Some(module)) => format!("[{}+{:#x}]", module.name(), frame.address).into(),
                 (None, None) => format!("[{:#x}]", frame.address).into(),
             }),
             Self::Line => match (frame.file, frame.line) {

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use prost::Message as _;
 
 use super::error::OutputError;
-use super::frame::{StackFrame, file_name};
+use super::frame::StackFrame;
 use super::label::{Label as By, kind_name};
 use super::metric::Metric;
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
@@ -324,7 +324,7 @@ fn module_order(input: &ReportInput<'_>) -> Vec<ModuleId> {
     // A process has the name of its program, cut to 15 bytes.
     let is_program = |id: &ModuleId| {
         let name = input.profile.modules.get(id.0 as usize);
-        let name = name.map_or("", |module| file_name(&module.path));
+        let name = name.map_or("", |module| module.name());
         let command = input.profile.processes.first();
         command.is_some_and(|process| {
             !process.command.is_empty()

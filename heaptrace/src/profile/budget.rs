@@ -9,7 +9,8 @@ use thiserror::Error;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
 use crate::join::{
-    Allocator, Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
+    Allocator, Location, Module, ModuleId, Process, ProcessId, Quality, RateChange, Site, SiteId,
+    Stack,
 };
 
 /// The memory that any file may use.
@@ -112,6 +113,7 @@ impl Budget {
     pub(in crate::profile) fn keep_update(&mut self, update: &crate::join::Update) {
         self.pending = 0;
         self.kept += update.modules.iter().map(Cost::cost).sum::<u64>()
+            + update.started.iter().map(Cost::cost).sum::<u64>()
             + update.locations.iter().map(Cost::cost).sum::<u64>()
             + update.stacks.iter().map(Cost::cost).sum::<u64>()
             + update.threads.iter().map(Cost::cost).sum::<u64>()
@@ -159,7 +161,8 @@ impl Budget {
         for location in &profile.locations {
             let module = location.module.map(|id| id.0 as usize);
             let module = module.and_then(|id| profile.modules.get(id));
-            texts = texts.saturating_add(module.map_or(0, |module| module.path.len() as u64));
+            let length = |module: &Module| (module.path.len() + module.started_as.len()) as u64;
+            texts = texts.saturating_add(module.map_or(0, length));
         }
         for change in &profile.rates {
             let process = change.process.map(|id| id.0 as usize);
@@ -218,8 +221,14 @@ impl Cost for String {
 
 impl Cost for Module {
     fn cost(&self) -> u64 {
-        let bytes = self.path.len() + self.build_id.len() + self.root.len();
-        of::<Self>(3 * BLOCK + bytes as u64)
+        let names = self.path.len() + self.root.len() + self.started_as.len();
+        of::<Self>(4 * BLOCK + (names + self.build_id.len()) as u64)
+    }
+}
+
+impl Cost for (ModuleId, String) {
+    fn cost(&self) -> u64 {
+        of::<Self>(BLOCK + self.1.len() as u64)
     }
 }
 

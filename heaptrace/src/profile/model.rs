@@ -227,6 +227,7 @@ impl Profile {
         Update {
             elapsed_ns: self.duration_ns,
             modules: self.modules.clone(),
+            started: Vec::new(),
             locations: self.locations.clone(),
             stacks: self.stacks.clone(),
             threads: self.threads.clone(),
@@ -245,6 +246,12 @@ impl Profile {
     pub fn fold(&mut self, update: Update) -> Result<(), FoldError> {
         self.duration_ns = update.elapsed_ns;
         self.modules.extend(update.modules);
+        for (id, name) in update.started {
+            in_table("name", "module", id.0, self.modules.len())?;
+            if let Some(module) = self.modules.get_mut(id.0 as usize) {
+                module.started_as = name;
+            }
+        }
         for location in &update.locations {
             if let Some(module) = location.module {
                 in_table("location", "module", module.0, self.modules.len())?;

@@ -3,7 +3,7 @@
 //! Part of the session. Must not know how allocators are found in a file, nor how a probe is made.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -54,7 +54,7 @@ pub(super) fn attach(
 ) -> Result<()> {
     let wanted = look_for(config);
     match &config.target {
-        Target::Command(_) => {
+        Target::Command(words) => {
             let (held, files) = command.context("the command was not started")?;
             let found = allocators::of_command(reader, files, wanted);
             if found.allocators.is_empty() {
@@ -63,7 +63,11 @@ pub(super) fn attach(
             let owner = Owner::of(held.pid);
             add_all(vec![(owner, found)], Streams::Wait, run, observer)?;
             require_probes("the command", run)?;
-            follow(&[held.pid], run)
+            follow(&[held.pid], run)?;
+            if let Some(path) = words.first().and_then(|word| path::absolute(word).ok()) {
+                run.joiner.set_launched(held.pid, path);
+            }
+            Ok(())
         }
         Target::Pids(pids) => {
             let mut all = Vec::new();

@@ -156,7 +156,8 @@ impl Table<'_> {
             let cells = columns.cells(&group.totals, group.covered);
             let line = format!("{cells}{}  ", beside(&text::count(group.processes)));
             let room = width.map_or(LONGEST_NAME, |it| it.saturating_sub(line.chars().count()));
-            let name = text::escape(&group.name);
+            let name = group.title();
+            let name = text::escape(&name);
             let name = match by {
                 Label::Function => output::shorten_function(&name, room),
                 _ => shortened(&name, room),

@@ -152,7 +152,8 @@ pub(super) fn write(
     let room = width.map_or(MAX_NAME, |width| width.saturating_sub(taken).max(MIN_NAME));
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
-        let name = escape(&group.name);
+        let name = group.title();
+        let name = escape(&name);
         let name = match by {
             Label::Function | Label::Stack => shorten::function(&name, room),
             _ => shorten::cut_front(&name, room),

@@ -4,10 +4,10 @@
 
 use super::style::Style;
 use crate::join::{Completeness, StackId};
-use crate::output::frame::{StackFrame, file_name};
+use crate::output::frame::StackFrame;
 use crate::output::report_input::ReportInput;
 use crate::output::shorten;
-use crate::text::escape;
+use crate::text::{escape, file_name};
 
 /// The largest number of frames that are shown. Deeper frames rarely help, and JSON has them all.
 const MAX_LINES: usize = 48;
@@ -70,7 +70,7 @@ pub(super) fn title(input: &ReportInput<'_>, stack: StackId, width: usize, style
         (Some(file), _) => escape(file_name(file)).into_owned(),
         // A frame without a name is labelled with its module already.
         (None, Some(module)) if frame.function.is_some() => {
-            format!("[{}]", escape(file_name(&module.path)))
+            format!("[{}]", escape(module.name()))
         }
         _ => String::new(),
     };
@@ -154,7 +154,7 @@ fn places(frame: &StackFrame<'_>, width: usize) -> Vec<String> {
         .module
         .filter(|_| frame.function.is_some())
         .map(|module| {
-            let name = escape(file_name(&module.path));
+            let name = escape(module.name());
             format!("[{}]", shorten::cut_front(&name, width / 4))
         });
     let module = module.unwrap_or_default();

@@ -327,6 +327,40 @@ fn groups_as_json() {
     assert_eq!(found["totals"]["live_bytes"], 120_005);
 }
 
+/// Check that every output shows a program by the name that started it, escaped, and that its path stays and selects it.
+#[test]
+fn programs_have_the_name_that_started_them() {
+    let symbols = sample::symbols();
+    let mut profile = sample::profile();
+    profile.modules[2].started_as = "link\x1b".to_owned();
+    let input = ReportInput {
+        grouping: Some(by(Label::Module)),
+        ..ReportInput::new(&profile, &symbols)
+    };
+    let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
+    let group = &found["groups"][0];
+    assert_eq!(group["name"], "/usr/bin/server");
+    assert_eq!(group["module_name"], "link\x1b");
+    let frame = &found["sites"][0]["stack"][0];
+    assert_eq!(frame["module"], "/usr/bin/server");
+    assert_eq!(frame["module_name"], "link\x1b");
+    let shown = text(&Format::Text(ReportOptions::default()), &input);
+    assert_printable(&shown);
+    assert!(shown.contains("/usr/bin/server (link\\x1b)"), "{shown}");
+    let of_sites = text(
+        &Format::Text(ReportOptions::default()),
+        &ReportInput::new(&profile, &symbols),
+    );
+    assert!(of_sites.contains("[link\\x1b]") && !of_sites.contains("[server]"));
+    let select = |filter| {
+        select(profile.clone(), &symbols, &filters(&[filter]))
+            .sites
+            .len()
+    };
+    let selected = ["module=link*", "module=server", "module=/usr/bin/server"].map(select);
+    assert!(selected[0] > 0 && selected == [selected[0]; 3]);
+}
+
 /// Check that the grouping's name is the root of every stack, and is escaped.
 #[test]
 fn roots_of_flame_graphs() {

@@ -36,6 +36,7 @@ pub(super) fn profile() -> Profile {
         text_end: start + 0x10_0000,
         text_offset: 0x1000,
         root: String::new(),
+        started_as: String::new(),
     };
     let location = |module, address| Location {
         module: Some(ModuleId(module)),

@@ -7,6 +7,7 @@ use prost::Message;
 use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
+use super::started::Started;
 use super::symbols::Frames;
 use super::update::{Location, Module, Process, QualityMessage, Rate, Site, Stack};
 use crate::join::{self, Update};
@@ -83,6 +84,10 @@ pub(in crate::profile) fn update(
             }
             (20, Value::Bytes(bytes)) => {
                 keep(&mut update.threads, text(bytes)?, budget)?;
+            }
+            (21, Value::Bytes(bytes)) => {
+                let started = record::<Started>(bytes, budget)?.into_plain();
+                keep(&mut update.started, started, budget)?;
             }
             // A field of a later version.
             _ => {}

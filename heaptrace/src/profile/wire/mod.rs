@@ -11,6 +11,7 @@ mod memory;
 pub(super) mod merge;
 mod parts;
 mod run;
+mod started;
 mod symbols;
 mod update;
 

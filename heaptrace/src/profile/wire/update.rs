@@ -11,6 +11,7 @@ use super::duty_cycle::DutyCycle;
 use super::error::WireError;
 use super::memory::Memory;
 use super::parts::{Part, Parts};
+use super::started::Started;
 use crate::join::{
     self, Completeness, Kind, LocationId, ModuleId, Overhead, OwnPeak, ProcessId, Quality, SiteId,
     StackId, ThreadNameId,
@@ -44,6 +45,8 @@ pub(in crate::profile) struct UpdateMessage {
     rates: Vec<Rate>,
     #[prost(string, repeated, tag = "20")]
     threads: Vec<String>,
+    #[prost(message, repeated, tag = "21")]
+    started: Vec<Started>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -70,6 +73,8 @@ pub(super) struct Module {
     text_offset: u64,
     #[prost(string, tag = "6")]
     root: String,
+    #[prost(string, tag = "20")]
+    started_as: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -201,6 +206,9 @@ impl UpdateMessage {
         for module in &update.modules {
             parts.add(Module::from(module), |part| &mut part.modules);
         }
+        for started in &update.started {
+            parts.add(Started::new(started), |part| &mut part.started);
+        }
         for location in &update.locations {
             parts.add(Location::from(location), |part| &mut part.locations);
         }
@@ -244,6 +252,7 @@ impl From<&join::Module> for Module {
             text_end: module.text_end,
             text_offset: module.text_offset,
             root: module.root.clone(),
+            started_as: module.started_as.clone(),
         }
     }
 }
@@ -257,6 +266,7 @@ impl From<Module> for join::Module {
             text_end: module.text_end,
             text_offset: module.text_offset,
             root: module.root,
+            started_as: module.started_as,
         }
     }
 }

@@ -58,7 +58,9 @@ pub(super) fn update(n: u32) -> Update {
             text_end: 0x7f00_0001_0000,
             text_offset: 0x1000,
             root: String::new(),
+            started_as: "name\x1b".repeat(n as usize % 2),
         }],
+        started: vec![(ModuleId(0), format!("name\x1b{n}"))],
         locations: vec![
             Location {
                 module: Some(ModuleId(n)),
