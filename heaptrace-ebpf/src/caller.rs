@@ -81,6 +81,18 @@ pub fn is_at_trampoline(sp: u64) -> bool {
     is_trampoline(return_address(sp).unwrap_or(0))
 }
 
+/// Whether the pending call is still running, as far as the slot of its return address tells. While it runs,
+/// the slot holds the kernel's trampoline, or, without a return probe, the return address that it held at the
+/// entry.
+#[inline(always)]
+pub fn is_pending(state: &ThreadState) -> bool {
+    match return_address(state.sp) {
+        Some(address) if state.return_address != 0 => address == state.return_address,
+        Some(address) => is_trampoline(address),
+        None => true,
+    }
+}
+
 /// Whether a call comes from the code of its own allocator or of another one (see [`enter_allocator`]), or is
 /// the tail call of a probed function. Only such a call can be inside another one. A lower stack pointer alone
 /// proves nothing, because longjmp may have left the other call.

@@ -9,7 +9,7 @@ use heaptrace_common::counting_filter::{block_slot, call_slot};
 use crate::{
     counters::add,
     globals::is_partial,
-    maps::{BLOCK_FILTER, CALL_FILTER},
+    maps::{BLOCK_FILTER, CALL_FILTER, COUNTDOWN},
 };
 
 /// Whether a block at this address can be in the live map.
@@ -108,5 +108,9 @@ fn change_pending_calls(sp: u64, by: i64) {
     {
         // SAFETY: the pointer comes from a lookup in this program.
         unsafe { add(&raw mut (*slot).pending, by as u64) };
+        if let Some(countdown) = COUNTDOWN.get_ptr_mut(0) {
+            // SAFETY: as above; an aligned u64 is written whole.
+            unsafe { (&raw mut (*countdown).has_pending).write_volatile(u64::from(by > 0)) };
+        }
     }
 }

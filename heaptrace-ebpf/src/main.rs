@@ -37,6 +37,7 @@ mod kernel;
 mod live;
 mod mapping_cache;
 mod maps;
+mod nested;
 mod own_stack;
 mod probe_hits;
 mod process;

@@ -17,7 +17,7 @@ use heaptrace_common::{
 use crate::{
     caller::{self, Caller},
     counters::add,
-    counting_filter, declined,
+    counting_filter, declined, nested,
     globals::{MAX_SIZE, MIN_SIZE, is_partial},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
 };
@@ -29,10 +29,20 @@ use crate::{
 /// call holds. Reading its return address takes longer than the rest of this function. So it is read here
 /// only if another entry with the same stack pointer is recorded, and else in [`draw`].
 #[inline(always)]
-pub fn count_down(sp: u64, size: u64) -> Option<i64> {
+pub fn count_down(ctx: &ProbeContext, sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
         return Some(0);
     }
+    let slot = COUNTDOWN.get_ptr_mut(0)?;
+    let before = meets_sample(slot, sp, size);
+    if before.is_none() && has_pending(slot) {
+        nested::declined(ctx, sp);
+    }
+    before
+}
+
+#[inline(always)]
+fn meets_sample(slot: *mut Countdown, sp: u64, size: u64) -> Option<i64> {
     if counting_filter::enter_call(sp) && caller::is_at_trampoline(sp) {
         return None;
     }
@@ -40,8 +50,14 @@ pub fn count_down(sp: u64, size: u64) -> Option<i64> {
     if size < MIN_SIZE.load() || size > MAX_SIZE.load() {
         return None;
     }
-    let slot = COUNTDOWN.get_ptr_mut(0)?;
     sampling::count_down(&mut Here { slot, tgid: 0 }, size)
+}
+
+/// Whether a recorded call may be pending on this CPU.
+#[inline(always)]
+fn has_pending(slot: *mut Countdown) -> bool {
+    // SAFETY: the pointer comes from a lookup; the field is an aligned u64.
+    unsafe { (&raw const (*slot).has_pending).read_volatile() != 0 }
 }
 
 /// Whether such a call is recorded, and then the mean that it was sampled under: 1 if all calls are recorded.
@@ -57,6 +73,7 @@ pub fn draw(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64)
     let tgid = caller.tgid();
     let mean = sampling::draw(&mut Here { slot, tgid }, size, before)?;
     if caller::is_at_trampoline(sp) || declined::covers(ctx, caller, sp) {
+        nested::declined(ctx, sp);
         return None;
     }
     Some(mean)

@@ -3,7 +3,6 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::ProbeContext};
 use heaptrace_common::{
     counters::Counter,
-    trampoline::is_trampoline,
     wire::{ThreadState, call},
 };
 
@@ -34,7 +33,7 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
     if state.sp != 0 {
         if sp < state.sp
             && caller::is_internal(ctx, sp, |from| caller::is_entered_code(state, from))
-            && is_pending(state)
+            && caller::is_pending(state)
         {
             caller::enter_nested_allocator(ctx, state);
             count(Counter::NestedCalls);
@@ -44,7 +43,7 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
         let is_tail_call = sp == state.sp
             && match state.return_address {
                 0 => !is_partial(),
-                _ => is_pending(state),
+                _ => caller::is_pending(state),
             };
         if is_tail_call {
             // For the caller, a tail call and the call before it are one call. The stack stays as it was
@@ -141,18 +140,6 @@ pub fn record_return_address(ctx: &ProbeContext, sp: u64) {
         Some(state) if state.sp == sp => state.return_address = return_address,
         _ if is_partial() => declined::record(ctx, caller, sp, return_address),
         _ => {}
-    }
-}
-
-/// Whether the pending call is still running, as far as the slot of its return address tells. While it runs,
-/// the slot holds the kernel's trampoline, or, without a return probe, the return address that it held at the
-/// entry.
-#[inline(always)]
-pub fn is_pending(state: &ThreadState) -> bool {
-    match caller::return_address(state.sp) {
-        Some(address) if state.return_address != 0 => address == state.return_address,
-        Some(address) => is_trampoline(address),
-        None => true,
     }
 }
 

@@ -154,13 +154,21 @@ fn nested_functions_are_drawn_once() -> Result<()> {
     agree(&runs)
 }
 
-/// Check that a call through preloaded libraries that wrap the allocator is drawn once. With two draws, almost every
-/// large block would count twice.
+/// Check that a call through preloaded libraries that wrap the allocator is drawn once, also if they lie above each other.
+/// With two draws, almost every large block would count twice. A sampled call whose inner calls were not all known lost its
+/// sample.
 #[test]
 fn wrapped_calls_are_drawn_once() -> Result<()> {
     let header = c_preload("wrapper", "libwrapper.so", &[])?;
-    let memusage = "/usr/lib/x86_64-linux-gnu/libmemusage.so";
-    for libraries in [memusage.to_owned(), header.path.display().to_string()] {
+    let thin = c_preload("wrapper", "libwrapper-thin.so", &["-DNO_HEADER"])?;
+    let [header, thin] = [header, thin].map(|it| it.path.display().to_string());
+    let memusage = "/usr/lib/x86_64-linux-gnu/libmemusage.so".to_owned();
+    for libraries in [
+        memusage.clone(),
+        header.clone(),
+        format!("{header}:{thin}"),
+        format!("{memusage}:{header}:{thin}"),
+    ] {
         let fixture = c("sampled")?;
         let preload = format!("LD_PRELOAD={libraries}");
         let command = ["env".as_ref(), preload.as_ref(), fixture.path.as_os_str()];

@@ -131,6 +131,8 @@ fn calls_of_some_sizes_count_once() -> Result<()> {
         header.clone(),
         format!("{header}:{MIMALLOC}"),
         format!("{header}:{thin}:{TCMALLOC}"),
+        format!("{MEMUSAGE}:{thin}"),
+        format!("{MEMUSAGE}:{header}:{thin}:{JEMALLOC}"),
     ] {
         let options = ["--min-size", "100", "--max-size", "2KiB"];
         let recording = record(&libraries, &c("sampled")?, &options, &["100", "2048"])?;

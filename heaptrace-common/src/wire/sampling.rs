@@ -9,6 +9,8 @@ pub struct Countdown {
     pub left: u64,
     /// Mean bytes between samples that it started with.
     pub mean: u64,
+    /// 1 from when a recorded call begins on this CPU until one ends. A hint: threads change their CPU.
+    pub has_pending: u64,
 }
 
 /// Entries of the map of settings, which the agent changes during the run.
@@ -31,4 +33,4 @@ pub const fn size_class(size: u64) -> u32 {
     u64::BITS - size.leading_zeros()
 }
 
-const _: () = assert!(size_of::<Countdown>() == 16);
+const _: () = assert!(size_of::<Countdown>() == 24);

@@ -87,7 +87,7 @@ fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
 #[inline(always)]
 fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
     if is_recorded()
-        && let Some(before) = sample::count_down(stack_pointer(ctx), size)
+        && let Some(before) = sample::count_down(ctx, stack_pointer(ctx), size)
     {
         enter(ctx, call, size, pointer, before);
     }

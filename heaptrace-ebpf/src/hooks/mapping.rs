@@ -104,7 +104,7 @@ fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length
     let sp = stack_pointer(ctx);
     if state.sp != 0 {
         // An allocator maps memory for its blocks, and the blocks are recorded.
-        if sp < state.sp && thread::is_pending(state) {
+        if sp < state.sp && caller::is_pending(state) {
             count(Counter::NestedCalls);
             return;
         }

@@ -77,7 +77,7 @@ fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
         return;
     }
     let size = size.unwrap_or(u64::MAX);
-    match sample::count_down(stack_pointer(ctx), size) {
+    match sample::count_down(ctx, stack_pointer(ctx), size) {
         Some(before) => enter(ctx, call, pointer, size, before),
         None if pointer != 0 && counting_filter::may_have_block(pointer) => {
             enter(ctx, call, pointer, size, NOT_SAMPLED);

@@ -19,7 +19,11 @@ impl Program {
         let countdowns = (0..cpus)
             .map(|_| {
                 let left = sampling::gap(mean, sys::random().context("getrandom")?);
-                Ok(Wire(Countdown { left, mean }))
+                Ok(Wire(Countdown {
+                    left,
+                    mean,
+                    has_pending: 0,
+                }))
             })
             .collect::<Result<Vec<_>>>()?;
         let map = self.map_mut("COUNTDOWN")?;
