@@ -10,44 +10,51 @@ extern void __libc_free(void *);
 
 #define MORE(size) ((size) > (size_t)-1 / 4 ? (size) : ((size) + 31) / 32 * 32)
 
+// Link-time optimization would inline functions of the program into their callers. Such calls can't be traced.
+#ifdef __clang__
+#define WRAPPER __attribute__((noinline))
+#else
+#define WRAPPER __attribute__((noipa))
+#endif
+
 static volatile size_t calls;
 
-void *malloc(size_t size) {
+WRAPPER void *malloc(size_t size) {
     void *block = __libc_malloc(MORE(size));
     calls++;
     return block;
 }
 
-void *calloc(size_t count, size_t size) {
+WRAPPER void *calloc(size_t count, size_t size) {
     void *block = __libc_calloc(count, size);
     calls++;
     return block;
 }
 
-void *realloc(void *old, size_t size) {
+WRAPPER void *realloc(void *old, size_t size) {
     void *block = __libc_realloc(old, MORE(size));
     calls++;
     return block;
 }
 
-void free(void *block) {
+WRAPPER void free(void *block) {
     __libc_free(block);
     calls++;
 }
 
-void *memalign(size_t align, size_t size) {
+WRAPPER void *memalign(size_t align, size_t size) {
     void *block = __libc_memalign(align, size);
     calls++;
     return block;
 }
 
-void *aligned_alloc(size_t align, size_t size) {
+WRAPPER void *aligned_alloc(size_t align, size_t size) {
     void *block = __libc_memalign(align, size);
     calls++;
     return block;
 }
 
-int posix_memalign(void **out, size_t align, size_t size) {
+WRAPPER int posix_memalign(void **out, size_t align, size_t size) {
     void *block = __libc_memalign(align, size);
     calls++;
     if (block == NULL)
