@@ -35,6 +35,8 @@ pub(super) struct Witness {
     pub(super) pid: u32,
     pub(super) allocations: u64,
     pub(super) bytes: u64,
+    /// Allocations whose callers it can't know, because another tracer probed its functions.
+    hidden: u64,
     /// Functions, with their allocations and bytes.
     by: Vec<(String, u64, u64)>,
 }
@@ -129,6 +131,11 @@ impl Claims {
             }
         }
         sum
+    }
+
+    /// Whether another tracer hid callers from the oracle.
+    pub(super) fn are_callers_hidden(&self) -> bool {
+        self.witnesses.iter().any(|it| it.hidden > 0)
     }
 
     /// All allocations and frees.

@@ -66,6 +66,10 @@ pub(super) fn with_oracle(program: &Program, claims: &Claims) -> Vec<Difference>
         found.add(Kind::Oracle, text);
         return found.0;
     }
+    if claims.are_callers_hidden() {
+        println!("another tracer hides the oracle's callers: not compared by site");
+        return found.0;
+    }
     for (site, place) in program.places() {
         // The oracle knows the function that calls the C library.
         if !place.how.is_direct() || place.through != Through::Nothing || place.in_library {
@@ -305,7 +309,7 @@ fn totals(claims: &Claims, report: &Report, alone: &Claims, found: &mut Found) {
 mod tests {
     use serde_json::json;
 
-    use super::super::program::How;
+    use super::super::program::{Action, How, Language, Node};
     use super::*;
 
     /// The kinds of differences between a program's claim of ten blocks, six of which were freed, and a report.
@@ -350,6 +354,34 @@ mod tests {
             "stack": functions.iter().map(frame).collect::<Vec<_>>(),
             "stack_end": end,
         })
+    }
+
+    /// Check that sites are compared with those that the oracle saw, except while another tracer hides its callers.
+    #[test]
+    fn hidden_callers_are_not_compared() {
+        let kinds = |hidden: u64, by: &str| {
+            let claims = format!(
+                r#"{{"role":0,"pid":7,"untracked":0,"failed":0,"sites":{{"1":[1,8,0,0]}}}}
+{{"oracle":7,"allocations":1,"bytes":8,"frees":0,"hidden":{hidden},"by":[{by}]}}"#
+            );
+            let action = Action::Allocate {
+                how: How::Malloc,
+                through: Through::Nothing,
+                base: 8,
+                step: 0,
+                times: 1,
+            };
+            let program = Program {
+                language: Language::C,
+                before: Vec::new(),
+                waiting: Vec::new(),
+                after: vec![Node { id: 1, action }],
+            };
+            with_oracle(&program, &Claims::parse(&claims).unwrap()).len()
+        };
+        assert_eq!(kinds(0, r#"["s001_",1,8]"#), 0);
+        assert_eq!(kinds(0, ""), 1);
+        assert_eq!(kinds(1, ""), 0);
     }
 
     const WHOLE: [&str; 3] = ["s017_", "f003_", "main"];
