@@ -15,6 +15,8 @@ use object::{
 };
 use thiserror::Error;
 
+use super::loads::{Loads, Skipped};
+
 /// Most relocations that are read.
 const MAX_SLOTS: usize = 4 << 20;
 
@@ -70,8 +72,15 @@ pub(super) enum Step {
 pub(super) struct Code<'i, 'a, R: ReadRef<'a>> {
     image: &'i object::File<'a, R>,
     /// Targets of the linkage table's slots.
-    slots: HashMap<u64, Target>,
+    slots: HashMap<u64, Slot>,
     frames: Option<Frames<'a>>,
+}
+
+/// A slot that the dynamic linker fills.
+struct Slot {
+    target: Target,
+    /// Whether it belongs to the linkage table. Else it may be a variable.
+    is_constant: bool,
 }
 
 /// Unwind information, which has the ends of functions.
@@ -136,9 +145,17 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
         let mut extents: Vec<Range<u64>> = Vec::new();
         let mut seen = HashSet::new();
         let mut left = MAX_INSTRUCTIONS;
+        let mut loads = Loads::new();
         let mut open = vec![entry];
         while let Some(start) = open.pop() {
+            loads.jump();
             if seen.contains(&start) {
+                for skipped in loads.skipped(start) {
+                    match skipped {
+                        Skipped::Call(behind) => open.push(behind),
+                        Skipped::Jump => return Err(CodeError::IndirectJump),
+                    }
+                }
                 continue;
             }
             let known = extents.iter().find(|extent| extent.contains(&start));
@@ -194,7 +211,9 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
                         break;
                     }
                     FlowControl::IndirectBranch => {
-                        let target = self.slot(&instruction).ok_or(CodeError::IndirectJump)?;
+                        let target = self.slot(&instruction);
+                        let target = target.or_else(|| loads.target(&instruction));
+                        let target = target.ok_or(CodeError::IndirectJump)?;
                         follow(&target, &mut decide, &mut open)?;
                         break;
                     }
@@ -205,7 +224,8 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
                         }
                     }
                     FlowControl::IndirectCall => {
-                        if let Some(target) = self.slot(&instruction)
+                        let target = self.slot(&instruction);
+                        if let Some(target) = target.or_else(|| loads.target(&instruction))
                             && decide(&target, true) == Step::Stop
                         {
                             break;
@@ -215,6 +235,7 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
                     FlowControl::Exception => break,
                     FlowControl::Interrupt | FlowControl::XbeginXabortXend => {}
                 }
+                loads.step(&instruction, self.constant(&instruction));
             }
         }
         returns.sort_unstable();
@@ -258,11 +279,20 @@ impl<'i, 'a, R: ReadRef<'a>> Code<'i, 'a, R> {
     }
 
     fn slot(&self, instruction: &Instruction) -> Option<Target> {
+        Some(self.slot_of(instruction)?.target.clone())
+    }
+
+    /// The target of an instruction's memory operand, if that can't change while the program runs.
+    fn constant(&self, instruction: &Instruction) -> Option<Target> {
+        let slot = self.slot_of(instruction)?;
+        slot.is_constant.then(|| slot.target.clone())
+    }
+
+    fn slot_of(&self, instruction: &Instruction) -> Option<&Slot> {
         if !instruction.is_ip_rel_memory_operand() {
             return None;
         }
-        let address = instruction.ip_rel_memory_address();
-        self.slots.get(&address).cloned()
+        self.slots.get(&instruction.ip_rel_memory_address())
     }
 
     fn extent(&self, address: u64) -> Option<Range<u64>> {
@@ -343,7 +373,7 @@ impl<'a> Frames<'a> {
 }
 
 /// Targets of the slots that the dynamic linker fills.
-fn slots<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> HashMap<u64, Target> {
+fn slots<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> HashMap<u64, Slot> {
     let mut slots = HashMap::new();
     let (Some(relocations), Some(symbols)) =
         (image.dynamic_relocations(), image.dynamic_symbol_table())
@@ -370,7 +400,19 @@ fn slots<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> HashMap<u64, Target
             ) => Target::Here(relocation.addend() as u64),
             _ => continue,
         };
-        slots.insert(at, target);
+        let is_constant = matches!(
+            relocation.flags(),
+            RelocationFlags::Elf {
+                r_type: object::elf::R_X86_64_GLOB_DAT | object::elf::R_X86_64_JUMP_SLOT,
+            }
+        );
+        slots.insert(
+            at,
+            Slot {
+                target,
+                is_constant,
+            },
+        );
     }
     slots
 }

@@ -13,6 +13,7 @@ mod find;
 pub(crate) mod fuzz;
 mod hooks;
 mod inspect;
+mod loads;
 mod markers;
 mod model;
 mod recognize;
