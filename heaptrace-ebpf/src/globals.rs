@@ -91,6 +91,13 @@ pub static VMA_FILE: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_mm`.
 #[unsafe(no_mangle)]
 pub static VMA_MM: Global<u32> = Global::new(0);
+/// `vm_area_struct.vm_refcnt`, which is 0 for a mapping that was removed; 0 on kernels without it (before 6.15).
+#[unsafe(no_mangle)]
+pub static VMA_REFERENCES: Global<u32> = Global::new(0);
+/// `vm_area_struct.detached`, which is 1 for a mapping that was removed; 0 on kernels without it (before 6.4, and
+/// since 6.15).
+#[unsafe(no_mangle)]
+pub static VMA_DETACHED: Global<u32> = Global::new(0);
 /// `mm_struct.context.vdso`.
 #[unsafe(no_mangle)]
 pub static MM_VDSO: Global<u32> = Global::new(0);

@@ -3,7 +3,7 @@
 //! Asking the kernel for the mapping of an address takes longer than the rest of a frame. So a mapping that
 //! was looked up since the address space last changed is not looked up again. While another thread changes
 //! the mappings, the kernel can't be asked, and a program that returns much memory changes them most of the
-//! time. Then an older cached mapping is used: code hardly ever moves.
+//! time. Then the kernel's record of an older cached mapping tells whether that mapping is still there.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
 use heaptrace_common::{
@@ -85,6 +85,7 @@ pub fn store(state: &mut WalkState) {
         cached.start = mapping.start;
         cached.offset = mapping.offset;
         cached.file = mapping.file;
+        cached.record = mapping.record;
         // SAFETY: as above.
         unsafe { (&raw mut cached.end).write_volatile(mapping.end) };
         state.is_current |= 1 << slot;
@@ -114,6 +115,7 @@ fn copy(to: &mut Mapping, from: &Mapping) {
     to.file.inode = from.file.inode;
     to.file.device = from.file.device;
     to.file.version = from.file.version;
+    to.record = from.record;
 }
 
 /// Removes all cached mappings.

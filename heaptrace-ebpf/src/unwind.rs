@@ -27,7 +27,8 @@ use heaptrace_common::{
 use crate::{
     globals::{
         FILE_INODE, INODE_CHANGE_NANOSECONDS, INODE_CHANGE_SECONDS, INODE_NUMBER, INODE_SUPER,
-        MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF, VMA_START,
+        MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_DETACHED, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF,
+        VMA_REFERENCES, VMA_START,
     },
     kernel::read,
     mapping_cache,
@@ -228,13 +229,45 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
         0 => mapping_cache::store(walk.state),
         // Another thread is changing the mappings, but hardly the mapping of this code.
         busy if busy == -EBUSY => {
-            if !mapping_cache::find_any(walk.state, pc) {
+            if !mapping_cache::find_any(walk.state, pc) || !is_still_there(walk.state, pc) {
+                walk.state.mapping.end = 0;
                 return walk::BUSY;
             }
         }
         _ => return walk::UNMAPPED,
     }
     walk::COMPLETE
+}
+
+/// Whether the kernel's record of the current mapping still has an address. Another library may have been loaded where
+/// one was unloaded, and its mapping may have the same record. So the mapping is read anew.
+///
+/// The record may be of anything by now: its memory is reused. So its address space must be this one.
+#[inline(never)]
+fn is_still_there(state: &mut WalkState, pc: u64) -> bool {
+    let record = state.mapping.record;
+    let was_attached = is_attached(record);
+    read_mapping(&mut state.mapping, record);
+    // SAFETY: as in `read_mapping`.
+    let space = unsafe { read::<u64>(record, VMA_MM.load()) };
+    was_attached
+        && is_attached(record)
+        && space == state.space
+        && pc >= state.mapping.start
+        && pc < state.mapping.end
+}
+
+/// Whether the kernel's record of a mapping belongs to an address space. Kernels before 6.4 don't tell.
+#[inline(always)]
+fn is_attached(record: u64) -> bool {
+    // SAFETY: as in `read_mapping`.
+    unsafe {
+        match (VMA_REFERENCES.load(), VMA_DETACHED.load()) {
+            (0, 0) => true,
+            (0, detached) => read::<u8>(record, detached) == 0,
+            (references, _) => read::<u32>(record, references) != 0,
+        }
+    }
 }
 
 /// Marks a table as used, so that the agent can drop unused ones. Writes only if the clock has moved, so that
@@ -263,14 +296,22 @@ const NO_FILE: FileKey = FileKey {
 /// Reads the mapping. The kernel calls this back.
 #[inline(never)]
 extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64 {
-    // SAFETY: `look_up` passes a walk; offsets come from the kernel's BTF, and the helper checks addresses.
+    // SAFETY: `look_up` passes a walk.
+    let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
+    read_mapping(&mut walk.state.mapping, vma as u64);
+    0
+}
+
+/// Reads a mapping from the kernel's record of it.
+#[inline(always)]
+fn read_mapping(mapping: &mut Mapping, record: u64) {
+    // SAFETY: offsets come from the kernel's BTF, and the helper checks addresses.
     unsafe {
-        let mapping = &mut (*walk.cast::<Walk<'_>>()).state.mapping;
-        let vma = vma as u64;
-        mapping.start = read::<u64>(vma, VMA_START.load());
-        mapping.end = read::<u64>(vma, VMA_END.load());
-        mapping.offset = read::<u64>(vma, VMA_PGOFF.load()) << 12;
-        let file = read::<u64>(vma, VMA_FILE.load());
+        mapping.record = record;
+        mapping.start = read::<u64>(record, VMA_START.load());
+        mapping.end = read::<u64>(record, VMA_END.load());
+        mapping.offset = read::<u64>(record, VMA_PGOFF.load()) << 12;
+        let file = read::<u64>(record, VMA_FILE.load());
         mapping.file = NO_FILE;
         if file != 0 {
             let inode = read::<u64>(file, FILE_INODE.load());
@@ -283,12 +324,11 @@ extern "C" fn mapped(_: *mut c_void, vma: *mut c_void, walk: *mut c_void) -> i64
                     read::<u32>(inode, INODE_CHANGE_NANOSECONDS.load()),
                 ),
             };
-        } else if mapping.start == read::<u64>(read::<u64>(vma, VMA_MM.load()), MM_VDSO.load()) {
+        } else if mapping.start == read::<u64>(read::<u64>(record, VMA_MM.load()), MM_VDSO.load()) {
             mapping.file = FileKey::VDSO;
             mapping.offset = 0;
         }
     }
-    0
 }
 
 /// Asks the agent for the table of a file, once.

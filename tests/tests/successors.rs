@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use heaptrace_tests::{Heaptrace, Site, c, run};
+use heaptrace_tests::{Heaptrace, Recording, Site, c, run};
 
 /// The number of libraries.
 const LIBRARIES: u64 = 3;
@@ -43,10 +43,11 @@ fn library(path: &Path, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Records the fixture, and compares the sites of each library with what its function allocated and mapped.
-fn each_has_its_own(options: &[&str]) -> Result<()> {
+/// Records the fixture with libraries.
+fn record(options: &[&str], arguments: &[&str]) -> Result<Recording> {
     let here = Heaptrace::tracing()?;
     let mut command: Vec<OsString> = vec![c("successors")?.as_ref().into()];
+    command.extend(arguments.iter().map(OsString::from));
     for number in 1..=LIBRARIES {
         let path = here.path(&format!("plug_{number}.so"));
         library(&path, number)?;
@@ -54,8 +55,20 @@ fn each_has_its_own(options: &[&str]) -> Result<()> {
     }
     let recording = here.record(options, &command)?;
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    Ok(recording)
+}
+
+/// Whether a stack goes from a function to `main`.
+fn is_whole(site: &Site, function: &str) -> bool {
+    let mut rest = site.stack.iter();
+    site.stack_end == "complete" && rest.any(|it| it.is(function)) && rest.any(|it| it.is("main"))
+}
+
+/// Records the fixture, and compares the sites of each library with what its function allocated and mapped.
+fn each_has_its_own(options: &[&str]) -> Result<()> {
+    let recording = record(options, &[])?;
     let report = &recording.report;
-    report.check_nothing_lost()?;
     let maps = options.contains(&"--mmap");
     for number in 1..=LIBRARIES {
         let function = format!("from_{number}");
@@ -76,11 +89,8 @@ fn each_has_its_own(options: &[&str]) -> Result<()> {
             );
             for site in sites {
                 let frames: Vec<_> = site.stack.iter().map(|it| it.function.as_deref()).collect();
-                let mut rest = site.stack.iter();
                 ensure!(
-                    site.stack_end == "complete"
-                        && rest.any(|it| it.is(&function))
-                        && rest.any(|it| it.is("main")),
+                    is_whole(site, &function),
                     "{function}, {kind:?}: {} {frames:?}",
                     site.stack_end
                 );
@@ -106,4 +116,30 @@ fn samples_belong_to_the_library_at_their_time() -> Result<()> {
 #[test]
 fn mapped_memory_belongs_to_the_library_at_its_time() -> Result<()> {
     each_has_its_own(&["--mmap"])
+}
+
+/// Check that a stack is whole, or ends because the mappings were being changed, if another thread changes mappings most of
+/// the time: none is walked by the table of the library that was at the same addresses before. (A walk used cached mappings
+/// without asking whether they were still there.)
+#[test]
+fn no_stack_is_walked_by_a_table_of_an_earlier_library() -> Result<()> {
+    let recording = record(&[], &["--busy"])?;
+    let report = &recording.report;
+    let mut cut = 0;
+    for number in 1..=LIBRARIES {
+        let function = format!("from_{number}");
+        let sites = || report.sites.iter().filter(|site| site.has(&function));
+        let sum: u64 = sites().map(|site| site.totals.allocations).sum();
+        ensure!(sum == CALLS, "{function}: {sum}");
+        let broken = sites().filter(|site| !is_whole(site, &function));
+        cut += broken.map(|site| site.totals.allocations).sum::<u64>();
+    }
+    let busy = report.quality.noted.get("stack_broken_mappings_busy");
+    ensure!(
+        cut <= busy.copied().unwrap_or(0),
+        "{cut} of {} stacks are wrong: {:?}",
+        CALLS * LIBRARIES,
+        report.quality
+    );
+    Ok(())
 }

@@ -110,17 +110,19 @@ pub struct Mapping {
     pub offset: u64,
     /// The file; all zero if there is none.
     pub file: FileKey,
+    /// Address of the kernel's record of the mapping (`vm_area_struct`).
+    pub record: u64,
 }
 
 const _: () = {
     assert!(
         size_of::<WalkState>()
-            == 144
+            == 152
                 + CACHED_MAPPINGS * size_of::<Mapping>()
                 + size_of::<StackWindow>()
                 + size_of::<WalkCache>()
     );
     assert!(size_of::<WalkCache>() == 48 + 12 * MAX_FRAMES);
     assert!(size_of::<StackWindow>() == 8 + 8 * WINDOW_SLOTS);
-    assert!(size_of::<Mapping>() == 48);
+    assert!(size_of::<Mapping>() == 56);
 };

@@ -106,6 +106,14 @@ impl Program {
             ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
             ("VMA_FILE", offset("vm_area_struct", "vm_file")?),
             ("VMA_MM", offset("vm_area_struct", "vm_mm")?),
+            (
+                "VMA_REFERENCES",
+                offset("vm_area_struct", "vm_refcnt").unwrap_or(0),
+            ),
+            (
+                "VMA_DETACHED",
+                offset("vm_area_struct", "detached").unwrap_or(0),
+            ),
             ("MM_VDSO", offset("mm_struct", "context.vdso")?),
             ("FILE_INODE", offset("file", "f_inode")?),
             ("INODE_NUMBER", offset("inode", "i_ino")?),
