@@ -408,3 +408,37 @@ fn later_programs_get_their_tables() -> Result<()> {
     assert!(whole.count() > 0, "{:?}", report.quality);
     Ok(())
 }
+
+/// Check that the stacks of a Rust program without optimization, with link-time optimization and at fixed addresses are
+/// complete, and that no call is abandoned. (Its library calls the C library's functions through registers. So its own
+/// functions were probed too, and the walk ended at the return probe.)
+#[test]
+fn unoptimized_rust_has_complete_stacks() -> Result<()> {
+    let source = "
+        #[inline(never)]
+        fn grown() -> Vec<u64> {
+            let mut all = vec![0; 10];
+            all.extend(0..1000);
+            all.push(1);
+            all
+        }
+        fn main() {
+            for _ in 0..100 {
+                std::hint::black_box(grown());
+            }
+        }";
+    let here = Heaptrace::tracing()?;
+    let path = here.path("grown.rs");
+    std::fs::write(&path, source)?;
+    let program = here.path("grown");
+    let mut command = Command::new("rustc");
+    command.args(["-g", "-Copt-level=0", "-Clto=fat"]);
+    command.args(["-Crelocation-model=static", "-o"]);
+    run(command.arg(&program).arg(&path))?.success()?;
+    let report = here.record_all(&[&program])?.report;
+    let quality = &report.quality;
+    assert_eq!(quality.noted["abandoned_calls"], 0, "{quality:?}");
+    assert_eq!(quality.stacks_broken, 0, "{quality:?}");
+    assert!(report.within("grown").allocations >= 200, "{quality:?}");
+    Ok(())
+}
