@@ -17,9 +17,10 @@ use heaptrace_common::{
 use crate::{
     caller::{self, Caller},
     counters::add,
-    counting_filter, declined, nested,
+    counting_filter, declined,
     globals::{MAX_SIZE, MIN_SIZE, is_partial},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
+    nested,
 };
 
 /// Whether a call may be recorded, and then the countdown before it, which [`draw`] needs. In a partial run
