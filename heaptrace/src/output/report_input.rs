@@ -130,6 +130,30 @@ impl<'a> ReportInput<'a> {
         live
     }
 
+    /// What to know of mapped memory where it is a large part of what is live: arenas of a program's own allocator
+    /// count at the call that needed a new one, which may keep nothing.
+    pub fn about_mapped(&self) -> Option<[&'static str; 2]> {
+        const LEAST: u64 = 1 << 20;
+        const LARGE_PART: u64 = 4;
+        let live = self.profile.totals.live_bytes;
+        let mapped = self.of_kind(Kind::Mapped).live_bytes;
+        if mapped < LEAST || mapped < live / LARGE_PART {
+            return None;
+        }
+        let mut running = self.profile.processes.iter().filter(|it| !it.ended);
+        Some(if running.any(|it| it.command.starts_with("python")) {
+            [
+                "arenas of Python count at the call that needed a new one;",
+                "to see each object, start the program with PYTHONMALLOC=malloc",
+            ]
+        } else {
+            [
+                "if these are arenas of an allocator, each counts at the call",
+                "that needed a new one, and not where its blocks are used",
+            ]
+        })
+    }
+
     /// The resident memory of the running processes together. Memory that they share counts for each.
     pub fn resident(&self) -> u64 {
         let processes = self.profile.processes.iter();

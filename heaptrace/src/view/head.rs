@@ -16,6 +16,10 @@ pub(super) fn lines(input: &ReportInput<'_>, width: Option<usize>) -> Vec<Line> 
         Line::from(totals(input, width)),
     ];
     lines.extend(memory(input, width).into_iter().map(Line::from));
+    if let Some([first, second]) = input.about_mapped() {
+        let both = in_one_or_two(format!("mapped: {first}"), " ", second.to_owned(), width);
+        lines.extend(both.into_iter().map(Line::from));
+    }
     let warnings = [lost(input), unprobed(input), paused(input)];
     let warnings = warnings.into_iter().flatten();
     lines.extend(warnings.map(|words| Line::new(Tone::Warning, words)));
@@ -111,9 +115,19 @@ fn memory(input: &ReportInput<'_>, width: Option<usize>) -> Vec<String> {
         }
         None => "not all of it touched".to_owned(),
     };
-    let line = format!("{known}, {rest}");
+    in_one_or_two(known, ", ", rest, width)
+}
+
+/// Two parts in one line, or in two if one is too narrow.
+fn in_one_or_two(
+    first: String,
+    between: &str,
+    second: String,
+    width: Option<usize>,
+) -> Vec<String> {
+    let line = format!("{first}{between}{second}");
     match width {
-        Some(width) if line.chars().count() > width => vec![known, rest],
+        Some(width) if line.chars().count() > width => vec![first, second],
         _ => vec![line],
     }
 }

@@ -296,6 +296,10 @@ fn memory_is_explained() {
         "not explained: 37.0 MiB (files, stacks, up to 37.0 MiB from before tracing: 16.2 %)";
     assert_eq!(head(&profile, Some(100))[2..4], [known, rest]);
     assert_eq!(head(&profile, None)[2], format!("{known}, {rest}"));
+    assert!(head(&profile, None)[3].contains("PYTHONMALLOC=malloc"));
+    profile.processes[0].command = "server".into();
+    let about = "mapped: if these are arenas of an allocator, each counts at the call";
+    assert_eq!(head(&profile, Some(80))[4], about);
     profile.processes[0].memory.resident = 100 * MIB;
     let line = head(&profile, None)[2].clone();
     let touched = "of 100.0 MiB resident, not all of it touched";

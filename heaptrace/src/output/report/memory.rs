@@ -65,6 +65,9 @@ fn running(page: &mut Page<'_, '_>) -> io::Result<()> {
         )
     };
     line(page, "memory", &text)?;
+    if let Some(sentences) = page.input.about_mapped() {
+        line(page, "mapped", &sentences.join(" "))?;
+    }
     if before > 0 {
         let text = format!(
             "{} were resident when tracing began, {} of what is resident now; what allocated them is unknown",

@@ -39,7 +39,11 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         )?;
     }
     duty_cycle::uncertain(page)?;
-    line(page, "peak", Metric::PeakBytes, None)?;
+    // The peak is that of the run: a part of it may have held more at another time.
+    let mut filters = page.input.filters.iter();
+    let is_part = filters.any(|it| !it.label().is_of_process());
+    let name = if is_part { "at the peak" } else { "peak" };
+    line(page, name, Metric::PeakBytes, None)?;
     line(
         page,
         "allocated",
