@@ -50,6 +50,7 @@ use crate::sys;
 use child_events::{ChildEvents, Listener};
 use drain::Drain;
 use duty_cycle::DutyCycles;
+use hit_cost::RunTime;
 use late_files::LateFiles;
 use run::Run;
 use sampling_rates::SamplingRates;
@@ -69,18 +70,22 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it must come before anything that starts a thread.
-    let guardian = Guardian::start(&tracefs, observer.terminal())
+    let counts = config.max_overhead.is_some();
+    let guardian = Guardian::start(&tracefs, counts, observer.terminal())
         .context("can't start the guardian process")?;
     let held = targets::launch(config)?;
     // The command keeps the limits that its user gave it; from here on all limits are for the run.
     sys::raise_open_files();
+    let run_time = RunTime::new(config, &guardian)?;
     rights::give_up().context("can't give up rights that a run does not need")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("can't start the event loop")?;
     runtime
-        .block_on(trace(config, observer, &filter, tracefs, &guardian, held))
+        .block_on(trace(
+            config, observer, &filter, tracefs, &guardian, held, run_time,
+        ))
         .map_err(room::advise)
 }
 
@@ -91,8 +96,9 @@ async fn trace(
     tracefs: Tracefs,
     guardian: &Guardian,
     held: Option<Held>,
+    run_time: RunTime,
 ) -> Result<Finished> {
-    let mut session = Session::set_up(config, observer, filter, tracefs, guardian, held)?;
+    let mut session = Session::set_up(config, observer, filter, tracefs, guardian, held, run_time)?;
     let outcome = session.read_until_stop(observer).await?;
     session.end(outcome, observer)
 }
@@ -133,6 +139,7 @@ impl<'a> Session<'a> {
         tracefs: Tracefs,
         guardian: &Guardian,
         held: Option<Held>,
+        run_time: RunTime,
     ) -> Result<Self> {
         // Before anything is attached: Ctrl-C must never leave a target half probed.
         let mut stopper = Stopper::new(config.duration)?;
@@ -148,7 +155,7 @@ impl<'a> Session<'a> {
         let reach = targets::reach(config);
         let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
             .context("can't reach the guardian process")?;
-        let duty_cycles = DutyCycles::new(config, &mut probes, guardian)?;
+        let duty_cycles = DutyCycles::new(config, &mut probes, run_time)?;
         observer.progress(Progress::ReadingTables);
         let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
         let listener = Listener::new(&probes)?;

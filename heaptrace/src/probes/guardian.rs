@@ -62,7 +62,7 @@ impl Connection {
             let sent: Vec<BorrowedFd<'_>> = all.iter().skip(first).map(|it| it.as_fd()).collect();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
             let mut control = SendAncillaryBuffer::new(&mut space);
-            let fits = control.push(SendAncillaryMessage::ScmRights(&sent));
+            let fits = control.push(SendAncillaryMessage::ScmRights(sent.as_slice()));
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let given = sendmsg(&self.0, &[IoSlice::new(&[LEFT])], &mut control, flags);
             if !fits || given.is_err() {
@@ -87,10 +87,11 @@ impl Connection {
 }
 
 impl Guardian {
-    /// Starts the guardian. `terminal`: the terminal that the agent changes, if it changes one.
+    /// Starts the guardian. `counts`: whether it keeps the capability that [`Connection::count_runs`] needs. `terminal`: the
+    /// terminal that the agent changes, if it changes one.
     ///
     /// Must be called while this process has only one thread: the guardian is a fork of this process.
-    pub fn start(tracefs: &Tracefs, terminal: Option<&Restorer>) -> io::Result<Self> {
+    pub fn start(tracefs: &Tracefs, counts: bool, terminal: Option<&Restorer>) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let kind = SocketType::SEQPACKET;
@@ -110,7 +111,7 @@ impl Guardian {
                             alive: read,
                             socket: agent_socket,
                         };
-                        guard(streams, tracefs, terminal, agent);
+                        guard(streams, tracefs, terminal, agent, counts);
                     }
                     guardian => {
                         let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
@@ -152,7 +153,13 @@ struct Streams {
     socket: OwnedFd,
 }
 
-fn guard(streams: Streams, tracefs: &Tracefs, terminal: Option<&Restorer>, agent: u32) {
+fn guard(
+    streams: Streams,
+    tracefs: &Tracefs,
+    terminal: Option<&Restorer>,
+    agent: u32,
+    counts: bool,
+) {
     // SAFETY: plain system calls on this process alone. The signals that end or control a run are for the agent. The
     // guardian must outlive the agent, even if the whole process group gets the signal.
     unsafe {
@@ -176,7 +183,7 @@ fn guard(streams: Streams, tracefs: &Tracefs, terminal: Option<&Restorer>, agent
     // Room for the descriptors that the agent hands over.
     sys::raise_open_files();
     // On failure the guardian has more rights than it needs, and works all the same.
-    let _ = give_up();
+    let _ = give_up(counts);
     serve(&alive, &socket);
     if let Some(terminal) = terminal {
         terminal.restore();
@@ -230,20 +237,25 @@ fn serve(alive: &OwnedFd, agent: &OwnedFd) {
 /// Answers with a descriptor that counts run time, or with none if the guardian may not open it.
 fn answer(agent: &OwnedFd) {
     let counting = enable_stats(Stats::RunTime).ok();
-    let sent: Vec<BorrowedFd<'_>> = counting.iter().map(|it| it.as_fd()).collect();
+    let sent = counting.as_ref().map(|it| it.as_fd());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&sent));
+    control.push(SendAncillaryMessage::ScmRights(sent.as_slice()));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     // An error means that the agent is gone and needs no answer.
     let _ = sendmsg(agent, &[IoSlice::new(&[COUNT])], &mut control, flags);
 }
 
-/// Gives up all capabilities except those for removing definitions and for counting run time.
-fn give_up() -> io::Result<()> {
+/// Gives up all capabilities except those for removing definitions and, if asked for, for counting run time.
+fn give_up(counts: bool) -> io::Result<()> {
     rights::undumpable()?;
     rights::no_new_privileges()?;
-    rights::keep(Kept::DAC_READ_SEARCH | Kept::SYS_ADMIN)
+    let counting = if counts {
+        Kept::SYS_ADMIN
+    } else {
+        Kept::empty()
+    };
+    rights::keep(Kept::DAC_READ_SEARCH | counting)
 }
 
 /// Closes every other descriptor: an inherited pipe of the agent that stays open would keep its reader waiting.

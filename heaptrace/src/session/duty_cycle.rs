@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::governor::{Governor, OverLimit, TICK};
-use super::hit_cost::HitCost;
+use super::hit_cost::{HitCost, RunTime};
 use super::run::Run;
 use super::targets;
 use super::watched::Paid;
 use crate::config::RunConfig;
 use crate::join::{Loss, Overhead};
 use crate::probes::attach::Probes;
-use crate::probes::guardian::Guardian;
 use crate::probes::target_events::Reach;
 use crate::sys;
 use crate::text;
@@ -49,7 +48,7 @@ impl DutyCycles {
     pub(super) fn new(
         config: &RunConfig,
         probes: &mut Probes,
-        guardian: &Guardian,
+        run_time: RunTime,
     ) -> Result<Option<Self>> {
         let limit = config.max_overhead;
         let trap = match (probes.measure_hit(), limit) {
@@ -71,7 +70,7 @@ impl DutyCycles {
             // No process pays more than it uses.
             governor: Governor::new(limit.map_or(1.0, |limit| f64::from(limit) / 1e4), trap),
             ticks,
-            hit_cost: HitCost::new(trap, guardian.connection()?),
+            hit_cost: HitCost::new(trap, run_time),
             is_one: targets::reach(config) != Reach::All,
             paused: BTreeSet::new(),
             paused_along: Vec::new(),

@@ -7,8 +7,12 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use anyhow::Result;
+use aya::sys::{Stats, enable_stats};
+
+use crate::config::RunConfig;
 use crate::kernel::program::Program;
-use crate::probes::guardian::Connection;
+use crate::probes::guardian::{Connection, Guardian};
 
 /// The program's time is measured for one tick in so many. Not always: to measure it, the kernel reads its
 /// clock twice at each run of a program.
@@ -17,11 +21,28 @@ const MEASURE_EVERY: u64 = 20;
 /// Fewest program runs that make a measurement.
 const ENOUGH_RUNS: u64 = 500;
 
+/// Who makes the kernel count the run time of programs.
+pub(super) enum RunTime {
+    /// The guardian, each time anew: it keeps the right to do so in a run with a limit of overhead.
+    Again(Connection),
+    /// This process, before it gives up its rights: until the first measurement. `None` afterwards, and with a kernel or
+    /// rights that don't allow it.
+    Once(Option<OwnedFd>),
+}
+
+impl RunTime {
+    pub(super) fn new(config: &RunConfig, guardian: &Guardian) -> Result<Self> {
+        Ok(match config.max_overhead {
+            Some(_) => Self::Again(guardian.connection()?),
+            None => Self::Once(enable_stats(Stats::RunTime).ok()),
+        })
+    }
+}
+
 /// Measures the cost of a probe hit.
 pub(super) struct HitCost {
     trap: Duration,
-    /// Has the right to make the kernel count program runs.
-    guardian: Connection,
+    run_time: RunTime,
     /// The last few mean times of the program. The least of them counts: a program that is preempted seems to
     /// take longer.
     programs: VecDeque<Duration>,
@@ -31,10 +52,10 @@ pub(super) struct HitCost {
 }
 
 impl HitCost {
-    pub(super) fn new(trap: Duration, guardian: Connection) -> Self {
+    pub(super) fn new(trap: Duration, run_time: RunTime) -> Self {
         Self {
             trap,
-            guardian,
+            run_time,
             programs: VecDeque::new(),
             ticks: 0,
             counting: None,
@@ -49,17 +70,32 @@ impl HitCost {
     /// Begins or ends a measurement, if one is due; returns whether the time may have changed.
     pub(super) fn tick(&mut self, program: &Program) -> bool {
         const KEPT: usize = 5;
-        let counted = self.counting.take().map(|(_, before)| {
+        let counted = self.counting.take().map(|(counting, before)| {
             let (count, ns) = program.runs();
-            (count.saturating_sub(before.0), ns.saturating_sub(before.1))
+            let now = (count.saturating_sub(before.0), ns.saturating_sub(before.1));
+            (counting, before, now)
         });
         self.ticks += 1;
-        if self.ticks % MEASURE_EVERY == 1 {
+        let measured = match counted {
+            Some((_, _, (count, ns))) if count >= ENOUGH_RUNS => Some((count, ns)),
+            Some((counting, before, _)) if matches!(self.run_time, RunTime::Once(_)) => {
+                self.counting = Some((counting, before));
+                None
+            }
+            _ => None,
+        };
+        let counting = match &mut self.run_time {
             // Without the right to request the count, or with an old kernel, only the trap counts.
-            let counting = self.guardian.count_runs().ok();
-            self.counting = counting.map(|it| (it, program.runs()));
+            RunTime::Again(guardian) if self.ticks % MEASURE_EVERY == 1 => {
+                guardian.count_runs().ok()
+            }
+            RunTime::Again(_) => None,
+            RunTime::Once(counting) => counting.take(),
+        };
+        if let Some(counting) = counting {
+            self.counting = Some((counting, program.runs()));
         }
-        let Some((count, ns)) = counted.filter(|(count, _)| *count >= ENOUGH_RUNS) else {
+        let Some((count, ns)) = measured else {
             return false;
         };
         self.programs.push_back(Duration::from_nanos(ns / count));
