@@ -91,11 +91,7 @@ fn lines(
 fn quality(input: ReportInput<'_>) -> String {
     let profile = input.profile;
     let quality = &profile.quality;
-    let stacks = quality
-        .stacks_complete
-        .saturating_add(quality.stacks_truncated)
-        .saturating_add(quality.stacks_broken);
-    let whole = match stacks {
+    let whole = match quality.stacks() {
         0 => String::new(),
         all => format!(
             ", {} whole stacks",

@@ -354,6 +354,14 @@ pub struct Quality {
     pub overhead: Overhead,
 }
 
+impl Quality {
+    /// The stacks of all samples.
+    pub fn stacks(&self) -> u64 {
+        let sum = self.stacks_complete.saturating_add(self.stacks_truncated);
+        sum.saturating_add(self.stacks_broken)
+    }
+}
+
 /// What the probes cost the traced processes; all zero if it was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {

@@ -70,21 +70,16 @@ impl HitCost {
     /// Begins or ends a measurement, if one is due; returns whether the time may have changed.
     pub(super) fn tick(&mut self, program: &Program) -> bool {
         const KEPT: usize = 5;
-        let counted = self.counting.take().map(|(counting, before)| {
+        let counted = self.counting.as_ref().map(|(_, before)| {
             let (count, ns) = program.runs();
-            let now = (count.saturating_sub(before.0), ns.saturating_sub(before.1));
-            (counting, before, now)
+            (count.saturating_sub(before.0), ns.saturating_sub(before.1))
         });
+        let measured = counted.filter(|(count, _)| *count >= ENOUGH_RUNS);
+        if measured.is_some() || matches!(self.run_time, RunTime::Again(_)) {
+            self.counting = None;
+        }
         self.ticks += 1;
-        let measured = match counted {
-            Some((_, _, (count, ns))) if count >= ENOUGH_RUNS => Some((count, ns)),
-            Some((counting, before, _)) if matches!(self.run_time, RunTime::Once(_)) => {
-                self.counting = Some((counting, before));
-                None
-            }
-            _ => None,
-        };
-        let counting = match &mut self.run_time {
+        let next = match &mut self.run_time {
             // Without the right to request the count, or with an old kernel, only the trap counts.
             RunTime::Again(guardian) if self.ticks % MEASURE_EVERY == 1 => {
                 guardian.count_runs().ok()
@@ -92,7 +87,7 @@ impl HitCost {
             RunTime::Again(_) => None,
             RunTime::Once(counting) => counting.take(),
         };
-        if let Some(counting) = counting {
+        if let Some(counting) = next {
             self.counting = Some((counting, program.runs()));
         }
         let Some((count, ns)) = measured else {

@@ -63,10 +63,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
             writeln!(page.out, "{}", page.style.dim(&line))?;
         }
     }
-    let all = quality
-        .stacks_complete
-        .saturating_add(quality.stacks_truncated)
-        .saturating_add(quality.stacks_broken);
+    let all = quality.stacks();
     let lines = [
         (
             "frees of others",

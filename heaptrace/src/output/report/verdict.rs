@@ -33,10 +33,10 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     if is_sampled {
         parts.push(format!("{} samples", count(quality.samples)));
     }
-    if stacks(page) > 0 {
+    if quality.stacks() > 0 {
         parts.push(format!(
             "{} whole stacks",
-            share(quality.stacks_complete, stacks(page))
+            share(quality.stacks_complete, quality.stacks())
         ));
     }
     if quality.failed_allocations > 0 {
@@ -67,15 +67,6 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     writeln!(page.out, "{}", page.style.dim(more))
 }
 
-/// The stacks of all samples.
-fn stacks(page: &Page<'_, '_>) -> u64 {
-    let quality = &page.input.profile.quality;
-    let sum = quality
-        .stacks_complete
-        .saturating_add(quality.stacks_truncated);
-    sum.saturating_add(quality.stacks_broken)
-}
-
 /// Writes everything that makes numbers wrong or incomplete, each with what to do about it.
 pub(super) fn problems(page: &mut Page<'_, '_>) -> io::Result<()> {
     losses(page)?;
@@ -98,7 +89,7 @@ pub(super) fn problems(page: &mut Page<'_, '_>) -> io::Result<()> {
     ] {
         files(page, what, list)?;
     }
-    let (broken, all) = (quality.stacks_broken, stacks(page));
+    let (broken, all) = (quality.stacks_broken, quality.stacks());
     if broken.saturating_mul(MANY_INCOMPLETE) > all {
         let reasons = quality
             .noted
