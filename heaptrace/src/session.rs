@@ -146,6 +146,8 @@ impl<'a> Session<'a> {
         let update_requests =
             signal(SignalKind::user_defined1()).context("can't listen for signals")?;
         let mut program = Program::load(config, filter, guardian.pid)?;
+        // The peak so far, before this process maps the kernel's maps, and counts them as resident.
+        let usage = kernel_state::own_usage();
         if config.verbose {
             drain::log(&mut program)?;
         }
@@ -160,6 +162,7 @@ impl<'a> Session<'a> {
         let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
         let listener = Listener::new(&probes)?;
         let mut run = Run::new(drain, program, probes, new_joiner(config));
+        run.joiner.set_agent_usage(usage);
         let command = held.as_ref().map(|held| (held, files));
         attach::attach(config, command, &mut reader, &mut run, observer)?;
         let first = targets::pids(&config.target, held.as_ref());
@@ -171,6 +174,8 @@ impl<'a> Session<'a> {
         tracing::info!("{} descriptors of probes are open", run.probes.count());
 
         let info = run_info(config)?;
+        // Loading and searching used much more memory than recording needs.
+        sys::trim_memory();
         run.drain.raise_priority();
         let begin = Instant::now();
         let rates = SamplingRates::new(config, begin, &mut run)?;

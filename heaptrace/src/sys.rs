@@ -274,6 +274,29 @@ pub fn most_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Does work during which this process, which must have one thread, can open no file.
+pub fn without_opening<T>(work: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(0),
+        ..before
+    };
+    // Best effort, as in `raise_open_files`. The old limit is allowed again, because the hard limit stays.
+    let _ = setrlimit(Resource::Nofile, none);
+    let result = work();
+    let _ = setrlimit(Resource::Nofile, before);
+    result
+}
+
+/// Gives memory that was freed back to the system.
+pub fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes no pointer.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Whether SIGXFSZ had its default action when this program began.
 static SIGXFSZ_WAS_DEFAULT: AtomicBool = AtomicBool::new(false);
 

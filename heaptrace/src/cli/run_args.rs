@@ -120,12 +120,13 @@ pub(super) struct Run {
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "1GiB",
           value_parser = values::memory)]
     max_memory: u64,
-    /// Most blocks that can be live at the same time [default: as many as half of --max-memory holds]
+    /// Most blocks that can be live at the same time [default: as many as half of --max-memory holds, or 50 for each of
+    /// --max-samples-per-second]
     #[arg(long, value_name = "N", help_heading = "Run options",
           value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     max_live: Option<u32>,
     /// Size of the buffer of events between the kernel and heaptrace [default: 16MiB for each CPU, at most a
-    /// sixteenth of --max-memory].
+    /// sixteenth of --max-memory; 4MiB with a limit of samples, 8MiB for --all].
     ///
     /// It is rounded up to a power of two. Raise it if a report shows lost events of a full ring.
     #[arg(long, value_name = "SIZE", help_heading = "Run options", value_parser = values::ring_size)]

@@ -85,6 +85,11 @@ impl Blocks {
         })
     }
 
+    /// The number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.len + self.odd.len()
+    }
+
     /// The addresses of all blocks. The memory of each shard is freed after its last address.
     pub(super) fn into_addresses(self) -> impl Iterator<Item = u64> {
         let odd = self.odd.into_values().map(|block| block.address);

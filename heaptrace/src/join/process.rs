@@ -22,6 +22,8 @@ pub struct Sampled {
     pub pid: u32,
     /// How many samples arrived.
     pub samples: u64,
+    /// How many of all its samples are live blocks.
+    pub live_blocks: usize,
     /// Whether this is the first answer about the process.
     pub is_new: bool,
     /// Whether it has ended.
@@ -129,6 +131,7 @@ impl ProcessEntry {
             process,
             pid: self.record.pid,
             samples: std::mem::take(&mut self.samples),
+            live_blocks: self.blocks.len(),
             is_new: !std::mem::replace(&mut self.was_reported, true),
             ended: self.record.ended,
         }
@@ -289,6 +292,11 @@ impl ProcessEntry {
         memory.resident = 0;
         let peak = event.peak_pages.saturating_mul(sys::page_size() as u64);
         memory.peak_resident = memory.peak_resident.max(peak);
+    }
+
+    /// The number of its live blocks that were recorded.
+    pub(super) fn live_blocks(&self) -> usize {
+        self.blocks.len()
     }
 
     /// Takes what the process has left: no more events of it will be joined.

@@ -145,6 +145,11 @@ impl Processes {
         self.entries.get(id.0 as usize)
     }
 
+    /// The number of recorded live blocks of all processes.
+    pub(super) fn live_blocks(&self) -> usize {
+        self.entries.iter().map(ProcessEntry::live_blocks).sum()
+    }
+
     /// The records of all processes, without current totals.
     pub(super) fn records(&self) -> impl Iterator<Item = &Process> {
         self.entries.iter().map(ProcessEntry::record)

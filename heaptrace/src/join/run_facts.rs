@@ -139,7 +139,8 @@ impl RunFacts {
 
     pub(super) fn set_agent_usage(&mut self, usage: Usage) {
         self.quality.agent_cpu_ns = usage.cpu_ns;
-        self.quality.agent_peak_bytes = usage.peak_bytes;
+        let peak = &mut self.quality.agent_peak_bytes;
+        *peak = usage.peak_bytes.max(*peak);
     }
 
     pub(super) fn set_overhead(&mut self, overhead: Overhead) {

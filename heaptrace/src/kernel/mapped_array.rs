@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::proc::maps;
+
 /// An array map whose values have eight bytes each.
 #[derive(Debug)]
 pub(crate) struct MappedArray {
@@ -66,6 +68,16 @@ impl MappedArray {
             0
         }
     }
+}
+
+/// Bytes of all kernel maps that this process has mapped, the ring included: they count as its resident memory, the ring
+/// even twice. The kernel maps whole maps at once.
+pub(crate) fn resident() -> u64 {
+    let text = maps::read(std::process::id()).unwrap_or_default();
+    maps::parse(&text)
+        .filter(|mapping| mapping.path == "anon_inode:bpf-map")
+        .map(|mapping| mapping.end - mapping.start)
+        .sum()
 }
 
 impl Drop for MappedArray {

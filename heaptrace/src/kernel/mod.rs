@@ -4,6 +4,7 @@
 
 pub mod btf;
 pub mod mapped_array;
+mod offsets;
 pub mod pod;
 pub mod probe_hits;
 pub mod process_filter;

@@ -18,8 +18,8 @@ use heaptrace_common::wire::{
     StackKey, TableRef, Unmapped,
 };
 
-use super::btf::{Btf, BtfError};
 use super::mapped_array::MappedArray;
+use super::offsets;
 use super::pod::{Plain, Wire};
 use super::process_filter::ProcessFilter;
 use super::sizes::Sizes;
@@ -59,6 +59,8 @@ pub struct Program {
     ebpf: Ebpf,
     /// With more unread bytes than this, the ring is filling up.
     filling_bytes: u32,
+    /// Most entries of the live map.
+    max_live: u32,
     /// How many blocks of the live map have an address in each slot; only in a partial run.
     block_filter: Option<MappedArray>,
 }
@@ -67,11 +69,7 @@ impl Program {
     /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached
     /// later.
     pub fn load(config: &RunConfig, filter: &ProcessFilter, guardian: u32) -> Result<Self> {
-        let kernel = std::fs::read("/sys/kernel/btf/vmlinux")
-            .context("/sys/kernel/btf/vmlinux: this kernel gives no type information (BTF); `heaptrace doctor` says what is missing")?;
-        let btf = Btf::parse(&kernel)?;
-        let offset = |structure, member| btf.member_offset(structure, member);
-        let changed = change_time(&btf)?;
+        let offsets = offsets::of_kernel()?;
         // Only a run for all processes reaches the agent.
         let agent = match config.target {
             Target::All => std::process::id(),
@@ -85,42 +83,6 @@ impl Program {
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("COUNT_HITS", 1),
             ("PARTIAL", u32::from(is_partial)),
-            ("TASK_TGID", offset("task_struct", "tgid")?),
-            ("TASK_MM", offset("task_struct", "mm")?),
-            ("TASK_SIGNAL", offset("task_struct", "signal")?),
-            ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
-            ("TASK_REAL_PARENT", offset("task_struct", "real_parent")?),
-            ("TASK_COMM", offset("task_struct", "comm")?),
-            (
-                "TASK_START_BOOTTIME",
-                offset("task_struct", "start_boottime")?,
-            ),
-            ("SIGNAL_LIVE", offset("signal_struct", "live")?),
-            ("SIGNAL_MAX_RESIDENT", offset("signal_struct", "maxrss")?),
-            (
-                "MM_LOCK_SEQ",
-                offset("mm_struct", "mm_lock_seq").unwrap_or(0),
-            ),
-            ("VMA_START", offset("vm_area_struct", "vm_start")?),
-            ("VMA_END", offset("vm_area_struct", "vm_end")?),
-            ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
-            ("VMA_FILE", offset("vm_area_struct", "vm_file")?),
-            ("VMA_MM", offset("vm_area_struct", "vm_mm")?),
-            (
-                "VMA_REFERENCES",
-                offset("vm_area_struct", "vm_refcnt").unwrap_or(0),
-            ),
-            (
-                "VMA_DETACHED",
-                offset("vm_area_struct", "detached").unwrap_or(0),
-            ),
-            ("MM_VDSO", offset("mm_struct", "context.vdso")?),
-            ("FILE_INODE", offset("file", "f_inode")?),
-            ("INODE_NUMBER", offset("inode", "i_ino")?),
-            ("INODE_SUPER", offset("inode", "i_sb")?),
-            ("INODE_CHANGE_SECONDS", changed.0),
-            ("INODE_CHANGE_NANOSECONDS", changed.1),
-            ("SUPER_DEVICE", offset("super_block", "s_dev")?),
         ];
         let seed = sys::random().context("getrandom")?;
         let log_level: u8 = if config.verbose {
@@ -130,8 +92,10 @@ impl Program {
         };
         let sizes = Sizes::new(config, aya::util::nr_cpus().map_or(1, |cpus| cpus as u64));
         let filling_bytes = sizes.ring / 8;
-        let mut loader = EbpfLoader::new();
-        for (name, value) in &constants {
+        // A new loader reads and parses all of the kernel's type information: tens of milliseconds, and of megabytes. The
+        // kernel program has no relocations that need it, and a loader that can't open the file does without.
+        let mut loader = sys::without_opening(EbpfLoader::new);
+        for (name, value) in constants.iter().chain(&offsets) {
             loader.override_global(name, value, true);
         }
         loader
@@ -168,6 +132,7 @@ impl Program {
         let mut program = Self {
             ebpf,
             filling_bytes,
+            max_live: sizes.live,
             block_filter: None,
         };
         if is_partial {
@@ -265,6 +230,11 @@ impl Program {
             sums[slot as usize] = array.get(&slot, 0)?.iter().sum();
         }
         Ok(sums)
+    }
+
+    /// Most entries of the live map.
+    pub fn max_live(&self) -> u32 {
+        self.max_live
     }
 
     /// The live map.
@@ -421,17 +391,6 @@ fn refused(error: ProgramError) -> anyhow::Error {
     }
     anyhow!(error)
         .context("the kernel refused heaptrace's program; `heaptrace doctor` says what is missing")
-}
-
-/// The offsets of the seconds and nanoseconds of an inode's last change. They are two members since Linux
-/// 6.11. Before, they were one member, under two names.
-fn change_time(btf: &Btf<'_>) -> Result<(u32, u32), BtfError> {
-    let offset = |member| btf.member_offset("inode", member);
-    if let (Ok(seconds), Ok(nanoseconds)) = (offset("i_ctime_sec"), offset("i_ctime_nsec")) {
-        return Ok((seconds, nanoseconds));
-    }
-    let time = offset("__i_ctime").or_else(|_| offset("i_ctime"))?;
-    Ok((time, time + 8))
 }
 
 /// Maximum number of segments for this many bytes of rows.

@@ -1,12 +1,14 @@
 //! How many entries each kernel map may hold, from one memory budget.
 //!
 //! Part of `kernel`. The cost of an entry includes the memory that the agent uses for it, so that the budget
-//! covers both. Maps allocate their memory as they fill; the ring allocates it at the start.
+//! covers both. Maps allocate their entries as they fill. The ring, and the buckets of each map (16 bytes for each
+//! possible entry), are allocated at the start. So a run with a limit of samples gets a smaller ring and a smaller live
+//! map than the budget allows: it can't fill larger ones.
 
 use heaptrace_common::limits::MAX_BLOCKS;
 use heaptrace_common::wire::ThreadState;
 
-use crate::config::RunConfig;
+use crate::config::{RunConfig, Target};
 
 /// Bytes of the agent's memory that a live block uses at most: 24, in a table that is at least two thirds full.
 pub(crate) const AGENT_PER_BLOCK: u64 = 40;
@@ -22,6 +24,14 @@ const PER_PROCESS: u64 = 512;
 const PER_STACK: u64 = 512;
 /// Bytes of the ring that a CPU can fill while the agent is delayed.
 const RING_PER_CPU: u64 = 16 << 20;
+/// Bytes of the ring for each sample a second: those of a second, most of which name a stack that was sent before.
+const RING_PER_SAMPLE: u64 = 400;
+/// The smallest ring of a run with a limit of samples: the first samples come before the rate is adjusted.
+const LEAST_RING: u64 = 4 << 20;
+/// Live blocks for each sample a second. When half of them are live, the rate begins to fall (`session/rate.rs`).
+const LIVE_PER_SAMPLE: u64 = 50;
+/// The least number of live blocks of a run with a limit of samples.
+const LEAST_LIVE: u64 = 1 << 16;
 
 const _: () = assert!(size_of::<ThreadState>() as u64 + BEFORE_THREAD <= PER_THREAD);
 
@@ -50,14 +60,15 @@ impl Sizes {
                 .max(least)
                 .min(MAX_BLOCKS)
         };
+        let (needed_ring, needed_live) = needs(config, cpus);
         // The rest of the 32 parts is for unwind tables, and for the agent's sites and files.
         Self {
             ring: config
                 .ring_size
-                .unwrap_or_else(|| ring(config.max_memory / 16, cpus)),
+                .unwrap_or_else(|| ring(config.max_memory / 16, needed_ring)),
             live: config
                 .max_live
-                .unwrap_or_else(|| share(16, PER_BLOCK, 1024)),
+                .unwrap_or_else(|| share(16, PER_BLOCK, 1024).min(needed_live)),
             threads: share(4, PER_THREAD, 1024),
             processes: share(1, PER_PROCESS, 1024),
             stacks: share(4, PER_STACK, 1024),
@@ -65,11 +76,24 @@ impl Sizes {
     }
 }
 
-/// The largest power of two that the CPUs can use and the budget allows.
-fn ring(budget: u64, cpus: u64) -> u32 {
+/// The bytes of the ring and the live blocks that a run can use, whatever the budget is.
+fn needs(config: &RunConfig, cpus: u64) -> (u64, u32) {
+    let Some(samples) = config.sampling.max_per_second.map(u64::from) else {
+        return (RING_PER_CPU * cpus, u32::MAX);
+    };
+    // Processes that start together have their first samples together.
+    let at_once = if config.target == Target::All { 2 } else { 1 };
+    let ring = (samples * RING_PER_SAMPLE).max(LEAST_RING) * at_once;
+    let live = (samples * LIVE_PER_SAMPLE).max(LEAST_LIVE);
+    let live = live.next_power_of_two().min(MAX_BLOCKS.into());
+    (ring.min(RING_PER_CPU * cpus), live as u32)
+}
+
+/// The smallest power of two with the wanted bytes, or the largest that the budget allows.
+fn ring(budget: u64, wanted: u64) -> u32 {
     let smallest = u64::from(RunConfig::MIN_RING_SIZE);
     let largest = u64::from(RunConfig::MAX_RING_SIZE);
-    let wanted = (RING_PER_CPU * cpus).next_power_of_two();
+    let wanted = wanted.next_power_of_two();
     let allowed = (budget + 1).next_power_of_two() / 2;
     wanted.min(allowed).clamp(smallest, largest) as u32
 }
@@ -79,7 +103,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Probes, Sampling, Selection, TableConfig, Target};
+    use crate::config::{Probes, Sampling, Selection, TableConfig};
 
     fn config(max_memory: u64) -> RunConfig {
         RunConfig {
@@ -146,15 +170,54 @@ mod tests {
         assert_eq!(ring(128 << 20, 64), 8 << 20);
     }
 
-    /// Check that sizes that the user set are kept.
+    fn limited(target: Target, samples: u32, max_memory: u64) -> RunConfig {
+        RunConfig {
+            target,
+            sampling: Sampling {
+                mean: RunConfig::FINEST_MEAN,
+                first_shift: RunConfig::FIRST_SHIFT,
+                max_per_second: Some(samples),
+                ..Sampling::EXACT
+            },
+            ..config(max_memory)
+        }
+    }
+
+    /// Check that a run with a limit of samples gets a small ring and live map whatever the number of CPUs, larger ones
+    /// with a higher limit, and never more than the budget allows.
+    #[test]
+    fn a_limit_of_samples_limits_the_sizes() {
+        let sizes = |config: &RunConfig, cpus| {
+            let sizes = Sizes::new(config, cpus);
+            (sizes.ring, sizes.live)
+        };
+        let process = Target::Pids(vec![1]);
+        let most = RunConfig::DEFAULT_MAX_SAMPLES;
+        for cpus in [1, 2, 64] {
+            let one = limited(process.clone(), most, 1 << 30);
+            assert_eq!(sizes(&one, cpus), (4 << 20, 1 << 19));
+            let all = limited(Target::All, most, 1 << 30);
+            assert_eq!(sizes(&all, cpus), (8 << 20, 1 << 19));
+        }
+        let few = limited(process.clone(), 1, 1 << 30);
+        assert_eq!(sizes(&few, 4), (4 << 20, 1 << 16));
+        let many = limited(process.clone(), u32::MAX, 1 << 30);
+        assert_eq!(sizes(&many, 4), sizes(&config(1 << 30), 4));
+        let little = limited(process, most, RunConfig::MIN_MEMORY);
+        assert_eq!(sizes(&little, 4), sizes(&config(RunConfig::MIN_MEMORY), 4));
+    }
+
+    /// Check that sizes that the user set are kept, with and without a limit of samples.
     #[test]
     fn explicit_sizes_are_kept() {
-        let explicit = RunConfig {
-            max_live: Some(7),
-            ring_size: Some(4096),
-            ..config(1 << 30)
-        };
-        let sizes = Sizes::new(&explicit, 4);
-        assert_eq!((sizes.live, sizes.ring), (7, 4096));
+        for config in [config(1 << 30), limited(Target::All, 10_000, 1 << 30)] {
+            let explicit = RunConfig {
+                max_live: Some(7_000_000),
+                ring_size: Some(4096),
+                ..config
+            };
+            let sizes = Sizes::new(&explicit, 4);
+            assert_eq!((sizes.live, sizes.ring), (7_000_000, 4096));
+        }
     }
 }

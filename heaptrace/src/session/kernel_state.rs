@@ -10,11 +10,19 @@ use heaptrace_common::wire::BlockKey;
 use super::drain::Drain;
 use crate::events::record::Event;
 use crate::join::{Joiner, Loss};
+use crate::kernel::mapped_array;
 use crate::kernel::program::{self, Program};
-use crate::sys;
+use crate::sys::{self, Usage};
 
 /// Most ended processes that wait for the next update to be closed.
 const MAX_ENDING: usize = 256;
+
+/// The usage of this process, without the memory of the kernel's maps, which is counted apart.
+pub(super) fn own_usage() -> Usage {
+    let mut usage = sys::own_usage();
+    usage.peak_bytes = usage.peak_bytes.saturating_sub(mapped_array::resident());
+    usage
+}
 
 /// How many marks in the kernel's maps had been counted at the last sweep.
 #[derive(Default)]
@@ -41,7 +49,7 @@ impl Swept {
         drain.report(joiner);
         joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
-        joiner.set_agent_usage(sys::own_usage());
+        joiner.set_agent_usage(own_usage());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
             joiner.set_process_counters(&state.0);

@@ -2,8 +2,9 @@
 //!
 //! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its
 //! rate, and the rest of its share goes to the others. So only the processes that allocate most are sampled
-//! less. Each sample carries its own rate, so changes of the rate can't bias estimates. Must not know the
-//! kernel program, nor how samples are joined.
+//! less. A process that fills the live map is sampled less and less, so that a leak does not fill it up. Each sample
+//! carries its own rate, so changes of the rate can't bias estimates. Must not know the kernel program, nor how samples
+//! are joined.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,6 +16,12 @@ pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Largest power of two by which a mean is increased.
 const MAX_SHIFT: u32 = 24;
+
+/// From this share of the live map on, the processes that fill it are sampled less.
+const FILLING: f64 = 0.5;
+
+/// How often their rate is halved until the live map is full.
+const HALVINGS: f64 = 20.0;
 
 /// A change of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +55,13 @@ impl Control {
         }
     }
 
-    /// The changes after a time in which these samples came.
-    pub(super) fn tick(&mut self, elapsed: Duration, sampled: &[Sampled]) -> Vec<Change> {
+    /// The changes after a time in which these samples came. `filled`: the share of the live map that is in use.
+    pub(super) fn tick(
+        &mut self,
+        elapsed: Duration,
+        sampled: &[Sampled],
+        filled: f64,
+    ) -> Vec<Change> {
         let seconds = elapsed.as_secs_f64().max(1e-3);
         let demand = |samples: u64, shift: u32| samples as f64 * f64::from(1 << shift) / seconds;
         // All new processes together get one share: there may be many, and short-lived.
@@ -64,10 +76,20 @@ impl Control {
                 claims.push(demand);
             }
             if !it.ended {
-                wanted.insert(it.process, (demand, it.pid));
+                wanted.insert(it.process, (demand, it.pid, it.live_blocks));
             }
         }
         let share = share(self.limit, &mut claims);
+        let allowed = allowed(filled);
+        // Small processes keep their rate: others fill the map.
+        let average = sampled.iter().map(|it| it.live_blocks).sum::<usize>() / sampled.len().max(1);
+        let share_of = |live_blocks| {
+            if allowed < 1.0 && live_blocks >= average {
+                share.min(self.limit) * allowed
+            } else {
+                share
+            }
+        };
         let mut changes = Vec::new();
         let before = self.shift;
         self.shift = step(before, new, share);
@@ -90,13 +112,13 @@ impl Control {
             }
         }
         for (process, (_, pid)) in &self.shifts {
-            wanted.entry(*process).or_insert((0.0, *pid));
+            wanted.entry(*process).or_insert((0.0, *pid, 0));
         }
         let mut wanted: Vec<_> = wanted.into_iter().collect();
         wanted.sort_unstable_by_key(|(process, _)| *process);
-        for (process, (demand, pid)) in wanted {
+        for (process, (demand, pid, live_blocks)) in wanted {
             let own = self.shifts.get(&process).map(|(shift, _)| *shift);
-            let next = step(own.unwrap_or(before), demand, share);
+            let next = step(own.unwrap_or(before), demand, share_of(live_blocks));
             let next = (next != self.shift).then_some(next);
             if next == own {
                 continue;
@@ -113,6 +135,12 @@ impl Control {
         }
         changes
     }
+}
+
+/// The share of its rate that a process keeps that fills the live map, of which this share is in use.
+fn allowed(filled: f64) -> f64 {
+    let filling = (filled - FILLING) / (1.0 - FILLING);
+    (-HALVINGS * filling.clamp(0.0, 1.0)).exp2()
 }
 
 /// The largest share that each claim may have, so that all together stay within the limit. Smaller claims
@@ -170,11 +198,12 @@ mod tests {
                     process: ProcessId(index),
                     pid: 100 + index,
                     samples: came / 4,
+                    live_blocks: 0,
                     is_new: tick == 0,
                     ended: false,
                 })
                 .collect();
-            control.tick(TICK, &sampled);
+            control.tick(TICK, &sampled, 0.0);
         }
         came
     }
@@ -218,17 +247,18 @@ mod tests {
                     process: ProcessId(tick * 50 + index),
                     pid: index,
                     samples: 400 >> control.shift,
+                    live_blocks: 0,
                     is_new: true,
                     ended: true,
                 })
                 .collect();
-            control.tick(TICK, &sampled);
+            control.tick(TICK, &sampled, 0.0);
         }
         assert!(50 * (400 >> control.shift) * 4 <= 1_000, "{control:?}");
         assert!(control.shifts.is_empty());
         // When they are gone, the rate returns.
         for _ in 0..20 {
-            control.tick(TICK, &[]);
+            control.tick(TICK, &[], 0.0);
         }
         assert_eq!(control.shift, 0);
     }
@@ -243,10 +273,11 @@ mod tests {
             process: ProcessId(0),
             pid: 100,
             samples: 3,
+            live_blocks: 0,
             is_new: false,
             ended: true,
         };
-        let changes = control.tick(TICK, &[ended]);
+        let changes = control.tick(TICK, &[ended], 0.0);
         let back = Change {
             process: Some((ProcessId(0), 100)),
             shift: None,
@@ -254,5 +285,36 @@ mod tests {
         };
         assert!(changes.contains(&back), "{changes:?}");
         assert!(!control.shifts.contains_key(&ProcessId(0)));
+    }
+
+    /// Check that a process that frees nothing does not fill the live map within a day, that another process keeps its
+    /// rate, and that the first one's rate returns when it has freed everything.
+    #[test]
+    fn a_leak_does_not_fill_the_live_map() {
+        const CAPACITY: usize = 500_000;
+        let mut control = Control::new(10_000, 0);
+        let mut tick = |live_blocks: usize, demands: [u64; 2]| {
+            let sampled = [0, 1].map(|index| Sampled {
+                process: ProcessId(index),
+                pid: 100 + index,
+                samples: demands[index as usize] >> shift_of(&control, index),
+                live_blocks: if index == 0 { live_blocks } else { 10 },
+                is_new: false,
+                ended: false,
+            });
+            control.tick(TICK, &sampled, live_blocks as f64 / CAPACITY as f64);
+            sampled.map(|it| it.samples)
+        };
+        let mut live = 0;
+        for _ in 0..4 * 86_400 {
+            let [leaked, other] = tick(live, [10_000, 50]);
+            live += leaked as usize;
+            assert_eq!(other, 50);
+        }
+        assert!((CAPACITY / 2..CAPACITY).contains(&live), "{live}");
+        for _ in 0..40 {
+            tick(0, [200, 50]);
+        }
+        assert_eq!(tick(0, [200, 50]), [200, 50]);
     }
 }

@@ -58,7 +58,8 @@ impl SamplingRates {
     pub(super) fn tick(&mut self, at_ns: u64, run: &mut Run) -> Result<()> {
         let sampled = run.joiner.take_sampled();
         let since = std::mem::replace(&mut self.last_tick, Instant::now()).elapsed();
-        for change in self.control.tick(since, &sampled) {
+        let filled = run.joiner.live_blocks() as f64 / f64::from(run.program.max_live());
+        for change in self.control.tick(since, &sampled, filled) {
             self.set_rate(change, at_ns, run)?;
         }
         Ok(())

@@ -13,6 +13,11 @@ use crate::reader::Unread;
 use crate::sys::Usage;
 
 impl Joiner {
+    /// The number of recorded live blocks.
+    pub fn live_blocks(&self) -> usize {
+        self.ledger.processes().live_blocks()
+    }
+
     /// Counts a loss.
     pub fn lost_one(&mut self, reason: Loss) {
         self.facts.lost_one(reason);
@@ -53,7 +58,7 @@ impl Joiner {
         self.facts.set_kernel_map_bytes(bytes);
     }
 
-    /// Sets the processor time and the memory that the agent itself has used.
+    /// Sets the processor time and the memory that the agent itself has used. The largest memory so far counts.
     pub fn set_agent_usage(&mut self, usage: Usage) {
         self.facts.set_agent_usage(usage);
     }
