@@ -164,6 +164,13 @@ fn left_behind(tracer: u32) -> Result<Vec<String>> {
         .collect())
 }
 
+/// Waits until the guardian has removed all events of a tracer that has ended.
+fn nothing_is_left(tracer: u32) -> Result<()> {
+    until("the guardian to remove all uprobe events", MINUTE, || {
+        Ok(left_behind(tracer)?.is_empty())
+    })
+}
+
 /// Ends a tracer by `end` while its target allocates. The tracer must end with status 0, and the target must
 /// continue and keep no probe.
 fn ends_in_order(end: impl FnOnce(&Child) -> Result<()>, options: &[&str]) -> Result<()> {
@@ -174,7 +181,7 @@ fn ends_in_order(end: impl FnOnce(&Child) -> Result<()>, options: &[&str]) -> Re
     end(&tracer)?;
     let tracer_pid = tracer.pid();
     let recording = here.finish(tracer)?;
-    assert_eq!(left_behind(tracer_pid)?, Vec::<String>::new());
+    nothing_is_left(tracer_pid)?;
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
     assert!(target.running()?, "the target ended with its tracer");
     target.go()?;
@@ -249,10 +256,7 @@ fn a_killed_tracer_harms_no_target() -> Result<()> {
         seen.allocations < truth.allocations,
         "{seen:?} of {truth:?}"
     );
-    // The guardian removes the events after the tracer's death.
-    until("the guardian to remove all uprobe events", MINUTE, || {
-        Ok(left_behind(tracer_pid)?.is_empty())
-    })
+    nothing_is_left(tracer_pid)
 }
 
 /// Check that a command whose tracer is killed by SIGKILL continues to its own end.

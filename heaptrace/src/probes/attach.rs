@@ -13,7 +13,7 @@ use anyhow::Result;
 use super::allocators::Allocator;
 use super::calibration;
 use super::guardian::{Connection, Guardian};
-use super::perf_events::{close_all, keeps_contexts, open_for_thread};
+use super::perf_events::{close_all, close_for, keeps_contexts, open_for_thread};
 use super::plan::{Planned, plan};
 use super::probed_file::ProbedFile;
 use super::refusal::{Refusal, Spent, unprobeable};
@@ -27,8 +27,11 @@ use crate::proc::maps;
 use crate::proc::owner::Owner;
 use crate::sys;
 
-/// Most definitions that are removed before the run ends: one or two seconds. More are left to the guardian.
-const MOST_REMOVED_AT_END: usize = 80;
+/// How long the end of a run waits until no process hits a probe any more. Usually this takes some hundredths of a second.
+const CLOSING: Duration = Duration::from_millis(200);
+
+/// Most definitions that the guardian removes unmentioned: it takes one or two seconds, and only a new run notices.
+const MOST_UNMENTIONED: usize = 80;
 
 /// Most files that are remembered as refused. Each is counted once.
 const MOST_REFUSED: usize = 1 << 20;
@@ -322,8 +325,9 @@ impl Probes {
         self.links.len() + self.targets.count() + of_files
     }
 
-    /// Removes all probes from the processes that they reach, and then the definitions. If there are many definitions,
-    /// the guardian removes them, because it takes long; returns how many it removes.
+    /// Removes all probes from the processes that they reach, as far as this is quick, and leaves everything else to the
+    /// guardian: the kernel removes probes one after the other, some hundredths of a second each. Returns how many
+    /// definitions the guardian removes, if that takes long.
     pub fn close(mut self) -> usize {
         self.remove_all()
     }
@@ -331,20 +335,20 @@ impl Probes {
     fn remove_all(&mut self) -> usize {
         let mut reaching = self.targets.take();
         reaching.extend(self.files.values_mut().flat_map(ProbedFile::take));
-        // From here on no process hits a probe: the links reach none.
+        // The links reach no process. The guardian closes what it gets in this order.
+        let reaching = self.guardian.leave(close_for(CLOSING, reaching));
         close_all(reaching);
-        let mut links = std::mem::take(&mut self.links);
-        let mut left = 0;
-        if self.definitions.count() > MOST_REMOVED_AT_END {
-            let all = links.len();
-            links = self.guardian.leave(links);
-            if links.len() < all {
-                self.definitions.leave();
-                left = self.definitions.count();
-            }
-        }
+        let links = std::mem::take(&mut self.links);
+        let all = links.len();
+        let links = self.guardian.leave(links);
+        let is_left = links.len() < all;
         close_all(links);
-        left
+        if !is_left {
+            return 0;
+        }
+        self.definitions.leave();
+        let left = self.definitions.count();
+        if left > MOST_UNMENTIONED { left } else { 0 }
     }
 }
 

@@ -18,6 +18,7 @@ use rustix::net::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::perf_events::close_all;
 use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
 use crate::sys;
@@ -42,8 +43,8 @@ const MOST_SENT: usize = 250;
 ///
 /// The guardian holds the reading end of a pipe whose writing end only the agent has. When that closes, for whatever
 /// reason, the guardian restores the terminal and removes the agent's definitions. The guardian also owns perf events that must belong to a
-/// process that allocates nothing. After a run with many probes it closes their links: the kernel removes probes one
-/// after the other, some hundredths of a second each.
+/// process that allocates nothing. After a run it closes the links of the probes: the kernel removes probes one after the
+/// other, some hundredths of a second each.
 pub struct Guardian {
     /// The guardian's process id.
     pub pid: u32,
@@ -226,7 +227,7 @@ fn serve(alive: &OwnedFd, agent: &OwnedFd) {
         }
         is_alive = fds[0].revents().is_empty();
         while let Ok((Some(kind), left)) = receive(agent) {
-            drop(left);
+            close_all(left);
             if kind == COUNT {
                 answer(agent);
             }

@@ -4,6 +4,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use aya_obj::generated::{
     perf_event_attr,
@@ -83,6 +85,24 @@ pub(super) fn close_all(mut open: Vec<OwnedFd>) {
     });
 }
 
+/// Closes events in any order, in parallel, until this time is over. Returns those that are left.
+pub(super) fn close_for(time: Duration, open: Vec<OwnedFd>) -> Vec<OwnedFd> {
+    let end = Instant::now() + time;
+    let closers = open.len().min(CLOSERS);
+    let left = Mutex::new(open);
+    let next = || {
+        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        (Instant::now() < end).then(|| left.pop()).flatten()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..closers {
+            // If no thread can be started, the others close its share, or it is left.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || while next().is_some() {});
+        }
+    });
+    left.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Closes events in reverse order: allocations, then frees, then returns. So no call is seen that can't be
 /// seen to its end.
 pub(super) fn close_in_order(mut events: Vec<OwnedFd>) {
@@ -98,4 +118,22 @@ fn attributes(event: u64) -> perf_event_attr {
     // runs all the same.
     attr.set_disabled(1);
     attr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Vec<OwnedFd> {
+        let files = (0..100).map(|_| std::fs::File::open("/dev/null").unwrap().into());
+        files.collect()
+    }
+
+    /// Check that all are closed if there is time, and that the rest is returned if there is none.
+    #[test]
+    fn the_rest_is_returned() {
+        assert!(close_for(Duration::from_secs(60), some()).is_empty());
+        assert_eq!(close_for(Duration::ZERO, some()).len(), 100);
+        assert!(close_for(Duration::ZERO, Vec::new()).is_empty());
+    }
 }

@@ -100,8 +100,8 @@ impl Run {
         update(drain, joiner, reader, begin.elapsed().as_nanos() as u64)
     }
 
-    /// Ends recording, and removes the probes on another thread: each takes the kernel a while. The gate must
-    /// be closed.
+    /// Ends recording, and removes the probes on another thread: some of them take the kernel a while. The gate
+    /// must be closed.
     pub(super) fn close_probes(self) -> (EndedRun, Closing) {
         let probes = self.probes;
         let closing = std::thread::spawn(move || probes.close());
@@ -153,7 +153,7 @@ impl Closing {
         match self.0.join() {
             Ok(0) => None,
             Ok(left) => Some(format!(
-                "the kernel takes up to {} s more to remove the last {left} probes; no process hits them any more",
+                "the kernel takes up to {} s more to remove the last {left} probes; nothing more is recorded",
                 left.div_ceil(REMOVED_PER_SECOND)
             )),
             Err(_) => Some(
