@@ -44,6 +44,7 @@ use crate::kernel::tracefs::Tracefs;
 use crate::probes::attach::Probes;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
+use crate::probes::plan::usual_programs;
 use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
@@ -157,14 +158,27 @@ impl<'a> Session<'a> {
         let reach = targets::reach(config);
         let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
             .context("can't reach the guardian process")?;
-        let duty_cycles = DutyCycles::new(config, &mut probes, run_time)?;
-        observer.progress(Progress::ReadingTables);
-        let files = targets::load_tables(config, held.as_ref(), &mut reader, drain.tables());
+        // The kernel takes longer to verify the programs than everything else takes together.
+        let usual = usual_programs(config);
+        let (duty_cycles, found) = program.load_during(&usual, || -> Result<_> {
+            let held = held.as_ref();
+            let duty_cycles = DutyCycles::new(config, &mut probes, run_time)?;
+            observer.progress(Progress::ReadingTables);
+            let files = targets::load_tables(config, held, &mut reader, drain.tables());
+            let found = attach::find(config, held, files, &mut reader, observer)?;
+            Ok((duty_cycles, found))
+        })?;
         let listener = Listener::new(&probes)?;
         let mut run = Run::new(drain, program, probes, new_joiner(config));
         run.joiner.set_agent_usage(usage);
-        let command = held.as_ref().map(|held| (held, files));
-        attach::attach(config, command, &mut reader, &mut run, observer)?;
+        attach::attach(
+            config,
+            held.as_ref(),
+            found,
+            &mut reader,
+            &mut run,
+            observer,
+        )?;
         let first = targets::pids(&config.target, held.as_ref());
         let late_files = LateFiles::new(config, first.clone(), &budget)?;
         let child_events = listener

@@ -3,7 +3,9 @@
 //! Part of `kernel`. Knows the names of the object's programs, maps and globals. Must not know which
 //! functions the programs are attached to.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
@@ -28,6 +30,9 @@ use crate::sys;
 
 /// The kernel object that is built into this binary.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/heaptrace.bpf.o"));
+
+/// Threads that load programs at the same time, beside the one that does other work.
+const LOADERS: usize = 3;
 
 /// The programs that follow fork, exec and exit, and their tracepoints.
 const LIFECYCLE: [(&str, &str); 3] = [
@@ -182,8 +187,41 @@ impl Program {
             .collect()
     }
 
-    /// A descriptor of a probe program. It is loaded at the first request: there is one for each kind of
-    /// function, and most files have few kinds.
+    /// Does work, and loads these probe programs meanwhile: the kernel takes up to some tenths of a second to verify
+    /// one. If the work fails, programs may be missing.
+    pub fn load_during<T>(
+        &mut self,
+        names: &BTreeSet<&str>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let wanted = self.ebpf.programs_mut();
+        let wanted = wanted.filter(|(name, _)| names.contains(name));
+        let waiting = Mutex::new(wanted.map(|(_, program)| program).collect::<Vec<_>>());
+        let next = || lock(&waiting).pop();
+        let load = || {
+            while let Some(program) = next() {
+                if let Ok(probe) = TryInto::<&mut UProbe>::try_into(program) {
+                    // `probe` tries again, and reports the error.
+                    let _ = probe.load();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..LOADERS {
+                // Without the thread, the others or this one load its share.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, load);
+            }
+            let result = work();
+            if result.is_err() {
+                lock(&waiting).clear();
+            }
+            load();
+            result
+        })
+    }
+
+    /// A descriptor of a probe program. It is loaded at the first request, unless it was loaded before: there is one
+    /// for each kind of function, and most files have few kinds.
     pub fn probe(&mut self, name: &str) -> Result<OwnedFd> {
         let program: &mut UProbe = self
             .ebpf
@@ -358,6 +396,10 @@ impl Program {
         let map = self.ebpf.map("ENDED").ok_or_else(|| missing("ENDED"))?;
         Ok(HashMap::try_from(map)?)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Uncounts a block that has left the live map.

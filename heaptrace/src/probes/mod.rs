@@ -12,7 +12,7 @@ pub mod image;
 pub mod launch;
 mod perf_events;
 pub mod placement;
-mod plan;
+pub mod plan;
 mod probed_file;
 pub mod refusal;
 pub mod target_events;

@@ -2,10 +2,12 @@
 //!
 //! Stage: probes. Plain values; must not attach anything.
 
+use std::collections::BTreeSet;
+
 use heaptrace_common::cookie;
 
-use super::allocators::{Allocator, OnReturn, RET_PROGRAM};
-use crate::config::Probes as ProbeKind;
+use super::allocators::{Allocator, OnReturn, RET_PROGRAM, c_library};
+use crate::config::{Probes as ProbeKind, RunConfig};
 
 /// A probe that will be attached.
 pub(super) struct Planned {
@@ -19,6 +21,20 @@ pub(super) struct Planned {
     pub(super) program: &'static str,
     /// The cookie, which describes the probe location to the program.
     pub(super) cookie: u64,
+}
+
+/// The programs that almost every run needs: those on the functions of the C library.
+pub fn usual_programs(config: &RunConfig) -> BTreeSet<&'static str> {
+    c_library_programs(config.probes, config.mappings)
+}
+
+fn c_library_programs(kind: ProbeKind, mappings: bool) -> BTreeSet<&'static str> {
+    match kind {
+        ProbeKind::Full => c_library(mappings)
+            .flat_map(|hook| hook.on_return.program().into_iter().chain([hook.entry]))
+            .collect(),
+        ProbeKind::Empty => BTreeSet::new(),
+    }
 }
 
 /// Lists the probes of an allocator's file.
@@ -69,4 +85,35 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     entries.sort_by_key(|(allocates, _)| *allocates);
     planned.extend(entries.into_iter().map(|(_, probe)| probe));
     planned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the usual programs are those on the functions of the C library, and those on functions that map memory
+    /// only if mappings are recorded.
+    #[test]
+    fn usual_programs_are_those_of_the_c_library() {
+        let of = |mappings| c_library_programs(ProbeKind::Full, mappings);
+        let without = [
+            "aligned_entry",
+            "alloc_return",
+            "calloc_entry",
+            "free_entry",
+            "malloc_entry",
+            "posix_memalign_entry",
+            "realloc_entry",
+        ];
+        assert_eq!(of(false), without.into());
+        let mut with = BTreeSet::from(without);
+        with.extend([
+            "mapping_return",
+            "mmap_entry",
+            "mremap_entry",
+            "munmap_entry",
+        ]);
+        assert_eq!(of(true), with);
+        assert!(c_library_programs(ProbeKind::Empty, true).is_empty());
+    }
 }

@@ -44,30 +44,24 @@ fn look_for(config: &RunConfig) -> LookFor<'_> {
     }
 }
 
-/// Probes the allocators of the targets. A command comes with the files that it may map.
-pub(super) fn attach(
+/// Searches the targets for allocators, unless the target is all processes. A command comes with the files that it may
+/// map.
+pub(super) fn find(
     config: &RunConfig,
-    command: Option<(&Held, Vec<PathBuf>)>,
+    held: Option<&Held>,
+    files: Vec<PathBuf>,
     reader: &mut Reader,
-    run: &mut Run,
     observer: &mut dyn Observer,
-) -> Result<()> {
+) -> Result<Vec<(Owner, Found)>> {
     let wanted = look_for(config);
     match &config.target {
-        Target::Command(words) => {
-            let (held, files) = command.context("the command was not started")?;
+        Target::Command(_) => {
+            let held = held.context("the command was not started")?;
             let found = allocators::of_command(reader, files, wanted);
             if found.allocators.is_empty() {
                 bail!(none_found("the command", &found));
             }
-            let owner = Owner::of(held.pid);
-            add_all(vec![(owner, found)], Streams::Wait, run, observer)?;
-            require_probes("the command", run)?;
-            follow(&[held.pid], run)?;
-            if let Some(path) = words.first().and_then(|word| path::absolute(word).ok()) {
-                run.joiner.set_launched(held.pid, path);
-            }
-            Ok(())
+            Ok(vec![(Owner::of(held.pid), found)])
         }
         Target::Pids(pids) => {
             let mut all = Vec::new();
@@ -84,7 +78,34 @@ pub(super) fn attach(
                 }
                 all.push((Owner::of(*pid), found));
             }
-            add_all(all, Streams::Wait, run, observer)?;
+            Ok(all)
+        }
+        Target::All => Ok(Vec::new()),
+    }
+}
+
+/// Probes the found allocators of the targets; searches first if the target is all processes.
+pub(super) fn attach(
+    config: &RunConfig,
+    held: Option<&Held>,
+    found: Vec<(Owner, Found)>,
+    reader: &mut Reader,
+    run: &mut Run,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    match &config.target {
+        Target::Command(words) => {
+            let held = held.context("the command was not started")?;
+            add_all(found, Streams::Wait, run, observer)?;
+            require_probes("the command", run)?;
+            follow(&[held.pid], run)?;
+            if let Some(path) = words.first().and_then(|word| path::absolute(word).ok()) {
+                run.joiner.set_launched(held.pid, path);
+            }
+            Ok(())
+        }
+        Target::Pids(pids) => {
+            add_all(found, Streams::Wait, run, observer)?;
             require_probes("these processes", run)?;
             follow(pids, run)?;
             run.joiner.set_begin(sys::boot_time());
@@ -93,7 +114,7 @@ pub(super) fn attach(
         }
         Target::All => {
             run.joiner.set_begin(sys::boot_time());
-            attach_all(reader, wanted, run, observer)
+            attach_all(reader, look_for(config), run, observer)
         }
     }
 }

@@ -80,6 +80,12 @@ pub(super) const MAPPINGS: Family = &[
     (&["mremap"], maps("mremap_entry")),
 ];
 
+/// What is on the functions of a C library.
+pub fn c_library(mappings: bool) -> impl Iterator<Item = Hook> {
+    let mapping = MAPPINGS.iter().filter(move |_| mappings);
+    MALLOC.iter().chain(mapping).map(|(_, hook)| *hook)
+}
+
 /// `reallocarray` and its like, for allocators that don't implement them by a call of `realloc`.
 pub(super) const REALLOCARRAY: Family = &[
     (&["reallocarray"], allocates("reallocarray_entry")),

@@ -24,6 +24,7 @@ mod tests;
 pub use find::{
     Effort, Found, LookFor, files_of_command, of_command, of_file, of_mapped, of_process,
 };
+pub use hooks::c_library;
 pub(crate) use inspect::answer;
 pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
 pub use recognize::MAPPINGS_KIND;
