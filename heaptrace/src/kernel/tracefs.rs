@@ -2,8 +2,8 @@
 //!
 //! Part of `kernel`. A probe is opened as a perf event of a *defined* uprobe, not of perf's own uprobe
 //! device: children can inherit only such events (perf's own would make the target's `fork` fail). The
-//! definitions outlive the process that defined them. [`Definitions`] removes them when it is dropped; if the
-//! agent is killed, a guardian process does.
+//! definitions outlive the process that defined them. A guardian process removes them after the run, also if the agent
+//! is killed; without it, [`Definitions`] removes them when it is dropped.
 
 use std::ffi::CStr;
 use std::fs::File;
