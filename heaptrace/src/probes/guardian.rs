@@ -4,10 +4,9 @@
 //! uprobe events stay, so the guardian removes them. It also restores a terminal that the agent has changed. Must not know
 //! what is probed, nor what is drawn.
 
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use aya::sys::{Stats, enable_stats};
@@ -18,6 +17,7 @@ use rustix::net::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::helper;
 use super::perf_events::close_all;
 use crate::kernel::tracefs::Tracefs;
 use crate::sandbox::{Kept, rights};
@@ -94,50 +94,20 @@ impl Guardian {
     /// Must be called while this process has only one thread: the guardian is a fork of this process.
     pub fn start(tracefs: &Tracefs, counts: bool, terminal: Option<&Restorer>) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let kind = SocketType::SEQPACKET;
         let (socket, agent_socket) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         let agent = std::process::id();
-        // SAFETY: this process has one thread; the child never returns from this function.
-        match unsafe { libc::fork() } {
-            -1 => return Err(io::Error::last_os_error()),
-            0 => {
-                drop((write, socket));
-                // SAFETY: as above. A second fork makes the guardian a child of init, so that no other process has
-                // to wait for it.
-                match unsafe { libc::fork() } {
-                    0 => {
-                        let streams = Streams {
-                            alive: read,
-                            socket: agent_socket,
-                        };
-                        guard(streams, tracefs, terminal, agent, counts);
-                    }
-                    guardian => {
-                        let _ = File::from(pid_write).write_all(&guardian.to_ne_bytes());
-                    }
-                }
-                // SAFETY: ends this child without running the agent's exit handlers.
-                unsafe { libc::_exit(0) };
-            }
-            child => {
-                let mut status = 0;
-                // SAFETY: waits for the child that was just forked.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-            }
-        }
-        drop(pid_write);
-        let mut pid = [0; 4];
-        File::from(pid_read).read_exact(&mut pid)?;
-        match i32::from_ne_bytes(pid) {
-            1.. => Ok(Self {
-                pid: u32::from_ne_bytes(pid),
-                _alive: write,
-                socket,
-            }),
-            _ => Err(io::Error::other("can't fork a process")),
-        }
+        let streams = Streams {
+            alive: read,
+            socket: agent_socket,
+        };
+        let pid = helper::start(move || guard(streams, tracefs, terminal, agent, counts))?;
+        Ok(Self {
+            pid,
+            _alive: write,
+            socket,
+        })
     }
 }
 
@@ -161,26 +131,12 @@ fn guard(
     agent: u32,
     counts: bool,
 ) {
-    // SAFETY: plain system calls on this process alone. The signals that end or control a run are for the agent. The
-    // guardian must outlive the agent, even if the whole process group gets the signal.
-    unsafe {
-        libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, c"heaptrace-guard".as_ptr());
-        for signal in [
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGPIPE,
-            libc::SIGUSR1,
-        ] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-    }
+    helper::separate(c"heaptrace-guard");
     let Streams { alive, socket } = streams;
     let mut keep = vec![alive.as_raw_fd(), socket.as_raw_fd()];
     keep.extend(tracefs.descriptors());
     keep.extend(terminal.iter().flat_map(|it| it.descriptors()));
-    close_all_but(keep);
+    helper::close_all_but(keep);
     // Room for the descriptors that the agent hands over.
     sys::raise_open_files();
     // On failure the guardian has more rights than it needs, and works all the same.
@@ -189,7 +145,7 @@ fn guard(
     if let Some(terminal) = terminal {
         terminal.restore();
         // Who reads the other end of the terminal waits until it is closed here, too.
-        close_all_but(tracefs.descriptors().to_vec());
+        helper::close_all_but(tracefs.descriptors().to_vec());
     }
     let begin = Instant::now();
     while tracefs.remove_groups(|pid| pid == agent).is_err() && begin.elapsed() < PATIENCE {
@@ -257,22 +213,4 @@ fn give_up(counts: bool) -> io::Result<()> {
         Kept::empty()
     };
     rights::keep(Kept::DAC_READ_SEARCH | counting)
-}
-
-/// Closes every other descriptor: an inherited pipe of the agent that stays open would keep its reader waiting.
-fn close_all_but(mut keep: Vec<RawFd>) {
-    keep.sort_unstable();
-    let mut first = 0;
-    for fd in keep {
-        close_range(first, fd as libc::c_uint);
-        first = fd as libc::c_uint + 1;
-    }
-    close_range(first, libc::c_uint::MAX);
-}
-
-fn close_range(first: libc::c_uint, end: libc::c_uint) {
-    if first < end {
-        // SAFETY: this process no longer uses any of these descriptors.
-        unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
-    }
 }

@@ -5,9 +5,11 @@
 pub mod allocators;
 pub mod attach;
 pub mod calibration;
+pub mod fast;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 pub mod guardian;
+mod helper;
 pub mod image;
 pub mod launch;
 mod perf_events;
