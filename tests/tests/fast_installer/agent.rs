@@ -226,6 +226,22 @@ pub(crate) fn die() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
+/// Kills this process some microseconds later, wherever it is then. Nothing handles the signal.
+pub(crate) fn die_later(microseconds: usize) {
+    let mut time = libc::itimerval {
+        it_interval: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        },
+        it_value: libc::timeval {
+            tv_sec: 0,
+            tv_usec: microseconds as i64 + 1,
+        },
+    };
+    // SAFETY: a valid struct.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw mut time, std::ptr::null_mut()) };
+}
+
 /// Waits for a forked process. Returns its status.
 pub(crate) fn reap(pid: u32) -> i32 {
     let mut status = 0;

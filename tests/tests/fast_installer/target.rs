@@ -118,7 +118,7 @@ impl Target {
 }
 
 impl Process {
-    fn of(pid: u32, state: u64) -> Result<Self> {
+    pub(crate) fn of(pid: u32, state: u64) -> Result<Self> {
         let path = format!("/proc/{pid}/mem");
         let memory = OpenOptions::new().read(true).write(true).open(path)?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
