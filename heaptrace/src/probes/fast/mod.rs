@@ -4,6 +4,7 @@
 
 mod hand;
 pub mod installer;
+mod mapping;
 pub mod messages;
 mod remote;
 mod serve;

@@ -14,7 +14,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::hand::{self, Task};
+use super::hand::Task;
+use super::mapping::Mapping;
 use super::messages::{Answer, Received, Request, Room, Sizes, Slot, receive, send};
 use super::target_memory::{TargetMemory, WrittenSlots, start_time};
 use crate::probes::helper;
@@ -163,22 +164,24 @@ impl Installed {
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (connection, installer) = pair.map_err(|error| text(error.into()))?;
         let task = Task {
-            pid,
             start_time,
-            tid,
             signal,
-            places,
-            sizes,
             patience: Duration::from_millis(patience_ms.into()),
-            memory,
-            file,
-            hints,
+            mapping: Mapping {
+                pid,
+                tid,
+                places,
+                sizes,
+                memory,
+                file,
+                hints,
+            },
         };
         // SAFETY: this process has one thread; the child never returns from this function.
         match unsafe { libc::fork() } {
             -1 => Err(text(io::Error::last_os_error())),
             0 => {
-                let mut keep = hand::descriptors(&task).to_vec();
+                let mut keep = task.mapping.descriptors().to_vec();
                 keep.push(installer.as_raw_fd());
                 helper::close_all_but(keep);
                 task.run(&installer);
