@@ -5,6 +5,8 @@ mod target;
 
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -159,8 +161,7 @@ fn a_late_signal_is_ignored() -> Result<()> {
     target.is_well()
 }
 
-/// Check that other signals arrive, each once, while threads are attached and map, and that a stopped process stays stopped until it is
-/// continued.
+/// Check that other signals arrive, each once, while threads are attached and map.
 #[test]
 fn other_signals_arrive() -> Result<()> {
     require_root()?;
@@ -187,20 +188,68 @@ fn other_signals_arrive() -> Result<()> {
         Ok(process.get(Word::Signals)? >= COUNT)
     })?;
     assert_eq!(process.get(Word::Signals)?, COUNT);
+    target.is_well()
+}
 
-    agent.ask(&map_request(process, tid, &[place(mapped)], LONG_MS))?;
-    send(pid as i32, libc::SIGSTOP)?;
-    until("the stop", MINUTE, || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Ok(stat.contains(") T ") || stat.contains(") t "))
-    })?;
-    let stopped_at = process.get(Word::Rounds)?;
-    std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(process.get(Word::Rounds)?, stopped_at);
-    send(pid as i32, libc::SIGCONT)?;
-    process.compute_on()?;
-    target.signal(libc::SIGURG)?;
-    agent.answer()?;
+/// Whether a process is stopped, by a signal or in tracing.
+fn is_stopped(pid: u32) -> Result<bool> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    Ok(stat.contains(") T ") || stat.contains(") t "))
+}
+
+/// Check that a process that is stopped while a thread is attached or maps stays stopped until it is continued.
+#[test]
+fn a_stopped_process_stays_stopped() -> Result<()> {
+    require_root()?;
+    let mut target = Target::start()?;
+    let agent = Agent::start()?;
+    let (pid, tid) = (target.process.pid, target.computing);
+    let signal = move |number| send(pid as i32, number);
+    let stays_stopped = |process: &Process| {
+        until("the stop", MINUTE, || is_stopped(pid))?;
+        let stopped_at = process.get(Word::Rounds)?;
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(process.get(Word::Rounds)?, stopped_at);
+        is_stopped(pid)
+    };
+    let process = &target.process;
+    for patience in [1, LONG_MS] {
+        agent.ask(&map_request(process, tid, &[place(0)], patience))?;
+        signal(libc::SIGSTOP)?;
+        ensure!(stays_stopped(process)?);
+        if patience == LONG_MS {
+            target.signal(libc::SIGURG)?;
+        } else {
+            refusal(agent.answer()?)?;
+        }
+        signal(libc::SIGCONT)?;
+        process.compute_on()?;
+    }
+    // The signal to continue comes before the one of the kernel program.
+    drop(agent.answer()?);
+    agent.undo(pid)?;
+
+    let end = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&end);
+    let sender = std::thread::spawn(move || {
+        let mut random = Random(3);
+        let mut pause = || std::thread::sleep(Duration::from_micros(random.below(700) as u64));
+        while !ended.load(Ordering::Relaxed) {
+            signal(libc::SIGSTOP)?;
+            pause();
+            signal(libc::SIGCONT)?;
+            pause();
+        }
+        signal(libc::SIGSTOP)
+    });
+    for number in 1..200 {
+        agent.mapped(&target, &[place(number)])?;
+        agent.undo(pid)?;
+    }
+    end.store(true, Ordering::Relaxed);
+    sender.join().ok().context("a panic")??;
+    ensure!(stays_stopped(&target.process)?);
+    signal(libc::SIGCONT)?;
     target.is_well()
 }
 
