@@ -61,7 +61,8 @@ pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     }
 }
 
-/// Checks that a probe location is the entry, or an instruction behind it in the function.
+/// Checks that a probe location is the entry, or an instruction behind it in the function, and that a copy of the
+/// instructions up to it is sound.
 pub(crate) fn placement(data: &[u8]) -> u64 {
     const PROGRAMS: [&str; 7] = [
         "malloc_entry",
@@ -95,5 +96,13 @@ pub(crate) fn placement(data: &[u8]) -> u64 {
     assert!(placement.offset == 0 || !placement.is_stepped());
     let again = placer.place(64, size, code.len() as u64, std::iter::empty(), needs);
     assert_eq!(placement, again);
-    1 + 2 * placement.offset + u64::from(placement.is_stepped())
+    let behind = code.len() as u64;
+    let skipped = placer.skipped(64, behind, placement.offset);
+    let bytes = skipped.as_ref().map_or(0, |skipped| {
+        assert!(skipped.is_sound(placement.offset, behind));
+        let copy = skipped.copy_for(1 << 40, 1 << 40);
+        assert!(copy.is_none_or(|copy| copy.len() == skipped.bytes.len()));
+        skipped.bytes.len() as u64
+    });
+    1 + 2 * placement.offset + u64::from(placement.is_stepped()) + bytes * 256
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hooks;
 use super::model::{Hook, OnReturn, ProbedFunction};
-use crate::probes::placement::Placed;
+use crate::probes::placement::{Placed, Skipped};
 
 /// Most functions, and most return instructions, that are accepted for one file.
 const MAX_FUNCTIONS: usize = 4096;
@@ -86,6 +86,7 @@ pub(super) struct FunctionMessage {
     pub(super) instruction: String,
     pub(super) is_stepped: bool,
     pub(super) reason: String,
+    pub(super) skipped: Option<Skipped>,
 }
 
 /// The values of [`OnReturn`] by their number in messages.
@@ -102,6 +103,7 @@ impl From<ProbedFunction> for FunctionMessage {
             offset,
             size,
             placed,
+            skipped,
             reach,
             hook,
             names,
@@ -121,6 +123,7 @@ impl From<ProbedFunction> for FunctionMessage {
             instruction: placed.instruction,
             is_stepped: placed.is_stepped,
             reason: placed.reason,
+            skipped,
         }
     }
 }
@@ -136,7 +139,10 @@ impl FunctionMessage {
         }
         let words = [&self.kind, &self.instruction, &self.reason];
         let is_short = |word: &String| word.len() <= MAX_WORD;
+        let behind = length.saturating_sub(self.offset);
+        let is_sound = |skipped: &Skipped| skipped.is_sound(self.probe_offset, behind);
         let fits = self.offset.checked_add(self.probe_offset)? < length
+            && self.skipped.as_ref().is_none_or(is_sound)
             && words.into_iter().all(is_short)
             && self.names.len() <= MAX_WORDS
             && self.names.iter().all(is_short);
@@ -150,6 +156,7 @@ impl FunctionMessage {
                 is_stepped: self.is_stepped,
                 reason: self.reason,
             },
+            skipped: self.skipped,
             reach: self.reach,
             hook: Hook { entry, on_return },
             names: self.names,
@@ -193,6 +200,26 @@ pub(super) struct Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probes::placement::Fix;
+
+    fn skipped() -> Skipped {
+        Skipped {
+            bytes: vec![0x90; 12],
+            fixes: vec![
+                Fix {
+                    at: 1,
+                    end: 5,
+                    target: -8,
+                },
+                Fix {
+                    at: 7,
+                    end: 12,
+                    target: 1 << 30,
+                },
+            ],
+            resume: 5,
+        }
+    }
 
     fn message() -> FunctionMessage {
         FunctionMessage {
@@ -208,6 +235,7 @@ mod tests {
             instruction: "push rbp".to_owned(),
             is_stepped: false,
             reason: String::new(),
+            skipped: Some(skipped()),
         }
     }
 
@@ -249,6 +277,45 @@ mod tests {
                 ..Probed::default()
             };
             assert!(all.checked(100).is_none());
+        }
+        let fix = |at, end, target| Skipped {
+            fixes: vec![Fix { at, end, target }],
+            ..skipped()
+        };
+        let wrong = [
+            fix(9, 13, 0),
+            fix(8, 11, 0),
+            fix(255, 3, 0),
+            fix(1, 5, i64::MIN),
+            Skipped {
+                fixes: skipped().fixes.into_iter().rev().collect(),
+                ..skipped()
+            },
+            Skipped {
+                bytes: vec![0x90; 97],
+                ..skipped()
+            },
+            Skipped {
+                bytes: Vec::new(),
+                fixes: Vec::new(),
+                resume: 5,
+            },
+            // Before the probe, and behind the end of the file.
+            Skipped {
+                resume: 4,
+                ..skipped()
+            },
+            Skipped {
+                resume: 85,
+                ..skipped()
+            },
+        ];
+        for wrong in wrong {
+            let message = FunctionMessage {
+                skipped: Some(wrong),
+                ..message()
+            };
+            assert!(message.clone().checked(100).is_none(), "{message:?}");
         }
         let returns = Probed {
             returns: vec![100],

@@ -346,6 +346,7 @@ impl<'i, 'a, R: ReadRef<'a>> Layout<'i, 'a, R> {
                 Some(ProbedFunction {
                     offset,
                     size,
+                    skipped: self.placer.skipped(offset, segment.1, placed.offset),
                     placed: placed.into(),
                     reach,
                     hook: function.hook,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::File;
 
 use crate::open::FileId;
-use crate::probes::placement::Placed;
+use crate::probes::placement::{Placed, Skipped};
 
 /// How the return of a function is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,8 @@ pub struct ProbedFunction {
     pub size: Option<u64>,
     /// Location of the probe in the function.
     pub placed: Placed,
+    /// Its instructions up to and with the probed one, for a copy. `None` if they can't be copied.
+    pub skipped: Option<Skipped>,
     /// How many bytes of the allocator's code are before and behind the entry.
     pub reach: (u64, u64),
     /// The programs on it.

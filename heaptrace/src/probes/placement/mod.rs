@@ -10,6 +10,7 @@ pub mod emulated;
 mod model;
 mod placed;
 mod placer;
+mod relocate;
 #[cfg(test)]
 mod tests;
 mod x86;
@@ -17,3 +18,4 @@ mod x86;
 pub use model::{Architecture, Function, Needs, Placement, Reason};
 pub use placed::Placed;
 pub use placer::Placer;
+pub use relocate::{Fix, MAX_BYTES as MOST_SKIPPED, Skipped};

@@ -7,6 +7,8 @@ use std::fmt;
 use heaptrace_common::arguments::{Argument, EntryProgram};
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 
+use super::relocate::Skipped;
+
 /// A function, as far as it could be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
@@ -112,4 +114,8 @@ impl fmt::Display for Reason {
 pub trait Architecture {
     /// The location where a probe on a function costs least.
     fn place(&self, function: Function<'_>, needs: Needs) -> Placement;
+
+    /// The instructions from the entry of a function up to and with the one at an offset, for a copy. `None` if they
+    /// can't be copied.
+    fn skipped(&self, code: &[u8], probed: u64) -> Option<Skipped>;
 }

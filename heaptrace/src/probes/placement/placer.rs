@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::emulated::KernelVersion;
 use super::model::{Architecture, Function, Needs, Placement, Reason};
+use super::relocate::{self, Skipped};
 use super::x86::X86;
 
 /// Maximum bytes of a function that are read.
@@ -18,6 +19,10 @@ struct Entry;
 impl Architecture for Entry {
     fn place(&self, _: Function<'_>, _: Needs) -> Placement {
         Placement::entry(String::new(), Reason::NoRules)
+    }
+
+    fn skipped(&self, _: &[u8], _: u64) -> Option<Skipped> {
+        None
     }
 }
 
@@ -61,6 +66,16 @@ impl<'a> Placer<'a> {
                 .place(Function { code: &code, size }, needs),
             Err(_) => Placement::entry(String::new(), Reason::Unreadable),
         }
+    }
+
+    /// The instructions that a call executes before it is behind a probe, for a copy. `None` if they can't be copied.
+    ///
+    /// The function is at an offset in the file, whose code continues for `behind` bytes. The probe is at `probed` from the
+    /// function's entry.
+    pub fn skipped(&self, offset: u64, behind: u64, probed: u64) -> Option<Skipped> {
+        let mut code = vec![0; behind.min(relocate::MAX_READ) as usize];
+        self.file.read_exact_at(&mut code, offset).ok()?;
+        self.architecture.skipped(&code, probed)
     }
 }
 

@@ -20,6 +20,7 @@ use iced_x86::{
 use super::branches::{self, BASE};
 use super::emulated::{self, KernelVersion};
 use super::model::{Architecture, Function, Needs, Placement, Reason};
+use super::relocate::{self, Skipped};
 
 /// Maximum offset of a location from the entry.
 const MAX_OFFSET: u64 = 128;
@@ -54,6 +55,10 @@ impl Architecture for X86 {
             Err(_) if first.offset == 0 => found.candidates.remove(0),
             Err(why) => Placement::entry(found.entry, Reason::Untold(why)),
         }
+    }
+
+    fn skipped(&self, code: &[u8], probed: u64) -> Option<Skipped> {
+        relocate::skipped(code, probed)
     }
 }
 

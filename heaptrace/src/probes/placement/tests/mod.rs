@@ -5,6 +5,7 @@ mod arbitrary;
 mod checker;
 mod hostile;
 mod real;
+mod relocate;
 
 use heaptrace_common::cookie::Register;
 
