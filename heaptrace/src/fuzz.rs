@@ -111,6 +111,15 @@ pub static BOUNDARIES: &[Boundary] = &[
     },
     Boundary {
         fixed_bytes: MIB,
+        longest: 64 * KIB,
+        ..boundary(
+            "slots",
+            "an ELF file: the slots by which it calls functions",
+            probes::fuzz::slots,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
         ..boundary(
             "placement",
             "the code of a function, for the cheapest probe location",
@@ -214,7 +223,7 @@ fn answers(data: &[u8]) -> u64 {
 /// Decodes an answer as the tracer does; returns 0 if the answer is refused.
 fn check_answer(job: Job, answer: &[u8]) -> u64 {
     match job {
-        Job::Identify | Job::Needs | Job::Inspect => probes::fuzz::answer(job, answer),
+        Job::Identify | Job::Needs | Job::Inspect | Job::Slots => probes::fuzz::answer(job, answer),
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
         Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
     }

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 
+use crate::probes::fast::slots;
 use crate::probes::{allocators, image};
 use crate::proc::build_id;
 use crate::reader::{self, Job, encode};
@@ -31,6 +32,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Table => unwind::answer_table(question, &files),
         Job::Facts => lookup.answer_facts(question, files),
         Job::Names => lookup.answer_names(question, files),
+        Job::Slots => slots::answer(question, &files),
     }
 }
 

@@ -28,6 +28,13 @@ pub(crate) fn allocators(data: &[u8]) -> u64 {
     })
 }
 
+/// Checks that the reader's answer about any file's slots passes the tracer's checks.
+pub(crate) fn slots(data: &[u8]) -> u64 {
+    sys::file_in_memory("input", data).map_or(0, |file| {
+        super::fast::slots::fuzz::answer(file, data.len() as u64)
+    })
+}
+
 /// Checks that the needs of a program are bounded.
 pub(crate) fn needs(data: &[u8]) -> u64 {
     let needs = image::needs(data);
@@ -49,7 +56,7 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
     bits | (needs.libraries.len() as u64) << 4
 }
 
-/// Checks a reader's answer about a file's build id, needs or allocators.
+/// Checks a reader's answer about a file's build id, needs, slots or allocators.
 pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
@@ -57,6 +64,7 @@ pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
             assert!(decode::<Needed>(&encode(&needs)).as_ref() == Some(&needs));
             1 + needs.libraries.len() as u64
         }),
+        Job::Slots => super::fast::slots::fuzz::check_answer(answer),
         _ => super::allocators::fuzz::check_answer(answer),
     }
 }

@@ -23,11 +23,13 @@ pub enum Job {
     Facts = 6,
     /// The names of addresses.
     Names = 7,
+    /// The slots by which a file calls functions.
+    Slots = 8,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -35,6 +37,7 @@ impl Job {
         Self::Table,
         Self::Facts,
         Self::Names,
+        Self::Slots,
     ];
 
     /// The job with this number.
@@ -46,7 +49,7 @@ impl Job {
     pub(super) fn most_bytes(self) -> usize {
         match self {
             Self::Identify | Self::Fingerprint => 4 << 10,
-            Self::Needs | Self::Facts => 1 << 20,
+            Self::Needs | Self::Facts | Self::Slots => 1 << 20,
             Self::Inspect => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,

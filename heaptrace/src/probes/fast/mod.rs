@@ -1,6 +1,7 @@
-//! The fast path: code of ours in the target, which the target's linkage slots point to.
+//! The fast path: calls of allocator functions that are not sampled pass the probes by.
 //!
-//! Part of the stage probes. Must not know what the kernel program counts.
+//! Stage: probes. Code of ours in the target, reached through the slots by which its files call the allocator, decides about
+//! each call. Must not know what the kernel program does with a sampled call.
 
 mod hand;
 pub mod installer;
@@ -8,4 +9,5 @@ mod mapping;
 pub mod messages;
 mod remote;
 mod serve;
+pub mod slots;
 mod target_memory;

@@ -8,7 +8,6 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 
 use super::super::Skipped;
 use super::super::relocate::skipped;
-use super::*;
 use crate::jobs::reader_of_tests;
 use crate::probes::allocators::{self, Allocator, Effort, LookFor, ProbedFunction};
 use crate::proc::maps;
