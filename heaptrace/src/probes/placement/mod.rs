@@ -11,6 +11,7 @@ mod model;
 mod placed;
 mod placer;
 mod relocate;
+mod skipped;
 #[cfg(test)]
 mod tests;
 mod x86;
@@ -18,4 +19,4 @@ mod x86;
 pub use model::{Architecture, Function, Needs, Placement, Reason};
 pub use placed::Placed;
 pub use placer::Placer;
-pub use relocate::{Fix, MAX_BYTES as MOST_SKIPPED, Skipped};
+pub use skipped::{Fix, MAX_BYTES as MOST_SKIPPED, Skipped};

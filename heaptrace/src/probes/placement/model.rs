@@ -7,7 +7,7 @@ use std::fmt;
 use heaptrace_common::arguments::{Argument, EntryProgram};
 use heaptrace_common::cookie::{ARGUMENTS, Register};
 
-use super::relocate::Skipped;
+use super::skipped::Skipped;
 
 /// A function, as far as it could be read.
 #[derive(Clone, Copy, Debug)]

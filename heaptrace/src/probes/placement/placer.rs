@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::emulated::KernelVersion;
 use super::model::{Architecture, Function, Needs, Placement, Reason};
-use super::relocate::{self, Skipped};
+use super::skipped::{self, Skipped};
 use super::x86::X86;
 
 /// Maximum bytes of a function that are read.
@@ -73,7 +73,7 @@ impl<'a> Placer<'a> {
     /// The function is at an offset in the file, whose code continues for `behind` bytes. The probe is at `probed` from the
     /// function's entry.
     pub fn skipped(&self, offset: u64, behind: u64, probed: u64) -> Option<Skipped> {
-        let mut code = vec![0; behind.min(relocate::MAX_READ) as usize];
+        let mut code = vec![0; behind.min(skipped::MAX_READ) as usize];
         self.file.read_exact_at(&mut code, offset).ok()?;
         self.architecture.skipped(&code, probed)
     }

@@ -20,7 +20,8 @@ use iced_x86::{
 use super::branches::{self, BASE};
 use super::emulated::{self, KernelVersion};
 use super::model::{Architecture, Function, Needs, Placement, Reason};
-use super::relocate::{self, Skipped};
+use super::relocate;
+use super::skipped::Skipped;
 
 /// Maximum offset of a location from the entry.
 const MAX_OFFSET: u64 = 128;
