@@ -1,7 +1,7 @@
 //! System calls, in the form that this crate uses.
 //!
 //! No stage of the flow; imports none. The `unsafe` calls here are those that rustix lacks: `perf_event_open`, `bpf`,
-//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, and the clock of a process by its id; and tokio's
+//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, `kcmp`, and the clock of a process by its id; and tokio's
 //! registration of a descriptor. The other functions combine calls of rustix, or convert their results.
 
 use std::ffi::{CStr, CString};
@@ -328,6 +328,16 @@ pub fn process_time(pid: u32) -> Option<Duration> {
     // SAFETY: the struct is valid.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// Whether two processes run in the same memory. `false` if the kernel does not tell.
+pub fn share_memory(one: u32, other: u32) -> bool {
+    /// Compares the memory of the processes (`KCMP_VM`).
+    const MEMORY: libc::c_int = 1;
+    let (one, other) = (one as libc::pid_t, other as libc::pid_t);
+    // SAFETY: the kernel only compares.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) };
+    result == 0
 }
 
 /// The numbers in a list of CPUs such as `/sys/devices/system/cpu/online`.

@@ -10,6 +10,8 @@ use super::Color;
 use crate::config::NamedAllocator;
 use crate::doctor::{self, Check, Verdict};
 use crate::probes::allocators::{self, Effort, Found, LookFor, MAPPINGS_KIND};
+use crate::probes::fast::eligible::Refusal;
+use crate::probes::fast::survey::{Survey, survey};
 use crate::reader::{Budget, Limits, Reader};
 use crate::text;
 
@@ -26,15 +28,19 @@ pub(super) fn run(
     let mut reader = Reader::new(&Budget::default(), Limits::default());
     let found: Vec<_> = pids
         .iter()
-        .map(|pid| allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false))
+        .map(|pid| {
+            let found =
+                allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false);
+            (found, survey(&mut reader, *pid))
+        })
         .collect();
     let checks = doctor::examine();
     let mut out = io::stdout().lock();
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
     let mut has_all = true;
-    for (pid, found) in pids.iter().zip(found) {
+    for (pid, (found, fast)) in pids.iter().zip(found) {
         has_all &= found.as_ref().is_ok_and(|it| !it.allocators.is_empty());
-        process(&mut out, *pid, found)?;
+        process(&mut out, *pid, found, &fast)?;
     }
     out.flush()?;
     Ok(if can_trace(&checks) && has_all {
@@ -81,7 +87,12 @@ fn write(out: &mut impl Write, checks: &[Check], color: bool) -> io::Result<()> 
 }
 
 /// Prints what can be traced in a process.
-fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Result<()> {
+fn process(
+    out: &mut impl Write,
+    pid: u32,
+    found: io::Result<Found>,
+    fast: &Result<Survey, Refusal>,
+) -> io::Result<()> {
     writeln!(out, "\nprocess {pid}")?;
     let found = match found {
         Ok(found) => found,
@@ -121,6 +132,7 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
             writeln!(out, "    {}", text::escape(note))?;
         }
     }
+    fast_path(out, fast, &found)?;
     for unprobed in &found.unprobed {
         writeln!(out, "  not traced: {}", text::escape(&unprobed.to_string()))?;
     }
@@ -133,9 +145,48 @@ fn process(out: &mut impl Write, pid: u32, found: io::Result<Found>) -> io::Resu
     Ok(())
 }
 
+/// Prints whether a process can have a fast path, and what that would change.
+fn fast_path(
+    out: &mut impl Write,
+    fast: &Result<Survey, Refusal>,
+    found: &Found,
+) -> io::Result<()> {
+    let survey = match fast {
+        Ok(survey) => survey,
+        Err(refusal) => return writeln!(out, "  fast path (--fast): not possible: {refusal}"),
+    };
+    writeln!(out, "  fast path (--fast): possible")?;
+    let slots: usize = survey.modules.iter().map(|it| it.slots).sum();
+    writeln!(
+        out,
+        "    it changes {slots} slots by which files call the allocator"
+    )?;
+    for module in &survey.modules {
+        let path = text::escape(&module.path);
+        match (module.slots, module.skipped) {
+            (slots, 0) => writeln!(out, "      {slots} in {path}")?,
+            (slots, skipped) => writeln!(
+                out,
+                "      {slots} in {path}, and not {skipped} that its code may also read"
+            )?,
+        }
+    }
+    let slow = survey.slow(found);
+    if !slow.is_empty() {
+        writeln!(out, "    calls that keep their full cost")?;
+    }
+    for slow in slow {
+        let names: Vec<_> = slow.names.iter().map(|name| text::escape(name)).collect();
+        let (names, path) = (names.join(", "), text::escape(&slow.path));
+        writeln!(out, "      {names} in {path}: {}", slow.reason)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probes::fast::survey::Module;
 
     fn check(verdict: Verdict, found: &str, advice: &str) -> Check {
         Check {
@@ -164,6 +215,35 @@ mod tests {
         assert!(text.contains("not ok  tracefs  none\n"), "{text}");
         assert!(text.contains("-> mount it\n") && text.contains("-> or not\n"));
         assert!(text.contains("can't trace"));
+    }
+
+    /// Check that the section on the fast path has the reason why a process can't have one, or what it changes, and no
+    /// escape sequence of a path.
+    #[test]
+    fn the_fast_path_is_explained() {
+        let written = |fast: &Result<Survey, Refusal>| {
+            let mut out = Vec::new();
+            fast_path(&mut out, fast, &Found::default()).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let refused = written(&Err(Refusal::Traced(7)));
+        let expected =
+            "  fast path (--fast): not possible: process 7 traces it, as a debugger does\n";
+        assert_eq!(refused, expected);
+        let module = |path: &str, slots, skipped| Module {
+            path: path.to_owned(),
+            slots,
+            skipped,
+        };
+        let possible = Survey {
+            modules: vec![module("/bin/a\x1b[2J", 5, 0), module("/lib/b", 2, 1)],
+            ..Survey::default()
+        };
+        let possible = written(&Ok(possible));
+        assert!(possible.starts_with("  fast path (--fast): possible\n    it changes 7 slots"));
+        let module = "\n      2 in /lib/b, and not 1 that its code may also read\n";
+        assert!(possible.contains(module), "{possible}");
+        assert!(possible.contains("      5 in /bin/a") && !possible.contains('\x1b'));
     }
 
     /// Check that no escape sequence of a finding is printed, and that there is none without color.

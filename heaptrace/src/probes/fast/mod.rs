@@ -3,6 +3,7 @@
 //! Stage: probes. Code of ours in the target, reached through the slots by which its files call the allocator, decides about
 //! each call. Must not know what the kernel program does with a sampled call.
 
+pub mod eligible;
 mod hand;
 pub mod installer;
 mod mapping;
@@ -10,4 +11,5 @@ pub mod messages;
 mod remote;
 mod serve;
 pub mod slots;
+pub mod survey;
 mod target_memory;
