@@ -163,13 +163,11 @@ fn fast_path(
     )?;
     for module in &survey.modules {
         let path = text::escape(&module.path);
-        match (module.slots, module.skipped) {
-            (slots, 0) => writeln!(out, "      {slots} in {path}")?,
-            (slots, skipped) => writeln!(
-                out,
-                "      {slots} in {path}, and not {skipped} that its code may also read"
-            )?,
-        }
+        let rest = match module.skipped.join(", ") {
+            names if names.is_empty() => String::new(),
+            names => format!("; not that of {names}, which the file's code may also read"),
+        };
+        writeln!(out, "      {} in {path}{rest}", module.slots)?;
     }
     let slow = survey.slow(found);
     if !slow.is_empty() {
@@ -230,18 +228,21 @@ mod tests {
         let expected =
             "  fast path (--fast): not possible: process 7 traces it, as a debugger does\n";
         assert_eq!(refused, expected);
-        let module = |path: &str, slots, skipped| Module {
+        let module = |path: &str, slots, skipped: &[&'static str]| Module {
             path: path.to_owned(),
             slots,
-            skipped,
+            skipped: skipped.to_vec(),
         };
         let possible = Survey {
-            modules: vec![module("/bin/a\x1b[2J", 5, 0), module("/lib/b", 2, 1)],
+            modules: vec![
+                module("/bin/a\x1b[2J", 5, &[]),
+                module("/lib/b", 2, &["free"]),
+            ],
             ..Survey::default()
         };
         let possible = written(&Ok(possible));
         assert!(possible.starts_with("  fast path (--fast): possible\n    it changes 7 slots"));
-        let module = "\n      2 in /lib/b, and not 1 that its code may also read\n";
+        let module = "\n      2 in /lib/b; not that of free, which the file's code may also read\n";
         assert!(possible.contains(module), "{possible}");
         assert!(possible.contains("      5 in /bin/a") && !possible.contains('\x1b'));
     }

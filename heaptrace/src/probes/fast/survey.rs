@@ -44,8 +44,9 @@ pub struct Module {
     pub path: String,
     /// How many of its slots would be changed.
     pub slots: usize,
-    /// How many would not, because its code may also read them.
-    pub skipped: u32,
+    /// The functions that have a slot in the file which would not be changed, because its code also reads it or never calls
+    /// it.
+    pub skipped: Vec<&'static str>,
 }
 
 /// Functions that keep their full cost, and why.
@@ -101,11 +102,15 @@ impl Survey {
                 *called = true;
             }
         }
-        if !slots.is_empty() || found.skipped > 0 {
+        let names = found.skipped_names.iter();
+        let skipped: Vec<&str> = names
+            .filter_map(|name| FUNCTIONS.get(usize::from(*name)).copied())
+            .collect();
+        if !slots.is_empty() || !skipped.is_empty() {
             self.modules.push(Module {
                 path: path.to_owned(),
                 slots: slots.len(),
-                skipped: found.skipped,
+                skipped,
             });
         }
     }

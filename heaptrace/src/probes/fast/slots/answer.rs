@@ -36,6 +36,8 @@ pub struct Slots {
     pub slots: Vec<SlotOf>,
     /// How many slots of the functions are left out, because the file's code may also read them, or never calls them.
     pub skipped: u32,
+    /// The functions of the slots that are left out: indexes in the question's names, each once, in their order.
+    pub skipped_names: Vec<u16>,
     /// The version of glibc, if the file is its C library.
     pub glibc: Option<(u32, u32)>,
     /// Whether the file is musl's C library, or a program for it.
@@ -84,11 +86,14 @@ impl Slots {
                 && slot.address.is_multiple_of(SLOT)
                 && self.writable.iter().any(|part| part.has_slot(slot.address))
         };
+        let is_name = |name: &u16| usize::from(*name) < names;
         let ascends = |pair: &[SlotOf]| pair[0].address < pair[1].address;
         let fits = self.slots.len() <= MAX_SLOTS
             && self.writable.len() <= MAX_PARTS
             && self.slots.iter().all(is_possible)
             && self.slots.windows(2).all(ascends)
+            && self.skipped_names.iter().all(is_name)
+            && self.skipped_names.is_sorted_by(|one, other| one < other)
             && self.writable.iter().all(|part| part.size <= length)
             && self.load_bias_offset <= length
             && self.load_bias_vaddr.is_multiple_of(PAGE)

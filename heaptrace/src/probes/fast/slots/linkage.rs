@@ -69,10 +69,13 @@ fn slots(file: &File, names: &[String]) -> Option<Slots> {
         .map(|slot| slot.address)
         .collect();
     let references = References::find(&file, doubtful);
-    let all = found.len();
-    found.retain(|slot| !slot.may_be_read || references.are_calls(slot.address));
-    slots.skipped = u32::try_from(all - found.len() + dropped).unwrap_or(u32::MAX);
-    slots.slots = found
+    let is_called = |slot: &Found| !slot.may_be_read || references.are_calls(slot.address);
+    let (called, left_out): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_called);
+    slots.skipped = u32::try_from(left_out.len() + dropped).unwrap_or(u32::MAX);
+    slots.skipped_names = left_out.iter().map(|slot| slot.name).collect();
+    slots.skipped_names.sort_unstable();
+    slots.skipped_names.dedup();
+    slots.slots = called
         .into_iter()
         .map(|slot| SlotOf {
             name: slot.name,

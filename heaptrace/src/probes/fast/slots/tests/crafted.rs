@@ -273,6 +273,7 @@ fn slots_are_judged_one_by_one() {
         ..Crafted::default()
     };
     assert_eq!(crafted.found(), (vec![SLOTS, SLOTS + 8, SLOTS + 24], 1));
+    assert_eq!(crafted.slots().unwrap().skipped_names, [1]);
 }
 
 /// Check that the address of a slot in code leaves the slot out in a program that is loaded where it says, and only there.

@@ -114,12 +114,20 @@ fn answers_are_checked() {
         slots,
         ..sound.clone()
     };
+    let left_out = |skipped_names| Slots {
+        skipped_names,
+        ..sound.clone()
+    };
+    assert!(answered(&left_out(vec![0, 1])));
     let part = |address, size| Slots {
         writable: vec![Part { address, size }],
         ..sound.clone()
     };
     for wrong in [
         with(vec![slot(2, SLOTS)]),
+        left_out(vec![2]),
+        left_out(vec![1, 0]),
+        left_out(vec![1, 1]),
         with(vec![slot(0, SLOTS + 4)]),
         with(vec![slot(0, SLOTS + 0x1000)]),
         with(vec![slot(0, SLOTS - 8)]),
