@@ -125,7 +125,7 @@ impl Survey {
                     continue;
                 }
                 let is_named = |name: &&str| function.names.iter().any(|other| other == name);
-                let known = FUNCTIONS.iter().position(|name| is_named(&name));
+                let known = FUNCTIONS.iter().position(is_named);
                 let is_called = known.is_some_and(|name| {
                     name >= COMMON || self.called.get(name).is_some_and(|called| *called)
                 });

@@ -46,6 +46,8 @@ pub struct Slots {
     pub load_bias_vaddr: u64,
     /// Offset of that part in the file, rounded down to a page.
     pub load_bias_offset: u64,
+    /// The first part that is loaded as code.
+    pub code: Option<Part>,
     /// The parts that are loaded for writing. The dynamic linker may protect pages of them after it filled the slots.
     pub writable: Vec<Part>,
 }
@@ -64,6 +66,8 @@ pub struct SlotOf {
 pub struct Part {
     /// Its address in the file.
     pub address: u64,
+    /// Its offset in the file.
+    pub offset: u64,
     /// Its bytes in the file.
     pub size: u64,
 }
@@ -71,10 +75,22 @@ pub struct Part {
 impl Part {
     /// Whether a slot is in the part.
     pub fn has_slot(&self, address: u64) -> bool {
-        address
-            .checked_sub(self.address)
-            .and_then(|within| within.checked_add(SLOT))
-            .is_some_and(|end| end <= self.size)
+        self.offset_of(address).is_some()
+    }
+
+    /// The offset in the file of a slot in the part.
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        let within = address.checked_sub(self.address)?;
+        let fits = within.checked_add(SLOT)? <= self.size;
+        fits.then(|| self.offset.checked_add(within))?
+    }
+
+    /// The distance between addresses in the file and in a process that has mapped the part there.
+    fn bias(&self, mapping: &Mapping) -> Option<u64> {
+        let start = self.offset - self.offset % PAGE;
+        let is_it = mapping.executable && mapping.offset == start;
+        let address = self.address - self.address % PAGE;
+        is_it.then(|| mapping.start.wrapping_sub(address))
     }
 }
 
@@ -86,15 +102,19 @@ impl Slots {
                 && slot.address.is_multiple_of(SLOT)
                 && self.writable.iter().any(|part| part.has_slot(slot.address))
         };
+        let is_inside = |part: &Part| {
+            let end = part.offset.checked_add(part.size);
+            end.is_some_and(|end| end <= length)
+        };
         let is_name = |name: &u16| usize::from(*name) < names;
-        let ascends = |pair: &[SlotOf]| pair[0].address < pair[1].address;
+        let ascends = |one: &SlotOf, other: &SlotOf| one.address < other.address;
         let fits = self.slots.len() <= MAX_SLOTS
             && self.writable.len() <= MAX_PARTS
             && self.slots.iter().all(is_possible)
-            && self.slots.windows(2).all(ascends)
+            && self.slots.is_sorted_by(ascends)
             && self.skipped_names.iter().all(is_name)
             && self.skipped_names.is_sorted_by(|one, other| one < other)
-            && self.writable.iter().all(|part| part.size <= length)
+            && self.writable.iter().chain(&self.code).all(is_inside)
             && self.load_bias_offset <= length
             && self.load_bias_vaddr.is_multiple_of(PAGE)
             && self.load_bias_offset.is_multiple_of(PAGE);
@@ -104,22 +124,24 @@ impl Slots {
     /// The slots in a process, each with its address there, from the process's mappings of this file. A slot that lies in
     /// no such mapping is left out.
     pub fn in_process(&self, of_file: &[Mapping]) -> Vec<SlotOf> {
-        let is_first = |it: &&Mapping| it.offset == self.load_bias_offset;
-        let mut found = Vec::new();
-        // A file can be loaded several times (`dlmopen`), or be mapped for reading as well.
-        for first in of_file.iter().filter(is_first) {
-            let bias = first.start.wrapping_sub(self.load_bias_vaddr);
-            for slot in &self.slots {
+        // A file can be loaded several times (`dlmopen`). A mapping for reading the file is not executable.
+        let biases = of_file.iter().filter_map(|it| self.code?.bias(it));
+        let mut found: Vec<SlotOf> = biases
+            .flat_map(|bias| self.slots.iter().map(move |slot| (bias, slot)))
+            .filter_map(|(bias, slot)| {
+                let parts = self.writable.iter();
+                let offset = parts.filter_map(|it| it.offset_of(slot.address)).next()?;
                 let address = slot.address.wrapping_add(bias);
                 let has_slot = |it: &Mapping| {
                     let behind = it.end.checked_sub(address);
-                    it.start <= address && behind.is_some_and(|behind| behind >= SLOT)
+                    let within = address.checked_sub(it.start);
+                    behind.is_some_and(|behind| behind >= SLOT)
+                        && within.and_then(|within| it.offset.checked_add(within)) == Some(offset)
                 };
-                if address.is_multiple_of(SLOT) && of_file.iter().any(has_slot) {
-                    found.push(SlotOf { address, ..*slot });
-                }
-            }
-        }
+                let is_mapped = address.is_multiple_of(SLOT) && of_file.iter().any(has_slot);
+                is_mapped.then_some(SlotOf { address, ..*slot })
+            })
+            .collect();
         found.sort_unstable_by_key(|slot| slot.address);
         found.dedup_by_key(|slot| slot.address);
         found

@@ -10,7 +10,7 @@ use object::elf::{
 };
 
 use super::answer::{MAX_NAMES, MAX_SLOTS, PAGE, Part, Question, SlotOf, Slots};
-use super::elf::Elf;
+use super::elf::{Elf, Load};
 use super::libraries;
 use super::references::References;
 use crate::reader::{decode, encode};
@@ -40,18 +40,19 @@ pub(crate) fn answer(question: &[u8], files: &[File]) -> Vec<u8> {
 fn slots(file: &File, names: &[String]) -> Option<Slots> {
     let file = Elf::read(file)?;
     let first = file.loads.first()?;
-    let parts = file.loads.iter().filter(|load| load.is_writable);
+    let writable = file.loads.iter().filter(|load| load.is_writable);
+    let part = |load: &Load| Part {
+        address: load.address,
+        offset: load.offset,
+        size: load.size,
+    };
     let mut slots = Slots {
         glibc: libraries::glibc(&file),
         is_musl: libraries::is_musl(&file),
         load_bias_vaddr: first.address - first.address % PAGE,
         load_bias_offset: first.offset - first.offset % PAGE,
-        writable: parts
-            .map(|load| Part {
-                address: load.address,
-                size: load.size,
-            })
-            .collect(),
+        code: file.loads.iter().find(|it| it.is_executable).map(part),
+        writable: writable.map(part).collect(),
         ..Slots::default()
     };
     let mut found = found(&file, names).unwrap_or_default();

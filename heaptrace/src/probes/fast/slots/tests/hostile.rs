@@ -104,6 +104,7 @@ fn answers_are_checked() {
         slots: vec![slot(0, SLOTS), slot(1, SLOTS + 8)],
         writable: vec![Part {
             address: SLOTS,
+            offset: SLOTS,
             size: 0x1000,
         }],
         load_bias_vaddr: PAGE,
@@ -119,10 +120,20 @@ fn answers_are_checked() {
         ..sound.clone()
     };
     assert!(answered(&left_out(vec![0, 1])));
-    let part = |address, size| Slots {
-        writable: vec![Part { address, size }],
+    let part = |offset, size| Part {
+        address: SLOTS,
+        offset,
+        size,
+    };
+    let writable = |part| Slots {
+        writable: vec![part],
         ..sound.clone()
     };
+    let code = |part| Slots {
+        code: Some(part),
+        ..sound.clone()
+    };
+    assert!(answered(&code(part(0, 1 << 16))));
     for wrong in [
         with(vec![slot(2, SLOTS)]),
         left_out(vec![2]),
@@ -134,8 +145,10 @@ fn answers_are_checked() {
         with(vec![slot(0, u64::MAX - 7)]),
         with(vec![slot(0, SLOTS), slot(1, SLOTS)]),
         with(vec![slot(0, SLOTS + 8), slot(1, SLOTS)]),
-        part(SLOTS, 15),
-        part(SLOTS, 1 << 20),
+        writable(part(SLOTS, 15)),
+        writable(part(SLOTS, 1 << 16)),
+        writable(part(u64::MAX, 1 << 10)),
+        code(part(1, 1 << 16)),
         Slots {
             writable: sound.writable.repeat(65),
             ..sound.clone()
@@ -157,7 +170,7 @@ fn answers_are_checked() {
     }
     let many = (0..=MAX_SLOTS as u64).map(|at| slot(0, SLOTS + 8 * at));
     let mut many = with(many.collect());
-    many.writable[0].size = 1 << 16;
+    many.writable[0].size = 0xe000;
     assert!(!answered(&many));
     many.slots.pop();
     assert!(answered(&many));
