@@ -11,6 +11,7 @@ pub mod arguments;
 pub mod cookie;
 pub mod counters;
 pub mod counting_filter;
+pub mod hints;
 pub mod limits;
 mod logarithm;
 pub mod names;

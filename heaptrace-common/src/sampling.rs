@@ -112,6 +112,14 @@ fn thin(cpu: &mut impl Cpu, mean: u64, rest: u64) -> Option<u64> {
     is_inside.then_some(thinned)
 }
 
+/// How many calls of this size a sampled one stands for, rounded. Only statistics of sizes use it.
+#[inline(always)]
+pub const fn calls(mean: u64, size: u64) -> u64 {
+    let span = span(size);
+    let calls = (mean + span / 2) / span;
+    if calls == 0 { 1 } else { calls }
+}
+
 /// A mean multiplied by a power of two, limited to [`MAX_MEAN`].
 #[inline(always)]
 pub fn shifted(mean: u64, shift: u32) -> u64 {

@@ -11,9 +11,13 @@ pub static AGENT_TGID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
 
-/// 1 if probe hits must be counted.
+/// 1 if processes may be moved to the fast path.
 #[unsafe(no_mangle)]
-pub static COUNT_HITS: Global<u32> = Global::new(0);
+pub static FAST: Global<u32> = Global::new(0);
+
+/// The number by which calls that come from the fast path's code are recognized, drawn for each run.
+#[unsafe(no_mangle)]
+pub static FAST_COOKIE: Global<u64> = Global::new(0);
 
 /// The criteria of the process filter: bits of `wire::selection`.
 #[unsafe(no_mangle)]
@@ -57,6 +61,9 @@ pub static TASK_TGID: Global<u32> = Global::new(0);
 /// `task_struct.mm`.
 #[unsafe(no_mangle)]
 pub static TASK_MM: Global<u32> = Global::new(0);
+/// `task_struct.thread.fsbase`; 0 if the kernel has no such member.
+#[unsafe(no_mangle)]
+pub static TASK_FSBASE: Global<u32> = Global::new(0);
 /// `task_struct.signal`.
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL: Global<u32> = Global::new(0);

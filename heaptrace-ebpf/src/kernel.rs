@@ -9,7 +9,7 @@ use aya_ebpf::helpers::{
 use heaptrace_common::limits::COMM_BYTES;
 
 use crate::globals::{
-    SIGNAL_MAX_RESIDENT, TASK_COMM, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_SIGNAL,
+    SIGNAL_MAX_RESIDENT, TASK_COMM, TASK_FSBASE, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_SIGNAL,
     TASK_START_BOOTTIME, TASK_TGID,
 };
 
@@ -54,6 +54,13 @@ pub fn peak_pages() -> u64 {
         let signal = read::<u64>(bpf_get_current_task(), TASK_SIGNAL.load());
         read(signal, SIGNAL_MAX_RESIDENT.load())
     }
+}
+
+/// The address of the current thread's own block, as the C library sets it.
+#[inline(always)]
+pub fn thread_block() -> u64 {
+    // SAFETY: the helper has no preconditions; the offset comes from the kernel's BTF.
+    unsafe { read(bpf_get_current_task(), TASK_FSBASE.load()) }
 }
 
 /// Process id of the current process's parent.

@@ -12,7 +12,7 @@ use heaptrace_common::{
 
 use crate::{
     counters::{count, count_and_warn},
-    counting_filter,
+    counting_filter, fast,
     kernel::now,
     maps::{EVENTS, LIVE},
     ring, sample,
@@ -38,7 +38,7 @@ pub fn take(process: u64, address: u64) -> Option<Block> {
     if block.freed_at != 0 {
         return None;
     }
-    remove(key).then_some(block)
+    remove(key, block).then_some(block)
 }
 
 /// Adds a block. Returns the id of the block that it replaces, 0 if there is none.
@@ -52,28 +52,41 @@ pub fn add(key: BlockKey, block: Block) -> Result<u64, i32> {
         Err(THERE) => {}
         added => return added.map(|()| 0),
     }
-    let stale = confirmed(key).map_or(0, |it| it.id);
-    // An existing entry is already in the counting filter.
-    if stale == 0 || LIVE.insert(key, block, u64::from(BPF_EXIST)).is_err() {
+    let Some(stale) = confirmed(key) else {
+        return insert(key, block, 0).map(|()| 0);
+    };
+    if stale.hint == 0 {
         insert(key, block, 0)?;
+        // The existing entry was in the counting filter already.
+        counting_filter::remove_block(key.address);
+    } else {
+        let hint = stale.hint;
+        LIVE.insert(key, Block { hint, ..block }, u64::from(BPF_EXIST))
+            .or_else(|_| insert(key, block, 0))?;
     }
-    Ok(stale)
+    Ok(stale.id)
 }
 
 /// Every entry enters the map here.
 #[inline(always)]
 fn insert(key: BlockKey, block: Block, flags: u64) -> Result<(), i32> {
     counting_filter::add_block(key.address);
-    LIVE.insert(key, block, flags)
-        .inspect_err(|_| counting_filter::remove_block(key.address))
+    let hint = fast::hint_of_caller(key.address);
+    fast::change_hint(hint, key.address, 1);
+    LIVE.insert(key, Block { hint, ..block }, flags)
+        .inspect_err(|_| {
+            counting_filter::remove_block(key.address);
+            fast::change_hint(hint, key.address, -1);
+        })
 }
 
-/// Every entry leaves the map here, except those that the agent takes. False if it was not there any more.
+/// Every entry leaves the map here, except those that the agent takes. `block` is what it held. False if it was not there any more.
 #[inline(always)]
-fn remove(key: BlockKey) -> bool {
+fn remove(key: BlockKey, block: Block) -> bool {
     let is_removed = LIVE.remove(key).is_ok();
     if is_removed {
         counting_filter::remove_block(key.address);
+        fast::change_hint(block.hint, key.address, -1);
     }
     is_removed
 }
@@ -90,7 +103,7 @@ pub fn put_back(process: u64, address: u64, block: Block) {
 /// Flags of an event that frees a block.
 #[inline(always)]
 pub fn free_flags(state: &ThreadState, id: u64) -> u16 {
-    if state.last_block == id && state.last_block_mark == sample::call_mark() {
+    if state.last_block == id && state.last_block_mark == sample::call_mark(state) {
         flag::TEMPORARY
     } else {
         0
@@ -155,7 +168,7 @@ pub fn free(
     };
     // The thread that removes the entry sends the event: two threads that free one block (a bug of the
     // program) must not count twice.
-    if !remove(key) {
+    if !remove(key, block) {
         event.discard(ring::QUIETLY);
         return false;
     }

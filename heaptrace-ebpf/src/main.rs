@@ -8,9 +8,10 @@
 //! - `own_stack`: keeps programs on the stack of the thread they run for
 //! - `kernel`: the clock, and members of kernel structs
 //! - `counters`: counters and unique ids
-//! - `probe_hits`: the first step of each probe program; counts probe hits per process
 //! - `ring`: when the agent is woken for records
 //! - `caller`: the calling thread, and where its call returns to
+//! - `fast`: calls that come from the fast path's code, and the hints for it
+//! - `probe_hits`: the first step of each probe program; counts probe hits per process
 //! - `counting_filter`: tells most calls that nothing is known of their address
 //! - `declined`: calls that the sampling declined and that have no return probe
 //! - `process_filter`, `process`: which processes are recorded, and their records
@@ -31,6 +32,7 @@ mod caller;
 mod counters;
 mod counting_filter;
 mod declined;
+mod fast;
 mod globals;
 mod hooks;
 mod kernel;

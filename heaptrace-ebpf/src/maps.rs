@@ -16,6 +16,7 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
     counting_filter::{BLOCK_SLOTS, CALL_SLOTS},
+    hints::{HINT_SLOTS, MAX_FAST},
     limits::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
         MAX_PROCESSES, MAX_RULES, MAX_SELECTED, MAX_STACKS, MAX_TABLES, MAX_THREADS,
@@ -41,6 +42,28 @@ pub static LIVE: HashMap<BlockKey, Block> =
 /// How many blocks of the live map have an address in each slot. The agent uncounts the blocks that it removes.
 #[map]
 pub static BLOCK_FILTER: Array<u64> = Array::with_max_entries(BLOCK_SLOTS, BPF_F_MMAPABLE);
+
+/// Hints of a process on the fast path: see `heaptrace_common::hints`.
+type Hints = btf_maps::Array<u64, { HINT_SLOTS as usize }, { BPF_F_MMAPABLE as usize }>;
+
+/// Hint arrays. The agent creates one for each process that it moves to the fast path.
+#[btf_map]
+pub static HINTS: btf_maps::ArrayOfMaps<Hints, { MAX_FAST as usize }> =
+    btf_maps::ArrayOfMaps::new();
+
+/// Processes on the fast path, and their forked children: one more than the index of their hint array.
+#[map]
+pub static FAST_PROCESSES: HashMap<u32, u64> =
+    HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// The thread of each process whose probe hit was counted last.
+#[map]
+pub static LAST_HITS: HashMap<u32, u32> =
+    HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// Threads that must be stopped in user mode at their next probe hit, each with the signal that stops it.
+#[map]
+pub static STOPS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_FAST, 0);
 
 /// Calls, by the slot of their stack pointer.
 #[map]

@@ -11,21 +11,33 @@ use aya_ebpf::{
 };
 use heaptrace_common::limits::HITS_PER_COUNT;
 
-use crate::{counters::add_one, globals::COUNT_HITS, maps::PROBE_HITS, own_stack};
+use crate::{
+    counters::add_one,
+    fast,
+    globals::FAST,
+    maps::{LAST_HITS, PROBE_HITS},
+    own_stack,
+};
 
 /// The first step of every program of a probe.
 #[inline(always)]
 pub fn hit(ctx: &impl EbpfContext) {
     own_stack::keep(ctx);
+    fast::stop_if_asked();
     // SAFETY: the helper has no preconditions.
-    if COUNT_HITS.load() != 0 && unsafe { bpf_get_prandom_u32() } % HITS_PER_COUNT == 0 {
+    if unsafe { bpf_get_prandom_u32() } % HITS_PER_COUNT == 0 {
         count();
     }
 }
 
 #[inline(never)]
 fn count() {
-    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let key = bpf_get_current_pid_tgid();
+    let tgid = (key >> 32) as u32;
+    if FAST.load() != 0 {
+        // If the map is full, the agent chooses another thread to stop.
+        let _ = LAST_HITS.insert(tgid, key as u32, 0);
+    }
     match PROBE_HITS.get_ptr_mut(tgid) {
         // SAFETY: the pointer comes from a lookup; values are aligned.
         Some(slot) => drop(unsafe { add_one(slot) }),

@@ -18,10 +18,14 @@ use crate::{
     caller::{self, Caller},
     counters::add,
     counting_filter, declined,
+    fast::{self, Decision},
     globals::{MAX_SIZE, MIN_SIZE, is_partial},
     maps::{COUNTDOWN, SETTINGS, SHIFTS, SIZES},
     nested,
 };
+
+/// The countdown that [`draw`] gets if the fast path's code has decided already. No countdown has this value.
+const DECIDED: i64 = i64::MAX - 1;
 
 /// Whether a call may be recorded, and then the countdown before it, which [`draw`] needs. In a partial run
 /// almost all calls end here.
@@ -33,6 +37,14 @@ use crate::{
 pub fn count_down(ctx: &ProbeContext, sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
         return Some(0);
+    }
+    match fast::decision(ctx, sp) {
+        Decision::Sampled(mean) => {
+            count_calls(size, sampling::calls(mean, size));
+            return is_wanted(size).then_some(DECIDED);
+        }
+        Decision::Declined => return None,
+        Decision::Open => {}
     }
     let slot = COUNTDOWN.get_ptr_mut(0)?;
     let before = meets_sample(slot, sp, size);
@@ -48,10 +60,16 @@ fn meets_sample(slot: *mut Countdown, sp: u64, size: u64) -> Option<i64> {
         return None;
     }
     count_size(size);
-    if size < MIN_SIZE.load() || size > MAX_SIZE.load() {
+    if !is_wanted(size) {
         return None;
     }
     sampling::count_down(&mut Here { slot, tgid: 0 }, size)
+}
+
+/// Whether calls of this size are recorded.
+#[inline(always)]
+fn is_wanted(size: u64) -> bool {
+    size >= MIN_SIZE.load() && size <= MAX_SIZE.load()
 }
 
 /// Whether a recorded call may be pending on this CPU.
@@ -70,9 +88,13 @@ pub fn draw(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64)
     if !is_partial() {
         return Some(1);
     }
-    let slot = COUNTDOWN.get_ptr_mut(0)?;
-    let tgid = caller.tgid();
-    let mean = sampling::draw(&mut Here { slot, tgid }, size, before)?;
+    let mean = if before == DECIDED {
+        fast::mean(ctx)
+    } else {
+        let slot = COUNTDOWN.get_ptr_mut(0)?;
+        let tgid = caller.tgid();
+        sampling::draw(&mut Here { slot, tgid }, size, before)?
+    };
     if caller::is_at_trampoline(sp) || declined::covers(ctx, caller, sp) {
         nested::declined(ctx, sp);
         return None;
@@ -83,18 +105,26 @@ pub fn draw(ctx: &ProbeContext, caller: Caller, sp: u64, size: u64, before: i64)
 /// Counts a size in its class.
 #[inline(always)]
 pub fn count_size(size: u64) {
+    count_calls(size, 1);
+}
+
+#[inline(always)]
+fn count_calls(size: u64, calls: u64) {
     if let Some(slot) = SIZES.get_ptr_mut(size_class(size)) {
         // SAFETY: the pointer comes from a lookup in this program.
-        unsafe { add(slot, 1) };
+        unsafe { add(slot, calls) };
     }
 }
 
-/// A value that changes with each call on this CPU in a partial run. Two equal values mean that there was no
-/// call in between.
+/// A value that changes with each call on this CPU in a partial run, or, on the fast path, with each call of this
+/// thread. Two equal values mean that there was no call in between.
 #[inline(always)]
-pub fn call_mark() -> u64 {
+pub fn call_mark(state: &ThreadState) -> u64 {
     if !is_partial() {
         return 0;
+    }
+    if state.fast_mark != 0 {
+        return state.fast_mark;
     }
     // SAFETY: the pointer comes from a lookup; the helper has no preconditions.
     unsafe {

@@ -9,7 +9,7 @@ use heaptrace_common::{
 use crate::{
     caller::{self, Caller},
     counters::{count, count_and_warn},
-    counting_filter, declined,
+    counting_filter, declined, fast,
     globals::is_partial,
     live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
@@ -81,6 +81,7 @@ pub fn set_pending(
     state.return_address = 0;
     state.last_freed = 0;
     state.last_free_sp = 0;
+    state.fast_mark = fast::mark(ctx);
     if state.sp != sp {
         state.sp = sp;
         counting_filter::add_pending_call(sp);

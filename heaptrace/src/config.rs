@@ -181,6 +181,8 @@ pub struct RunConfig {
     pub sampling: Sampling,
     /// Largest share of a process's processor time for probes, in ten-thousandths. `None`: no limit.
     pub max_overhead: Option<u32>,
+    /// Whether processes with many probe hits are moved to the fast path.
+    pub fast: bool,
     /// What the probes do at each hit.
     pub probes: Probes,
     /// Whether warnings of the kernel program are shown.

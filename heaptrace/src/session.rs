@@ -6,6 +6,8 @@ mod attach;
 mod child_events;
 mod drain;
 mod duty_cycle;
+mod earlier_runs;
+mod fast_path;
 mod governor;
 mod hit_cost;
 mod kernel_state;
@@ -42,6 +44,7 @@ use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
 use crate::probes::attach::Probes;
+use crate::probes::fast::installer::Installer;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
 use crate::probes::plan::usual_programs;
@@ -51,6 +54,7 @@ use crate::sys;
 use child_events::{ChildEvents, Listener};
 use drain::Drain;
 use duty_cycle::DutyCycles;
+use fast_path::FastPath;
 use hit_cost::RunTime;
 use late_files::LateFiles;
 use run::Run;
@@ -74,6 +78,8 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let counts = config.max_overhead.is_some();
     let guardian = Guardian::start(&tracefs, counts, observer.terminal())
         .context("can't start the guardian process")?;
+    let installer = config.fast.then(Installer::start).transpose();
+    let installer = installer.context("can't start the process that writes into others")?;
     let held = targets::launch(config)?;
     // The command keeps the limits that its user gave it; from here on all limits are for the run.
     sys::raise_open_files();
@@ -84,10 +90,24 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
         .build()
         .context("can't start the event loop")?;
     runtime
-        .block_on(trace(
-            config, observer, &filter, tracefs, &guardian, held, run_time,
-        ))
+        .block_on(async {
+            let started = Started {
+                guardian: &guardian,
+                installer,
+                held,
+                run_time,
+            };
+            trace(config, observer, &filter, tracefs, started).await
+        })
         .map_err(room::advise)
+}
+
+/// What was started before this process gave up its rights.
+struct Started<'a> {
+    guardian: &'a Guardian,
+    installer: Option<Installer>,
+    held: Option<Held>,
+    run_time: RunTime,
 }
 
 async fn trace(
@@ -95,11 +115,9 @@ async fn trace(
     observer: &mut dyn Observer,
     filter: &ProcessFilter,
     tracefs: Tracefs,
-    guardian: &Guardian,
-    held: Option<Held>,
-    run_time: RunTime,
+    started: Started<'_>,
 ) -> Result<Finished> {
-    let mut session = Session::set_up(config, observer, filter, tracefs, guardian, held, run_time)?;
+    let mut session = Session::set_up(config, observer, filter, tracefs, started)?;
     let outcome = session.read_until_stop(observer).await?;
     session.end(outcome, observer)
 }
@@ -115,6 +133,7 @@ struct Session<'a> {
     child_events: Option<ChildEvents>,
     late_files: LateFiles,
     duty_cycles: Option<DutyCycles>,
+    fast_path: Option<FastPath>,
     rates: Option<SamplingRates>,
     run: Run,
     reader: Reader,
@@ -138,10 +157,14 @@ impl<'a> Session<'a> {
         observer: &mut dyn Observer,
         filter: &ProcessFilter,
         tracefs: Tracefs,
-        guardian: &Guardian,
-        held: Option<Held>,
-        run_time: RunTime,
+        started: Started<'_>,
     ) -> Result<Self> {
+        let Started {
+            guardian,
+            installer,
+            held,
+            run_time,
+        } = started;
         // Before anything is attached: Ctrl-C must never leave a target half probed.
         let mut stopper = Stopper::new(config.duration)?;
         let update_requests =
@@ -158,6 +181,8 @@ impl<'a> Session<'a> {
         let reach = targets::reach(config);
         let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
             .context("can't reach the guardian process")?;
+        earlier_runs::look(config, installer.as_ref());
+        let mut fast_path = installer.map(FastPath::new);
         // The kernel takes longer to verify the programs than everything else takes together.
         let usual = usual_programs(config);
         let (duty_cycles, found) = program.load_during(&usual, || -> Result<_> {
@@ -165,11 +190,14 @@ impl<'a> Session<'a> {
             let duty_cycles = DutyCycles::new(config, &mut probes, run_time)?;
             observer.progress(Progress::ReadingTables);
             let files = targets::load_tables(config, held, &mut reader, drain.tables());
+            if let Some(fast_path) = &mut fast_path {
+                fast_path.read_ahead(targets::modules(config, &files), &mut reader);
+            }
             let found = attach::find(config, held, files, &mut reader, observer)?;
             Ok((duty_cycles, found))
         })?;
         let listener = Listener::new(&probes)?;
-        let mut run = Run::new(drain, program, probes, new_joiner(config));
+        let mut run = Run::new(drain, program, probes, new_joiner(config), config.fast);
         run.joiner.set_agent_usage(usage);
         attach::attach(
             config,
@@ -206,6 +234,7 @@ impl<'a> Session<'a> {
             child_events,
             late_files,
             duty_cycles,
+            fast_path,
             rates,
             run,
             reader,
@@ -244,7 +273,16 @@ impl<'a> Session<'a> {
                 () = duty_cycles_due(&mut self.duty_cycles) => {
                     let at_ns = self.elapsed_ns();
                     if let Some(duty_cycles) = &mut self.duty_cycles {
-                        duty_cycles.tick(at_ns, &mut self.run)?;
+                        let mut hits = self.run.program.take_hits()?;
+                        for (pid, count) in self.fast_path.iter_mut().flat_map(FastPath::take_hits) {
+                            *hits.entry(pid).or_default() += count;
+                        }
+                        duty_cycles.tick(at_ns, &hits, &mut self.run)?;
+                    }
+                }
+                () = fast_path_due(&mut self.fast_path) => {
+                    if let Some(fast_path) = &mut self.fast_path {
+                        fast_path.tick(&mut self.run, &mut self.reader)?;
                     }
                 }
                 scanned = self.late_files.scanned() => {
@@ -269,6 +307,9 @@ impl<'a> Session<'a> {
     fn read_streams(&mut self) -> Result<()> {
         self.run.pass();
         self.late_files.look(&mut self.run);
+        if let Some(fast_path) = &mut self.fast_path {
+            fast_path.take_answers(&mut self.run)?;
+        }
         self.run.limit_ending()
     }
 
@@ -314,11 +355,20 @@ impl<'a> Session<'a> {
             self.run.joiner.set_lost(Loss::Births, tied.missed);
         }
         let duration_ns = self.elapsed_ns();
+        let moved = self
+            .fast_path
+            .take()
+            .map(|it| it.last(&self.run))
+            .transpose()?;
         let (mut ended, closing) = self.run.close_probes();
         let Outcome { stop, failure } = outcome;
         let exit = stop::reap(self.child.as_mut(), stop, &mut notes);
         let update = ended.last_update(&mut self.reader, duration_ns)?;
         notes.extend(closing.wait());
+        // With the probes gone no call traps while the slots are put back.
+        if let Some(moved) = moved {
+            FastPath::end(moved);
+        }
         if let Some(error) = failure {
             return Err(error);
         }
@@ -386,6 +436,14 @@ async fn rates_due(rates: &mut Option<SamplingRates>) {
 async fn duty_cycles_due(duty_cycles: &mut Option<DutyCycles>) {
     match duty_cycles {
         Some(duty_cycles) => duty_cycles.due().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the next tick of the fast path; for ever if the run has none.
+async fn fast_path_due(fast_path: &mut Option<FastPath>) {
+    match fast_path {
+        Some(fast_path) => fast_path.due().await,
         None => std::future::pending().await,
     }
 }

@@ -260,7 +260,8 @@ fn a_late_allocator_is_probed() -> Result<()> {
     Ok(())
 }
 
-/// Check that `doctor --pid` names the allocators of a process, or says why none can be traced.
+/// Check that `doctor --pid` names the allocators of a process, or says why none can be traced; and the files whose calls
+/// could have a fast path, or why none can.
 #[test]
 fn the_doctor_names_allocators() -> Result<()> {
     let late = |fixture: &Fixture| Child::spawn(&mut fixture.command());
@@ -280,6 +281,24 @@ fn the_doctor_names_allocators() -> Result<()> {
         "{}",
         found.stdout
     );
+    let section = "\n  fast path (--fast): ";
+    let fast = |printed: &str| {
+        let (_, rest) = printed.split_once(section)?;
+        rest.lines().next().map(str::to_owned)
+    };
+    let refusal = fast(&found.stdout).context("no fast path")?;
+    ensure!(
+        refusal.starts_with("not possible: it is statically linked"),
+        "{refusal}"
+    );
+    // Its slots are bound when it starts: the doctor looks before it allocates.
+    let bound = c_linked("late", "late-bound", "cc", &["-Wl,-z,now"])?;
+    let dynamic = doctor(&late(&bound)?)?.stdout;
+    ensure!(fast(&dynamic).as_deref() == Some("possible"), "{dynamic}");
+    let has_slots = |line: &str| line.starts_with("      ") && line.contains("/late");
+    ensure!(dynamic.lines().any(has_slots), "{dynamic}");
+    let others = "always hit their probe: valloc, pvalloc";
+    ensure!(dynamic.contains(others), "{dynamic}");
     let refused = doctor(&late(&unseen)?)?;
     assert_eq!(refused.code(), 1, "{}", refused.stdout);
     ensure!(

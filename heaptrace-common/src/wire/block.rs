@@ -75,11 +75,13 @@ pub struct Block {
     /// 0 while the block is live. Otherwise when it was freed by a call whose event did not fit into the
     /// ring; the agent sweeps such entries.
     pub freed_at: u64,
+    /// One more than the index of the hint array that has its address; 0 if none has. See [`crate::hints`].
+    pub hint: u64,
 }
 
 const _: () = {
     assert!(size_of::<Alloc>() == 80);
     assert!(size_of::<Free>() == 32);
     assert!(size_of::<BlockKey>() == 16);
-    assert!(size_of::<Block>() == 24);
+    assert!(size_of::<Block>() == 32);
 };

@@ -19,8 +19,10 @@ pub mod setting {
     pub const MEAN: u32 = 0;
     /// The power of two by which the mean is larger for processes without an entry of their own.
     pub const SHIFT: u32 = 1;
+    /// How many threads wait to be stopped.
+    pub const STOPS: u32 = 2;
     /// Number of settings.
-    pub const COUNT: u32 = 2;
+    pub const COUNT: u32 = 3;
 }
 
 /// Number of classes of sizes: one for 0, and one for each power of two.

@@ -34,6 +34,8 @@ pub struct ThreadState {
     pub last_free_sp: u64,
     /// The kernel program's call mark when that last block was allocated.
     pub last_block_mark: u64,
+    /// The mark that the fast path's code passed with the pending call; 0 if the call did not come from there.
+    pub fast_mark: u64,
     /// The code of the allocator that the thread called last, and of those that were called from inside of that
     /// call.
     pub codes: [CodeRange; NESTED_ALLOCATORS],
@@ -102,7 +104,7 @@ pub struct DeclinedCall {
 }
 
 const _: () = {
-    let before_stack = 112 + NESTED_ALLOCATORS * size_of::<CodeRange>();
+    let before_stack = 128 + NESTED_ALLOCATORS * size_of::<CodeRange>();
     assert!(size_of::<ThreadState>() == before_stack + size_of::<Stack>() + size_of::<WalkState>());
     assert!(core::mem::offset_of!(ThreadState, stack) == before_stack);
 };

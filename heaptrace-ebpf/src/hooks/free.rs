@@ -9,7 +9,7 @@ use heaptrace_common::{
 use super::arguments::{Arguments, stack_pointer};
 use crate::{
     caller::{self, Caller},
-    counting_filter,
+    counting_filter, fast,
     globals::is_partial,
     live,
     probe_hits::hit,
@@ -54,6 +54,7 @@ fn free(ctx: &ProbeContext, address: u64) {
     }
     let sp = stack_pointer(ctx);
     if let Some(state) = thread::enter(ctx, caller, sp) {
+        state.fast_mark = fast::mark(ctx);
         // If `free` is the tail call of the pending call, that call will not return separately.
         thread::clear_pending(state);
         // A function that frees by calling another one gets here twice.

@@ -8,6 +8,7 @@ use aya_ebpf::{
 use heaptrace_common::wire::end;
 
 use crate::{
+    fast,
     globals::{SIGNAL_LIVE, TASK_MM, TASK_SIGNAL, TASK_TGID},
     kernel, process, thread,
 };
@@ -25,8 +26,11 @@ pub fn process_fork(ctx: RawTracePointContext) -> i32 {
             kernel::read::<u64>(parent, mm) == kernel::read::<u64>(child, mm),
         )
     };
-    if shared && parent_tgid != child_tgid {
-        process::share_record(parent_tgid, child_tgid);
+    if parent_tgid != child_tgid {
+        fast::inherit(parent_tgid, child_tgid);
+        if shared {
+            process::share_record(parent_tgid, child_tgid);
+        }
     }
     0
 }
@@ -41,6 +45,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     thread::end(key);
     thread::end(u64::from(tgid) << 32 | old_tid & 0xffff_ffff);
     process::end(&ctx, tgid, end::EXEC);
+    fast::leave(tgid);
     0
 }
 
@@ -56,6 +61,7 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     };
     if alive == 0 {
         process::end(&ctx, (key >> 32) as u32, end::EXIT);
+        fast::leave((key >> 32) as u32);
     }
     0
 }

@@ -170,6 +170,7 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
         id,
         size: state.size,
         freed_at: 0,
+        hint: 0,
     };
     let Ok(replaced) = live::add(key, block) else {
         event.discard(ring::QUIETLY);
@@ -201,5 +202,5 @@ fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, add
     });
     event.submit(ring::soon(time));
     state.last_block = id;
-    state.last_block_mark = sample::call_mark();
+    state.last_block_mark = sample::call_mark(state);
 }

@@ -252,7 +252,7 @@ struct Pprof {
 
 #[derive(Debug, Args)]
 struct Doctor {
-    /// Check also which allocators of this process can be traced, and whether it can have a fast path.
+    /// Check also which allocators of this process can be traced, and whether --fast can move it.
     ///
     /// May be given several times.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]

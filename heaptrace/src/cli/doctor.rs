@@ -10,10 +10,13 @@ use super::Color;
 use crate::config::NamedAllocator;
 use crate::doctor::{self, Check, Verdict};
 use crate::probes::allocators::{self, Effort, Found, LookFor, MAPPINGS_KIND};
-use crate::probes::fast::eligible::Refusal;
+use crate::probes::fast::plan::Unplanned;
 use crate::probes::fast::survey::{Survey, survey};
 use crate::reader::{Budget, Limits, Reader};
 use crate::text;
+
+/// Most functions of a file that are named because they have no fast path.
+const MOST_NAMES: usize = 6;
 
 pub(super) fn run(
     pids: &[u32],
@@ -30,17 +33,20 @@ pub(super) fn run(
         .iter()
         .map(|pid| {
             let found =
-                allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false);
-            (found, survey(&mut reader, *pid))
+                allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false)?;
+            let fast = survey(&mut reader, *pid, &found);
+            Ok((found, fast))
         })
         .collect();
     let checks = doctor::examine();
     let mut out = io::stdout().lock();
     write(&mut out, &checks, color.for_stream(&io::stdout()))?;
     let mut has_all = true;
-    for (pid, (found, fast)) in pids.iter().zip(found) {
-        has_all &= found.as_ref().is_ok_and(|it| !it.allocators.is_empty());
-        process(&mut out, *pid, found, &fast)?;
+    for (pid, found) in pids.iter().zip(found) {
+        has_all &= found
+            .as_ref()
+            .is_ok_and(|(found, _)| !found.allocators.is_empty());
+        process(&mut out, *pid, found)?;
     }
     out.flush()?;
     Ok(if can_trace(&checks) && has_all {
@@ -90,11 +96,10 @@ fn write(out: &mut impl Write, checks: &[Check], color: bool) -> io::Result<()> 
 fn process(
     out: &mut impl Write,
     pid: u32,
-    found: io::Result<Found>,
-    fast: &Result<Survey, Refusal>,
+    found: io::Result<(Found, Result<Survey, Unplanned>)>,
 ) -> io::Result<()> {
     writeln!(out, "\nprocess {pid}")?;
-    let found = match found {
+    let (found, fast) = match found {
         Ok(found) => found,
         Err(error) => return writeln!(out, "  can't read its mappings: {error}"),
     };
@@ -132,7 +137,7 @@ fn process(
             writeln!(out, "    {}", text::escape(note))?;
         }
     }
-    fast_path(out, fast, &found)?;
+    fast_path(out, &fast)?;
     for unprobed in &found.unprobed {
         writeln!(out, "  not traced: {}", text::escape(&unprobed.to_string()))?;
     }
@@ -145,46 +150,73 @@ fn process(
     Ok(())
 }
 
-/// Prints whether a process can have a fast path, and what that would change.
-fn fast_path(
-    out: &mut impl Write,
-    fast: &Result<Survey, Refusal>,
-    found: &Found,
-) -> io::Result<()> {
+/// Prints whether a run with `--fast` would move a process, and what that would change.
+fn fast_path(out: &mut impl Write, fast: &Result<Survey, Unplanned>) -> io::Result<()> {
     let survey = match fast {
         Ok(survey) => survey,
-        Err(refusal) => return writeln!(out, "  fast path (--fast): not possible: {refusal}"),
+        Err(why) => return writeln!(out, "  fast path (--fast): not possible: {why}"),
     };
     writeln!(out, "  fast path (--fast): possible")?;
-    let slots: usize = survey.modules.iter().map(|it| it.slots).sum();
+    let changed: usize = survey.callers.iter().map(|it| it.changed).sum();
+    let changeable: usize = survey.callers.iter().map(|it| it.changeable).sum();
+    let provider = text::escape(&survey.provider);
+    let rest = if changed < changeable {
+        "; the others don't hold the address of such a function, or not yet"
+    } else {
+        ""
+    };
     writeln!(
         out,
-        "    it changes {slots} slots by which files call the allocator"
+        "    it changes {} slots by which files call functions of {provider}{rest}",
+        share(changed, changeable)
     )?;
-    for module in &survey.modules {
-        let path = text::escape(&module.path);
-        let rest = match module.skipped.join(", ") {
+    for caller in &survey.callers {
+        let path = text::escape(&caller.path);
+        let rest = match caller.skipped.join(", ") {
             names if names.is_empty() => String::new(),
-            names => format!("; not that of {names}, which the file's code may also read"),
+            names => format!("; never that of {names}, which the file's code may also read"),
         };
-        writeln!(out, "      {} in {path}{rest}", module.slots)?;
+        let share = share(caller.changed, caller.changeable);
+        writeln!(out, "      {share} in {path}{rest}")?;
     }
-    let slow = survey.slow(found);
-    if !slow.is_empty() {
-        writeln!(out, "    calls that keep their full cost")?;
-    }
-    for slow in slow {
+    for slow in &survey.slow {
         let names: Vec<_> = slow.names.iter().map(|name| text::escape(name)).collect();
-        let (names, path) = (names.join(", "), text::escape(&slow.path));
-        writeln!(out, "      {names} in {path}: {}", slow.reason)?;
+        let names = names.join(", ");
+        writeln!(out, "    calls of {names} hit its probe: {}", slow.reason)?;
+    }
+    for others in &survey.others {
+        let names = others.names.iter().take(MOST_NAMES);
+        let names: Vec<_> = names.map(|name| text::escape(name)).collect();
+        let (functions, hit, rest) = match others.names.len() {
+            1 => ("function", "always hits its", ""),
+            count if count > MOST_NAMES => ("functions", "always hit their", ", …"),
+            _ => ("functions", "always hit their", ""),
+        };
+        writeln!(
+            out,
+            "    {} other {functions} of {} {hit} probe: {}{rest}",
+            others.names.len(),
+            text::escape(&others.path),
+            names.join(", ")
+        )?;
     }
     Ok(())
+}
+
+/// A part of a number, or the number if it is all of it.
+fn share(part: usize, all: usize) -> String {
+    if part == all {
+        all.to_string()
+    } else {
+        format!("{part} of {all}")
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::fast::survey::Module;
+    use crate::probes::fast::eligible::Refusal;
+    use crate::probes::fast::survey::{Caller, Others, Slow};
 
     fn check(verdict: Verdict, found: &str, advice: &str) -> Check {
         Check {
@@ -215,36 +247,52 @@ mod tests {
         assert!(text.contains("can't trace"));
     }
 
-    /// Check that the section on the fast path has the reason why a process can't have one, or what it changes, and no
-    /// escape sequence of a path.
+    /// Check that the section on the fast path has the reason why a process can't have one, or what it changes and what stays
+    /// slow, with few names, and no escape sequence of a path.
     #[test]
     fn the_fast_path_is_explained() {
-        let written = |fast: &Result<Survey, Refusal>| {
+        let written = |fast: &Result<Survey, Unplanned>| {
             let mut out = Vec::new();
-            fast_path(&mut out, fast, &Found::default()).unwrap();
+            fast_path(&mut out, fast).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let refused = written(&Err(Refusal::Traced(7)));
+        let refused = written(&Err(Refusal::Traced(7).into()));
         let expected =
             "  fast path (--fast): not possible: process 7 traces it, as a debugger does\n";
         assert_eq!(refused, expected);
-        let module = |path: &str, slots, skipped: &[&'static str]| Module {
+        let caller = |path: &str, changed, skipped: &[&'static str]| Caller {
             path: path.to_owned(),
-            slots,
+            changed,
+            changeable: 6,
             skipped: skipped.to_vec(),
         };
         let possible = Survey {
-            modules: vec![
-                module("/bin/a\x1b[2J", 5, &[]),
-                module("/lib/b", 2, &["free"]),
+            provider: "/lib/libc.so.6".to_owned(),
+            callers: vec![
+                caller("/bin/a\x1b[2J", 6, &[]),
+                caller("/lib/b", 2, &["free"]),
             ],
-            ..Survey::default()
+            slow: vec![Slow {
+                names: vec!["calloc".to_owned(), "__libc_calloc".to_owned()],
+                reason: "its first instructions can't be copied",
+            }],
+            others: vec![Others {
+                path: "/lib/c".to_owned(),
+                names: (0..8).map(|number| format!("mi_{number}")).collect(),
+            }],
         };
         let possible = written(&Ok(possible));
-        assert!(possible.starts_with("  fast path (--fast): possible\n    it changes 7 slots"));
-        let module = "\n      2 in /lib/b; not that of free, which the file's code may also read\n";
-        assert!(possible.contains(module), "{possible}");
-        assert!(possible.contains("      5 in /bin/a") && !possible.contains('\x1b'));
+        let begin =
+            "  fast path (--fast): possible\n    it changes 8 of 12 slots by which files call ";
+        assert!(possible.starts_with(begin), "{possible}");
+        for line in [
+            "      2 of 6 in /lib/b; never that of free, which the file's code may also read",
+            "    calls of calloc, __libc_calloc hit its probe: its first instructions can't be copied",
+            "    8 other functions of /lib/c always hit their probe: mi_0, mi_1, mi_2, mi_3, mi_4, mi_5, …",
+        ] {
+            assert!(possible.lines().any(|it| it == line), "{possible}");
+        }
+        assert!(possible.contains("      6 in /bin/a") && !possible.contains('\x1b'));
     }
 
     /// Check that no escape sequence of a finding is printed, and that there is none without color.

@@ -98,9 +98,18 @@ pub(super) struct Run {
     /// --all, else off].
     ///
     /// A process over the limit is traced on a duty cycle: it is traced for a while and paused for a while. Its
-    /// allocations while it is paused are not seen. The report names such processes.
+    /// allocations while it is paused are not seen. The report names such processes. --fast lowers the cost
+    /// of probes in processes that allocate much.
     #[arg(long, value_name = "PERCENT", help_heading = "Run options", value_parser = overhead::parse)]
     max_overhead: Option<u32>,
+    /// Move busy processes to the fast path: calls that are not sampled don't trap there.
+    ///
+    /// heaptrace then writes into a process: it maps 656 KiB of code and data, and lets the process's linkage slots lead
+    /// there. At the end of the run the slots get their old values back; the memory stays until the process ends. Without
+    /// --fast, heaptrace writes nothing into any process. A run with --fast takes a sample. `heaptrace doctor --pid PID`
+    /// says whether a process can be moved; docs/fast.md says what is done to it.
+    #[arg(long, help_heading = "Run options", conflicts_with = "exact")]
+    fast: bool,
     /// Don't record allocations smaller than this, e.g. 64 or 4KiB [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
           hide_default_value = true, value_parser = values::size)]
@@ -193,7 +202,7 @@ impl Run {
         let is_command = matches!(target, Target::Command(_));
         let (mean, first_shift) = match self.sample {
             Some(mean) => (mean, 0),
-            None if self.exact || is_command => (1, 0),
+            None if self.exact || (is_command && !self.fast) => (1, 0),
             None => (RunConfig::FINEST_MEAN, RunConfig::FIRST_SHIFT),
         };
         let is_limited = target == Target::All || first_shift > 0;
@@ -238,6 +247,7 @@ impl Run {
                 },
             },
             allocators: self.allocator,
+            fast: self.fast,
             probes,
             verbose,
         })

@@ -80,6 +80,10 @@ reasons! {
         FilesUnprobedUnnamed = "files_unprobed_unnamed";
         /// A file that no reader could read.
         FilesUnreadable = "files_unreadable";
+        /// A process that was moved to the fast path.
+        ProcessesFast = "processes_fast";
+        /// A process that could not be moved to the fast path.
+        ProcessesNotFast = "processes_not_fast";
         /// A process whose mappings could not be read when the run began.
         ProcessesNotRead = "processes_not_read";
         /// A change of the sampling rate that the report does not list: there are too many.

@@ -51,6 +51,14 @@ impl MappedArray {
         }
     }
 
+    /// Adds to a value, which the kernel program may change at the same time. It wraps around.
+    pub(crate) fn add(&self, slot: usize, number: u64) {
+        if slot < self.slots {
+            // SAFETY: as in `set`.
+            unsafe { self.start.add(slot).as_ref() }.fetch_add(number, Ordering::SeqCst);
+        }
+    }
+
     /// Subtracts one from a value, which the kernel program may change at the same time.
     pub(crate) fn subtract_one(&self, slot: usize) {
         if slot < self.slots {

@@ -3,6 +3,7 @@
 //! No stage: every stage may import this folder.
 
 pub mod btf;
+pub mod fast;
 pub mod mapped_array;
 mod offsets;
 pub mod pod;

@@ -16,6 +16,10 @@ pub(super) fn of_kernel() -> Result<Vec<(&'static str, u32)>> {
     Ok(vec![
         ("TASK_TGID", offset("task_struct", "tgid")?),
         ("TASK_MM", offset("task_struct", "mm")?),
+        (
+            "TASK_FSBASE",
+            offset("task_struct", "thread.fsbase").unwrap_or(0),
+        ),
         ("TASK_SIGNAL", offset("task_struct", "signal")?),
         ("TASK_GROUP_LEADER", offset("task_struct", "group_leader")?),
         ("TASK_REAL_PARENT", offset("task_struct", "real_parent")?),

@@ -68,6 +68,8 @@ pub struct Program {
     max_live: u32,
     /// How many blocks of the live map have an address in each slot; only in a partial run.
     block_filter: Option<MappedArray>,
+    /// By which the kernel program recognizes calls from the fast path's code.
+    fast_cookie: u64,
 }
 
 impl Program {
@@ -86,10 +88,12 @@ impl Program {
             ("GUARDIAN_TGID", guardian),
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
-            ("COUNT_HITS", 1),
+            ("FAST", u32::from(config.fast)),
             ("PARTIAL", u32::from(is_partial)),
         ];
         let seed = sys::random().context("getrandom")?;
+        // Never 0: calls that must not be taken for the fast path's have that.
+        let fast_cookie = sys::random().context("getrandom")? | 1;
         let log_level: u8 = if config.verbose {
             aya_log::Level::Warn as u8
         } else {
@@ -105,6 +109,7 @@ impl Program {
         }
         loader
             .override_global("HASH_SEED", &seed, true)
+            .override_global("FAST_COOKIE", &fast_cookie, true)
             .override_global("MIN_SIZE", &config.sampling.min_size, true)
             .override_global("MAX_SIZE", &config.sampling.max_size, true)
             .override_global("RING_FILLING_BYTES", &filling_bytes, true)
@@ -118,6 +123,11 @@ impl Program {
             .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
             .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
             .map_max_entries("PROBE_HITS", sizes.processes)
+            .map_max_entries(
+                "FAST_PROCESSES",
+                if config.fast { sizes.processes } else { 1 },
+            )
+            .map_max_entries("LAST_HITS", if config.fast { sizes.processes } else { 1 })
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
@@ -139,6 +149,7 @@ impl Program {
             filling_bytes,
             max_live: sizes.live,
             block_filter: None,
+            fast_cookie,
         };
         if is_partial {
             let (array, slots) = program.array("BLOCK_FILTER")?;
@@ -247,6 +258,11 @@ impl Program {
     /// The program's log; once, and only if the run is verbose.
     pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>> {
         Ok(aya_log::EbpfLogger::init(&mut self.ebpf)?)
+    }
+
+    /// By which the kernel program recognizes calls from the fast path's code.
+    pub fn fast_cookie(&self) -> u64 {
+        self.fast_cookie
     }
 
     /// Starts or stops recording, for all probes at once.

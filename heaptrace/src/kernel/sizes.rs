@@ -126,6 +126,7 @@ mod tests {
             allocators: Vec::new(),
             sampling: Sampling::EXACT,
             max_overhead: None,
+            fast: false,
             probes: Probes::Full,
             verbose: false,
         }

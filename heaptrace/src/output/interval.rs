@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::join::{Errors, Process, Totals};
+use crate::join::{Errors, Note, Process, Totals};
 use crate::profile::{Mode, Profile};
 
 use super::metric::Metric;
@@ -61,11 +61,15 @@ impl Intervals {
             }
         };
         let range = profile.info.sizes;
+        // The calls of processes on the fast path are estimates, so they limit nothing.
+        let moved = profile.quality.noted.get(Note::ProcessesFast.name());
+        let is_fast = moved.is_some_and(|processes| *processes > 0);
+        let counted: &[u64] = if is_fast { &[] } else { &profile.sizes };
         let starts = std::iter::once(0).chain((0..64).map(|power: u32| 1 << power));
         let ends = (0..=64).map(|bits: u32| u64::MAX.checked_shr(64 - bits).unwrap_or(0));
         let classes = starts
             .zip(ends)
-            .zip(&profile.sizes)
+            .zip(counted)
             .filter(|((start, end), _)| *end >= range.min && *start <= range.max)
             .map(|((start, _), calls)| (start.max(range.min).max(1), *calls))
             .collect();

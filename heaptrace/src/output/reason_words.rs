@@ -124,6 +124,11 @@ fn note_words(note: Note) -> Words {
             "",
         ),
         Note::FilesUnreadable => harmless("files could not be read"),
+        Note::ProcessesFast => harmless("processes were on the fast path (--fast)"),
+        Note::ProcessesNotFast => bad(
+            "processes could not be moved to the fast path (--fast): each of their calls costs a trap",
+            "heaptrace doctor --pid PID says why",
+        ),
         Note::ProcessesNotRead => bad(
             "processes are not traced, because their mappings could not be read",
             "heaptrace doctor --pid PID says why",

@@ -127,6 +127,10 @@ impl<'a> ReportInput<'a> {
                 *sum = sum.saturating_add(site.totals.live_bytes);
             }
         }
+        // Estimates of sites are rounded one by one. The parts must add up to the whole.
+        for (live, process) in live.iter_mut().zip(&self.profile.processes) {
+            live.heap = process.totals.live_bytes.saturating_sub(live.mapped);
+        }
         live
     }
 

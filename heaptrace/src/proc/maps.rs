@@ -17,6 +17,8 @@ pub struct Mapping {
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
+    /// Its permissions as they are listed: `r`, `w` and `x` or `-`; `p` if it is private, `s` if it is shared.
+    pub permissions: [u8; 4],
     /// Whether it is executable.
     pub executable: bool,
     /// Major and minor number of the file's device.
@@ -78,6 +80,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         offset,
+        permissions: permissions.as_bytes().try_into().ok()?,
         executable: permissions.as_bytes().get(2) == Some(&b'x'),
         device: (
             u32::from_str_radix(major, 16).ok()?,

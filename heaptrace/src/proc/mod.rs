@@ -3,6 +3,7 @@
 //! No stage: all stages may use it, and it imports none.
 
 pub mod build_id;
+pub mod contents;
 pub mod library_names;
 pub mod maps;
 pub mod memory;

@@ -239,6 +239,9 @@ fn add(allocator: Allocator, owner: &Owner, streams: Streams, run: &mut Run) -> 
             .add_allocator(&mut run.program, &allocator, owner)?,
     };
     let is_probed = added.is_ok();
+    if is_probed {
+        run.keep_functions(allocator.id, &allocator.functions);
+    }
     match added {
         Ok(()) => report_probed(&allocator, &mut run.joiner),
         Err(refusal) => {

@@ -3,7 +3,7 @@
 //! Part of the session. Connects the governor, which decides, with the probes, the kernel program and join.
 //! Must not know how the decision is made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -39,6 +39,8 @@ pub(super) struct DutyCycles {
     /// their own.
     paused_along: Vec<u32>,
     over: Vec<OverLimit>,
+    /// What a message to a process over the limit says of the fast path.
+    advice: &'static str,
     /// The limit, in hundredths of a percent; `None` if what probes cost is only measured.
     limit: Option<u32>,
 }
@@ -75,6 +77,11 @@ impl DutyCycles {
             paused: BTreeSet::new(),
             paused_along: Vec::new(),
             over: Vec::new(),
+            advice: if config.fast {
+                ""
+            } else {
+                "; --fast traces most such processes all the time (see docs/fast.md)"
+            },
             limit,
         }))
     }
@@ -84,14 +91,18 @@ impl DutyCycles {
         self.ticks.tick().await;
     }
 
-    /// Looks at the probe hits since the last tick, and pauses and resumes processes.
-    pub(super) fn tick(&mut self, at_ns: u64, run: &mut Run) -> Result<()> {
+    /// Looks at the probe hits since the last tick, by process id, and pauses and resumes processes.
+    pub(super) fn tick(
+        &mut self,
+        at_ns: u64,
+        hits: &HashMap<u32, u64>,
+        run: &mut Run,
+    ) -> Result<()> {
         if self.hit_cost.tick(&run.program) {
             self.governor.set_hit(self.hit_cost.time());
         }
-        let hits = run.program.take_hits()?;
         let now = Duration::from_nanos(at_ns);
-        for over in self.governor.tick(now, &hits, sys::process_time) {
+        for over in self.governor.tick(now, hits, sys::process_time) {
             self.add_over(over);
         }
         self.report(run);
@@ -203,10 +214,11 @@ impl DutyCycles {
                 let comm = std::fs::read_to_string(format!("/proc/{}/comm", over.pid));
                 tracing::warn!(
                     "{}[{}] is traced on a duty cycle from now on, a part of the time only: {:.0} % of its processor \
-                     time went into probes, more than {limit} % (--max-overhead)",
+                     time went into probes, more than {limit} % (--max-overhead){}",
                     text::escape(comm.unwrap_or_default().trim_end()),
                     over.pid,
                     over.share * 100.0,
+                    self.advice,
                 );
             }
             std::cmp::Ordering::Equal => {

@@ -2,6 +2,7 @@
 //!
 //! Part of the session. Must not know when a run updates its observer, or why it ends.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,6 +14,8 @@ use super::drain::Drain;
 use super::kernel_state::Swept;
 use crate::join::{Joiner, ModuleId, OpenFiles, Update};
 use crate::kernel::program::Program;
+use crate::open::FileId;
+use crate::probes::allocators::ProbedFunction;
 use crate::probes::attach::Probes;
 use crate::proc::build_id;
 use crate::reader::Reader;
@@ -26,6 +29,8 @@ pub(super) struct Run {
     pub(super) drain: Drain,
     pub(super) joiner: Joiner,
     pub(super) program: Program,
+    /// The probed functions of each file, in a run with a fast path.
+    functions: Option<HashMap<FileId, Vec<ProbedFunction>>>,
     swept: Swept,
 }
 
@@ -41,14 +46,34 @@ pub(super) struct EndedRun {
 }
 
 impl Run {
-    pub(super) fn new(drain: Drain, program: Program, probes: Probes, joiner: Joiner) -> Self {
+    pub(super) fn new(
+        drain: Drain,
+        program: Program,
+        probes: Probes,
+        joiner: Joiner,
+        is_fast: bool,
+    ) -> Self {
         Self {
+            functions: is_fast.then(HashMap::new),
             probes,
             drain,
             joiner,
             program,
             swept: Swept::default(),
         }
+    }
+
+    /// Remembers the functions of a file for the fast path.
+    pub(super) fn keep_functions(&mut self, file: FileId, functions: &[ProbedFunction]) {
+        if let Some(all) = &mut self.functions {
+            all.insert(file, functions.to_vec());
+        }
+    }
+
+    /// The functions of a probed file; none in a run without a fast path.
+    pub(super) fn functions_of(&self, file: FileId) -> &[ProbedFunction] {
+        let functions = self.functions.as_ref().and_then(|all| all.get(&file));
+        functions.map_or(&[], Vec::as_slice)
     }
 
     /// Joins the available events; returns when the ring was found empty, or after a few batches.

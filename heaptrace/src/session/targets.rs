@@ -2,12 +2,15 @@
 //!
 //! Part of the session. Must not know how a target is probed.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
+use crate::open::{self, FileId};
 use crate::probes::allocators;
+use crate::probes::fast::plan;
 use crate::probes::launch::{self, Held, LaunchError};
 use crate::probes::target_events::{AttachError, Reach};
 use crate::reader::Reader;
@@ -94,6 +97,23 @@ pub(super) fn load_tables(
         );
     }
     of_command
+}
+
+/// The files that the targets have mapped, or that a command may map, to be read before they are traced.
+pub(super) fn modules(config: &RunConfig, of_command: &[PathBuf]) -> Vec<(FileId, String, File)> {
+    let of_paths = of_command.iter().filter_map(|path| {
+        let opened = open::named(path).ok()?;
+        let path = path.to_string_lossy().into_owned();
+        Some((opened.identity.file, path, opened.file))
+    });
+    let pids = match &config.target {
+        Target::Pids(pids) => pids.as_slice(),
+        Target::Command(_) | Target::All => &[],
+    };
+    let of_pids = pids.iter().flat_map(|pid| plan::modules(*pid));
+    of_paths
+        .chain(of_pids.map(|module| (module.id, module.path, module.file)))
+        .collect()
 }
 
 /// The processes that are probed from the beginning.

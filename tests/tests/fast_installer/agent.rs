@@ -83,9 +83,24 @@ impl Agent {
 
     /// Asks for a mapping, and sends the signal once the thread is attached. Repeats that if the thread was in a system call.
     pub(crate) fn map(&self, target: &Target, places: &[u64]) -> Result<Answer> {
+        self.map_by(
+            target,
+            &map_request(&target.process, target.computing, places, LONG_MS),
+        )
+    }
+
+    /// The same with the mapping of an earlier run.
+    pub(crate) fn map_again(&self, target: &Target, base: u64) -> Result<Answer> {
+        let mut request = map_request(&target.process, target.computing, &[], LONG_MS);
+        if let Request::Map { old, .. } = &mut request {
+            *old = Some(base);
+        }
+        self.map_by(target, &request)
+    }
+
+    fn map_by(&self, target: &Target, request: &Request) -> Result<Answer> {
         loop {
-            let request = map_request(&target.process, target.computing, places, LONG_MS);
-            match self.ask(&request)? {
+            match self.ask(request)? {
                 Answer::Seized { .. } => {}
                 other => return Ok(other),
             }
@@ -176,6 +191,7 @@ pub(crate) fn map_request(
         tid,
         signal: libc::SIGURG,
         places: places.to_vec(),
+        old: None,
         sizes: SIZES,
         patience_ms,
     }

@@ -1,6 +1,7 @@
 //! Tests of the installer: what it does to a target, and that nothing of it is left if the agent is killed.
 
 mod agent;
+mod earlier;
 mod target;
 
 use std::os::unix::fs::FileExt as _;

@@ -66,6 +66,7 @@ fn defaults_are_those_of_the_configuration() {
             },
             allocators: Vec::new(),
             max_overhead: Some(RunConfig::DEFAULT_MAX_OVERHEAD),
+            fast: false,
             probes: Probes::Full,
             verbose: false,
         }

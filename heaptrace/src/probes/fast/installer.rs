@@ -3,8 +3,8 @@
 //! Stage: probes. The installer is a process of its own, so that SIGKILL of the agent at any moment harms no target: a thread
 //! that makes calls for the installer is given back, and every slot is restored. Must not know what is mapped, nor how.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -68,7 +68,8 @@ fn install(agent: OwnedFd) {
     // While the installer waits for a processor, a thread of a target may wait for the installer.
     ThreadPriority::of_this_thread().raise();
     // If memory is short, the kernel must not end the process that has to restore others. Best effort.
-    let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+    let score = File::options().write(true).open("/proc/self/oom_score_adj");
+    let _ = score.and_then(|mut score| score.write_all(b"-1000"));
     // On failure the installer has more rights than it needs, and works all the same.
     let _ = give_up();
     Installed::default().serve(&agent);

@@ -1,7 +1,7 @@
 //! Code, data and hints in a target, mapped by calls of one of its threads.
 //!
 //! Stage: probes. The thread makes few calls. At most four descriptors are open in the target meanwhile, and its stack is
-//! not touched: the reserved addresses serve as scratch memory before the parts are mapped over them. Must not know what
+//! not touched: the reserved addresses serve as scratch memory before the parts are mapped over them, or else a new page. Must not know what
 //! the code does, nor how the thread was stopped.
 
 use std::io::IoSlice;
@@ -33,39 +33,55 @@ mod scratch {
     pub(super) const CONTROL: u64 = 104;
 }
 
-/// Bytes for a control message with two descriptors.
+/// Bytes of scratch memory, if none is reserved: a page.
+const SCRATCH_BYTES: u64 = 4096;
+
+/// Bytes for a control message with at most two descriptors.
 const CONTROL_BYTES: u64 = 24;
+
+/// Where something is to be mapped.
+pub(super) enum Place {
+    /// At the first of these addresses that is free.
+    FirstFree {
+        places: Vec<u64>,
+        /// The file of code and data.
+        file: OwnedFd,
+    },
+    /// Where an earlier run has mapped code and data. They stay, and only the hints are mapped, in place of the old ones.
+    Old(u64),
+}
 
 /// What is to be mapped, and where.
 pub(super) struct Mapping {
     pub(super) pid: u32,
     pub(super) tid: u32,
-    /// Addresses for it. The first one that is free is used.
-    pub(super) places: Vec<u64>,
+    pub(super) place: Place,
     pub(super) sizes: Sizes,
     pub(super) memory: TargetMemory,
-    /// The file of code and data.
-    pub(super) file: OwnedFd,
     /// The memory of the hints.
     pub(super) hints: OwnedFd,
 }
 
 impl Mapping {
     /// The descriptors that it needs.
-    pub(super) fn descriptors(&self) -> [RawFd; 3] {
-        [
-            self.memory.descriptor(),
-            self.file.as_raw_fd(),
-            self.hints.as_raw_fd(),
-        ]
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.memory.descriptor(), self.hints.as_raw_fd()];
+        if let Place::FirstFree { file, .. } = &self.place {
+            all.push(file.as_raw_fd());
+        }
+        all
     }
 
     /// Lets a thread of the process map the parts. Returns the first address. If that fails, nothing is left of it.
     pub(super) fn make(&self, thread: &mut Borrowed<'_>) -> Result<u64, Failure> {
         let Sizes { code, data, hints } = self.sizes;
         let total = code + data + hints;
-        let base = self.reserve(thread, total)?;
-        let mapped = self.map_at(thread, base);
+        let (places, file) = match &self.place {
+            Place::FirstFree { places, file } => (places, file),
+            Place::Old(base) => return self.replace_hints(thread, *base).map(|()| *base),
+        };
+        let base = reserve(thread, places, total)?;
+        let mapped = self.map_at(thread, base, file);
         if let Err(failure) = mapped {
             thread.call("munmap", libc::SYS_munmap, &[base, total])?;
             return Err(failure);
@@ -73,32 +89,9 @@ impl Mapping {
         Ok(base)
     }
 
-    /// Reserves addresses. No other thread of the target can get them then.
-    fn reserve(&self, thread: &mut Borrowed<'_>, total: u64) -> Result<u64, Failure> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE
-            | libc::MAP_ANONYMOUS
-            | libc::MAP_NORESERVE
-            | libc::MAP_FIXED_NOREPLACE;
-        for place in &self.places {
-            let place = *place;
-            match map(thread, place, total, protection, flags, (u64::MAX, 0)) {
-                Err(Failure::Call {
-                    error: libc::EEXIST,
-                    ..
-                }) => {}
-                Err(failure) => return Err(failure),
-                Ok(()) => return Ok(place),
-            }
-        }
-        Err(Failure::Unsuitable(
-            "it has no free addresses near the allocator",
-        ))
-    }
-
-    fn map_at(&self, thread: &mut Borrowed<'_>, base: u64) -> Result<(), Failure> {
+    fn map_at(&self, thread: &mut Borrowed<'_>, base: u64, file: &OwnedFd) -> Result<(), Failure> {
         let Sizes { code, data, hints } = self.sizes;
-        let [file, map_file] = self.pass(thread, base)?;
+        let [file, map_file] = self.pass(thread, base, [file.as_fd(), self.hints.as_fd()])?;
         let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
         let (private, shared) = (libc::MAP_PRIVATE, libc::MAP_SHARED);
         let (data_at, hints_at) = (base + code, base + code + data);
@@ -116,21 +109,61 @@ impl Mapping {
         result
     }
 
-    /// Gives the thread's process the descriptors of file and hints. Returns their numbers there.
-    fn pass(&self, thread: &mut Borrowed<'_>, base: u64) -> Result<[u64; 2], Failure> {
+    /// Maps the hints over those of an earlier run. The kernel does this in one step, so threads may read them meanwhile.
+    fn replace_hints(&self, thread: &mut Borrowed<'_>, base: u64) -> Result<(), Failure> {
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let anywhere = [0, SCRATCH_BYTES, protection, flags, u64::MAX, 0];
+        let scratch = thread.call("mmap", libc::SYS_mmap, &anywhere)?;
+        let passed = self.pass(thread, scratch, [self.hints.as_fd()]);
+        let replaced = passed.and_then(|[file]| {
+            let replaced = self.map_over_hints(thread, base, file);
+            close(thread, &[file])?;
+            replaced
+        });
+        thread.call("munmap", libc::SYS_munmap, &[scratch, SCRATCH_BYTES])?;
+        replaced
+    }
+
+    fn map_over_hints(
+        &self,
+        thread: &mut Borrowed<'_>,
+        base: u64,
+        file: u64,
+    ) -> Result<(), Failure> {
+        let Sizes { code, data, hints } = self.sizes;
+        let (at, read) = (base + code + data, libc::PROT_READ);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let replaced = map(thread, at, hints, read, flags, (file, 0));
+        if let Err(failure @ Failure::Call { .. }) = replaced {
+            // The old ones may be gone, and threads may read here: zeros mean that no block is recorded.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            map(thread, at, hints, read, flags, (u64::MAX, 0))?;
+            return Err(failure);
+        }
+        replaced
+    }
+
+    /// Gives the thread's process descriptors. Returns their numbers there.
+    fn pass<const N: usize>(
+        &self,
+        thread: &mut Borrowed<'_>,
+        base: u64,
+        descriptors: [BorrowedFd<'_>; N],
+    ) -> Result<[u64; N], Failure> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         let at = base + scratch::SOCKETS;
         let arguments = [libc::AF_UNIX as u64, kind as u64, 0, at];
         thread.call("socketpair", libc::SYS_socketpair, &arguments)?;
         let sockets = self.word(at)?;
         let (ours, theirs) = (sockets & u64::from(u32::MAX), sockets >> 32);
-        let sent = self.send(ours as c_int);
+        let sent = self.send(ours as c_int, &descriptors);
         let received = sent.and_then(|()| self.receive(thread, theirs, base));
         close(thread, &[ours, theirs])?;
-        match received?.as_slice() {
-            [file, hints] => Ok([*file, *hints]),
-            some => {
-                close(thread, some)?;
+        match <[u64; N]>::try_from(received?) {
+            Ok(all) => Ok(all),
+            Err(some) => {
+                close(thread, &some)?;
                 Err(Failure::Unsuitable(
                     "it can't receive descriptors (too many open files?)",
                 ))
@@ -139,7 +172,7 @@ impl Mapping {
     }
 
     /// Sends the descriptors through the target's own socket.
-    fn send(&self, socket: c_int) -> Result<(), Failure> {
+    fn send(&self, socket: c_int, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
         let target = |id: u32, flags| {
             let id = Pid::from_raw(id as i32).ok_or(rustix::io::Errno::SRCH)?;
             pidfd_getfd(pidfd_open(id, flags)?, socket, PidfdGetfdFlags::empty())
@@ -148,10 +181,9 @@ impl Mapping {
         let socket = target(self.tid, PIDFD_THREAD)
             .or_else(|_| target(self.pid, PidfdFlags::empty()))
             .map_err(|error| failed("pidfd_getfd", error))?;
-        let sent: [BorrowedFd<'_>; 2] = [self.file.as_fd(), self.hints.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&sent));
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(&socket, &[IoSlice::new(&[0])], &mut control, flags)
             .map_err(|error| failed("sendmsg", error))?;
@@ -190,6 +222,27 @@ impl Mapping {
         let written = self.memory.write(address, &bytes);
         written.map_err(|_| Failure::Ended)
     }
+}
+
+/// Reserves addresses. No other thread of the target can get them then.
+fn reserve(thread: &mut Borrowed<'_>, places: &[u64], total: u64) -> Result<u64, Failure> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    for place in places {
+        let place = *place;
+        match map(thread, place, total, protection, flags, (u64::MAX, 0)) {
+            Err(Failure::Call {
+                error: libc::EEXIST,
+                ..
+            }) => {}
+            Err(failure) => return Err(failure),
+            Ok(()) => return Ok(place),
+        }
+    }
+    Err(Failure::Unsuitable(
+        "it has no free addresses near the allocator",
+    ))
 }
 
 /// Maps something at an address.

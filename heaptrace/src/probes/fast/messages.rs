@@ -64,12 +64,15 @@ pub enum Request {
         signal: i32,
         /// Addresses for the mapping. The first one that is free is used.
         places: Vec<u64>,
+        /// The address of an earlier run's mapping in the process. If set, that is used again: only its hints are replaced.
+        old: Option<u64>,
         /// Lengths of the parts.
         sizes: Sizes,
         /// How long to wait for the signal, in milliseconds. The thread is not disturbed when this is over.
         patience_ms: u32,
     },
-    /// Writes into the code or the data of a mapping. Code must be written before probes are put on it.
+    /// Writes into the code or the data of a mapping. Code must be written before probes are put on it. Of the code of an
+    /// earlier run's mapping only the cookie can be written, because threads may be executing it.
     Fill {
         /// The process.
         pid: u32,
@@ -82,6 +85,16 @@ pub enum Request {
     Write {
         /// The process.
         pid: u32,
+        /// The slots.
+        slots: Vec<Slot>,
+    },
+    /// Writes slots of a process that is not mapped, and does not remember them: the process was left with them by an
+    /// installer that was killed. Answered by [`Answer::Written`].
+    PutBack {
+        /// The process.
+        pid: u32,
+        /// When it started, as for [`Request::Map`].
+        start_time: u64,
         /// The slots.
         slots: Vec<Slot>,
     },
@@ -241,10 +254,14 @@ mod tests {
             old: u64::MAX,
             new: u64::MAX,
         };
-        let request = Request::Write {
-            pid: u32::MAX,
-            slots: vec![slot; MOST_SLOTS],
+        let (pid, slots) = (u32::MAX, vec![slot; MOST_SLOTS]);
+        let put_back = Request::PutBack {
+            pid,
+            start_time: u64::MAX,
+            slots: slots.clone(),
         };
-        assert!(encode(&request).len() <= MOST_BYTES);
+        for request in [Request::Write { pid, slots }, put_back] {
+            assert!(encode(&request).len() <= MOST_BYTES);
+        }
     }
 }

@@ -3,11 +3,14 @@
 //! Stage: probes. Code of ours in the target, reached through the slots by which its files call the allocator, decides about
 //! each call. Must not know what the kernel program does with a sampled call.
 
+pub mod code;
+pub mod earlier;
 pub mod eligible;
 mod hand;
 pub mod installer;
 mod mapping;
 pub mod messages;
+pub mod plan;
 mod remote;
 mod serve;
 pub mod slots;

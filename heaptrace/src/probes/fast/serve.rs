@@ -4,7 +4,7 @@
 //! agent's notice, and ends. Must not know what the slots are for.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -14,8 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::code::cookie_at;
+use super::earlier::{FILE, inode_at};
 use super::hand::Task;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Place};
 use super::messages::{Answer, Received, Request, Room, Sizes, Slot, receive, send};
 use super::target_memory::{TargetMemory, WrittenSlots, start_time};
 use crate::probes::helper;
@@ -30,8 +32,10 @@ const MOST_MAPPED: u64 = 1 << 30;
 /// A process that has the mapping.
 struct Process {
     memory: TargetMemory,
-    /// The file of code and data.
-    file: File,
+    /// The file of code and data. `None` if an earlier run made it.
+    file: Option<File>,
+    /// The file's inode.
+    inode: u64,
     base: u64,
     sizes: Sizes,
     slots: WrittenSlots,
@@ -108,6 +112,16 @@ impl Installed {
                 pid,
                 written: self.write(pid, &slots),
             },
+            Request::PutBack {
+                pid,
+                start_time,
+                slots,
+            } => {
+                let memory = TargetMemory::open(pid, start_time);
+                let written = memory.map(|it| WrittenSlots::default().write(&it, &slots));
+                let written = written.unwrap_or_default();
+                Answer::Written { pid, written }
+            }
             Request::Adopt {
                 pid,
                 start_time,
@@ -134,6 +148,7 @@ impl Installed {
             tid,
             signal,
             places,
+            old,
             sizes,
             patience_ms,
         } = request
@@ -141,7 +156,8 @@ impl Installed {
             return Err("no request for a mapping".to_owned());
         };
         let hints = hints.ok_or("no descriptor was sent with the request")?;
-        if !is_valid(sizes, &places) {
+        let addresses: Vec<u64> = places.iter().copied().chain(old).collect();
+        if !is_valid(sizes, &addresses) {
             return Err("addresses or lengths are no multiples of a page".to_owned());
         }
         if self.running.iter().any(|it| it.pid == pid) {
@@ -152,10 +168,19 @@ impl Installed {
             return Err("it is mapped already".to_owned());
         }
         let memory = TargetMemory::open(pid, start_time)?;
-        let file = code_file(sizes).map_err(text)?;
+        let (place, file, inode) = if let Some(base) = old {
+            let inode = earlier_inode(pid, base, sizes, &hints).map_err(text)?;
+            (Place::Old(base), None, inode)
+        } else {
+            let file = code_file(sizes).map_err(text)?;
+            let ours = File::from(file.try_clone().map_err(text)?);
+            let inode = ours.metadata().map_err(text)?.ino();
+            (Place::FirstFree { places, file }, Some(ours), inode)
+        };
         let process = Process {
             memory: memory.try_clone().map_err(text)?,
-            file: File::from(file.try_clone().map_err(text)?),
+            file,
+            inode,
             base: 0,
             sizes,
             slots: WrittenSlots::default(),
@@ -170,10 +195,9 @@ impl Installed {
             mapping: Mapping {
                 pid,
                 tid,
-                places,
+                place,
                 sizes,
                 memory,
-                file,
                 hints,
             },
         };
@@ -181,7 +205,7 @@ impl Installed {
         match unsafe { libc::fork() } {
             -1 => Err(text(io::Error::last_os_error())),
             0 => {
-                let mut keep = task.mapping.descriptors().to_vec();
+                let mut keep = task.mapping.descriptors();
                 keep.push(installer.as_raw_fd());
                 helper::close_all_but(keep);
                 task.run(&installer);
@@ -266,11 +290,6 @@ impl Installed {
         if self.processes.is_empty() {
             return Vec::new();
         }
-        let by_inode: HashMap<u64, &Process> = self
-            .processes
-            .values()
-            .filter_map(|it| Some((it.file.metadata().ok()?.ino(), it)))
-            .collect();
         let mut found = Vec::new();
         for pid in processes::processes().unwrap_or_default() {
             if self.processes.contains_key(&pid) {
@@ -280,13 +299,19 @@ impl Installed {
                 continue;
             };
             let text = maps::read(pid).unwrap_or_default();
-            let origin = maps::parse(&text).find_map(|mapping| {
-                let origin = by_inode.get(&mapping.inode)?;
-                (mapping.start == origin.base).then_some(*origin)
+            // Several processes may have the mapping of one that they all were forked from in an earlier run.
+            let ours = maps::parse(&text).filter(|it| it.executable && it.path == FILE);
+            let mut origins = ours.flat_map(|mapping| {
+                let known = self.processes.values();
+                known.filter(move |it| (it.inode, it.base) == (mapping.inode, mapping.start))
             });
-            if let Some(process) = origin.and_then(|origin| origin.forked(pid, time)) {
-                found.push((pid, process));
+            let Some(mut process) = origins.next().and_then(|it| it.forked(pid, time)) else {
+                continue;
+            };
+            for origin in origins {
+                process.slots.add(&origin.slots);
             }
+            found.push((pid, process));
         }
         found
     }
@@ -308,7 +333,14 @@ impl Process {
             return Err(outside());
         }
         if offset < code {
-            self.file.write_all_at(bytes, offset)?;
+            match &self.file {
+                Some(file) => file.write_all_at(bytes, offset)?,
+                // Threads may be executing code of an earlier run.
+                None if address == cookie_at(self.base) && bytes.len() == size_of::<u64>() => {
+                    self.memory.write(address, bytes)?;
+                }
+                None => return Err(outside()),
+            }
         } else {
             self.memory.write(address, bytes)?;
         }
@@ -323,7 +355,8 @@ impl Process {
     fn forked(&self, pid: u32, start_time: u64) -> Option<Self> {
         let forked = Self {
             memory: TargetMemory::open(pid, start_time).ok()?,
-            file: self.file.try_clone().ok()?,
+            file: self.file.as_ref().map(File::try_clone).transpose().ok()?,
+            inode: self.inode,
             base: self.base,
             sizes: self.sizes,
             slots: self.slots.clone(),
@@ -337,15 +370,23 @@ fn tell(agent: &OwnedFd, answer: &Answer) {
     let _ = send(agent, answer, &[], Room::Wait);
 }
 
-fn is_valid(sizes: Sizes, places: &[u64]) -> bool {
+/// The inode of the code of an earlier run's mapping, if it is all there.
+fn earlier_inode(pid: u32, base: u64, sizes: Sizes, hints: &OwnedFd) -> io::Result<u64> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", hints.as_raw_fd()))?;
+    let text = maps::read(maps::living_thread(pid))?;
+    let mappings: Vec<_> = maps::parse(&text).collect();
+    let inode = inode_at(&mappings, base, sizes, &path.to_string_lossy());
+    inode.ok_or_else(|| io::Error::other(format!("no mapping of an earlier run is at {base:#x}")))
+}
+
+fn is_valid(sizes: Sizes, addresses: &[u64]) -> bool {
     let Sizes { code, data, hints } = sizes;
     let lengths = [code, data, hints];
     let is_length = |length: &u64| (1..=MOST_MAPPED).contains(length);
     let is_multiple = |value: &u64| value.is_multiple_of(PAGE);
-    let all = lengths.iter().chain(places);
     lengths.iter().all(is_length)
-        && places.iter().all(|place| *place > 0 && place >> 47 == 0)
-        && all.into_iter().all(is_multiple)
+        && addresses.iter().all(|it| *it > 0 && it >> 47 == 0)
+        && lengths.iter().chain(addresses).all(is_multiple)
 }
 
 /// The file of code and data. It exists in memory only.

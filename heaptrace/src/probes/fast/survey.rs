@@ -1,215 +1,226 @@
-//! Finds what a fast path would change in a process, and what it would leave as it is.
+//! What `--fast` would do with a process now: the plan that a run would make, in words for people.
 //!
 //! Stage: probes. Changes nothing. Must not know how results are displayed.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
-use super::eligible::{self, Refusal};
+use super::code::FUNCTIONS;
+use super::eligible;
+use super::plan::{self, Module, Plan, Unplanned};
 use super::slots::{Slots, slots_of};
-use crate::probes::allocators::{Found, OnReturn};
-use crate::proc::maps::{self, Mapping};
+use crate::probes::allocators::{Allocator, Found, OnReturn, ProbedFunction};
 use crate::reader::Reader;
 
-/// The functions whose calls can be led past the probes.
-pub const FUNCTIONS: [&str; 11] = [
-    "malloc",
-    "free",
-    "calloc",
-    "realloc",
-    "memalign",
-    "aligned_alloc",
-    "posix_memalign",
-    "valloc",
-    "pvalloc",
-    "reallocarray",
-    "cfree",
-];
-
-/// How many of these functions are the common ones, which stand at the beginning.
+/// How many of these functions programs call often. They stand at the beginning.
 const COMMON: usize = 4;
 
-/// What a fast path would change in a process.
+/// What a run would do with a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// The file of the allocator whose functions get an entry.
+    pub provider: String,
     /// The files that call such functions.
-    pub modules: Vec<Module>,
-    /// Whether any file calls each of the functions through a slot that would be changed.
-    pub called: [bool; FUNCTIONS.len()],
+    pub callers: Vec<Caller>,
+    /// The functions of that allocator that could have an entry, but would stay as they are.
+    pub slow: Vec<Slow>,
+    /// The functions that never have an entry.
+    pub others: Vec<Others>,
 }
 
-/// A file that a process has mapped.
+/// A file that calls allocator functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
+pub struct Caller {
     /// Its path in the process's file system.
     pub path: String,
     /// How many of its slots would be changed.
-    pub slots: usize,
-    /// The functions that have a slot in the file which would not be changed, because its code also reads it or never calls
-    /// it.
+    pub changed: usize,
+    /// How many of its slots may be changed. Those above hold the address of a function that gets an entry.
+    pub changeable: usize,
+    /// The functions that have a slot in the file which is never changed, because its code also reads it or never calls it.
     pub skipped: Vec<&'static str>,
 }
 
-/// Functions that keep their full cost, and why.
+/// A function whose calls all hit its probe, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// The names of one function.
+    /// Its names.
     pub names: Vec<String>,
-    /// The file that it is in.
-    pub path: String,
     /// The reason.
     pub reason: &'static str,
 }
 
-/// Finds what a fast path would change in a process, or why it can't have one.
-pub fn survey(reader: &mut Reader, pid: u32) -> Result<Survey, Refusal> {
+/// Functions of a file whose calls all hit their probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Others {
+    /// The file.
+    pub path: String,
+    /// The first name of each.
+    pub names: Vec<String>,
+}
+
+/// Finds what a run would do with a process, or why it would leave it as it is. `found` are its allocators.
+pub fn survey(reader: &mut Reader, pid: u32, found: &Found) -> Result<Survey, Unplanned> {
     eligible::check(pid)?;
-    let thread = maps::living_thread(pid);
-    let text = maps::read(thread).map_err(|_| Refusal::NoMemory)?;
-    let mappings: Vec<Mapping> = maps::parse(&text).filter(|it| it.inode != 0).collect();
-    let mut seen = HashSet::new();
-    let mut survey = Survey::default();
-    let mut all = Vec::new();
-    for mapping in mappings.iter().filter(|it| it.executable) {
-        let file = (mapping.device, mapping.inode);
-        if !seen.insert(file) {
-            continue;
-        }
-        let Ok(opened) = maps::open_mapped(thread, mapping) else {
-            continue;
-        };
-        // The reader's list of unreadable files has the reason of a failure.
-        let Ok(found) = slots_of(reader, &mapping.path, &opened.file, &FUNCTIONS) else {
-            continue;
-        };
-        let of_file = mappings.iter().filter(|it| (it.device, it.inode) == file);
-        let of_file: Vec<Mapping> = of_file.cloned().collect();
-        survey.add(&mapping.path, &found, &of_file);
-        all.push(found);
-    }
-    eligible::check_library(pid, &all)?;
-    if survey.called.contains(&true) {
-        Ok(survey)
-    } else {
-        Err(Refusal::NoSlots)
-    }
+    let modules: Vec<(Module, Arc<Slots>)> = plan::modules(pid)
+        .into_iter()
+        .filter_map(|module| {
+            // The reader's list of unreadable files has the reason of a failure.
+            let slots = slots_of(reader, &module.path, &module.file, &FUNCTIONS).ok()?;
+            Some((module, Arc::new(slots)))
+        })
+        .collect();
+    let plan = plan::plan(pid, &modules, |file| {
+        let allocator = found.allocators.iter().find(|it| it.id == file);
+        allocator.map_or(&[], |it| it.functions.as_slice())
+    })?;
+    Ok(Survey::new(&plan, &modules, found))
 }
 
 impl Survey {
-    fn add(&mut self, path: &str, found: &Slots, mappings: &[Mapping]) {
-        let slots = found.in_process(mappings);
-        for slot in &slots {
-            if let Some(called) = self.called.get_mut(usize::from(slot.name)) {
-                *called = true;
+    fn new(plan: &Plan, modules: &[(Module, Arc<Slots>)], found: &Found) -> Self {
+        let callers = modules.iter().map(|(module, slots)| Caller {
+            path: module.path.clone(),
+            changed: plan
+                .slots
+                .iter()
+                .filter(|it| module.contains(it.at))
+                .count(),
+            changeable: slots.in_process(&module.mappings).len(),
+            skipped: slots
+                .skipped_names
+                .iter()
+                .filter_map(|name| FUNCTIONS.get(usize::from(*name)).copied())
+                .collect(),
+        });
+        let mut survey = Self {
+            callers: callers
+                .filter(|it| it.changeable > 0 || !it.skipped.is_empty())
+                .collect(),
+            ..Self::default()
+        };
+        let provider = modules.get(plan.provider).map(|(module, _)| module);
+        for allocator in &found.allocators {
+            let is_provider = provider.is_some_and(|it| it.id == allocator.id);
+            if is_provider {
+                survey.provider.clone_from(&allocator.path);
+            }
+            survey.add(plan, allocator, is_provider);
+        }
+        survey
+    }
+
+    /// Adds the functions of an allocator that keep their full cost.
+    fn add(&mut self, plan: &Plan, allocator: &Allocator, is_provider: bool) {
+        let mut others = Vec::new();
+        for function in &allocator.functions {
+            // These are system calls, whose cost hides that of a probe.
+            if function.hook.on_return == OnReturn::Mapped {
+                continue;
+            }
+            let is_named = |name: &&str| function.names.iter().any(|other| other == name);
+            let number = FUNCTIONS.iter().position(is_named);
+            if let Some(number) = number.filter(|_| is_provider) {
+                self.slow
+                    .extend(reason(plan, function, number).map(|it| Slow {
+                        names: function.names.clone(),
+                        reason: it,
+                    }));
+            } else {
+                others.extend(function.names.first().cloned());
             }
         }
-        let names = found.skipped_names.iter();
-        let skipped: Vec<&str> = names
-            .filter_map(|name| FUNCTIONS.get(usize::from(*name)).copied())
-            .collect();
-        if !slots.is_empty() || !skipped.is_empty() {
-            self.modules.push(Module {
-                path: path.to_owned(),
-                slots: slots.len(),
-                skipped,
+        if !others.is_empty() {
+            self.others.push(Others {
+                path: allocator.path.clone(),
+                names: others,
             });
         }
     }
+}
 
-    /// The probed functions of a process that keep their full cost.
-    pub fn slow(&self, found: &Found) -> Vec<Slow> {
-        let mut slow = Vec::new();
-        for allocator in &found.allocators {
-            for function in &allocator.functions {
-                // These are system calls, whose cost hides that of a probe.
-                if function.hook.on_return == OnReturn::Mapped {
-                    continue;
-                }
-                let is_named = |name: &&str| function.names.iter().any(|other| other == name);
-                let known = FUNCTIONS.iter().position(is_named);
-                let is_called = known.is_some_and(|name| {
-                    name >= COMMON || self.called.get(name).is_some_and(|called| *called)
-                });
-                let reason = if known.is_none() {
-                    "only functions of the malloc family have a fast path"
-                } else if function.skipped.is_none() {
-                    "its first instructions can't be copied"
-                } else if !is_called {
-                    "no file calls it through a slot that can be changed"
-                } else {
-                    continue;
-                };
-                slow.push(Slow {
-                    names: function.names.clone(),
-                    path: allocator.path.clone(),
-                    reason,
-                });
-            }
-        }
-        slow
+/// Why all calls of a function of the provider would go on to hit its probe. `None` if they would not.
+fn reason(plan: &Plan, function: &ProbedFunction, number: usize) -> Option<&'static str> {
+    if function.skipped.is_none() {
+        return Some("its first instructions can't be copied");
     }
+    if !plan.functions.iter().any(|it| it.number == number) {
+        return Some(
+            "its first instructions are not those of its file (another tracer's breakpoint?)",
+        );
+    }
+    let has_slot = plan.slots.iter().any(|it| it.function == number);
+    (number < COMMON && !has_slot).then_some("no slot that may be changed holds its address now")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
     use crate::jobs::reader_of_tests;
     use crate::probes::allocators::{self, Effort, LookFor};
+    use crate::probes::fast::code::Function;
 
-    /// Check that a process of an ordinary program would be changed, and that its C library's functions would be fast.
-    #[test]
-    fn ordinary_processes_are_surveyed() {
+    /// A process of an ordinary program, with its allocators and what a run would do with it.
+    fn ordinary() -> (Found, Survey) {
         let mut child = Command::new("bash")
             .args(["-c", "read line"])
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
         let mut reader = reader_of_tests();
-        let pid = child.id();
-        let found = (0..100).find_map(|_| {
+        let mut of = |child: &Child| {
+            let wanted = LookFor {
+                mappings: true,
+                ..LookFor::default()
+            };
+            let pid = child.id();
+            let found =
+                allocators::of_process(&mut reader, pid, wanted, Effort::Quick, |_| false).ok()?;
+            let survey = survey(&mut reader, pid, &found).ok()?;
+            Some((found, survey))
+        };
+        let both = (0..100).find_map(|_| {
             // The program may still be starting.
             std::thread::sleep(std::time::Duration::from_millis(20));
-            survey(&mut reader, pid).ok()
+            of(&child)
         });
-        let wanted = LookFor::default();
-        let all = allocators::of_process(&mut reader, pid, wanted, Effort::Quick, |_| false);
         child.kill().unwrap();
         child.wait().unwrap();
-        let found = found.unwrap();
-        assert!(found.called[..2].iter().all(|called| *called));
-        let is_bash = |it: &&Module| it.path.ends_with("/bash");
-        assert!(found.modules.iter().find(is_bash).unwrap().slots >= 3);
-        let all = all.unwrap();
-        assert_eq!(found.slow(&all), []);
-        // Without any slot, the common functions stay slow.
-        let slow = Survey::default().slow(&all);
-        let names: Vec<&str> = slow
-            .iter()
-            .flat_map(|it| &it.names)
-            .map(String::as_str)
-            .collect();
-        for name in &FUNCTIONS[..COMMON] {
-            assert!(names.contains(name), "{names:?}");
-        }
+        both.unwrap()
     }
 
-    /// Check that functions of other families, and those whose code can't be copied, are reported with the reason.
+    /// Check that the slots of an ordinary program would be changed, that its C library's common functions would be fast, and
+    /// that the rare ones are named.
+    #[test]
+    fn ordinary_processes_are_surveyed() {
+        let (_, survey) = ordinary();
+        assert!(survey.provider.contains("/libc."), "{survey:?}");
+        let is_bash = |it: &&Caller| it.path.ends_with("/bash");
+        let bash = survey.callers.iter().find(is_bash).unwrap();
+        assert!(
+            bash.changed >= 3 && bash.changed <= bash.changeable,
+            "{bash:?}"
+        );
+        let is_slow = |name: &str| {
+            survey
+                .slow
+                .iter()
+                .any(|it| it.names.iter().any(|it| it == name))
+        };
+        assert!(!is_slow("malloc") && !is_slow("free"), "{survey:?}");
+        let others = &survey.others[0];
+        assert_eq!(others.path, survey.provider);
+        assert!(others.names.iter().any(|it| it == "pvalloc"), "{others:?}");
+        assert!(!others.names.iter().any(|it| it == "malloc" || it == "mmap"));
+    }
+
+    /// Check that each function of the allocator that stays slow has its reason, and that functions of other files and families
+    /// are listed with their file.
     #[test]
     fn slow_functions_have_a_reason() {
-        let own = std::process::id();
-        let wanted = LookFor {
-            mappings: true,
-            ..LookFor::default()
-        };
-        let mut reader = reader_of_tests();
-        let found = allocators::of_process(&mut reader, own, wanted, Effort::Quick, |_| false);
-        let mut found = found.unwrap();
-        let survey = Survey {
-            called: [true; FUNCTIONS.len()],
-            ..Survey::default()
-        };
-        let is_libc = |it: &&mut allocators::Allocator| it.path.contains("/libc.");
+        let (mut found, _) = ordinary();
+        let is_libc = |it: &&mut Allocator| it.path.contains("/libc.");
         let libc = found.allocators.iter_mut().find(is_libc).unwrap();
         for function in &mut libc.functions {
             match function.names[0].as_str() {
@@ -218,13 +229,31 @@ mod tests {
                 _ => {}
             }
         }
-        let slow = survey.slow(&found);
+        let mut survey = Survey::default();
+        let has_calloc = |it: &&ProbedFunction| it.names.iter().any(|it| it == "calloc");
+        let calloc = libc.functions.iter().find(has_calloc).unwrap();
+        let plan = Plan {
+            functions: vec![Function {
+                number: 2,
+                address: 0,
+                skipped: calloc.skipped.clone().unwrap(),
+            }],
+            ..Plan::default()
+        };
+        survey.add(&plan, libc, true);
         let reason = |name: &str| {
             let has_name = |it: &&Slow| it.names.iter().any(|other| other == name);
-            slow.iter().find(has_name).map(|it| it.reason)
+            survey.slow.iter().find(has_name).map(|it| it.reason)
         };
         assert!(reason("malloc").unwrap().contains("can't be copied"));
-        assert!(reason("je_free").unwrap().contains("malloc family"));
-        assert_eq!((reason("calloc"), reason("mmap")), (None, None));
+        assert!(reason("realloc").unwrap().contains("another tracer"));
+        assert!(reason("calloc").unwrap().contains("no slot"));
+        assert_eq!((reason("je_free"), reason("mmap")), (None, None));
+        assert!(survey.others[0].names.contains(&"je_free".to_owned()));
+        // The functions of another file have no entry at all.
+        let mut other = Survey::default();
+        other.add(&plan, libc, false);
+        assert_eq!(other.slow, []);
+        assert!(other.others[0].names.iter().any(|it| it == "malloc"));
     }
 }

@@ -97,6 +97,13 @@ impl WrittenSlots {
         memory.write(slot.address, &slot.new.to_ne_bytes()).is_ok()
     }
 
+    /// Adds slots that were written in a process with the same mapping.
+    pub(super) fn add(&mut self, others: &Self) {
+        for (address, slot) in &others.0 {
+            self.0.entry(*address).or_insert(*slot);
+        }
+    }
+
     /// Restores the slots that still have the new value. Returns their number.
     pub(super) fn restore(&self, memory: &TargetMemory) -> u32 {
         let mut restored = 0;

@@ -58,6 +58,46 @@ impl Skipped {
             && fixes_fit
     }
 
+    /// Whether this is a copy of these instructions, which the function's file has: every byte is the same, except that
+    /// displacements lead from the copy, and short jumps may have become longer ones. A reader makes copies, and what a
+    /// reader says is not believed: else a hostile file could bring code of its own into the processes that use it.
+    pub fn is_of(&self, original: &[u8]) -> bool {
+        self.matches(original).is_some()
+    }
+
+    fn matches(&self, original: &[u8]) -> Option<()> {
+        // Where the next instructions begin in the copy, and in the original.
+        let (mut from, mut at) = (0, 0);
+        for fix in &self.fixes {
+            let (place, end) = (usize::from(fix.at), usize::from(fix.end));
+            let before = self.bytes.get(from..place)?;
+            let behind = self.bytes.get(place + WIDTH..end)?;
+            let displacement = match starts(original, at, before) {
+                Some(next) => {
+                    let bytes = original.get(next..next + WIDTH)?.try_into().ok()?;
+                    at = starts(original, next + WIDTH, behind)?;
+                    i64::from(i32::from_le_bytes(bytes))
+                }
+                None => {
+                    let (before, short) = match before {
+                        [before @ .., 0x0f, code] if code & 0xf0 == 0x80 => (before, code - 0x10),
+                        [before @ .., 0xe9] => (before, 0xeb),
+                        _ => return None,
+                    };
+                    at = starts(original, at, before)
+                        .and_then(|at| starts(original, at, &[short]))?;
+                    let byte = original.get(at)?.cast_signed();
+                    at += 1;
+                    behind.is_empty().then_some(i64::from(byte))?
+                }
+            };
+            (fix.target == at as i64 + displacement).then_some(())?;
+            from = end;
+        }
+        let end = starts(original, at, self.bytes.get(from..)?)?;
+        (end as u64 == self.resume).then_some(())
+    }
+
     /// The copy for an address, of a function at an address. `None` if a target is too far away.
     pub fn copy_for(&self, address: u64, function: u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
@@ -72,4 +112,12 @@ impl Skipped {
         }
         Some(bytes)
     }
+}
+
+/// Where the bytes behind these begin, if the original has these at a place.
+fn starts(original: &[u8], at: usize, bytes: &[u8]) -> Option<usize> {
+    original
+        .get(at..)?
+        .starts_with(bytes)
+        .then_some(at + bytes.len())
 }

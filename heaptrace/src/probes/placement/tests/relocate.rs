@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 
-use super::super::Skipped;
 use super::super::relocate::skipped;
+use super::super::{Fix, Skipped};
 use crate::jobs::reader_of_tests;
 use crate::probes::allocators::{self, Allocator, Effort, LookFor, ProbedFunction};
 use crate::proc::maps;
@@ -50,11 +50,27 @@ fn check(code: &[u8], skipped: &Skipped) {
     assert!(skipped.is_sound(0, code.len() as u64));
 }
 
+/// Fails unless a copy passes for one of this code, and for none of other code.
+#[track_caller]
+fn check_original(code: &[u8], skipped: &Skipped) {
+    assert!(skipped.is_of(code));
+    // No other instruction passes for it.
+    for at in 0..skipped.bytes.len() {
+        let is_displacement = |fix: &Fix| (fix.at..fix.at + 4).contains(&(at as u8));
+        if !skipped.fixes.iter().any(is_displacement) {
+            let mut other = skipped.clone();
+            other.bytes[at] ^= 1;
+            assert!(!other.is_of(code), "{at}");
+        }
+    }
+}
+
 /// The copy of a whole piece of code, whose last instruction is at an offset.
 #[track_caller]
 fn copied(code: &[u8], probed: u64) -> Skipped {
     let skipped = skipped(code, probed).unwrap();
     check(code, &skipped);
+    check_original(code, &skipped);
     skipped
 }
 

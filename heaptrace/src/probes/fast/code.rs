@@ -1,0 +1,245 @@
+//! The fast path's code for one process: the fixed part (`shim.s`), the tables that it reads, and the copied beginnings of
+//! the process's allocator functions.
+//!
+//! Stage: probes. Pure: it must not know how the code gets into a process.
+
+use heaptrace_common::hints::{
+    ADDRESS_SLOTS, ALIGNMENT_SHIFT, COUNT_SHIFT, HASH_FACTOR, HINT_SLOTS, PAGE_SHIFT, PAGE_SLOTS,
+    PASSED_FROM,
+};
+
+use crate::probes::placement::{MOST_SKIPPED, Skipped};
+
+/// The functions that have an entry in the code, by their number there.
+pub const FUNCTIONS: [&str; 20] = [
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "_Znwm",
+    "_Znam",
+    "_ZnwmRKSt9nothrow_t",
+    "_ZnamRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t",
+    "_ZnamSt11align_val_t",
+    "_ZdlPv",
+    "_ZdaPv",
+    "_ZdlPvm",
+    "_ZdaPvm",
+    "_ZdlPvSt11align_val_t",
+    "_ZdaPvSt11align_val_t",
+    "_ZdlPvmSt11align_val_t",
+];
+
+/// Whether the function with this number gives a block back: its slots are written first, and put back last.
+pub fn frees(function: usize) -> bool {
+    FUNCTIONS
+        .get(function)
+        .is_some_and(|name| *name == "free" || *name == "realloc" || name.starts_with("_Zd"))
+}
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Bytes of the code, of the tables that it reads, and of the copies.
+pub const CODE_BYTES: usize = 3 * PAGE;
+
+/// Bytes of the memory that the code and the agent change.
+pub const DATA_BYTES: usize = PAGE;
+
+/// Bytes of the hint array.
+pub const HINT_BYTES: usize = HINT_SLOTS as usize * 8;
+
+/// Where the addresses of the functions are, by their numbers.
+const ADDRESSES: usize = 0xc00;
+
+/// Where the run's cookie is.
+const COOKIE: usize = 0xd00;
+
+/// Where the table of logarithms is.
+const LOGARITHMS: usize = PAGE;
+
+/// Intervals from 1 to 2 in that table.
+const INTERVALS: usize = 256;
+
+/// Where the copied beginnings are.
+const PASSES: usize = LOGARITHMS + 8 * INTERVALS;
+
+/// Bytes from one to the next.
+const PASS_BYTES: usize = 112;
+
+/// Where the mean between samples is.
+const MEAN: usize = CODE_BYTES;
+
+/// Where the number is that the first countdowns of threads are drawn from.
+const SEED: usize = CODE_BYTES + 8;
+
+/// Where the process id of the run's agent is, and behind it when the agent started.
+const OWNER: usize = CODE_BYTES + 16;
+
+/// Where the hint array is.
+const HINTS: usize = CODE_BYTES + DATA_BYTES;
+
+/// Bytes of a jump to an address within 2 GiB.
+const JUMP_BYTES: usize = 5;
+
+const _: () = assert!(ADDRESSES + 8 * FUNCTIONS.len() <= COOKIE);
+const _: () = assert!(PASSES + PASS_BYTES * FUNCTIONS.len() <= CODE_BYTES);
+const _: () = assert!(MOST_SKIPPED + JUMP_BYTES <= PASS_BYTES);
+
+std::arch::global_asm!(
+    include_str!("shim.s"),
+    PASSED_FROM = const PASSED_FROM,
+    PASSES = const PASSES,
+    PASS_BYTES = const PASS_BYTES,
+    FUNCTIONS = const ADDRESSES,
+    COOKIE = const COOKIE,
+    LOGARITHMS = const LOGARITHMS,
+    MEAN = const MEAN,
+    SEED = const SEED,
+    HINTS = const HINTS,
+    PAGE_SHIFT = const PAGE_SHIFT,
+    PAGE_SLOTS = const PAGE_SLOTS,
+    ALIGNMENT_SHIFT = const ALIGNMENT_SHIFT,
+    HASH_FACTOR = const HASH_FACTOR,
+    ADDRESS_BITS = const ADDRESS_SLOTS.trailing_zeros(),
+    COUNT_SHIFT = const COUNT_SHIFT,
+);
+
+unsafe extern "C" {
+    static heaptrace_fast_begin: u8;
+    static heaptrace_fast_end: u8;
+    static heaptrace_fast_entries: [u64; FUNCTIONS.len()];
+}
+
+/// An allocator function of a process.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its number in [`FUNCTIONS`].
+    pub number: usize,
+    /// Its address in the process.
+    pub address: u64,
+    /// Its beginning up to the probe.
+    pub skipped: Skipped,
+}
+
+/// Where the entry for a function is in the code that is mapped at `base`.
+pub fn entry(base: u64, number: usize) -> Option<u64> {
+    // SAFETY: a table of numbers, which the assembler wrote.
+    let entries = unsafe { &heaptrace_fast_entries };
+    entries.get(number).map(|offset| base + offset)
+}
+
+/// The code as it must be at `base`. `None` if a function is too far away from there.
+pub fn code(base: u64, cookie: u64, functions: &[Function]) -> Option<Vec<u8>> {
+    let mut bytes = fixed().to_vec();
+    bytes.resize(CODE_BYTES, 0);
+    put(&mut bytes, COOKIE, &cookie.to_le_bytes());
+    for interval in 0..INTERVALS {
+        let entry = logarithm(interval).to_le_bytes();
+        put(&mut bytes, LOGARITHMS + 8 * interval, &entry);
+    }
+    for function in functions {
+        let at = PASSES + PASS_BYTES * function.number;
+        let pass = pass(base + at as u64, function)?;
+        put(&mut bytes, at, &pass);
+        let address = function.address.to_le_bytes();
+        put(&mut bytes, ADDRESSES + 8 * function.number, &address);
+    }
+    Some(bytes)
+}
+
+/// Whether these bytes are the code for these functions at `base`, whatever its cookie.
+pub fn is_code(bytes: &[u8], base: u64, functions: &[Function]) -> bool {
+    let code = word(bytes, COOKIE).and_then(|cookie| code(base, cookie, functions));
+    code.is_some_and(|code| code == bytes)
+}
+
+/// The addresses of the entries of code at `base`, each with the address of its function. Empty if another version of
+/// heaptrace wrote the code.
+pub fn entries(bytes: &[u8], base: u64) -> Vec<(u64, u64)> {
+    if !bytes.starts_with(fixed()) {
+        return Vec::new();
+    }
+    let of_number = |number: usize| {
+        let function = word(bytes, ADDRESSES + 8 * number)?;
+        Some((entry(base, number)?, function)).filter(|_| function != 0)
+    };
+    (0..FUNCTIONS.len()).filter_map(of_number).collect()
+}
+
+/// The memory behind the code as it is at first. The owner is the agent of the run: its process id, and when it started.
+pub fn data(mean: u64, seed: u64, owner: (u32, u64)) -> Vec<u8> {
+    let words = [mean, seed, owner.0.into(), owner.1];
+    words.map(u64::to_le_bytes).concat()
+}
+
+/// The owner of a mapping, by its code and data.
+pub fn owner(bytes: &[u8]) -> Option<(u32, u64)> {
+    let pid = word(bytes, OWNER)?.try_into().ok()?;
+    Some((pid, word(bytes, OWNER + 8)?))
+}
+
+/// The address of the run's cookie, for code at `base`.
+pub fn cookie_at(base: u64) -> u64 {
+    base + COOKIE as u64
+}
+
+/// The address of the mean between samples, for code at `base`.
+pub fn mean_at(base: u64) -> u64 {
+    base + MEAN as u64
+}
+
+/// The part that is the same for every process.
+fn fixed() -> &'static [u8] {
+    let begin = &raw const heaptrace_fast_begin;
+    // SAFETY: both symbols are of one section, which the assembler filled with the code between them.
+    unsafe {
+        let length = (&raw const heaptrace_fast_end).offset_from_unsigned(begin);
+        std::slice::from_raw_parts(begin, length.min(ADDRESSES))
+    }
+}
+
+/// The copied beginning of a function, for a place in the process, with a jump behind its probe.
+fn pass(at: u64, function: &Function) -> Option<Vec<u8>> {
+    let mut pass = function.skipped.copy_for(at, function.address)?;
+    let end = at + (pass.len() + JUMP_BYTES) as u64;
+    let behind = function.address + function.skipped.resume;
+    pass.push(0xe9);
+    pass.extend(distance(end, behind)?);
+    (pass.len() <= PASS_BYTES).then_some(pass)
+}
+
+/// The distance of two addresses as instructions hold it.
+fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
+    let distance = i32::try_from(to.wrapping_sub(from).cast_signed()).ok()?;
+    Some(distance.to_le_bytes())
+}
+
+/// The logarithm of the beginning of an interval to base 2, and above it how much it grows in the interval; 32 bits each.
+fn logarithm(interval: usize) -> u64 {
+    let of = |interval: usize| {
+        let begin = 1.0 + interval as f64 / INTERVALS as f64;
+        (begin.log2() * 2_f64.powi(32)).round() as u64
+    };
+    (of(interval + 1) - of(interval)) << 32 | of(interval)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let word = bytes.get(at..at + 8)?.try_into().ok()?;
+    Some(u64::from_le_bytes(word))
+}
+
+/// Copies bytes to a place, if they fit.
+fn put(bytes: &mut [u8], at: usize, from: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + from.len()) {
+        place.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod tests;

@@ -1,0 +1,328 @@
+//! Which linkage slots of a process lead to its allocator, and which of the allocator's functions get an entry in the
+//! fast path's code.
+//!
+//! Stage: probes. Reads the process's memory, and writes nothing. Must not know how files are parsed, nor who writes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::code::{self, Function};
+use super::earlier;
+use super::eligible::{self, Refusal};
+use super::slots::Slots;
+use crate::open::FileId;
+use crate::probes::allocators::ProbedFunction;
+use crate::proc::contents;
+use crate::proc::maps::{self, Mapping};
+
+/// How far from the allocator the code may be: jumps reach 2 GiB, and the allocator's own data is near it.
+const MOST_DISTANCE: u64 = 1 << 30;
+
+/// Free addresses that are left on both sides of the code.
+const MARGIN: u64 = 1 << 20;
+
+/// Most places that are tried.
+const MOST_PLACES: usize = 8;
+
+/// A breakpoint instruction.
+const BREAKPOINT: u8 = 0xcc;
+
+/// A file that a process has mapped.
+#[derive(Debug)]
+pub struct Module {
+    /// Its identity.
+    pub id: FileId,
+    /// Its path in the process.
+    pub path: String,
+    /// The file.
+    pub file: File,
+    /// Its mappings.
+    pub mappings: Vec<Mapping>,
+}
+
+/// A slot that leads to an allocator function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linked {
+    /// The function's number in [`code::FUNCTIONS`].
+    pub function: usize,
+    /// Address of the slot.
+    pub at: u64,
+    /// Its value: the address of the function.
+    pub value: u64,
+}
+
+/// What can be done for a process.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The module with the allocator that the process calls: an index in the modules.
+    pub provider: usize,
+    /// The functions with an entry.
+    pub functions: Vec<Function>,
+    /// The slots that lead to them.
+    pub slots: Vec<Linked>,
+    /// Where the code may be mapped.
+    pub places: Vec<u64>,
+    /// The mapping of an earlier run, with the same code.
+    pub old: Option<u64>,
+}
+
+impl Plan {
+    /// What must be written into a mapping at `base`, and where. `None` if a function is too far away from there.
+    pub fn contents(&self, base: u64, cookie: u64, data: Vec<u8>) -> Option<[(u64, Vec<u8>); 2]> {
+        let code = match self.old {
+            // Threads may be executing the code that is there.
+            Some(old) if old == base => (code::cookie_at(base), cookie.to_le_bytes().to_vec()),
+            _ => (base, code::code(base, cookie, &self.functions)?),
+        };
+        Some([(code::mean_at(base), data), code])
+    }
+}
+
+/// Why nothing can be done for a process.
+#[derive(Debug, Error)]
+pub enum Unplanned {
+    /// Its memory can't be read, most often because it has ended.
+    #[error("its memory can't be read: {0}")]
+    Unreadable(std::io::Error),
+    /// It can't have a fast path.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The beginning of `malloc` or `free` can't be copied, or another tracer's breakpoint is there.
+    #[error("the beginning of its {0} can't be copied")]
+    NotCopied(&'static str),
+    /// There are no free addresses near the allocator.
+    #[error("there is no room near its allocator")]
+    NoRoom,
+}
+
+/// The files that a process has mapped.
+pub fn modules(pid: u32) -> Vec<Module> {
+    let thread = maps::living_thread(pid);
+    let text = maps::read(thread).unwrap_or_default();
+    let mut modules: Vec<Module> = Vec::new();
+    let mut known: HashMap<((u32, u32), u64), usize> = HashMap::new();
+    for mapping in maps::parse(&text).filter(|it| it.inode != 0) {
+        let key = (mapping.device, mapping.inode);
+        if let Some(module) = known.get(&key).and_then(|index| modules.get_mut(*index)) {
+            module.mappings.push(mapping);
+        } else if let Ok(opened) = maps::open_mapped(thread, &mapping) {
+            known.insert(key, modules.len());
+            modules.push(Module {
+                id: opened.identity.file,
+                path: mapping.path.clone(),
+                file: opened.file,
+                mappings: vec![mapping],
+            });
+        }
+    }
+    modules
+}
+
+impl Module {
+    /// Whether an address of the process is in the module.
+    pub fn contains(&self, address: u64) -> bool {
+        self.mappings
+            .iter()
+            .any(|it| (it.start..it.end).contains(&address))
+    }
+
+    /// The address of an offset of the file that is mapped as code.
+    fn address(&self, offset: u64) -> Option<u64> {
+        self.mappings
+            .iter()
+            .filter(|it| it.executable)
+            .find_map(|it| {
+                let behind = offset.checked_sub(it.offset)?;
+                (behind < it.end - it.start).then_some(it.start + behind)
+            })
+    }
+}
+
+/// An allocator function of a module, in the process.
+struct Candidate<'a> {
+    module: usize,
+    number: usize,
+    address: u64,
+    function: &'a ProbedFunction,
+}
+
+/// Plans the fast path of a process: `modules` with their slots, and the probed functions of each file.
+pub fn plan<'a>(
+    pid: u32,
+    modules: &[(Module, Arc<Slots>)],
+    probed: impl Fn(FileId) -> &'a [ProbedFunction],
+) -> Result<Plan, Unplanned> {
+    eligible::check_library(pid, modules.iter().map(|(_, slots)| &**slots))?;
+    let memory = contents::open(pid).map_err(Unplanned::Unreadable)?;
+    let candidates = candidates(modules, probed);
+    let by_address: HashMap<u64, Vec<&Candidate<'_>>> =
+        candidates.iter().fold(HashMap::new(), |mut all, it| {
+            all.entry(it.address).or_default().push(it);
+            all
+        });
+    let mut linked: Vec<(usize, Linked)> = Vec::new();
+    for (module, slots) in modules {
+        for slot in slots.in_process(&module.mappings) {
+            let at = slot.address;
+            let Some(value) = read_word(&memory, at) else {
+                continue;
+            };
+            let of_name = by_address
+                .get(&value)
+                .and_then(|all| all.iter().find(|it| it.number == usize::from(slot.name)));
+            if let Some(candidate) = of_name {
+                let function = candidate.number;
+                linked.push((
+                    candidate.module,
+                    Linked {
+                        function,
+                        at,
+                        value,
+                    },
+                ));
+            }
+        }
+    }
+    let provider = provider(&linked).ok_or(Refusal::NoSlots)?;
+    let (owner, _) = modules.get(provider).ok_or(Refusal::NoSlots)?;
+    let functions: BTreeMap<usize, Function> = candidates
+        .iter()
+        .filter(|it| it.module == provider && is_untouched(owner, &memory, it))
+        .filter_map(|it| {
+            let function = Function {
+                number: it.number,
+                address: it.address,
+                skipped: it.function.skipped.clone()?,
+            };
+            Some((it.number, function))
+        })
+        .collect();
+    for needed in ["malloc", "free"] {
+        let number = code::FUNCTIONS.iter().position(|name| *name == needed);
+        if !number.is_some_and(|number| functions.contains_key(&number)) {
+            return Err(Unplanned::NotCopied(needed));
+        }
+    }
+    let mut slots: Vec<Linked> = linked
+        .into_iter()
+        .filter(|(module, it)| *module == provider && functions.contains_key(&it.function))
+        .map(|(_, it)| it)
+        .collect();
+    // Frees first: a block that the code samples must have a free that it sees.
+    slots.sort_by_key(|it| (!code::frees(it.function), it.at));
+    let functions: Vec<Function> = functions.into_values().collect();
+    let mut earlier = earlier::find(pid).into_iter();
+    let old = earlier.find(|it| it.is_for(&functions));
+    let old = old.map(|it| it.base);
+    let places = places(pid, owner);
+    if places.is_empty() && old.is_none() {
+        return Err(Unplanned::NoRoom);
+    }
+    Ok(Plan {
+        provider,
+        functions,
+        slots,
+        places,
+        old,
+    })
+}
+
+/// The allocator functions of all modules that the code has entries for.
+fn candidates<'a>(
+    modules: &[(Module, Arc<Slots>)],
+    probed: impl Fn(FileId) -> &'a [ProbedFunction],
+) -> Vec<Candidate<'a>> {
+    let mut candidates = Vec::new();
+    for (index, (module, _)) in modules.iter().enumerate() {
+        for function in probed(module.id) {
+            let Some(address) = module.address(function.offset) else {
+                continue;
+            };
+            for (number, name) in code::FUNCTIONS.iter().enumerate() {
+                if function.names.iter().any(|it| it == name) {
+                    candidates.push(Candidate {
+                        module: index,
+                        number,
+                        address,
+                        function,
+                    });
+                }
+            }
+        }
+    }
+    candidates
+}
+
+/// The module that most slots of `malloc` lead to, or else most slots.
+fn provider(linked: &[(usize, Linked)]) -> Option<usize> {
+    let mut counts: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (module, slot) in linked {
+        let count = counts.entry(*module).or_default();
+        count.0 += usize::from(slot.function == 0);
+        count.1 += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(module, _)| module)
+}
+
+/// Whether the beginning of a function is as in its file, except for the breakpoint of its own probe. Another tracer's
+/// probe would miss the calls that the copy makes.
+fn is_untouched(module: &Module, memory: &File, candidate: &Candidate<'_>) -> bool {
+    let Some(skipped) = &candidate.function.skipped else {
+        return false;
+    };
+    let length = skipped.resume as usize;
+    let (mut there, mut in_file) = (vec![0; length], vec![0; length]);
+    let is_read = memory.read_exact_at(&mut there, candidate.address).is_ok()
+        && module
+            .file
+            .read_exact_at(&mut in_file, candidate.function.offset)
+            .is_ok();
+    let probe = candidate.function.placed.offset as usize;
+    is_read
+        && skipped.is_of(&in_file)
+        && there
+            .iter()
+            .zip(&in_file)
+            .enumerate()
+            .all(|(at, (there, in_file))| there == in_file || at == probe && *there == BREAKPOINT)
+}
+
+/// Free places for the code, the nearest to a module first: below it, and above.
+fn places(pid: u32, module: &Module) -> Vec<u64> {
+    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
+    let all: Vec<(u64, u64)> = maps::parse(&text).map(|it| (it.start, it.end)).collect();
+    let Some(near) = module.mappings.iter().find(|it| it.executable) else {
+        return Vec::new();
+    };
+    free_places(&all, near.start)
+}
+
+/// The same, for mappings in the order of their addresses.
+fn free_places(all: &[(u64, u64)], near: u64) -> Vec<u64> {
+    let needed = (code::CODE_BYTES + code::DATA_BYTES + code::HINT_BYTES) as u64;
+    let mut places: Vec<u64> = all
+        .windows(2)
+        .filter_map(|pair| {
+            let (&[(_, end), (start, _)], gap) = (pair.try_into().ok()?, needed + 2 * MARGIN);
+            // Just below the next mapping. The kernel puts new mappings there, too: hence the margin.
+            (start.checked_sub(end)? >= gap).then(|| start - needed - MARGIN)
+        })
+        .filter(|place| place.abs_diff(near) < MOST_DISTANCE)
+        .collect();
+    places.sort_by_key(|place| place.abs_diff(near));
+    places.truncate(MOST_PLACES);
+    places
+}
+
+fn read_word(memory: &File, at: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    memory.read_exact_at(&mut word, at).ok()?;
+    Some(u64::from_le_bytes(word))
+}

@@ -1,0 +1,313 @@
+//! Moves processes with many probe hits to the fast path, and back at the end of the run.
+//!
+//! Part of the session. A process is first traced by probes alone. If it has many probe hits, the installer maps the
+//! fast path's code into it and points its linkage slots there. From then on only sampled calls, and the frees of
+//! recorded blocks, trap. Must not know how the code decides, nor how it is written into a process.
+
+mod answers;
+mod end;
+mod process;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use heaptrace_common::hints::MAX_FAST;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::run::Run;
+use crate::join::Note;
+use crate::kernel::fast::Hints;
+use crate::open::FileId;
+use crate::probes::fast::code;
+use crate::probes::fast::earlier;
+use crate::probes::fast::eligible::{self, Refusal};
+use crate::probes::fast::installer::{Installer, Request};
+use crate::probes::fast::plan::{self, Linked, Plan};
+use crate::probes::fast::slots::{self, Slots};
+use crate::proc::processes::start_time;
+use crate::reader::Reader;
+use crate::text;
+use process::{Process, State, requests, send_all};
+
+/// Time between two looks at the probe hits.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Probe hits between two ticks from which on a process is worth moving: some 2 % of a processor.
+const WORTH_IT: u64 = 500;
+
+/// How long a thread may take to its next probe hit.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often a process is tried.
+const TRIES: u32 = 3;
+
+/// How often the slots of a process are looked for again while it still has many probe hits.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Most processes that are named on standard error because they can't be moved.
+const MOST_NAMED: usize = 10;
+
+/// Most files whose slots are remembered.
+const MOST_FILES: usize = 4096;
+
+/// A signal that programs ignore unless they handle it, and that nothing but out-of-band data sends.
+const SIGNAL: i32 = libc::SIGURG;
+
+/// The processes on the fast path, and those on the way to it.
+pub(super) struct FastPath {
+    installer: Installer,
+    ticks: Interval,
+    /// Probe hits that were not passed on yet.
+    hits: HashMap<u32, u64>,
+    processes: BTreeMap<u32, Process>,
+    /// Processes that can't be moved, by process id and start time.
+    refused: HashSet<(u32, u64)>,
+    /// The slots of each file.
+    slots: HashMap<FileId, Option<Arc<Slots>>>,
+    /// How many processes were moved.
+    moved: u64,
+    /// Whether the installer is gone. What was moved stays on the fast path, and nothing else is moved.
+    is_over: bool,
+}
+
+impl FastPath {
+    pub(super) fn new(installer: Installer) -> Self {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            installer,
+            ticks,
+            hits: HashMap::new(),
+            processes: BTreeMap::new(),
+            refused: HashSet::new(),
+            slots: HashMap::new(),
+            moved: 0,
+            is_over: false,
+        }
+    }
+
+    /// Reads the slots of files that a target will need, or has mapped, before it is traced.
+    pub(super) fn read_ahead(
+        &mut self,
+        files: impl IntoIterator<Item = (FileId, String, File)>,
+        reader: &mut Reader,
+    ) {
+        for (id, path, file) in files {
+            self.slots
+                .entry(id)
+                .or_insert_with(|| read_slots(reader, &path, &file));
+        }
+    }
+
+    /// Waits until the next tick.
+    pub(super) async fn due(&mut self) {
+        self.ticks.tick().await;
+    }
+
+    /// The probe hits since the last call of this function.
+    pub(super) fn take_hits(&mut self) -> HashMap<u32, u64> {
+        std::mem::take(&mut self.hits)
+    }
+
+    /// Looks at the probe hits since the last tick, and moves processes.
+    pub(super) fn tick(&mut self, run: &mut Run, reader: &mut Reader) -> Result<()> {
+        self.take_answers(run)?;
+        self.forget_gone(run)?;
+        for (pid, count) in run.program.take_hits()? {
+            *self.hits.entry(pid).or_default() += count;
+            if count >= WORTH_IT && !self.is_over {
+                self.consider(pid, run, reader)?;
+            }
+        }
+        for (pid, process) in &mut self.processes {
+            match process.state {
+                State::Moved { base } => {
+                    process.follow_mean(*pid, base, run, &self.installer)?;
+                    process.forget_freed(run)?;
+                }
+                State::Filling { .. } => {}
+                // The signal must not come when the installer has given up.
+                State::Stopping(tid) if process.looked.elapsed() > PATIENCE / 2 => {
+                    run.program.forget_stop(tid)?;
+                }
+                State::Stopping(_) => {}
+            }
+        }
+        run.joiner.set_noted(Note::ProcessesFast, self.moved);
+        run.joiner
+            .set_noted(Note::ProcessesNotFast, self.refused.len() as u64);
+        Ok(())
+    }
+
+    /// Begins to move a process, or looks for new slots of one that was moved.
+    fn consider(&mut self, pid: u32, run: &mut Run, reader: &mut Reader) -> Result<()> {
+        match self.processes.get(&pid).map(|it| (it.state, it.looked)) {
+            Some((State::Moved { base }, looked)) if looked.elapsed() >= AGAIN => {
+                self.write_new_slots(pid, base, run, reader)
+            }
+            Some(_) => Ok(()),
+            None => self.begin(pid, run, reader),
+        }
+    }
+
+    fn begin(&mut self, pid: u32, run: &mut Run, reader: &mut Reader) -> Result<()> {
+        let Some(start_time) = start_time(pid) else {
+            return Ok(());
+        };
+        if self.refused.contains(&(pid, start_time)) {
+            return Ok(());
+        }
+        let hinted = run.program.hinted()?;
+        // A forked child of a moved process is there already.
+        if hinted.contains_key(&pid) {
+            return Ok(());
+        }
+        match eligible::check(pid) {
+            Ok(()) => {}
+            Err(Refusal::Own | Refusal::NoMemory) => return Ok(()),
+            Err(refusal) => {
+                self.refuse(pid, start_time, refusal.to_string());
+                return Ok(());
+            }
+        }
+        let plan = match self.plan(pid, run, reader)? {
+            Ok(plan) => plan,
+            Err(why) => {
+                self.refuse(pid, start_time, why.to_string());
+                return Ok(());
+            }
+        };
+        let used: BTreeSet<u32> = hinted
+            .into_values()
+            .chain(self.processes.values().map(|it| it.index))
+            .collect();
+        let Some(index) = (0..MAX_FAST).find(|it| !used.contains(it)) else {
+            self.refuse(pid, start_time, "too many processes are on it".to_owned());
+            return Ok(());
+        };
+        let process = Process {
+            start_time,
+            state: State::Stopping(0),
+            plan,
+            index,
+            hints: Hints::new()?,
+            earlier: VecDeque::new(),
+            mean: run.program.mean_of(pid)?,
+            tries: 0,
+            looked: Instant::now(),
+        };
+        self.processes.insert(pid, process);
+        self.stop(pid, run)
+    }
+
+    /// Plans for a process. The files are read by the reader, and events are joined meanwhile.
+    fn plan(
+        &mut self,
+        pid: u32,
+        run: &mut Run,
+        reader: &mut Reader,
+    ) -> Result<Result<Plan, plan::Unplanned>> {
+        let known = &mut self.slots;
+        if known.len() > MOST_FILES {
+            known.clear();
+        }
+        let found = run.during(|_, _| {
+            let modules = plan::modules(pid).into_iter();
+            modules
+                .filter_map(|module| {
+                    let slots = known
+                        .entry(module.id)
+                        .or_insert_with(|| read_slots(reader, &module.path, &module.file));
+                    let slots = Arc::clone(slots.as_ref()?);
+                    Some((module, slots))
+                })
+                .collect::<Vec<_>>()
+        })?;
+        Ok(plan::plan(pid, &found, |file| run.functions_of(file)))
+    }
+
+    /// Lets the installer stop the thread that had the last hit.
+    fn stop(&mut self, pid: u32, run: &Run) -> Result<()> {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        let tid = run.program.last_hit(pid)?.unwrap_or(pid);
+        process.state = State::Stopping(tid);
+        process.tries += 1;
+        process.looked = Instant::now();
+        let request = Request::Map {
+            pid,
+            start_time: process.start_time,
+            tid,
+            signal: SIGNAL,
+            places: process.plan.places.clone(),
+            old: process.plan.old,
+            sizes: earlier::SIZES,
+            patience_ms: PATIENCE.as_millis() as u32,
+        };
+        if let Err(error) = self.installer.send(&request, Some(process.hints.as_fd())) {
+            tracing::debug!("process {pid} is not moved now: {error}");
+            self.processes.remove(&pid);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, pid: u32, start_time: u64, why: String) {
+        if self.refused.len() < MOST_NAMED {
+            let name = text::escape(&comm(pid)).into_owned();
+            tracing::warn!("{name}[{pid}] can't be moved to the fast path (--fast): {why}");
+        }
+        self.refused.insert((pid, start_time));
+    }
+
+    /// Writes the slots of files that were mapped since, and those that were not bound before.
+    fn write_new_slots(
+        &mut self,
+        pid: u32,
+        base: u64,
+        run: &mut Run,
+        reader: &mut Reader,
+    ) -> Result<()> {
+        let plan = self.plan(pid, run, reader)?;
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        process.looked = Instant::now();
+        let Ok(plan) = plan else {
+            return Ok(());
+        };
+        // The written ones hold other values now, so they are not in the new plan.
+        let has_entry = |slot: &Linked| {
+            let mut functions = process.plan.functions.iter();
+            functions.any(|it| it.number == slot.function && it.address == slot.value)
+        };
+        let new: Vec<Linked> = plan.slots.into_iter().filter(has_entry).collect();
+        send_all(&self.installer, &requests(pid, base, &new));
+        Ok(())
+    }
+
+    /// Forgets processes that have ended, or run another program by now.
+    fn forget_gone(&mut self, run: &Run) -> Result<()> {
+        let hinted = run.program.hinted()?;
+        let is_gone = |pid: &u32, it: &Process| match it.state {
+            State::Moved { .. } => !hinted.contains_key(pid),
+            State::Stopping(_) | State::Filling { .. } => start_time(*pid) != Some(it.start_time),
+        };
+        self.processes.retain(|pid, it| !is_gone(pid, it));
+        Ok(())
+    }
+}
+
+fn read_slots(reader: &mut Reader, path: &str, file: &File) -> Option<Arc<Slots>> {
+    let slots = slots::slots_of(reader, path, file, &code::FUNCTIONS);
+    slots.ok().map(Arc::new)
+}
+
+fn comm(pid: u32) -> String {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    comm.trim_end().to_owned()
+}

@@ -1,0 +1,137 @@
+//! What follows from each answer of the installer.
+//!
+//! Part of the session. Must not know which processes are worth moving.
+
+use anyhow::Result;
+
+use super::process::{State, fill, requests, send_all};
+use super::{FastPath, SIGNAL, TRIES, comm};
+use crate::probes::fast::code;
+use crate::probes::fast::installer::Answer;
+use crate::probes::fast::plan;
+use crate::proc::processes::start_time;
+use crate::session::run::Run;
+use crate::sys;
+use crate::text;
+
+impl FastPath {
+    /// Takes in what the installer has done.
+    pub(in crate::session) fn take_answers(&mut self, run: &mut Run) -> Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
+        let answers = match self.installer.answers() {
+            Ok(answers) => answers,
+            Err(error) => {
+                tracing::warn!(
+                    "no more processes are moved to the fast path: the installer: {error}"
+                );
+                self.is_over = true;
+                return Ok(());
+            }
+        };
+        for answer in answers {
+            match answer {
+                Answer::Seized { pid } => {
+                    if let Some(State::Stopping(tid)) = self.processes.get(&pid).map(|it| it.state)
+                    {
+                        run.program.stop_at_hit(tid, SIGNAL as u32)?;
+                    }
+                }
+                Answer::Mapped { pid, base } => self.mapped(pid, base, run)?,
+                Answer::NotMapped { pid, why } => self.not_mapped(pid, why, run)?,
+                Answer::Written { pid, written } => {
+                    tracing::debug!("{} slots of process {pid} are written", written.len());
+                }
+                Answer::Filled { pid, ok } => self.filled(pid, ok, run)?,
+                Answer::Adopted { .. } | Answer::Undone { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory is there: fills it.
+    fn mapped(&mut self, pid: u32, base: u64, run: &mut Run) -> Result<()> {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        if let State::Stopping(tid) = process.state {
+            run.program.forget_stop(tid)?;
+        }
+        let cookie = run.program.fast_cookie();
+        let agent = std::process::id();
+        let owner = (agent, start_time(agent).unwrap_or(0));
+        let data = code::data(process.mean, sys::random()?, owner);
+        let Some(contents) = process.plan.contents(base, cookie, data) else {
+            self.give_up(pid, plan::Unplanned::NoRoom.to_string());
+            return Ok(());
+        };
+        let requests = contents.map(|(address, bytes)| fill(pid, address, bytes));
+        process.state = State::Filling {
+            base,
+            unanswered: requests.len() as u32,
+        };
+        if !send_all(&self.installer, &requests) {
+            self.give_up(pid, "the installer has too much to do".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A part of the memory is filled. When all of it is, the process gets its hints, and its slots are written.
+    fn filled(&mut self, pid: u32, ok: bool, run: &mut Run) -> Result<()> {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        let State::Filling { base, unanswered } = process.state else {
+            return Ok(());
+        };
+        if !ok {
+            self.give_up(pid, "its memory can't be written".to_owned());
+            return Ok(());
+        }
+        if unanswered > 1 {
+            process.state = State::Filling {
+                base,
+                unanswered: unanswered - 1,
+            };
+            return Ok(());
+        }
+        run.program.set_hints(pid, process.index, &process.hints)?;
+        // The live map may be large.
+        process.earlier = run.during(|program, _| program.without_hint(pid))??.into();
+        for (key, _) in &process.earlier {
+            process.hints.add(key.address);
+        }
+        process.state = State::Moved { base };
+        self.moved += 1;
+        tracing::info!(
+            "{}[{pid}] is on the fast path from now on: {} slots lead to code at {base:#x}",
+            text::escape(&comm(pid)),
+            process.plan.slots.len()
+        );
+        // Slots that can't be written now are found again, because their calls go on to hit probes.
+        send_all(&self.installer, &requests(pid, base, &process.plan.slots));
+        Ok(())
+    }
+
+    /// Forgets a process that can't be moved.
+    fn give_up(&mut self, pid: u32, why: String) {
+        if let Some(process) = self.processes.remove(&pid) {
+            self.refuse(pid, process.start_time, why);
+        }
+    }
+
+    fn not_mapped(&mut self, pid: u32, why: String, run: &mut Run) -> Result<()> {
+        let Some(process) = self.processes.get(&pid) else {
+            return Ok(());
+        };
+        if let State::Stopping(tid) = process.state {
+            run.program.forget_stop(tid)?;
+        }
+        if process.tries < TRIES {
+            return self.stop(pid, run);
+        }
+        self.give_up(pid, why);
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! A process on the fast path, or on its way to it, and what is asked of the installer for it.
+//!
+//! Part of the session. Must not know when a process is moved.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use anyhow::Result;
+use heaptrace_common::wire::BlockKey;
+
+use crate::kernel::fast::Hints;
+use crate::probes::fast::code;
+use crate::probes::fast::installer::{Installer, Request, Slot};
+use crate::probes::fast::plan::{Linked, Plan};
+use crate::session::run::Run;
+
+/// Earlier blocks that are looked at in a tick.
+const AT_A_TIME: usize = 256;
+
+/// Slots in one request.
+const IN_A_REQUEST: usize = 1024;
+
+/// A process that is being moved, or has been.
+pub(super) struct Process {
+    pub(super) start_time: u64,
+    pub(super) state: State,
+    pub(super) plan: Plan,
+    pub(super) index: u32,
+    pub(super) hints: Hints,
+    /// Blocks that were recorded before the process had hints, with their ids.
+    pub(super) earlier: VecDeque<(BlockKey, u64)>,
+    pub(super) mean: u64,
+    pub(super) tries: u32,
+    pub(super) looked: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The installer attaches to this thread, or waits for it, since `looked`.
+    Stopping(u32),
+    /// The memory is mapped, and is filled: so many requests are not answered.
+    Filling { base: u64, unanswered: u32 },
+    /// The code is there, and the slots are written.
+    Moved { base: u64 },
+}
+
+impl Process {
+    /// Writes the mean between samples where the code reads it, if it has changed.
+    pub(super) fn follow_mean(
+        &mut self,
+        pid: u32,
+        base: u64,
+        run: &Run,
+        installer: &Installer,
+    ) -> Result<()> {
+        let mean = run.program.mean_of(pid)?;
+        let bytes = mean.to_le_bytes().to_vec();
+        if mean != self.mean && send_all(installer, &[fill(pid, code::mean_at(base), bytes)]) {
+            self.mean = mean;
+        }
+        Ok(())
+    }
+
+    /// Takes the hints of earlier blocks back when the blocks are gone. Looks at some of them at a time.
+    pub(super) fn forget_freed(&mut self, run: &Run) -> Result<()> {
+        for _ in 0..self.earlier.len().min(AT_A_TIME) {
+            let Some((key, id)) = self.earlier.pop_front() else {
+                break;
+            };
+            if run.program.has_block(key, id)? {
+                self.earlier.push_back((key, id));
+            } else {
+                self.hints.remove(key.address);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends requests; returns whether the installer has all of them.
+pub(super) fn send_all(installer: &Installer, requests: &[Request]) -> bool {
+    requests.iter().all(|request| {
+        let sent = installer.send(request, None);
+        if let Err(error) = &sent {
+            tracing::debug!("not sent to the installer: {error}");
+        }
+        sent.is_ok()
+    })
+}
+
+pub(super) fn fill(pid: u32, address: u64, bytes: Vec<u8>) -> Request {
+    Request::Fill {
+        pid,
+        address,
+        bytes,
+    }
+}
+
+pub(super) fn requests(pid: u32, base: u64, slots: &[Linked]) -> Vec<Request> {
+    let slots: Vec<Slot> = slots
+        .iter()
+        .filter_map(|slot| {
+            Some(Slot {
+                address: slot.at,
+                old: slot.value,
+                new: code::entry(base, slot.function)?,
+            })
+        })
+        .collect();
+    slots
+        .chunks(IN_A_REQUEST)
+        .map(|some| Request::Write {
+            pid,
+            slots: some.to_vec(),
+        })
+        .collect()
+}

@@ -1,0 +1,300 @@
+//! Tests of the fast path: its numbers, and that no target is harmed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{
+    Child, Heaptrace, MINUTE, Mode, Recording, Report, c, ready_pid, send, truths, until,
+};
+
+/// The mean of most runs: enough samples for small errors, and few enough that the target is fast.
+const MEAN: &str = "64KiB";
+
+/// How many processes a run has moved.
+fn moved(report: &Report) -> u64 {
+    let noted = |name: &str| report.quality.noted.get(name).copied().unwrap_or(0);
+    assert_eq!(noted("processes_not_fast"), 0);
+    noted("processes_fast")
+}
+
+/// Fails unless an estimate is within six standard errors of the truth, and has a small error.
+fn agrees(what: &str, truth: u64, estimate: u64, error: u64) -> Result<()> {
+    println!("{what}: {estimate} ± {error}, in truth {truth}");
+    ensure!(
+        truth.abs_diff(estimate) <= 6 * error && error * 20 < truth,
+        "{what}: {estimate} ± {error}, in truth {truth}"
+    );
+    Ok(())
+}
+
+/// Fails unless the totals of a process agree with its own counts, also what it has freed of them.
+fn agrees_with_truth(recording: &Recording, role: &str) -> Result<()> {
+    let truth = recording.truth(role)?;
+    let process = recording
+        .report
+        .processes
+        .iter()
+        .find(|it| it.pid == truth.pid);
+    let totals = process.context("no such process")?.totals;
+    let bytes = (totals.allocated_bytes, totals.allocated_bytes_error);
+    agrees("bytes", truth.allocated_bytes, bytes.0, bytes.1)?;
+    let calls = (totals.allocations, totals.allocations_error);
+    agrees("calls", truth.allocations, calls.0, calls.1)?;
+    // A free that is not seen would leave its block, which stands for 64 KiB at least.
+    let left = totals.unfreed_bytes();
+    ensure!(
+        left.abs_diff(truth.live_bytes) <= 6 * totals.left_at_exit_bytes_error + (256 << 10),
+        "{left} bytes left, in truth {}",
+        truth.live_bytes
+    );
+    Ok(())
+}
+
+/// Check that a command that is moved to the fast path has the numbers that it counts itself, with whole stacks, and that
+/// it makes many times more calls than without.
+#[test]
+fn estimates_of_a_command_agree_with_the_truth() -> Result<()> {
+    let run = |options: &[&str]| {
+        let here = Heaptrace::tracing()?;
+        here.record(options, &[c("busy")?.as_ref(), OsStr::new("3000")])
+    };
+    let fast = run(&["--fast", "--sample", MEAN])?;
+    ensure!(fast.ended.code() == 0, "{}", fast.ended.stderr);
+    fast.report.check_nothing_lost()?;
+    assert_eq!(fast.report.mode, Mode::Sampled { mean_bytes: 65_536 });
+    assert_eq!(moved(&fast.report), 1);
+    agrees_with_truth(&fast, "main")?;
+    let quality = &fast.report.quality;
+    let stacks = quality.stacks_complete + quality.stacks_broken + quality.stacks_truncated;
+    assert!(quality.stacks_complete * 100 >= stacks * 99, "{quality:?}");
+    let slow = run(&["--sample", MEAN])?;
+    let (fast, slow) = (fast.truth("main")?, slow.truth("main")?);
+    println!(
+        "{} calls, without --fast {}",
+        fast.allocations, slow.allocations
+    );
+    assert!(fast.allocations > 3 * slow.allocations);
+    Ok(())
+}
+
+/// Check that forked children of a moved process are on the fast path, and have the numbers that they count themselves.
+#[test]
+fn children_are_on_the_fast_path() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let busy = c("busy")?;
+    let command = [busy.as_ref(), OsStr::new("1500"), OsStr::new("children")];
+    let recording = here.record(&["--fast", "--sample", MEAN], &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    assert_eq!(moved(&recording.report), 1);
+    agrees_with_truth(&recording, "main")?;
+    let children: Vec<_> = recording
+        .truths
+        .iter()
+        .filter(|it| it.role == "child")
+        .collect();
+    assert_eq!(children.len(), 3);
+    for child in children {
+        let process = recording
+            .report
+            .processes
+            .iter()
+            .find(|it| it.pid == child.pid);
+        let totals = process.context("a child is missing")?.totals;
+        let bytes = (totals.allocated_bytes, totals.allocated_bytes_error);
+        agrees("bytes of a child", child.allocated_bytes, bytes.0, bytes.1)?;
+    }
+    Ok(())
+}
+
+/// The executable mappings of the fast path's code in a process.
+fn mappings(pid: u32) -> Result<usize> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let is_code = |line: &&str| line.contains("heaptrace-fast") && line.contains("r-xp");
+    Ok(maps.lines().filter(is_code).count())
+}
+
+/// Starts the fixture, and a tracer of it, and waits until the target is moved.
+fn start_moved(here: &Heaptrace, options: &[&str]) -> Result<(Child, Child)> {
+    let mut target = Child::spawn(&mut c("busy")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    let pid_text = pid.to_string();
+    let mut arguments = vec!["--fast", "--sample", MEAN, "--pid", &pid_text];
+    arguments.extend(options);
+    let before = mappings(pid)?;
+    let tracer = here.start_record(&arguments)?;
+    until(
+        "the target is moved",
+        MINUTE,
+        || Ok(mappings(pid)? > before),
+    )?;
+    Ok((target, tracer))
+}
+
+/// Check that a running process is moved and put back, several times in a row, that it counts right all the while, and
+/// that the next run of the same process finds the mapping of the last one.
+#[test]
+fn a_process_is_moved_and_put_back() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, tracer) = start_moved(&here, &["--duration", "2s"])?;
+    let pid = target.pid();
+    let first = here.finish(tracer)?;
+    assert_eq!(moved(&first.report), 1);
+    for _ in 0..3 {
+        let again = here.start_record(&[
+            "--fast",
+            "--sample",
+            MEAN,
+            "--pid",
+            &pid.to_string(),
+            "--duration",
+            "1500ms",
+        ])?;
+        let again = here.finish(again)?;
+        again.report.check_nothing_lost()?;
+        assert_eq!(moved(&again.report), 1);
+        assert!(again.report.quality.samples > 100);
+    }
+    assert_eq!(mappings(pid)?, 1);
+    // Afterwards an exact run sees every call: no slot leads past its probes.
+    let exact = here.start_record(&["--exact", "--pid", &pid.to_string(), "--duration", "1s"])?;
+    let exact = here.finish(exact)?;
+    let (calls, frees) = (exact.report.totals.allocations, exact.report.totals.frees);
+    println!("{calls} calls and {frees} frees in an exact run");
+    assert!(frees * 10 > calls * 9);
+    target.go()?;
+    assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
+    Ok(())
+}
+
+/// Check that a target survives when heaptrace is killed, that its slots are put back by then, and that the next run moves
+/// it again.
+#[test]
+fn a_killed_tracer_harms_no_target() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, tracer) = start_moved(&here, &[])?;
+    let pid = target.pid().to_string();
+    tracer.signal(libc::SIGKILL)?;
+    tracer.wait()?;
+    for pause in [0, 30, 100, 200, 300, 500, 700] {
+        let tracer = here.start_record(&["--fast", "--sample", MEAN, "--pid", &pid])?;
+        std::thread::sleep(Duration::from_millis(300 + pause));
+        tracer.signal(libc::SIGKILL)?;
+        tracer.wait()?;
+        ensure!(target.running()?, "the target has ended after {pause} ms");
+    }
+    let last = here.start_record(&[
+        "--fast",
+        "--sample",
+        MEAN,
+        "--pid",
+        &pid,
+        "--duration",
+        "2s",
+    ])?;
+    let last = here.finish(last)?;
+    assert_eq!(moved(&last.report), 1);
+    target.go()?;
+    assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
+    Ok(())
+}
+
+/// The installer of a tracer of this process: it was forked from the tracer, and so has the same arguments.
+fn installer_for(target: u32) -> Result<i32> {
+    let target = format!("\0{target}\0");
+    for entry in fs::read_dir("/proc")? {
+        let folder = entry?.path();
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        if read("comm") == "heaptrace-fast\n" && read("cmdline").contains(&target) {
+            let pid = folder.file_name().context("no name")?;
+            return Ok(pid.to_string_lossy().parse()?);
+        }
+    }
+    anyhow::bail!("no installer")
+}
+
+/// Check that the slots stay as they are when heaptrace and its installer are killed together, that a run without `--fast`
+/// warns of that, and that the next run with it puts them back, counts right, and uses the mapping again.
+#[test]
+fn a_killed_installer_is_made_up_for() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (mut target, tracer) = start_moved(&here, &[])?;
+    let (pid, pid_text) = (target.pid(), target.pid().to_string());
+    // Slots are written soon after the code is mapped.
+    std::thread::sleep(Duration::from_secs(1));
+    send(installer_for(pid)?, libc::SIGKILL)?;
+    tracer.signal(libc::SIGKILL)?;
+    tracer.wait()?;
+    let exact = |seconds| {
+        let options = ["--exact", "--pid", &pid_text, "--duration", seconds];
+        here.finish(here.start_record(&options)?)
+    };
+    let hidden = exact("1s")?;
+    ensure!(
+        hidden
+            .ended
+            .stderr
+            .contains("run heaptrace with --fast once"),
+        "{}",
+        hidden.ended.stderr
+    );
+    let options = ["--fast", "--sample", MEAN, "--pid", &pid_text, "--duration"];
+    let fast = here.finish(here.start_record(&[&options[..], &["2s"]].concat())?)?;
+    fast.report.check_nothing_lost()?;
+    assert_eq!(moved(&fast.report), 1);
+    // The fixture keeps about 1 MiB, of which some was allocated before the run.
+    let totals = &fast.report.totals;
+    println!("{totals:?}");
+    ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
+    assert_eq!(mappings(pid)?, 1);
+    let seen = exact("1s")?;
+    ensure!(
+        !seen.ended.stderr.contains("--fast"),
+        "{}",
+        seen.ended.stderr
+    );
+    let (calls, frees) = (seen.report.totals.allocations, seen.report.totals.frees);
+    println!(
+        "{calls} calls and {frees} frees; {} calls before",
+        hidden.report.totals.allocations
+    );
+    assert!(frees * 10 > calls * 9);
+    target.go()?;
+    assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
+    Ok(())
+}
+
+/// Check that a run does not take a process from another run that has moved it.
+#[test]
+fn a_second_run_leaves_the_first_alone() -> Result<()> {
+    let (here, there) = (Heaptrace::tracing()?, Heaptrace::tracing()?);
+    let (mut target, first) = start_moved(&here, &[])?;
+    let pid = target.pid().to_string();
+    // Slots are written soon after the code is mapped.
+    std::thread::sleep(Duration::from_secs(1));
+    let options = [
+        "--fast",
+        "--sample",
+        MEAN,
+        "--pid",
+        &pid,
+        "--duration",
+        "1s",
+    ];
+    let second = there.finish(there.start_record(&options)?)?;
+    let noted = &second.report.quality.noted;
+    assert_eq!(noted.get("processes_fast").copied().unwrap_or(0), 0);
+    assert_eq!(mappings(target.pid())?, 1);
+    first.signal(libc::SIGINT)?;
+    let first = here.finish(first)?;
+    first.report.check_nothing_lost()?;
+    assert_eq!(moved(&first.report), 1);
+    // A free that is not seen would leave its block.
+    let totals = &first.report.totals;
+    println!("{totals:?}");
+    ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
+    target.go()?;
+    assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
+    Ok(())
+}
