@@ -247,7 +247,8 @@ impl Run {
                 },
             },
             allocators: self.allocator,
-            fast: self.fast,
+            // With a mean of one byte every call is recorded.
+            fast: self.fast && mean > 1,
             probes,
             verbose,
         })

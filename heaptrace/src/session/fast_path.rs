@@ -7,8 +7,9 @@
 mod answers;
 mod end;
 mod process;
+mod refusals;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::proc::processes::start_time;
 use crate::reader::Reader;
 use crate::text;
 use process::{Process, State, requests, send_all};
+use refusals::Refusals;
 
 /// Time between two looks at the probe hits.
 const TICK: Duration = Duration::from_millis(20);
@@ -49,7 +51,7 @@ const TRIES: u32 = 3;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Most processes that are named on standard error because they can't be moved.
-const MOST_NAMED: usize = 10;
+const MOST_NAMED: u64 = 10;
 
 /// Most files whose slots are remembered.
 const MOST_FILES: usize = 4096;
@@ -64,8 +66,9 @@ pub(super) struct FastPath {
     /// Probe hits that were not passed on yet.
     hits: HashMap<u32, u64>,
     processes: BTreeMap<u32, Process>,
-    /// Processes that can't be moved, by process id and start time.
-    refused: HashSet<(u32, u64)>,
+    refusals: Refusals,
+    /// When this was made.
+    begin: Instant,
     /// The slots of each file.
     slots: HashMap<FileId, Option<Arc<Slots>>>,
     /// How many processes were moved.
@@ -83,7 +86,8 @@ impl FastPath {
             ticks,
             hits: HashMap::new(),
             processes: BTreeMap::new(),
-            refused: HashSet::new(),
+            refusals: Refusals::default(),
+            begin: Instant::now(),
             slots: HashMap::new(),
             moved: 0,
             is_over: false,
@@ -139,7 +143,7 @@ impl FastPath {
         }
         run.joiner.set_noted(Note::ProcessesFast, self.moved);
         run.joiner
-            .set_noted(Note::ProcessesNotFast, self.refused.len() as u64);
+            .set_noted(Note::ProcessesNotFast, self.refusals.reported());
         Ok(())
     }
 
@@ -158,7 +162,7 @@ impl FastPath {
         let Some(start_time) = start_time(pid) else {
             return Ok(());
         };
-        if self.refused.contains(&(pid, start_time)) {
+        if !self.refusals.allow((pid, start_time), self.begin.elapsed()) {
             return Ok(());
         }
         let hinted = run.program.hinted()?;
@@ -257,11 +261,12 @@ impl FastPath {
     }
 
     fn refuse(&mut self, pid: u32, start_time: u64, why: String) {
-        if self.refused.len() < MOST_NAMED {
-            let name = text::escape(&comm(pid)).into_owned();
+        let name = text::escape(&comm(pid)).into_owned();
+        tracing::debug!("{name}[{pid}] is not moved to the fast path: {why}");
+        let now = self.begin.elapsed();
+        if self.refusals.add((pid, start_time), now) && self.refusals.reported() <= MOST_NAMED {
             tracing::warn!("{name}[{pid}] can't be moved to the fast path (--fast): {why}");
         }
-        self.refused.insert((pid, start_time));
     }
 
     /// Writes the slots of files that were mapped since, and those that were not bound before.

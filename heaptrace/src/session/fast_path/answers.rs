@@ -2,6 +2,8 @@
 //!
 //! Part of the session. Must not know which processes are worth moving.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::process::{State, fill, requests, send_all};
@@ -13,6 +15,9 @@ use crate::proc::processes::start_time;
 use crate::session::run::Run;
 use crate::sys;
 use crate::text;
+
+/// Time for probe hits to end that had looked for hints before there were any.
+const GRACE: Duration = Duration::from_millis(2);
 
 impl FastPath {
     /// Takes in what the installer has done.
@@ -98,12 +103,17 @@ impl FastPath {
         }
         run.program.set_hints(pid, process.index, &process.hints)?;
         // The live map may be large.
-        process.earlier = run.during(|program, _| program.without_hint(pid))??.into();
+        let earlier = run.during(|program, _| {
+            std::thread::sleep(GRACE);
+            program.without_hint(pid)
+        });
+        process.earlier = earlier??.into();
         for (key, _) in &process.earlier {
             process.hints.add(key.address);
         }
         process.state = State::Moved { base };
         self.moved += 1;
+        self.refusals.forget((pid, process.start_time));
         tracing::info!(
             "{}[{pid}] is on the fast path from now on: {} slots lead to code at {base:#x}",
             text::escape(&comm(pid)),
