@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Heaptrace, MINUTE, Mode, Recording, Report, c, ready_pid, send, truths, until,
+    Child, Heaptrace, MINUTE, Mode, Recording, Report, c, c_plugin, ready_pid, send, truths, until,
 };
 
 /// The mean of most runs: enough samples for small errors, and few enough that the target is fast.
@@ -32,12 +32,9 @@ fn agrees(what: &str, truth: u64, estimate: u64, error: u64) -> Result<()> {
 /// Fails unless the totals of a process agree with its own counts, also what it has freed of them.
 fn agrees_with_truth(recording: &Recording, role: &str) -> Result<()> {
     let truth = recording.truth(role)?;
-    let process = recording
-        .report
-        .processes
-        .iter()
-        .find(|it| it.pid == truth.pid);
-    let totals = process.context("no such process")?.totals;
+    // The last one with its id: a command may have run another program before.
+    let images = recording.report.images(truth.pid);
+    let totals = images.last().context("no such process")?.totals;
     let bytes = (totals.allocated_bytes, totals.allocated_bytes_error);
     agrees("bytes", truth.allocated_bytes, bytes.0, bytes.1)?;
     let calls = (totals.allocations, totals.allocations_error);
@@ -76,6 +73,45 @@ fn estimates_of_a_command_agree_with_the_truth() -> Result<()> {
         fast.allocations, slow.allocations
     );
     assert!(fast.allocations > 3 * slow.allocations);
+    Ok(())
+}
+
+/// Check that a process that might be ended for a system call of the fast path is not moved, that this is said, and that it
+/// is traced all the same.
+#[test]
+fn a_process_with_a_filter_is_not_moved() -> Result<()> {
+    let busy = c("busy")?;
+    let command = [busy.as_ref(), OsStr::new("3000"), OsStr::new("filtered")];
+    let recording = Heaptrace::tracing()?.record(&["--fast", "--sample", MEAN], &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let noted = &recording.report.quality.noted;
+    let noted = |name: &str| noted.get(name).copied().unwrap_or(0);
+    assert_eq!(
+        (noted("processes_fast"), noted("processes_not_fast")),
+        (0, 1)
+    );
+    let said = recording.ended.stderr.contains("seccomp");
+    ensure!(said, "{}", recording.ended.stderr);
+    agrees_with_truth(&recording, "main")
+}
+
+/// Check that the numbers hold with other allocators, some of whose functions end in tail calls of others.
+#[test]
+fn other_allocators_are_moved() -> Result<()> {
+    for library in [
+        "libjemalloc.so.2",
+        "libtcmalloc_minimal.so.4",
+        "libmimalloc.so.2.0",
+    ] {
+        let preload = format!("LD_PRELOAD={library}");
+        let (env, busy) = (OsStr::new("env"), c("busy")?);
+        let command = [env, OsStr::new(&preload), busy.as_ref(), OsStr::new("2000")];
+        let recording = Heaptrace::tracing()?.record(&["--fast", "--sample", MEAN], &command)?;
+        ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+        println!("{library}");
+        assert_eq!(moved(&recording.report), 1);
+        agrees_with_truth(&recording, "main")?;
+    }
     Ok(())
 }
 
@@ -296,5 +332,41 @@ fn a_second_run_leaves_the_first_alone() -> Result<()> {
     ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
     target.go()?;
     assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
+    Ok(())
+}
+
+/// Check that a program that loads and unloads libraries, starts threads, forks and runs itself again is not disturbed by
+/// runs that begin and end, or are killed, all the while: its blocks are whole, and none of its waits is interrupted.
+#[test]
+fn a_storm_harms_no_target() -> Result<()> {
+    const ROUNDS: usize = 6;
+    let library = c_plugin("storm_lib")?;
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(c("storm")?.command().arg(&library.path))?;
+    let pid = ready_pid(&target.line()?)?.to_string();
+    let mut moved_in = 0;
+    for round in 0..ROUNDS {
+        let mut tracer = here.start_record(&["--fast", "--sample", MEAN, "--pid", &pid])?;
+        here.wait_attached(&mut tracer, target.pid())?;
+        std::thread::sleep(Duration::from_millis(150 * (round as u64 % 5)));
+        if round % 3 == 2 {
+            tracer.signal(libc::SIGKILL)?;
+            tracer.wait()?;
+        } else {
+            tracer.signal(libc::SIGINT)?;
+            let ended = tracer.wait()?;
+            ended.no_panic()?;
+            moved_in +=
+                usize::from(here.report().is_ok_and(|report| {
+                    report.quality.noted.get("processes_fast").copied() > Some(0)
+                }));
+        }
+        ensure!(target.running()?, "the target has ended in round {round}");
+    }
+    println!("moved in {moved_in} rounds");
+    assert!(moved_in > 0);
+    target.go()?;
+    let ended = target.wait()?.success()?;
+    assert_eq!(truths(&ended.stdout)?.len(), 1);
     Ok(())
 }
