@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         },
         Work {
             name: "serves redis",
-            command: programs::redis(&folder)?,
+            command: programs::redis(&folder, 20_000)?,
             times: SERVED,
         },
         Work {

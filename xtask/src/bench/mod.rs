@@ -6,6 +6,7 @@
 mod beside;
 mod cell;
 mod effort;
+mod fast;
 pub mod figure;
 mod growth;
 pub mod machine;
@@ -29,7 +30,7 @@ use crate::{run, workspace};
 use effort::Effort;
 use figure::Figure;
 use machine::Machine;
-use mode::{BYSTANDER, EXACT, FLOOR, SAMPLED, UNTRACED};
+use mode::{BYSTANDER, EXACT, FAST, FLOOR, SAMPLED, UNTRACED};
 use section::Section;
 
 /// The page of results, below the repository's root.
@@ -71,6 +72,8 @@ enum Part {
     Pairs,
     /// Real programs.
     Programs,
+    /// What `--fast` costs.
+    Fast,
     /// Other tracers, on the same programs.
     Beside,
     /// The throughput of the ring, and the cost of reading a large recording.
@@ -80,9 +83,10 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Pairs,
         Self::Programs,
+        Self::Fast,
         Self::Beside,
         Self::Stream,
         Self::Growth,
@@ -110,6 +114,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let section = match part {
             Part::Pairs => pairs::measure_all(&machine, &effort)?,
             Part::Programs => programs::measure_all(&effort)?,
+            Part::Fast => fast::measure_all(&effort)?,
             Part::Beside => beside::measure_all(&effort)?,
             Part::Stream => stream::measure_all(&machine, &effort)?,
             Part::Growth => growth::measure_all(&effort)?,
@@ -152,7 +157,7 @@ fn head(machine: &Machine, args: &Args) -> String {
          time is the median of the rounds. A ratio is the median of the rounds' ratios. The smallest and the largest value are \
          in parentheses. The programs measure their times themselves, so the times exclude starting and attaching heaptrace.\n\n"
     );
-    for mode in [UNTRACED, BYSTANDER, FLOOR, SAMPLED, EXACT] {
+    for mode in [UNTRACED, BYSTANDER, FLOOR, SAMPLED, FAST, EXACT] {
         text.push_str(&format!("- **{}**: {}\n", mode.name, mode.meaning));
     }
     text

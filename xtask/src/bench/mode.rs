@@ -62,6 +62,13 @@ pub const SAMPLED: Mode = Mode {
     how: How::Traced(&["--sample", "512KiB"]),
 };
 
+/// Only few allocations are recorded, and the others don't trap.
+pub const FAST: Mode = Mode {
+    name: "fast",
+    meaning: "As sampled, with `--fast`: calls that are not sampled don't trap once the process was moved to the fast path.",
+    how: How::Traced(&["--fast", "--sample", "512KiB"]),
+};
+
 /// Every allocation is recorded.
 pub const EXACT: Mode = Mode {
     name: "exact",

@@ -78,7 +78,7 @@ const PROGRAMS: [Program; 6] = [
     Program {
         name: "redis",
         work: "60,000 requests of redis-benchmark; both are traced",
-        command: redis,
+        command: |folder| redis(folder, 20_000),
     },
     Program {
         name: "Rust",
@@ -114,29 +114,32 @@ pub fn cplusplus(folder: &Path) -> Result<Vec<OsString>> {
 }
 
 /// Runs a redis server and its own benchmark.
-pub fn redis(folder: &Path) -> Result<Vec<OsString>> {
+pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     // The server's program is also installed under this name, and behaves by the name that it is called by.
     let server =
         process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")?;
     let link = folder.join("redis-server");
     let _ = fs::remove_file(&link);
     symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
-    let script = "cd \"$(dirname \"$0\")\" && rm -f socket\n\
+    let script = format!(
+        "cd \"$(dirname \"$0\")\" && rm -f socket\n\
                   ./redis-server --port 0 --unixsocket socket --save '' &\n\
                   while ! [ -S socket ]; do sleep 0.01; done\n\
-                  redis-benchmark -s socket -q -n 20000 -t set,get,lpush\n\
+                  redis-benchmark -s socket -q -n {requests} -t set,get,lpush\n\
                   redis-cli -s socket shutdown nosave\n\
-                  wait\n";
-    Ok(words(&["sh"], &[written(folder, "redis.sh", script)?]))
+                  wait\n"
+    );
+    let file = written(folder, &format!("redis-{requests}.sh"), &script)?;
+    Ok(words(&["sh"], &[file]))
 }
 
-fn words(words: &[&str], files: &[OsString]) -> Vec<OsString> {
+pub(super) fn words(words: &[&str], files: &[OsString]) -> Vec<OsString> {
     let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
     all.extend_from_slice(files);
     all
 }
 
-fn written(folder: &Path, name: &str, text: &str) -> Result<OsString> {
+pub(super) fn written(folder: &Path, name: &str, text: &str) -> Result<OsString> {
     let path = folder.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path.into())

@@ -1,0 +1,171 @@
+//! Measures what `--fast` costs: a pair of calls, and whole programs that run for some seconds.
+//!
+//! Part of bench. A process is moved to the fast path after it was seen to be busy, so programs that end within a second say
+//! little about it.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::cell::{cell, middle};
+use super::effort::Effort;
+use super::figure::Figure;
+use super::measured::Runs;
+use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure};
+use super::programs::{PACKAGES, cplusplus, redis, words, written};
+use super::section::Section;
+use super::stats::Spread;
+use super::workload::WORKLOADS;
+use crate::{apt, process, run, workspace};
+
+/// Seconds of a measurement of pairs.
+const SECONDS: f64 = 4.0;
+
+/// The modes of pairs. Programs are not sampled without `--fast`: some would take minutes.
+const PAIRS: [Mode; 3] = [UNTRACED, SAMPLED, FAST];
+const PROGRAMS: [Mode; 2] = [UNTRACED, FAST];
+
+/// A program that runs for some seconds, as a command in a folder of its own.
+struct Program {
+    name: &'static str,
+    command: fn(&Path) -> Result<Vec<OsString>>,
+}
+
+const COMMANDS: [Program; 6] = [
+    Program {
+        name: "CPython",
+        command: |folder| {
+            let script = "import json\n\
+                          text = json.dumps([{'id': i, 'tags': ['a', str(i)]} for i in range(2000)])\n\
+                          for _ in range(400): assert len(json.dumps(json.loads(text))) == len(text)\n";
+            let file = written(folder, "long_round_trips.py", script)?;
+            let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
+            Ok(words(&command, &[file]))
+        },
+    },
+    Program {
+        name: "Rust",
+        command: |folder| {
+            let program = folder.join("words");
+            let source = workspace::root().join("xtask/bench/words.rs");
+            let mut command = Command::new("rustc");
+            command.args(["-O", "-g", "--edition", "2024", "-o"]);
+            process::run(command.arg(&program).arg(source))?;
+            Ok(vec![program.into(), "800".into()])
+        },
+    },
+    Program {
+        name: "C++",
+        command: |folder| {
+            let program = folder.join("maps");
+            let source = workspace::root().join("xtask/bench/maps.cc");
+            let mut command = Command::new("g++");
+            process::run(command.args(["-O2", "-o"]).arg(&program).arg(source))?;
+            Ok(vec![program.into(), "800".into()])
+        },
+    },
+    Program {
+        name: "sqlite3",
+        command: |_| {
+            let sql = "create table t(a, b); insert into t with recursive n(i) as \
+                       (select 1 union all select i+1 from n where i < 2000000) select i, 'row ' || (i % 100) from n; \
+                       create index x on t(b); select b, sum(a) from t group by b;";
+            Ok(words(&["sqlite3", ":memory:", sql], &[]))
+        },
+    },
+    Program {
+        name: "redis",
+        command: |folder| redis(folder, 200_000),
+    },
+    Program {
+        name: "cc1plus",
+        command: cplusplus,
+    },
+];
+
+/// Measures the pairs and programs that the filter selects.
+pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
+    let mut section = Section::default();
+    let mut rows = Vec::new();
+    for workload in WORKLOADS
+        .iter()
+        .filter(|it| it.depth.is_none() && it.name.contains("pair"))
+    {
+        if effort.wants(workload.name) {
+            let command = workload.command(SECONDS, 1)?;
+            let runs = measure(workload.name, &command, &PAIRS, effort.rounds)?;
+            rows.push((workload.name, &PAIRS[..], runs));
+        }
+    }
+    let wanted: Vec<&Program> = COMMANDS.iter().filter(|it| effort.wants(it.name)).collect();
+    if !wanted.is_empty() {
+        apt::ensure(&PACKAGES, "for the programs to measure")?;
+    }
+    let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
+    let folder = workspace::target_dir().join("xtask/programs");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for program in wanted {
+        let mut command = vec![OsString::from(&timed)];
+        command.extend((program.command)(&folder)?);
+        let runs = measure(program.name, &command, &PROGRAMS, effort.rounds)?;
+        rows.push((program.name, &PROGRAMS[..], runs));
+    }
+    if rows.is_empty() {
+        return Ok(section);
+    }
+    section.text = text(&rows)?;
+    for (name, modes, runs) in &rows {
+        let [untraced, .., fast] = runs.as_slice() else {
+            continue;
+        };
+        debug_assert!(modes.len() == runs.len());
+        section
+            .figures
+            .extend(fast.ratio_to(untraced).map(|ratio| Figure {
+                name: format!("{name}, --fast"),
+                ratio,
+            }));
+    }
+    Ok(section)
+}
+
+fn text(rows: &[(&str, &[Mode], Vec<Runs>)]) -> Result<String> {
+    let mut page = String::new();
+    writeln!(page, "\n## The fast path\n")?;
+    writeln!(
+        page,
+        "Each time is that of a whole program, or of a pair of calls, with the time before the process was moved.\n"
+    )?;
+    writeln!(
+        page,
+        "| program | mode | time | ratio | processor time, ratio | events | events lost |"
+    )?;
+    writeln!(page, "|--|--|--:|--:|--:|--:|--:|")?;
+    for (name, modes, runs) in rows {
+        let Some(untraced) = runs.first() else {
+            continue;
+        };
+        for (mode, runs) in modes.iter().zip(runs) {
+            let nanoseconds = Spread::of(&runs.nanoseconds()).map_or(0.0, |it| it.median);
+            let time = if nanoseconds < 1e6 {
+                format!("{nanoseconds:.1} ns")
+            } else {
+                format!("{:.2} s", nanoseconds / 1e9)
+            };
+            writeln!(
+                page,
+                "| {name} | {} | {time} | {} | {} | {} | {} |",
+                mode.name,
+                cell(runs.ratio_to(untraced), 2),
+                cell(Spread::of_ratios(&runs.cpu(), &untraced.cpu()), 2),
+                middle(&runs.tracing(|it| it.events), 1.0, 0),
+                runs.lost(),
+            )?;
+        }
+    }
+    Ok(page)
+}
