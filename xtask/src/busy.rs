@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let all = [
         Work {
             name: "compiles C++",
-            command: programs::cplusplus(&folder)?,
+            command: programs::cplusplus(&folder, 0)?,
             times: SOURCES,
         },
         Work {

@@ -228,7 +228,13 @@ pub(super) fn add_found(
 }
 
 /// Probes an allocator, and reports it to join; returns whether it is probed.
-fn add(allocator: Allocator, owner: &Owner, streams: Streams, run: &mut Run) -> Result<bool> {
+fn add(mut allocator: Allocator, owner: &Owner, streams: Streams, run: &mut Run) -> Result<bool> {
+    if run.is_fast() {
+        allocator.drop_lone_frees();
+        if allocator.functions.is_empty() {
+            return Ok(false);
+        }
+    }
     let added = match streams {
         // The kernel visits every process that has mapped the file, which takes a while.
         Streams::Read => {

@@ -70,6 +70,11 @@ impl Run {
         }
     }
 
+    /// Whether processes may be moved to the fast path.
+    pub(super) fn is_fast(&self) -> bool {
+        self.functions.is_some()
+    }
+
     /// The functions of a probed file; none in a run without a fast path.
     pub(super) fn functions_of(&self, file: FileId) -> &[ProbedFunction] {
         let functions = self.functions.as_ref().and_then(|all| all.get(&file));

@@ -41,7 +41,7 @@ const COMMANDS: [Program; 6] = [
         command: |folder| {
             let script = "import json\n\
                           text = json.dumps([{'id': i, 'tags': ['a', str(i)]} for i in range(2000)])\n\
-                          for _ in range(400): assert len(json.dumps(json.loads(text))) == len(text)\n";
+                          for _ in range(4000): assert len(json.dumps(json.loads(text))) == len(text)\n";
             let file = written(folder, "long_round_trips.py", script)?;
             let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
             Ok(words(&command, &[file]))
@@ -55,7 +55,7 @@ const COMMANDS: [Program; 6] = [
             let mut command = Command::new("rustc");
             command.args(["-O", "-g", "--edition", "2024", "-o"]);
             process::run(command.arg(&program).arg(source))?;
-            Ok(vec![program.into(), "800".into()])
+            Ok(vec![program.into(), "2000".into()])
         },
     },
     Program {
@@ -65,14 +65,14 @@ const COMMANDS: [Program; 6] = [
             let source = workspace::root().join("xtask/bench/maps.cc");
             let mut command = Command::new("g++");
             process::run(command.args(["-O2", "-o"]).arg(&program).arg(source))?;
-            Ok(vec![program.into(), "800".into()])
+            Ok(vec![program.into(), "2000".into()])
         },
     },
     Program {
         name: "sqlite3",
         command: |_| {
             let sql = "create table t(a, b); insert into t with recursive n(i) as \
-                       (select 1 union all select i+1 from n where i < 2000000) select i, 'row ' || (i % 100) from n; \
+                       (select 1 union all select i+1 from n where i < 5000000) select i, 'row ' || (i % 100) from n; \
                        create index x on t(b); select b, sum(a) from t group by b;";
             Ok(words(&["sqlite3", ":memory:", sql], &[]))
         },
@@ -83,7 +83,7 @@ const COMMANDS: [Program; 6] = [
     },
     Program {
         name: "cc1plus",
-        command: cplusplus,
+        command: |folder| cplusplus(folder, 60),
     },
 ];
 

@@ -73,7 +73,7 @@ const PROGRAMS: [Program; 6] = [
     Program {
         name: "cc1plus",
         work: "a preprocessed source with the standard library's maps and streams, at -O1",
-        command: cplusplus,
+        command: |folder| cplusplus(folder, 0),
     },
     Program {
         name: "redis",
@@ -95,12 +95,20 @@ const PROGRAMS: [Program; 6] = [
 ];
 
 /// Compiles C++, without the driver, which only starts other programs.
-pub fn cplusplus(folder: &Path) -> Result<Vec<OsString>> {
-    let source = "#include <iostream>\n#include <map>\n\
+pub fn cplusplus(folder: &Path, types: u32) -> Result<Vec<OsString>> {
+    let mut source = "#include <iostream>\n#include <map>\n\
                   void f(const std::map<std::string, int> &m)\n\
-                  { for (auto &i : m) std::cout << i.first << i.second; }\n";
-    let source = written(folder, "a.cc", source)?;
-    let preprocessed = folder.join("a.ii");
+                  { for (auto &i : m) std::cout << i.first << i.second; }\n"
+        .to_owned();
+    for number in 0..types {
+        write!(
+            source,
+            "struct S{number} {{ int i; bool operator<(const S{number} &o) const {{ return i < o.i; }} }};\n\
+             int g(std::map<S{number}, std::string> &m) {{ m[S{number}()] = \"x\"; return m.size(); }}\n"
+        )?;
+    }
+    let source = written(folder, &format!("a{types}.cc"), &source)?;
+    let preprocessed = folder.join(format!("a{types}.ii"));
     // The driver knows where the headers are.
     let mut driver = Command::new("g++");
     driver.arg("-E").arg(source).arg("-o").arg(&preprocessed);

@@ -98,6 +98,20 @@ impl Allocator {
         kinds
     }
 
+    /// Leaves out Rust's functions that free, if none of those that allocate is probed: the blocks are of another allocator,
+    /// whose own functions free them in the end. They have no fast path, and every call of them would trap.
+    pub fn drop_lone_frees(&mut self) {
+        const RUST: &str = "rust";
+        let allocates = |it: &ProbedFunction| it.hook.on_return != OnReturn::Ignored;
+        if !self
+            .functions
+            .iter()
+            .any(|it| it.kind == RUST && allocates(it))
+        {
+            self.functions.retain(|it| it.kind != RUST);
+        }
+    }
+
     /// Names of the functions of an allocator that are probed.
     pub fn hook_names(&self, kind: &str) -> Vec<String> {
         self.functions

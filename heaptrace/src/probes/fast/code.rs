@@ -41,6 +41,11 @@ pub fn frees(function: usize) -> bool {
         .is_some_and(|name| *name == "free" || *name == "realloc" || name.starts_with("_Zd"))
 }
 
+/// Whether it does nothing else.
+pub fn frees_only(function: usize) -> bool {
+    frees(function) && FUNCTIONS.get(function) != Some(&"realloc")
+}
+
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
@@ -69,7 +74,7 @@ const INTERVALS: usize = 256;
 const PASSES: usize = LOGARITHMS + 8 * INTERVALS;
 
 /// Bytes from one to the next.
-const PASS_BYTES: usize = 112;
+const PASS_BYTES: usize = 128;
 
 /// Where the mean between samples is.
 const MEAN: usize = CODE_BYTES;
@@ -86,13 +91,35 @@ const HINTS: usize = CODE_BYTES + DATA_BYTES;
 /// Bytes of a jump to an address within 2 GiB.
 const JUMP_BYTES: usize = 5;
 
+/// Notes the return address of a call, before the copy of a function that may end in a tail call of another one: that would look
+/// like a call of its own. `mov rax, [rsp]`, `mov fs:[PASSED_FROM], rax`; `xor r10d, r10d`, so that what an earlier call left
+/// there is not taken for a decision about the tail call.
+const NOTE: [u8; 16] = [
+    0x48,
+    0x8b,
+    0x04,
+    0x24,
+    0x64,
+    0x48,
+    0x89,
+    0x04,
+    0x25,
+    PASSED_FROM as u8,
+    0,
+    0,
+    0,
+    0x45,
+    0x31,
+    0xd2,
+];
+const _: () = assert!(PASSED_FROM <= u8::MAX as u64);
+
 const _: () = assert!(ADDRESSES + 8 * FUNCTIONS.len() <= COOKIE);
 const _: () = assert!(PASSES + PASS_BYTES * FUNCTIONS.len() <= CODE_BYTES);
-const _: () = assert!(MOST_SKIPPED + JUMP_BYTES <= PASS_BYTES);
+const _: () = assert!(NOTE.len() + MOST_SKIPPED + JUMP_BYTES <= PASS_BYTES);
 
 std::arch::global_asm!(
     include_str!("shim.s"),
-    PASSED_FROM = const PASSED_FROM,
     PASSES = const PASSES,
     PASS_BYTES = const PASS_BYTES,
     FUNCTIONS = const ADDRESSES,
@@ -124,6 +151,8 @@ pub struct Function {
     pub address: u64,
     /// Its beginning up to the probe.
     pub skipped: Skipped,
+    /// Whether it may end in a tail call of another allocating function.
+    pub may_call_others: bool,
 }
 
 /// Where the entry for a function is in the code that is mapped at `base`.
@@ -205,7 +234,12 @@ fn fixed() -> &'static [u8] {
 
 /// The copied beginning of a function, for a place in the process, with a jump behind its probe.
 fn pass(at: u64, function: &Function) -> Option<Vec<u8>> {
-    let mut pass = function.skipped.copy_for(at, function.address)?;
+    let mut pass = Vec::new();
+    if function.may_call_others {
+        pass.extend(NOTE);
+    }
+    let copy_at = at + pass.len() as u64;
+    pass.extend(function.skipped.copy_for(copy_at, function.address)?);
     let end = at + (pass.len() + JUMP_BYTES) as u64;
     let behind = function.address + function.skipped.resume;
     pass.push(0xe9);

@@ -197,6 +197,8 @@ pub fn plan<'a>(
                 number: it.number,
                 address: it.address,
                 skipped: it.function.skipped.clone()?,
+                // glibc's functions share code that is not probed.
+                may_call_others: it.function.kind != "glibc" && !code::frees_only(it.number),
             };
             Some((it.number, function))
         })

@@ -10,12 +10,12 @@
 #
 # To the kernel program it passes: r10 the run's cookie, mixed with the stack pointer and the return address, r11 the mean
 # of a sampled call or 0, r9 the countdown. What is left of them after the call must not count for another one: that has
-# another stack pointer or return address, or comes through this code, which then clears r10.
+# another stack pointer or return address, or comes through this code. Where a function may end in a tail call of another
+# one, its pass clears r10, and notes the return address, by which the kernel program recognizes that call.
 
     .equ COUNTDOWN, 0x80         # in the thread's block, behind fs
     .equ RANDOM, 0x88
     .equ MEAN_OF_COUNTDOWN, 0x90
-    .equ PASSED_FROM, {PASSED_FROM}
 
     .section .rodata.heaptrace_fast, "a", @progbits
     .p2align 12
@@ -34,15 +34,6 @@ heaptrace_fast_begin:
     jmp heaptrace_fast_begin + {PASSES} + {PASS_BYTES} * \index
 .endm
 
-# As PASS, for a function that allocates. It may end in a tail call of another one, which then looks like a call of its
-# own. The return address tells the kernel program that it is not.
-.macro PASS_ALLOCATION index
-    mov rax, qword ptr [rsp]
-    mov qword ptr fs:[PASSED_FROM], rax
-    xor r10d, r10d
-    PASS \index
-.endm
-
 .macro SEEN index
     mov r10, qword ptr [rip + heaptrace_fast_begin + {COOKIE}]
     xor r10, rsp
@@ -53,7 +44,7 @@ heaptrace_fast_begin:
 .macro DECIDE_AND_GO index
     call decide
     jc 9f
-    PASS_ALLOCATION \index
+    PASS \index
 9:  SEEN \index
 .endm
 
@@ -92,7 +83,7 @@ heaptrace_fast_begin:
 entry_\index:
     mov rax, \size
     COUNT_DOWN 1f
-    PASS_ALLOCATION \index
+    PASS \index
 1:  DECIDE_AND_GO \index
 .endm
 
@@ -116,7 +107,7 @@ entry_2:                         # calloc
     mul rsi
     jo 3f
     COUNT_DOWN 1f
-    PASS_ALLOCATION 2
+    PASS 2
 1:  DECIDE_AND_GO 2
 3:  xor r10d, r10d               # too large a product: the probe sees that it fails
     jmp qword ptr [rip + heaptrace_fast_begin + {FUNCTIONS} + 8 * 2]
@@ -128,7 +119,7 @@ entry_3:                         # realloc
     mov rax, rsi
     COUNT_DOWN 1f
 5:  LOOK_AT_PAGE 2f
-6:  PASS_ALLOCATION 3
+6:  PASS 3
 2:  LOOK_AT_BLOCK 6b
     mov r9, qword ptr fs:[COUNTDOWN]
     xor r11d, r11d               # not sampled, but its old block is recorded

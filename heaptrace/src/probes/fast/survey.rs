@@ -237,6 +237,7 @@ mod tests {
                 number: 2,
                 address: 0,
                 skipped: calloc.skipped.clone().unwrap(),
+                may_call_others: false,
             }],
             ..Plan::default()
         };

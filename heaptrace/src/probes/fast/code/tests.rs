@@ -50,6 +50,7 @@ impl Mapped {
                     fixes: Vec::new(),
                     resume: 4,
                 },
+                may_call_others: number % 2 == 0,
             })
             .collect();
         let mapped = Self { base };
@@ -163,6 +164,7 @@ fn code_is_recognized() {
             fixes: Vec::new(),
             resume: 4,
         },
+        may_call_others: true,
     };
     let functions = [function(0, base + 0x10_0000), function(1, base + 0x10_0200)];
     let bytes = code(base, 0x1234, &functions).unwrap();
