@@ -168,6 +168,29 @@ fn start_moved(here: &Heaptrace, options: &[&str]) -> Result<(Child, Child)> {
     Ok((target, tracer))
 }
 
+/// Records a process on the fast path for this time.
+fn record_for(here: &Heaptrace, pid: &str, duration: &str) -> Result<Recording> {
+    let options = [
+        "--fast",
+        "--sample",
+        MEAN,
+        "--pid",
+        pid,
+        "--duration",
+        duration,
+    ];
+    here.finish(here.start_record(&options)?)
+}
+
+/// Fails if much is left of what a target allocated: a free that is not seen would leave its block. The fixture keeps about
+/// 1 MiB, of which some was allocated before the run.
+fn misses_no_free(report: &Report) -> Result<()> {
+    let totals = &report.totals;
+    println!("{totals:?}");
+    ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
+    Ok(())
+}
+
 /// Check that a running process is moved and put back, several times in a row, that it counts right all the while, and
 /// that the next run of the same process finds the mapping of the last one.
 #[test]
@@ -178,16 +201,7 @@ fn a_process_is_moved_and_put_back() -> Result<()> {
     let first = here.finish(tracer)?;
     assert_eq!(moved(&first.report), 1);
     for _ in 0..3 {
-        let again = here.start_record(&[
-            "--fast",
-            "--sample",
-            MEAN,
-            "--pid",
-            &pid.to_string(),
-            "--duration",
-            "1500ms",
-        ])?;
-        let again = here.finish(again)?;
+        let again = record_for(&here, &pid.to_string(), "1500ms")?;
         again.report.check_nothing_lost()?;
         assert_eq!(moved(&again.report), 1);
         assert!(again.report.quality.samples > 100);
@@ -220,16 +234,7 @@ fn a_killed_tracer_harms_no_target() -> Result<()> {
         tracer.wait()?;
         ensure!(target.running()?, "the target has ended after {pause} ms");
     }
-    let last = here.start_record(&[
-        "--fast",
-        "--sample",
-        MEAN,
-        "--pid",
-        &pid,
-        "--duration",
-        "2s",
-    ])?;
-    let last = here.finish(last)?;
+    let last = record_for(&here, &pid, "2s")?;
     assert_eq!(moved(&last.report), 1);
     target.go()?;
     assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
@@ -275,14 +280,10 @@ fn a_killed_installer_is_made_up_for() -> Result<()> {
         "{}",
         hidden.ended.stderr
     );
-    let options = ["--fast", "--sample", MEAN, "--pid", &pid_text, "--duration"];
-    let fast = here.finish(here.start_record(&[&options[..], &["2s"]].concat())?)?;
+    let fast = record_for(&here, &pid_text, "2s")?;
     fast.report.check_nothing_lost()?;
     assert_eq!(moved(&fast.report), 1);
-    // The fixture keeps about 1 MiB, of which some was allocated before the run.
-    let totals = &fast.report.totals;
-    println!("{totals:?}");
-    ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
+    misses_no_free(&fast.report)?;
     assert_eq!(mappings(pid)?, 1);
     let seen = exact("1s")?;
     ensure!(
@@ -309,16 +310,7 @@ fn a_second_run_leaves_the_first_alone() -> Result<()> {
     let pid = target.pid().to_string();
     // Slots are written soon after the code is mapped.
     std::thread::sleep(Duration::from_secs(1));
-    let options = [
-        "--fast",
-        "--sample",
-        MEAN,
-        "--pid",
-        &pid,
-        "--duration",
-        "1s",
-    ];
-    let second = there.finish(there.start_record(&options)?)?;
+    let second = record_for(&there, &pid, "1s")?;
     let noted = &second.report.quality.noted;
     assert_eq!(noted.get("processes_fast").copied().unwrap_or(0), 0);
     assert_eq!(mappings(target.pid())?, 1);
@@ -326,10 +318,7 @@ fn a_second_run_leaves_the_first_alone() -> Result<()> {
     let first = here.finish(first)?;
     first.report.check_nothing_lost()?;
     assert_eq!(moved(&first.report), 1);
-    // A free that is not seen would leave its block.
-    let totals = &first.report.totals;
-    println!("{totals:?}");
-    ensure!(totals.unfreed_bytes() < (8 << 20) && totals.allocated_bytes > 64 << 20);
+    misses_no_free(&first.report)?;
     target.go()?;
     assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);
     Ok(())

@@ -8,6 +8,7 @@ use super::keyed_hash::HashMap;
 use super::process::{ProcessEntry, Sampled};
 use super::update::{Process, ProcessId};
 use crate::proc::memory::Resident;
+use crate::proc::processes;
 
 /// All processes.
 #[derive(Debug, Default)]
@@ -178,8 +179,7 @@ impl Processes {
 
 /// The name of a running process, as the kernel keeps it; empty if it is gone.
 pub(super) fn name_of(pid: u32) -> String {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
+    processes::name(pid).unwrap_or_default()
 }
 
 /// The name of a process, out of the bytes that the kernel keeps.

@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use aya::maps::{Array, ArrayOfMaps, HashMap, MapData};
-use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::hints::{HINT_SLOTS, address_slot, page_slot, value};
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{Block, BlockKey, setting};
@@ -25,16 +24,7 @@ pub struct Hints {
 impl Hints {
     /// An array without blocks.
     pub fn new() -> Result<Self> {
-        let array = aya_obj::Map::new_from_params(
-            BPF_MAP_TYPE_ARRAY as u32,
-            4,
-            8,
-            HINT_SLOTS,
-            BPF_F_MMAPABLE,
-        );
-        let map = MapData::create(array, "HINTS_OF_ONE", None)?;
-        let slots = MappedArray::map(map.fd().as_fd(), HINT_SLOTS as usize)
-            .context("can't map the hints of a process")?;
+        let (map, slots) = MappedArray::create("HINTS_OF_ONE", HINT_SLOTS)?;
         Ok(Self { map, slots })
     }
 

@@ -4,9 +4,13 @@
 //! would take hundreds of times longer.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, Result};
+use aya::maps::MapData;
+use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 
 use crate::proc::maps;
 
@@ -21,6 +25,16 @@ pub(crate) struct MappedArray {
 unsafe impl Send for MappedArray {}
 
 impl MappedArray {
+    /// Makes an array of its own, which the kernel program finds through a map of maps.
+    pub(crate) fn create(name: &str, slots: u32) -> Result<(MapData, Self)> {
+        let array =
+            aya_obj::Map::new_from_params(BPF_MAP_TYPE_ARRAY as u32, 4, 8, slots, BPF_F_MMAPABLE);
+        let map = MapData::create(array, name, None)?;
+        let mapped = Self::map(map.fd().as_fd(), slots as usize)
+            .with_context(|| format!("can't map {name}"))?;
+        Ok((map, mapped))
+    }
+
     /// Maps an array with this many values.
     pub(crate) fn map(array: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at no particular address; the kernel checks its length.
@@ -56,14 +70,6 @@ impl MappedArray {
         if slot < self.slots {
             // SAFETY: as in `set`.
             unsafe { self.start.add(slot).as_ref() }.fetch_add(number, Ordering::SeqCst);
-        }
-    }
-
-    /// Subtracts one from a value, which the kernel program may change at the same time.
-    pub(crate) fn subtract_one(&self, slot: usize) {
-        if slot < self.slots {
-            // SAFETY: as in `set`.
-            unsafe { self.start.add(slot).as_ref() }.fetch_sub(1, Ordering::SeqCst);
         }
     }
 

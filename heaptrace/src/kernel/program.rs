@@ -11,7 +11,6 @@ use anyhow::{Context as _, Result, anyhow};
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
-use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type::BPF_MAP_TYPE_ARRAY};
 use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::counting_filter::{BLOCK_SLOTS, block_slot};
 use heaptrace_common::limits::SEGMENT_SLOTS;
@@ -369,13 +368,6 @@ impl Program {
         Ok(ArrayOfMaps::try_from(map)?)
     }
 
-    /// A new segment of unwind tables, with this many slots of eight bytes.
-    pub fn new_segment(slots: u32) -> Result<MapData> {
-        let array =
-            aya_obj::Map::new_from_params(BPF_MAP_TYPE_ARRAY as u32, 4, 8, slots, BPF_F_MMAPABLE);
-        Ok(MapData::create(array, "ROWS_SEGMENT", None)?)
-    }
-
     /// Removes stacks of processes that have ended.
     pub fn forget_stacks(&mut self, keys: impl IntoIterator<Item = StackKey>) -> Result<()> {
         let map = self
@@ -421,7 +413,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Uncounts a block that has left the live map.
 fn uncount(block_filter: Option<&MappedArray>, key: BlockKey) {
     if let Some(filter) = block_filter {
-        filter.subtract_one(block_slot(key.address) as usize);
+        filter.add(block_slot(key.address) as usize, 1_u64.wrapping_neg());
     }
 }
 

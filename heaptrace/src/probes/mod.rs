@@ -5,6 +5,7 @@
 pub mod allocators;
 pub mod attach;
 pub mod calibration;
+mod dynamic;
 pub mod fast;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;

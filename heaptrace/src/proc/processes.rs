@@ -23,33 +23,59 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(threads)
 }
 
+/// The name of a process, as the kernel keeps it. `None` if it has ended.
+pub fn name(pid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
 /// When a process started, in clock ticks after the machine did. With its id, this names a process for good. `None` if it has
 /// ended.
 pub fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fields(pid)?)
+    parse_start_time(&stat(pid)?)
 }
 
 /// Whether a process that started at this time has not ended yet.
 pub fn is_running(pid: u32, start_time: u64) -> bool {
-    fields(pid).is_some_and(|fields| {
-        !fields.starts_with(['Z', 'X']) && parse_start_time(&fields) == Some(start_time)
+    stat(pid).is_some_and(|stat| {
+        let has_ended = fields(&stat).is_none_or(|fields| fields.starts_with(['Z', 'X']));
+        !has_ended && parse_start_time(&stat) == Some(start_time)
     })
 }
 
-/// The fields of `/proc/PID/stat` from the third on, which is the state.
-fn fields(pid: u32) -> Option<String> {
+fn stat(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The second field is a name in parentheses, and may hold blanks and parentheses.
-    let (_, behind) = stat.rsplit_once(") ")?;
-    Some(behind.to_owned())
+    Some(String::from_utf8_lossy(&stat).into_owned())
 }
 
-fn parse_start_time(fields: &str) -> Option<u64> {
+/// The fields of `/proc/PID/stat` from the third on, which is the state.
+fn fields(stat: &str) -> Option<&str> {
+    // The second field is a name in parentheses, and may hold blanks and parentheses.
+    let (_, behind) = stat.rsplit_once(") ")?;
+    Some(behind)
+}
+
+fn parse_start_time(stat: &str) -> Option<u64> {
     const FIELD: usize = 22;
-    fields.split(' ').nth(FIELD - 3)?.parse().ok()
+    fields(stat)?.split(' ').nth(FIELD - 3)?.parse().ok()
 }
 
 fn number(entry: &DirEntry) -> Option<u32> {
     entry.file_name().to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the start time is found behind a name with blanks and parentheses.
+    #[test]
+    fn start_time_is_field_22() {
+        let fields: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
+        let stat = format!("17 (a) b (c)) S {}\n", fields.join(" "));
+        assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!(parse_start_time("17 (a"), None);
+        assert!(start_time(std::process::id()).is_some());
+    }
 }

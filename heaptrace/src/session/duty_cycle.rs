@@ -17,6 +17,7 @@ use crate::config::RunConfig;
 use crate::join::{Loss, Overhead};
 use crate::probes::attach::Probes;
 use crate::probes::target_events::Reach;
+use crate::proc::processes;
 use crate::sys;
 use crate::text;
 
@@ -211,11 +212,11 @@ impl DutyCycles {
         let limit = f64::from(self.limit.unwrap_or_default()) / 100.0;
         match self.over.len().cmp(&MOST_NAMED) {
             std::cmp::Ordering::Less => {
-                let comm = std::fs::read_to_string(format!("/proc/{}/comm", over.pid));
+                let name = processes::name(over.pid).unwrap_or_default();
                 tracing::warn!(
                     "{}[{}] is traced on a duty cycle from now on, a part of the time only: {:.0} % of its processor \
                      time went into probes, more than {limit} % (--max-overhead){}",
-                    text::escape(comm.unwrap_or_default().trim_end()),
+                    text::escape(&name),
                     over.pid,
                     over.share * 100.0,
                     self.advice,

@@ -29,7 +29,7 @@ use crate::probes::fast::eligible::{self, Refusal};
 use crate::probes::fast::installer::{Installer, Request};
 use crate::probes::fast::plan::{self, Linked, Plan};
 use crate::probes::fast::slots::{self, Slots};
-use crate::proc::processes::start_time;
+use crate::proc::processes::{self, start_time};
 use crate::reader::Reader;
 use crate::text;
 use process::{Process, State, requests, send_all};
@@ -261,7 +261,7 @@ impl FastPath {
     }
 
     fn refuse(&mut self, pid: u32, start_time: u64, why: String) {
-        let name = text::escape(&comm(pid)).into_owned();
+        let name = name(pid);
         tracing::debug!("{name}[{pid}] is not moved to the fast path: {why}");
         let now = self.begin.elapsed();
         if self.refusals.add((pid, start_time), now) && self.refusals.reported() <= MOST_NAMED {
@@ -297,6 +297,9 @@ impl FastPath {
 
     /// Forgets processes that have ended, or run another program by now.
     fn forget_gone(&mut self, run: &Run) -> Result<()> {
+        if self.processes.is_empty() {
+            return Ok(());
+        }
         let hinted = run.program.hinted()?;
         let is_gone = |pid: &u32, it: &Process| match it.state {
             State::Moved { .. } => !hinted.contains_key(pid),
@@ -312,7 +315,8 @@ fn read_slots(reader: &mut Reader, path: &str, file: &File) -> Option<Arc<Slots>
     slots.ok().map(Arc::new)
 }
 
-fn comm(pid: u32) -> String {
-    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    comm.trim_end().to_owned()
+/// The name of a process, for messages.
+fn name(pid: u32) -> String {
+    let name = processes::name(pid).unwrap_or_default();
+    text::escape(&name).into_owned()
 }

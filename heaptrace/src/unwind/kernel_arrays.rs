@@ -3,8 +3,6 @@
 //! Stage: unwind. The arrays are written through shared memory: a system call for each row would take hundreds of times
 //! longer. Must not know files, nor which table is where.
 
-use std::os::fd::AsFd as _;
-
 use anyhow::{Context as _, Result};
 use aya::maps::{ArrayOfMaps, MapData};
 use heaptrace_common::limits::{RULE_CACHE_SLOTS, SEGMENT_SLOTS};
@@ -53,8 +51,7 @@ impl KernelArrays {
     }
 
     fn grow(&mut self) -> Result<()> {
-        let map = Program::new_segment(SEGMENT_SLOTS)?;
-        let slots = MappedArray::map(map.fd().as_fd(), SEGMENT_SLOTS as usize)?;
+        let (map, slots) = MappedArray::create("ROWS_SEGMENT", SEGMENT_SLOTS)?;
         self.rows.set(self.segments.len() as u32, &map, 0)?;
         self.segments.push(Segment { map, slots });
         Ok(())

@@ -4,7 +4,6 @@
 //! read, which must not delay that thread. The kernel program uses a table as soon as it is published, so no reply is needed.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +22,7 @@ use super::store::{NoRoom, StoreLimits};
 use super::table::{Limits, Table};
 use crate::config::TableConfig;
 use crate::kernel::program::Program;
+use crate::proc::processes;
 use crate::reader::{self, Budget, FileOwner, Reader};
 
 /// Length of the queue of files that wait for their tables; each of them is open. A file that does not fit is requested
@@ -326,10 +326,7 @@ impl Shared {
         let Some(UsingProcess { pid, name }) = &file.process else {
             return;
         };
-        let name = name.clone().or_else(|| {
-            let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
-            Some(String::from_utf8_lossy(&comm).trim_end().to_owned())
-        });
+        let name = name.clone().or_else(|| processes::name(*pid));
         let process = match name {
             Some(name) => format!("{name} ({pid})"),
             None => format!("process {pid}"),

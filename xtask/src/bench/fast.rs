@@ -16,7 +16,7 @@ use super::effort::Effort;
 use super::figure::Figure;
 use super::measured::Runs;
 use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure};
-use super::programs::{PACKAGES, cplusplus, redis, words, written};
+use super::programs::{PACKAGES, counted_words, cplusplus, redis, round_trips, words};
 use super::section::Section;
 use super::stats::Spread;
 use super::workload::WORKLOADS;
@@ -38,25 +38,11 @@ struct Program {
 const COMMANDS: [Program; 6] = [
     Program {
         name: "CPython",
-        command: |folder| {
-            let script = "import json\n\
-                          text = json.dumps([{'id': i, 'tags': ['a', str(i)]} for i in range(2000)])\n\
-                          for _ in range(4000): assert len(json.dumps(json.loads(text))) == len(text)\n";
-            let file = written(folder, "long_round_trips.py", script)?;
-            let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
-            Ok(words(&command, &[file]))
-        },
+        command: |folder| round_trips(folder, 4000),
     },
     Program {
         name: "Rust",
-        command: |folder| {
-            let program = folder.join("words");
-            let source = workspace::root().join("xtask/bench/words.rs");
-            let mut command = Command::new("rustc");
-            command.args(["-O", "-g", "--edition", "2024", "-o"]);
-            process::run(command.arg(&program).arg(source))?;
-            Ok(vec![program.into(), "2000".into()])
-        },
+        command: |folder| counted_words(folder, 2000),
     },
     Program {
         name: "C++",
@@ -118,11 +104,10 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         return Ok(section);
     }
     section.text = text(&rows)?;
-    for (name, modes, runs) in &rows {
+    for (name, _, runs) in &rows {
         let [untraced, .., fast] = runs.as_slice() else {
             continue;
         };
-        debug_assert!(modes.len() == runs.len());
         section
             .figures
             .extend(fast.ratio_to(untraced).map(|ratio| Figure {

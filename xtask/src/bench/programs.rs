@@ -38,16 +38,7 @@ const PROGRAMS: [Program; 6] = [
     Program {
         name: "CPython",
         work: "JSON round trips, with `PYTHONMALLOC=malloc`",
-        command: |folder| {
-            let script = "import json\n\
-                          text = json.dumps([{'id': i, 'tags': ['a', str(i)]} for i in range(2000)])\n\
-                          for _ in range(20): assert len(json.dumps(json.loads(text))) == len(text)\n";
-            let file = written(folder, "round_trips.py", script)?;
-            Ok(words(
-                &["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"],
-                &[file],
-            ))
-        },
+        command: |folder| round_trips(folder, 20),
     },
     Program {
         name: "sqlite3",
@@ -83,16 +74,31 @@ const PROGRAMS: [Program; 6] = [
     Program {
         name: "Rust",
         work: "words counted in a `BTreeMap<String, Vec<usize>>`",
-        command: |folder| {
-            let program = folder.join("words");
-            let source = workspace::root().join("xtask/bench/words.rs");
-            let mut command = Command::new("rustc");
-            command.args(["-O", "-g", "--edition", "2024", "-o"]);
-            process::run(command.arg(&program).arg(source))?;
-            Ok(vec![program.into(), "40".into()])
-        },
+        command: |folder| counted_words(folder, 40),
     },
 ];
+
+/// Counts words in Rust, so many times.
+pub(super) fn counted_words(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
+    let program = folder.join("words");
+    let source = workspace::root().join("xtask/bench/words.rs");
+    let mut command = Command::new("rustc");
+    command.args(["-O", "-g", "--edition", "2024", "-o"]);
+    process::run(command.arg(&program).arg(source))?;
+    Ok(vec![program.into(), rounds.to_string().into()])
+}
+
+/// Converts JSON in Python, so many times.
+pub(super) fn round_trips(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
+    let script = format!(
+        "import json\n\
+         text = json.dumps([{{'id': i, 'tags': ['a', str(i)]}} for i in range(2000)])\n\
+         for _ in range({rounds}): assert len(json.dumps(json.loads(text))) == len(text)\n"
+    );
+    let file = written(folder, &format!("round_trips-{rounds}.py"), &script)?;
+    let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
+    Ok(words(&command, &[file]))
+}
 
 /// Compiles C++, without the driver, which only starts other programs.
 pub fn cplusplus(folder: &Path, types: u32) -> Result<Vec<OsString>> {

@@ -8,7 +8,7 @@ use heaptrace_common::hints::{
     PASSED_FROM,
 };
 
-use crate::probes::placement::{MOST_SKIPPED, Skipped};
+use crate::probes::placement::{MOST_SKIPPED, Skipped, displacement};
 
 /// The functions that have an entry in the code, by their number there.
 pub const FUNCTIONS: [&str; 20] = [
@@ -36,14 +36,14 @@ pub const FUNCTIONS: [&str; 20] = [
 
 /// Whether the function with this number gives a block back: its slots are written first, and put back last.
 pub fn frees(function: usize) -> bool {
-    FUNCTIONS
-        .get(function)
-        .is_some_and(|name| *name == "free" || *name == "realloc" || name.starts_with("_Zd"))
+    frees_only(function) || FUNCTIONS.get(function) == Some(&"realloc")
 }
 
 /// Whether it does nothing else.
 pub fn frees_only(function: usize) -> bool {
-    frees(function) && FUNCTIONS.get(function) != Some(&"realloc")
+    FUNCTIONS
+        .get(function)
+        .is_some_and(|name| *name == "free" || name.starts_with("_Zd"))
 }
 
 /// Bytes of a page.
@@ -243,14 +243,8 @@ fn pass(at: u64, function: &Function) -> Option<Vec<u8>> {
     let end = at + (pass.len() + JUMP_BYTES) as u64;
     let behind = function.address + function.skipped.resume;
     pass.push(0xe9);
-    pass.extend(distance(end, behind)?);
+    pass.extend(displacement(end, behind)?);
     (pass.len() <= PASS_BYTES).then_some(pass)
-}
-
-/// The distance of two addresses as instructions hold it.
-fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
-    let distance = i32::try_from(to.wrapping_sub(from).cast_signed()).ok()?;
-    Some(distance.to_le_bytes())
 }
 
 /// The logarithm of the beginning of an interval to base 2, and above it how much it grows in the interval; 32 bits each.

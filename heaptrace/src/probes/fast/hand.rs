@@ -14,8 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::mapping::Mapping;
 use super::messages::{Answer, Room, send};
 use super::remote::{Borrowed, Failure, Registers, Stop, Thread};
-use super::target_memory::{TargetMemory, start_time};
+use super::target_memory::TargetMemory;
 use crate::proc::maps;
+use crate::proc::processes::start_time;
 
 /// The bytes of the instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];

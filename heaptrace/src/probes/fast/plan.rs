@@ -308,7 +308,7 @@ fn places(pid: u32, module: &Module) -> Vec<u64> {
 
 /// The same, for mappings in the order of their addresses.
 fn free_places(all: &[(u64, u64)], near: u64) -> Vec<u64> {
-    let needed = (code::CODE_BYTES + code::DATA_BYTES + code::HINT_BYTES) as u64;
+    let needed = earlier::SIZES.code + earlier::SIZES.data + earlier::SIZES.hints;
     let mut places: Vec<u64> = all
         .windows(2)
         .filter_map(|pair| {

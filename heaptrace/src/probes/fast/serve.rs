@@ -19,7 +19,7 @@ use super::earlier::{FILE, inode_at};
 use super::hand::Task;
 use super::mapping::{Mapping, Place};
 use super::messages::{Answer, Received, Request, Room, Sizes, Slot, receive, send};
-use super::target_memory::{TargetMemory, WrittenSlots, start_time};
+use super::target_memory::{TargetMemory, WrittenSlots};
 use crate::probes::helper;
 use crate::proc::{maps, processes};
 
@@ -295,7 +295,7 @@ impl Installed {
             if self.processes.contains_key(&pid) {
                 continue;
             }
-            let Some(time) = start_time(pid) else {
+            let Some(time) = processes::start_time(pid) else {
                 continue;
             };
             let text = maps::read(pid).unwrap_or_default();

@@ -4,12 +4,13 @@
 //! was opened: after `exec` it reaches nothing, so it can't change another program. Must not know what the slots are for.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::FileExt as _;
 
 use super::messages::Slot;
+use crate::proc::processes;
 
 /// Bytes of a word.
 const WORD: u64 = 8;
@@ -24,7 +25,7 @@ impl TargetMemory {
         let path = format!("/proc/{pid}/mem");
         let file = OpenOptions::new().read(true).write(true).open(path);
         // The time is read behind the descriptor: if it is right now, the descriptor is this process's.
-        match self::start_time(pid) {
+        match processes::start_time(pid) {
             Some(time) if time == start_time => {}
             Some(_) => return Err("it has ended, and another process has its id".to_owned()),
             None => return Err("it has ended".to_owned()),
@@ -119,37 +120,16 @@ impl WrittenSlots {
     }
 }
 
-/// When a process started, in clock ticks since the start of the machine. `None` if it has ended.
-pub(super) fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Field 22 of `/proc/PID/stat`. Fields are counted behind the name, which may have blanks and parentheses.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that the start time is found behind a name with blanks and parentheses.
-    #[test]
-    fn start_time_is_field_22() {
-        let fields: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
-        let stat = format!("17 (a) b (c)) S {}\n", fields.join(" "));
-        assert_eq!(parse_start_time(&stat), Some(22));
-        assert_eq!(parse_start_time("17 (a"), None);
-        assert!(start_time(std::process::id()).is_some());
-    }
 
     /// Check that only slots with their old value are written, that a slot with another value at the end is left alone, and
     /// that memory of another start time is not opened.
     #[test]
     fn slots_are_written_and_restored_by_value() {
         let own = std::process::id();
-        let time = start_time(own).unwrap();
+        let time = processes::start_time(own).unwrap();
         assert!(TargetMemory::open(own, time + 1).is_err());
         let memory = TargetMemory::open(own, time).unwrap();
         let words = [1_u64, 2, 3].map(std::sync::atomic::AtomicU64::new);

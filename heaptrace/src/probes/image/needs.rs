@@ -8,13 +8,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use object::elf::{
-    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DynamicTag, FileHeader64,
-    PT_DYNAMIC, PT_LOAD,
+    DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, DynamicTag, FileHeader64, PT_LOAD,
 };
-use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, ReadRef};
 use serde::{Deserialize, Serialize};
 
+use crate::probes::dynamic;
 use crate::reader::encode;
 
 /// Most libraries of one file.
@@ -22,9 +22,6 @@ const MAX_LIBRARIES: usize = 512;
 
 /// Longest name or list of folders.
 const MAX_TEXT: u64 = 4096;
-
-/// Most entries of the dynamic section.
-const MAX_ENTRIES: usize = 4096;
 
 /// Longest first line of a script.
 const MAX_LINE: u64 = 256;
@@ -83,24 +80,11 @@ fn of_elf<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, data).ok()?;
-    let mut needs = Needs::default();
-    let loader = segments
-        .iter()
-        .find_map(|segment| segment.interpreter(endian, data).ok().flatten());
-    needs.loader = loader
-        .filter(|it| it.len() as u64 <= MAX_TEXT)
-        .map(<[u8]>::to_vec);
-    let dynamic = segments
-        .iter()
-        .find(|segment| segment.p_type(endian) == PT_DYNAMIC)
-        .and_then(|segment| segment.dynamic(endian, data).ok().flatten());
-    let entries: Vec<(DynamicTag, u64)> = dynamic
-        .unwrap_or_default()
-        .iter()
-        .take(MAX_ENTRIES)
-        .map(|entry| (entry.d_tag(endian), entry.d_val(endian)))
-        .take_while(|(tag, _)| *tag != DT_NULL)
-        .collect();
+    let mut needs = Needs {
+        loader: dynamic::linker(segments, endian, data).map(<[u8]>::to_vec),
+        ..Needs::default()
+    };
+    let entries = dynamic::entries(segments, endian, data);
     let value = |wanted: DynamicTag| entries.iter().find(|(tag, _)| *tag == wanted);
     let Some((_, strings)) = value(DT_STRTAB) else {
         return Some(needs);

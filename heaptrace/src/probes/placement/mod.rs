@@ -19,4 +19,4 @@ mod x86;
 pub use model::{Architecture, Function, Needs, Placement, Reason};
 pub use placed::Placed;
 pub use placer::Placer;
-pub use skipped::{Fix, MAX_BYTES as MOST_SKIPPED, Skipped};
+pub use skipped::{Fix, MAX_BYTES as MOST_SKIPPED, Skipped, displacement};

@@ -104,14 +104,19 @@ impl Skipped {
         for fix in &self.fixes {
             let target = function.wrapping_add_signed(fix.target);
             let end = address.wrapping_add(u64::from(fix.end));
-            let distance = i32::try_from(target.wrapping_sub(end).cast_signed()).ok()?;
             let at = usize::from(fix.at);
             bytes
                 .get_mut(at..at + WIDTH)?
-                .copy_from_slice(&distance.to_le_bytes());
+                .copy_from_slice(&displacement(end, target)?);
         }
         Some(bytes)
     }
+}
+
+/// The displacement that leads from the end of an instruction to a target. `None` if that is too far away.
+pub fn displacement(end: u64, target: u64) -> Option<[u8; WIDTH]> {
+    let distance = i32::try_from(target.wrapping_sub(end).cast_signed()).ok()?;
+    Some(distance.to_le_bytes())
 }
 
 /// Where the bytes behind these begin, if the original has these at a place.

@@ -7,14 +7,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::process::{State, fill, requests, send_all};
-use super::{FastPath, SIGNAL, TRIES, comm};
+use super::{FastPath, SIGNAL, TRIES, name};
 use crate::probes::fast::code;
 use crate::probes::fast::installer::Answer;
 use crate::probes::fast::plan;
 use crate::proc::processes::start_time;
 use crate::session::run::Run;
 use crate::sys;
-use crate::text;
 
 /// Time for probe hits to end that had looked for hints before there were any.
 const GRACE: Duration = Duration::from_millis(2);
@@ -116,7 +115,7 @@ impl FastPath {
         self.refusals.forget((pid, process.start_time));
         tracing::info!(
             "{}[{pid}] is on the fast path from now on: {} slots lead to code at {base:#x}",
-            text::escape(&comm(pid)),
+            name(pid),
             process.plan.slots.len()
         );
         // Slots that can't be written now are found again, because their calls go on to hit probes.

@@ -6,19 +6,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use object::elf::{
-    DT_NULL, DynamicTag, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_W, PF_X, PT_DYNAMIC, PT_LOAD,
-};
-use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::elf::{DynamicTag, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_W, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, ReadCache};
 
 use super::answer::MAX_PARTS;
-
-/// Most entries of the dynamic section.
-const MAX_ENTRIES: usize = 4096;
-
-/// Longest path of a dynamic loader.
-const MAX_PATH: usize = 4096;
+use crate::probes::dynamic;
 
 /// A part of the file that is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -76,21 +69,8 @@ impl<'f> Elf<'f> {
                 })
             })
             .collect();
-        let interpreter = segments
-            .iter()
-            .find_map(|segment| segment.interpreter(endian, data).ok().flatten())
-            .filter(|path| path.len() <= MAX_PATH)
-            .unwrap_or_default();
-        let dynamic = segments
-            .iter()
-            .find(|segment| segment.p_type(endian) == PT_DYNAMIC)
-            .and_then(|segment| segment.dynamic(endian, data).ok().flatten())
-            .unwrap_or_default()
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|entry| (entry.d_tag(endian), entry.d_val(endian)))
-            .take_while(|(tag, _)| *tag != DT_NULL)
-            .collect();
+        let interpreter = dynamic::linker(segments, endian, data).unwrap_or_default();
+        let dynamic = dynamic::entries(segments, endian, data);
         Some(Self {
             file,
             loads,
