@@ -52,6 +52,8 @@ counters! {
     FreesLost = 10, "frees_lost", true;
     /// A process end that could be neither sent nor kept: the process is reported as running.
     EndsLost = 11, "ends_lost", true;
+    /// A process that ended before it was reached, and whose name and control group found no room.
+    ShortLivedUnnamed = 12, "short_lived_unnamed", false;
 }
 
 /// Number of counters.

@@ -34,6 +34,9 @@ pub const DECLINED_SLOTS: u32 = 1 << 12;
 /// Maximum number of processes with a state at a time.
 pub const MAX_PROCESSES: u32 = 1 << 16;
 
+/// Maximum number of names and control groups of processes that ended before they were reached.
+pub const MAX_SHORT_LIVED: u32 = 1 << 12;
+
 /// Maximum number of distinct stacks that are remembered as sent.
 pub const MAX_STACKS: u32 = 1 << 18;
 

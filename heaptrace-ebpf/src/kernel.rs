@@ -4,7 +4,7 @@
 
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel,
-    generated::{bpf_get_current_task, bpf_ktime_get_ns},
+    generated::{bpf_get_current_task, bpf_ktime_get_boot_ns, bpf_ktime_get_ns},
 };
 use heaptrace_common::limits::COMM_BYTES;
 
@@ -29,6 +29,13 @@ pub fn now() -> u64 {
 pub unsafe fn read<T: Copy + Default>(base: u64, offset: u32) -> T {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.unwrap_or_default()
+}
+
+/// Nanoseconds on the boot clock, which start times are on.
+#[inline(always)]
+pub fn boot_time() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_boot_ns() }
 }
 
 /// The name of the current process, which is the name of its first thread; zeros if it can't be read.

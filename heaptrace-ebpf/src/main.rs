@@ -15,6 +15,7 @@
 //! - `counting_filter`: tells most calls that nothing is known of their address
 //! - `declined`: calls that the sampling declined and that have no return probe
 //! - `process_filter`, `process`: which processes are recorded, and their records
+//! - `short_lived`: counts processes that end before the agent has reached them
 //! - `sample`: which calls are recorded
 //! - `live`: the blocks that are allocated and not freed
 //! - `window`: a copy of a piece of the traced thread's stack
@@ -47,6 +48,7 @@ mod process_filter;
 mod ring;
 mod rule_cache;
 mod sample;
+mod short_lived;
 mod stack;
 mod thread;
 mod unwind;

@@ -19,14 +19,14 @@ use heaptrace_common::{
     hints::{HINT_SLOTS, MAX_FAST},
     limits::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
-        MAX_PROCESSES, MAX_RULES, MAX_SELECTED, MAX_STACKS, MAX_TABLES, MAX_THREADS,
-        RULE_CACHE_SLOTS, SEGMENT_SLOTS,
+        MAX_PROCESSES, MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES,
+        MAX_THREADS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
         Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, MAX_UNMAPPED, MapCall,
-        NameFilter, ProcessEnd, ProcessState, SIZE_CLASSES, StackKey, TableRef, ThreadState,
-        Unmapped, setting,
+        NameFilter, ProcessEnd, ProcessState, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey,
+        TableRef, ThreadState, Unmapped, setting,
     },
 };
 
@@ -162,6 +162,16 @@ pub static SETTINGS: Array<u64> = Array::with_max_entries(setting::COUNT, 0);
 /// The power of two by which a process's mean between samples is larger, by process id.
 #[map]
 pub static SHIFTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// Processes that the agent has reached with probes, or has nothing to probe in, in a run that reaches processes one by
+/// one.
+#[map]
+pub static REACHED: HashMap<u32, u8> = HashMap::with_max_entries(MAX_PROCESSES, BPF_F_NO_PREALLOC);
+
+/// Processes that ended before the agent reached them, by name and control group.
+#[map]
+pub static SHORT_LIVED: HashMap<ShortLivedKey, ShortLived> =
+    HashMap::with_max_entries(MAX_SHORT_LIVED, BPF_F_NO_PREALLOC);
 
 /// How often sizes of each class were requested, per CPU.
 #[map]

@@ -154,6 +154,9 @@ pub struct RunConfig {
     pub run_as: Option<Account>,
     /// The process filter, if the target is all processes.
     pub selection: Selection,
+    /// Whether processes are traced from their first instruction on, if the target is all processes. Otherwise each one is
+    /// reached when it has run for a while.
+    pub from_birth: bool,
     /// Whether children of the targets are traced as well.
     pub children: bool,
     /// Whether sites of threads with different names are kept separate.

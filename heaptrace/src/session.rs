@@ -2,6 +2,7 @@
 //!
 //! The session. Must not know the command line, nor what an [`Observer`] does with the updates.
 
+mod arrivals;
 mod attach;
 mod child_events;
 mod drain;
@@ -16,6 +17,7 @@ mod mapped_files;
 mod observer;
 mod priority;
 mod rate;
+mod reaching;
 mod rights;
 mod room;
 mod run;
@@ -48,6 +50,7 @@ use crate::probes::fast::installer::Installer;
 use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
 use crate::probes::plan::usual_programs;
+use crate::probes::target_events::Reach;
 use crate::profile::{Mode, RunInfo, SizeRange};
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
@@ -57,6 +60,7 @@ use duty_cycle::DutyCycles;
 use fast_path::FastPath;
 use hit_cost::RunTime;
 use late_files::LateFiles;
+use reaching::Reaching;
 use run::Run;
 use sampling_rates::SamplingRates;
 use stop::{Stop, Stopper};
@@ -132,6 +136,7 @@ struct Session<'a> {
     child: Option<Child>,
     child_events: Option<ChildEvents>,
     late_files: LateFiles,
+    reaching: Option<Reaching>,
     duty_cycles: Option<DutyCycles>,
     fast_path: Option<FastPath>,
     rates: Option<SamplingRates>,
@@ -199,7 +204,7 @@ impl<'a> Session<'a> {
         let listener = Listener::new(&probes)?;
         let mut run = Run::new(drain, program, probes, new_joiner(config), config.fast);
         run.joiner.set_agent_usage(usage);
-        attach::attach(
+        let searched = attach::attach(
             config,
             held.as_ref(),
             found,
@@ -208,7 +213,11 @@ impl<'a> Session<'a> {
             observer,
         )?;
         let first = targets::pids(&config.target, held.as_ref());
-        let late_files = LateFiles::new(config, first.clone(), &budget)?;
+        let mut late_files = LateFiles::new(config, first.clone(), &budget)?;
+        let mut reaching = (reach == Reach::OneByOne).then(Reaching::new);
+        if let Some(reaching) = &mut reaching {
+            reaching.begin(&searched, &mut late_files, &mut run)?;
+        }
         let child_events = listener
             .map(|it| it.follow(&run.probes, &first))
             .transpose()?
@@ -233,6 +242,7 @@ impl<'a> Session<'a> {
             child,
             child_events,
             late_files,
+            reaching,
             duty_cycles,
             fast_path,
             rates,
@@ -262,6 +272,12 @@ impl<'a> Session<'a> {
                 () = has_input(&self.input) => {
                     if let Some(outcome) = self.look(observer) {
                         return Ok(outcome);
+                    }
+                }
+                () = reaching_due(&mut self.reaching) => {
+                    let at_ns = self.elapsed_ns();
+                    if let Some(reaching) = &mut self.reaching {
+                        reaching.tick(at_ns, &mut self.late_files, &mut self.run)?;
                     }
                 }
                 () = rates_due(&mut self.rates) => {
@@ -307,6 +323,9 @@ impl<'a> Session<'a> {
     fn read_streams(&mut self) -> Result<()> {
         self.run.pass();
         self.late_files.look(&mut self.run);
+        if let Some(reaching) = &mut self.reaching {
+            reaching.turn(&mut self.run)?;
+        }
         if let Some(fast_path) = &mut self.fast_path {
             fast_path.take_answers(&mut self.run)?;
         }
@@ -391,7 +410,7 @@ impl<'a> Session<'a> {
 
 fn new_joiner(config: &RunConfig) -> Joiner {
     let mut joiner = Joiner::new(
-        targets::follows_all(&config.target),
+        targets::follow(config),
         EndedLimits::within(config.max_memory),
     );
     if config.threads {
@@ -420,6 +439,14 @@ async fn has_input(input: &Option<AsyncFd<OwnedFd>>) {
                 guard.clear_ready();
             }
         }
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until processes are looked for; for ever if none are reached during the run.
+async fn reaching_due(reaching: &mut Option<Reaching>) {
+    match reaching {
+        Some(reaching) => reaching.due().await,
         None => std::future::pending().await,
     }
 }

@@ -157,6 +157,14 @@ pub fn boot_time() -> u64 {
     nanoseconds(clock_gettime(ClockId::Boottime))
 }
 
+/// A number of clock ticks, which `/proc` counts times in, in nanoseconds.
+pub fn ticks_to_ns(ticks: u64) -> u64 {
+    // SAFETY: takes a number.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let per_second = u64::try_from(per_second).unwrap_or(100).max(1);
+    ticks.saturating_mul(1_000_000_000 / per_second)
+}
+
 /// The size of a page in bytes.
 pub fn page_size() -> usize {
     // SAFETY: takes a number.

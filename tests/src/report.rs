@@ -2,10 +2,12 @@
 //!
 //! Part of the harness. It knows the documented format alone.
 
-use std::collections::BTreeMap;
+mod quality;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+
+pub use quality::Quality;
 
 /// A whole report.
 #[derive(Clone, Debug, Deserialize)]
@@ -62,10 +64,6 @@ pub struct Rate {
     pub mean_bytes: u64,
 }
 
-fn null_is_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(0))
-}
-
 /// Whether allocations were sampled.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -112,37 +110,6 @@ pub struct Totals {
     pub left_at_exit_allocations_error: u64,
     #[serde(default)]
     pub left_at_exit_bytes_error: u64,
-}
-
-/// Quality of the record.
-#[derive(Clone, Debug, Deserialize)]
-#[expect(
-    missing_docs,
-    reason = "the names are those of the format, explained in its documentation"
-)]
-pub struct Quality {
-    pub samples: u64,
-    pub lost: BTreeMap<String, u64>,
-    pub without_tables: Vec<String>,
-    #[serde(default)]
-    pub unreadable: Vec<String>,
-    pub unprobed: Vec<String>,
-    /// 0 also if it can't be known.
-    #[serde(deserialize_with = "null_is_zero")]
-    pub untracked_frees: u64,
-    pub failed_allocations: u64,
-    pub stacks_complete: u64,
-    pub stacks_truncated: u64,
-    pub stacks_broken: u64,
-    pub frames_unsymbolized: u64,
-    pub noted: BTreeMap<String, u64>,
-    pub kernel_map_bytes: u64,
-    pub agent_cpu_ns: u64,
-    pub agent_peak_bytes: u64,
-    #[serde(default)]
-    pub probe_hit_ns: u64,
-    #[serde(default)]
-    pub overhead_percent: f64,
 }
 
 /// The duty cycle of a process that was paused some of the time.
@@ -193,6 +160,15 @@ pub struct Process {
     pub memory: Memory,
     pub allocators: Vec<Allocator>,
     pub probed_in_turns: Option<DutyCycle>,
+    pub traced: Option<Traced>,
+}
+
+/// From when to when a process was traced, since the run began, and for how long it had run before.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Traced {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub age_ns: u64,
 }
 
 /// An allocator in a process.

@@ -13,7 +13,7 @@ fn all_processes_are_traced() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let mut old = Child::spawn(&mut c("forever")?.command())?;
     let old_pid = ready_pid(&old.line()?)?;
-    let mut tracer = here.start_record(&["--all"])?;
+    let mut tracer = here.start_record(&["--all", "--from-birth"])?;
     let tracer_pid = tracer.pid();
     here.wait_attached(&mut tracer, old_pid)?;
 

@@ -128,12 +128,19 @@ fn a_surviving_command_keeps_nothing() -> Result<()> {
     send(i32::try_from(pid)?, 0)
 }
 
-/// Check that nothing is left after runs with `--all`, one interrupted and one killed.
+/// Check that nothing is left after runs with `--all`, also with `--from-birth`, interrupted and killed.
 #[test]
 fn runs_of_all_leave_nothing() -> Result<()> {
-    for signal in [libc::SIGINT, libc::SIGKILL] {
+    let each: &[&str] = &["--all", "--comm", "ht-no-process"];
+    let from_birth: &[&str] = &["--all", "--from-birth", "--comm", "ht-no-process"];
+    for (signal, options) in [
+        (libc::SIGINT, each),
+        (libc::SIGKILL, each),
+        (libc::SIGINT, from_birth),
+        (libc::SIGKILL, from_birth),
+    ] {
         let here = Heaptrace::tracing()?;
-        let mut tracer = here.start_record(&["--all", "--comm", "ht-no-process"])?;
+        let mut tracer = here.start_record(options)?;
         here.wait_recording(&mut tracer)?;
         let holdings = Holdings::of(tracer.pid())?;
         tracer.signal(signal)?;

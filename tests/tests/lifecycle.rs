@@ -26,7 +26,7 @@ impl Run {
     fn new(name: &str, options: &[&str]) -> Result<Self> {
         let here = Heaptrace::tracing()?;
         let name = format!("ht-{name}");
-        let mut arguments = vec!["--all", "--exact", "--comm", &name];
+        let mut arguments = vec!["--all", "--from-birth", "--exact", "--comm", &name];
         arguments.extend(options);
         let mut tracer = here.start_record(&arguments)?;
         here.wait_recording(&mut tracer)?;

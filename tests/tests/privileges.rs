@@ -241,7 +241,7 @@ fn a_group_can_trace() -> Result<()> {
         let pid_text = pid.to_string();
         let mut arguments = vec!["record", "--exact", "--max-overhead", "off", "-o", "x.data"];
         if all {
-            arguments.extend(["--all", "--comm", "older"]);
+            arguments.extend(["--all", "--from-birth", "--comm", "older"]);
         } else {
             arguments.extend(["--pid", &pid_text]);
         }

@@ -19,7 +19,7 @@ fn named(here: &Heaptrace, fixture: &str, name: &str) -> Result<PathBuf> {
 
 /// Starts `record --all` with further options, and waits until it records.
 fn recording(here: &Heaptrace, options: &[&str]) -> Result<Child> {
-    let mut arguments = vec!["--all", "--exact"];
+    let mut arguments = vec!["--all", "--from-birth", "--exact"];
     arguments.extend(options);
     let mut tracer = here.start_record(&arguments)?;
     here.wait_recording(&mut tracer)?;
@@ -174,6 +174,7 @@ fn all_filters_together_are_accepted() -> Result<()> {
     ];
     let sample = [
         "--all",
+        "--from-birth",
         "--mmap",
         "--sample",
         "64KiB",

@@ -33,7 +33,14 @@ fn mapper(arguments: &[&OsStr]) -> Result<(Child, u32)> {
 
 /// Starts a run of all processes named `mapper`.
 fn start_all(here: &Heaptrace, options: &[&str]) -> Result<Child> {
-    let mut arguments = vec!["--all", "--comm", "mapper", "--interval", "200ms"];
+    let mut arguments = vec![
+        "--all",
+        "--from-birth",
+        "--comm",
+        "mapper",
+        "--interval",
+        "200ms",
+    ];
     arguments.extend(options);
     let mut tracer = here.start_record(&arguments)?;
     here.wait_recording(&mut tracer)?;

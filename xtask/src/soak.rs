@@ -80,9 +80,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let data = workspace::target_dir().join("xtask/soak.data");
     let _ = fs::remove_file(&data);
     let seconds = args.minutes * 60.0;
-    let mut options: Vec<OsString> = ["record", "--all", "--max-memory", MEMORY, "--duration"]
-        .map(OsString::from)
-        .into();
+    let mut options: Vec<OsString> = [
+        "record",
+        "--all",
+        "--from-birth",
+        "--max-memory",
+        MEMORY,
+        "--duration",
+    ]
+    .map(OsString::from)
+    .into();
     options.push(format!("{}s", seconds.ceil()).into());
     options.extend(["-o".into(), data.clone().into()]);
     let mut tracer = run::heaptrace(&options)?

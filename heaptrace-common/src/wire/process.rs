@@ -99,7 +99,29 @@ pub struct NameFilter {
     pub exclude: NamePatterns,
 }
 
+/// Processes that ended before the agent reached them have one count for each name and control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct ShortLivedKey {
+    /// Name of the process when it ended.
+    pub comm: [u8; COMM_BYTES],
+    /// Id of its control group in the unified hierarchy, 0 if unknown.
+    pub cgroup: u64,
+}
+
+/// The count of a [`ShortLivedKey`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ShortLived {
+    /// How many processes there were.
+    pub processes: u64,
+    /// The sum of the times from the start of each to its end, in nanoseconds.
+    pub lived_ns: u64,
+}
+
 const _: () = {
+    assert!(size_of::<ShortLivedKey>() == 24);
+    assert!(size_of::<ShortLived>() == 16);
     assert!(size_of::<ProcessEnd>() == 56);
     assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<ProcessState>() == 48);

@@ -10,7 +10,7 @@ use heaptrace_common::wire::end;
 use crate::{
     fast,
     globals::{SIGNAL_LIVE, TASK_MM, TASK_SIGNAL, TASK_TGID},
-    kernel, process, thread,
+    kernel, process, short_lived, thread,
 };
 
 /// `sched_process_fork(parent, child)`: a child that runs in its parent's memory shares its parent's record.
@@ -60,8 +60,10 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
         kernel::read::<u32>(signal, SIGNAL_LIVE.load())
     };
     if alive == 0 {
-        process::end(&ctx, (key >> 32) as u32, end::EXIT);
-        fast::leave((key >> 32) as u32);
+        let tgid = (key >> 32) as u32;
+        short_lived::end(&ctx, tgid);
+        process::end(&ctx, tgid, end::EXIT);
+        fast::leave(tgid);
     }
     0
 }

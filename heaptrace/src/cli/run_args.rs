@@ -110,6 +110,13 @@ pub(super) struct Run {
     /// says whether a process can be moved; docs/fast.md says what is done to it.
     #[arg(long, help_heading = "Run options", conflicts_with = "exact")]
     fast: bool,
+    /// With --all: trace processes from their first instruction on, also those that run for less than a second.
+    ///
+    /// Without it, --all reaches a process when it has run for a second. Shorter ones pay nothing for tracing, and the report
+    /// counts them by name. What a process allocated before it was reached counts as memory from before tracing. With it,
+    /// every process of the machine is slowed down from its start.
+    #[arg(long, help_heading = "Run options", conflicts_with_all = ["pid", "command"])]
+    from_birth: bool,
     /// Don't record allocations smaller than this, e.g. 64 or 4KiB [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Run options", default_value = "0",
           hide_default_value = true, value_parser = values::size)]
@@ -229,6 +236,7 @@ impl Run {
                 users: self.filter.user,
             },
             sampling,
+            from_birth: self.from_birth,
             children: !self.no_children,
             threads: self.threads,
             mappings: !self.no_mmap,

@@ -77,11 +77,21 @@ pub struct SideEvent {
     pub change: Change,
 }
 
+/// When records wake the reader of a ring of all records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakes {
+    /// After about the records of one program start: its mappings have allocations soon. If each record woke the reader,
+    /// every fork of the machine would pay for it.
+    WithEachProgram,
+    /// When a part of the ring is full: programs that start are not traced yet, and the reader looks now and then anyway.
+    Seldom,
+}
+
 /// The records that a ring gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     /// Mappings, forks, execs and exits.
-    Everything,
+    Everything(Wakes),
     /// Forks and exits. Each record wakes a reader at once.
     Births,
 }
@@ -110,8 +120,8 @@ impl AsRawFd for Sideband {
 
 impl Sideband {
     /// Opens a ring per CPU.
-    pub fn open() -> io::Result<Self> {
-        Self::with(Scope::Everything)
+    pub fn open(wakes: Wakes) -> io::Result<Self> {
+        Self::with(Scope::Everything(wakes))
     }
 
     /// Opens a ring per CPU for forks and exits alone, for a reader that waits for them.
@@ -123,7 +133,7 @@ impl Sideband {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
         let cpus = sys::parse_cpu_list(&online);
         let pages = match scope {
-            Scope::Everything => pages_of_each(cpus.len()),
+            Scope::Everything(_) => pages_of_each(cpus.len()),
             Scope::Births => MIN_PAGES,
         };
         let rings: Vec<Ring> = cpus
@@ -204,12 +214,11 @@ impl Ring {
         attr.set_task(1);
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = match scope {
-            // About the records of one program start: its mappings have allocations soon. If each record woke
-            // the reader, every fork of the machine would pay for it.
-            Scope::Everything => 1024,
+            Scope::Everything(Wakes::WithEachProgram) => 1024,
+            Scope::Everything(Wakes::Seldom) => 1 << 15,
             Scope::Births => 1,
         };
-        if scope == Scope::Everything {
+        if scope != Scope::Births {
             // Without the older kind of mapping records, the kernel does not look for listeners at all.
             attr.set_mmap(1);
             attr.set_mmap2(1);

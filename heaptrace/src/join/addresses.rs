@@ -26,6 +26,17 @@ use crate::unwind;
 /// Most allocators that are named as not probed.
 const MAX_UNPROBED: usize = 256;
 
+/// Which processes are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Every process of the machine.
+    All,
+    /// Processes that were reached, without their children.
+    Reached,
+    /// The added processes and their descendants.
+    Family,
+}
+
 /// An allocator's code in a file.
 #[derive(Debug)]
 struct OwnCode {
@@ -38,8 +49,8 @@ struct OwnCode {
 /// The addresses of all processes of interest.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// Whether every process is of interest, or only the added ones and their descendants.
-    follows_all: bool,
+    /// Which processes are of interest.
+    follow: Follow,
     /// The probed allocators, with their files.
     allocators: Vec<(FileId, Allocator)>,
     /// Allocators that are mapped, but not probed.
@@ -59,9 +70,9 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn new(follows_all: bool) -> Self {
+    pub(super) fn new(follow: Follow) -> Self {
         Self {
-            follows_all,
+            follow,
             allocators: Vec::new(),
             unprobed: BTreeSet::new(),
             own_code: Vec::new(),
@@ -156,7 +167,7 @@ impl Addresses {
 
     /// Whether a process was added, or descends from one that was.
     pub(super) fn follows(&self, pid: u32) -> bool {
-        !self.follows_all && self.spaces.knows(pid)
+        self.follow != Follow::All && self.spaces.knows(pid)
     }
 
     pub(super) fn knows(&self, pid: u32) -> bool {
@@ -164,7 +175,7 @@ impl Addresses {
     }
 
     pub(super) fn may_know(&self, pid: u32) -> bool {
-        self.follows_all || self.spaces.knows(pid)
+        self.follow == Follow::All || self.spaces.knows(pid)
     }
 
     pub(super) fn followed(&self) -> Vec<u32> {
@@ -182,10 +193,12 @@ impl Addresses {
     pub(super) fn sideband(&mut self, event: SideEvent) {
         let SideEvent { time, pid, change } = event;
         match change {
-            Change::Forked { parent } if self.spaces.knows(parent) => {
+            Change::Forked { parent }
+                if self.follow != Follow::Reached && self.spaces.knows(parent) =>
+            {
                 self.spaces.fork(pid, parent, time);
             }
-            Change::Exec { command } if self.follows_all || self.spaces.knows(pid) => {
+            Change::Exec { command } if self.may_know(pid) => {
                 self.spaces.begin(pid, time);
                 self.starting.insert(pid, command);
             }

@@ -51,7 +51,7 @@ impl Cgroups {
     }
 
     /// The path of the group with an id; empty if there is none, or none any more.
-    fn path(&mut self, id: u64) -> String {
+    pub(super) fn path(&mut self, id: u64) -> String {
         if id == 0 {
             return String::new();
         }

@@ -4,6 +4,7 @@
 //! one call is complete: the sideband has been read up to after the last event, so mappings are known before
 //! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
+mod coverage;
 mod facts;
 
 use std::fs::File;
@@ -15,9 +16,10 @@ use heaptrace_common::wire::{
     Unmapped, end, flag, map_flag,
 };
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Follow};
 use super::cgroups::Cgroups;
 use super::command_line;
+use super::coverage::Coverage;
 use super::duty_cycle::PausedProcesses;
 use super::earlier::Earlier;
 use super::ledger::Ledger;
@@ -58,16 +60,17 @@ pub struct Joiner {
     ending: Vec<ProcessId>,
     ended: EndedProcesses,
     earlier: Earlier,
+    coverage: Coverage,
     orphans: Orphans,
     facts: RunFacts,
 }
 
 impl Joiner {
-    /// A join without events. `follows_all`: whether it follows every process of the machine.
-    pub fn new(follows_all: bool, limits: EndedLimits) -> Self {
+    /// A join without events.
+    pub fn new(follow: Follow, limits: EndedLimits) -> Self {
         Self {
             ledger: Ledger::default(),
-            addresses: Addresses::new(follows_all),
+            addresses: Addresses::new(follow),
             stacks: Stacks::default(),
             mappings: Mappings::default(),
             records_mappings: false,
@@ -77,6 +80,7 @@ impl Joiner {
             ending: Vec::new(),
             ended: EndedProcesses::new(limits),
             earlier: Earlier::default(),
+            coverage: Coverage::default(),
             orphans: Orphans::default(),
             facts: RunFacts::new(),
         }
@@ -143,7 +147,7 @@ impl Joiner {
 
     /// Whether a process is of interest, or may turn out to be.
     pub fn may_know(&self, pid: u32) -> bool {
-        self.addresses.may_know(pid)
+        self.addresses.may_know(pid) || self.coverage.has(pid)
     }
 
     /// The processes of interest, including ended ones whose events may still arrive.
@@ -154,7 +158,10 @@ impl Joiner {
     /// Joins an event of the sideband.
     pub fn sideband(&mut self, event: SideEvent) {
         match event.change {
-            Change::Exec { .. } => self.earlier.exec(event.pid),
+            Change::Exec { .. } => {
+                self.earlier.exec(event.pid);
+                self.coverage.exec(event.pid, event.time);
+            }
             Change::Exited => {
                 self.earlier.exited(event.pid);
                 self.ledger.end_silent(event.pid);
@@ -169,6 +176,7 @@ impl Joiner {
         let processes = self.ledger.processes();
         self.addresses
             .settle(until, |pid| processes.is_running(pid));
+        self.coverage.settle(until);
     }
 
     /// Joins an event of the kernel program.
@@ -320,7 +328,12 @@ impl Joiner {
         let allocators = self.addresses.allocators_of(pid, event.time);
         let command = processes::name(&event.comm);
         let resident = memory::resident(pid).unwrap_or_default();
-        let is_earlier = self.earlier.has(pid, event.start_time);
+        let covered = self.coverage.of(pid, event.time);
+        let resident_before = match covered {
+            Some((_, resident)) => resident,
+            None if self.earlier.has(pid, event.start_time) => resident.now,
+            None => 0,
+        };
         let record = Process {
             pid,
             start_time_ns: event.start_time,
@@ -331,8 +344,9 @@ impl Joiner {
             memory: Memory {
                 resident: resident.now,
                 peak_resident: resident.peak,
-                resident_before: if is_earlier { resident.now } else { 0 },
+                resident_before,
             },
+            traced: covered.map(|(traced, _)| traced),
             ..Process::default()
         };
         self.ledger.begin(event, record);
@@ -345,6 +359,8 @@ impl Joiner {
         let Some(pid) = self.ledger.end(process, event) else {
             return;
         };
+        let ended_ns = self.coverage.elapsed(event.time);
+        self.ledger.set_traced_to(process, ended_ns);
         self.ending.push(process);
         if let Some(threads) = &mut self.threads {
             threads.ended(event.process);
@@ -371,28 +387,6 @@ impl Joiner {
                 self.mappings.forget(merged);
             }
         }
-    }
-
-    /// Records that a process is not probed from now on, and the share of its processor time that probes
-    /// took, in ten-thousandths.
-    ///
-    /// `time` is on the clock of events, and not before the last call of the process that was seen.
-    pub fn pause(&mut self, pid: u32, overhead: u32, elapsed_ns: u64, time: u64) {
-        let Self { paused, ledger, .. } = self;
-        if let Some(process) = paused.pause(ledger, pid, overhead, elapsed_ns, time) {
-            // A later unmapping could not be told from one of something that was mapped there during the pause.
-            self.mappings.forget(process);
-        }
-    }
-
-    /// Sets the share of its processor time that probes took in all of a process with a duty cycle, in ten-thousandths.
-    pub fn set_reached(&mut self, pid: u32, reached: u32) {
-        self.ledger.set_reached(pid, reached);
-    }
-
-    /// Records that a process is probed again.
-    pub fn resume(&mut self, pid: u32, elapsed_ns: u64) {
-        self.paused.resume(&mut self.ledger, pid, elapsed_ns);
     }
 
     /// Adds an allocator that is probed, with its file.

@@ -261,6 +261,13 @@ impl Ledger {
         Some(pid)
     }
 
+    /// Sets when an ended process ended, in nanoseconds since the run began.
+    pub(super) fn set_traced_to(&mut self, process: ProcessId, ended_ns: u64) {
+        if let Some(entry) = self.processes.change(process) {
+            entry.set_traced_to(ended_ns);
+        }
+    }
+
     /// Takes what an ended process has left: no more events of it will be joined.
     pub(super) fn close(&mut self, process: ProcessId) -> Option<Leftovers> {
         Some(self.processes.change(process)?.close())

@@ -5,6 +5,7 @@ mod addresses;
 mod blocks;
 mod cgroups;
 mod command_line;
+mod coverage;
 mod duty_cycle;
 mod earlier;
 mod estimate;
@@ -34,6 +35,8 @@ pub(crate) mod tests;
 mod threads;
 mod update;
 
+pub use addresses::Follow;
+pub use coverage::ReachedProcess;
 pub use joiner::Joiner;
 pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
@@ -41,6 +44,6 @@ pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use update::{
     Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
-    StackId, ThreadNameId, Totals, Unseen, Update,
+    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, ShortLived, Site, SiteId,
+    Stack, StackId, ThreadNameId, Totals, Traced, Unseen, Update,
 };

@@ -294,6 +294,13 @@ impl ProcessEntry {
         memory.peak_resident = memory.peak_resident.max(peak);
     }
 
+    /// Sets when it ended, if it is known from when on it was traced.
+    pub(super) fn set_traced_to(&mut self, ended_ns: u64) {
+        if let Some(traced) = &mut self.record.traced {
+            traced.to_ns = Some(ended_ns);
+        }
+    }
+
     /// The number of its live blocks that were recorded.
     pub(super) fn live_blocks(&self) -> usize {
         self.blocks.len()

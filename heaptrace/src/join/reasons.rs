@@ -86,6 +86,10 @@ reasons! {
         ProcessesNotFast = "processes_not_fast";
         /// A process whose mappings could not be read when the run began.
         ProcessesNotRead = "processes_not_read";
+        /// A process that the probes reached, in a run that reaches processes one by one.
+        ProcessesReached = "processes_reached";
+        /// A process that ended before the probes reached it.
+        ProcessesShortLived = "processes_short_lived";
         /// A change of the sampling rate that the report does not list: there are too many.
         RateChangesUnlisted = "rate_changes_unlisted";
         /// A process that got no sampling rate of its own, and keeps the common one.

@@ -11,7 +11,7 @@ use heaptrace_common::wire::size_class;
 use super::keyed_hash::HashMap;
 use super::reasons::{Loss, Note, broken_stack};
 use super::sent_stack::{SentStack, completeness};
-use super::update::{Completeness, Overhead, Quality, RateChange};
+use super::update::{Completeness, Overhead, Quality, RateChange, ShortLived};
 use crate::reader::Unread;
 use crate::sys::Usage;
 
@@ -151,6 +151,12 @@ impl RunFacts {
         self.set_noted(Note::FilesUnreadable, unread.count);
         let files = unread.files.into_iter();
         self.quality.unreadable = files.map(|(file, why)| format!("{file}: {why}")).collect();
+    }
+
+    /// Sets how many processes ended before they were reached, and the most frequent ones of them.
+    pub(super) fn set_short_lived(&mut self, all: u64, named: Vec<ShortLived>) {
+        self.set_noted(Note::ProcessesShortLived, all);
+        self.quality.short_lived = named;
     }
 
     pub(super) fn set_without_tables(&mut self, files: BTreeSet<String>) {

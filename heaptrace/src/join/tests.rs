@@ -8,7 +8,7 @@ use heaptrace_common::wire::{
     Alloc, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind, map_flag,
 };
 
-use super::{EndedLimits, Errors, Joiner, Kind, Loss, Process, Totals, Update};
+use super::{EndedLimits, Errors, Follow, Joiner, Kind, Loss, Process, Totals, Update};
 use crate::events::record::{self, Event};
 
 /// Limits that no test here exceeds.
@@ -92,7 +92,7 @@ pub(crate) fn free(process: u64, id: u64, flags: u16) -> Event {
 }
 
 fn join(events: impl IntoIterator<Item = Event>) -> (Joiner, Update) {
-    let mut joiner = Joiner::new(false, LIMITS);
+    let mut joiner = Joiner::new(Follow::Family, LIMITS);
     for event in events {
         joiner.event(event);
     }

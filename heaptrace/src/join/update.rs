@@ -223,6 +223,32 @@ pub struct Process {
     pub memory: Memory,
     /// Its duty cycle, if it was paused at any time.
     pub duty_cycle: Option<DutyCycle>,
+    /// From when to when it was traced, in a run that reaches processes one by one.
+    pub traced: Option<Traced>,
+}
+
+/// From when to when a process was traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// When the probes reached it, nanoseconds since the run began.
+    pub from_ns: u64,
+    /// For how long it had run by then; 0 for a program that was traced from its first instruction on.
+    pub age_ns: u64,
+    /// When it ended, nanoseconds since the run began; `None` if it has not.
+    pub to_ns: Option<u64>,
+}
+
+/// Processes of one name and one control group that ended before the probes reached them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShortLived {
+    /// Their name; raw, to be escaped by every output.
+    pub command: String,
+    /// The path of their control group, empty if unknown.
+    pub cgroup: String,
+    /// How many there were.
+    pub processes: u64,
+    /// The sum of the times for which they ran, in nanoseconds.
+    pub lived_ns: u64,
 }
 
 /// The resident memory of a process, in bytes, as the kernel counts it; 0 where it is unknown.
@@ -334,6 +360,8 @@ pub struct Quality {
     pub without_tables: BTreeSet<String>,
     /// Files that no reader could read, each with the reason: their names, tables or allocators are missing.
     pub unreadable: BTreeSet<String>,
+    /// The processes that ended before the probes reached them, most first; the first so many names.
+    pub short_lived: Vec<ShortLived>,
     /// Frees of blocks that were not recorded.
     pub untracked_frees: u64,
     /// Allocator calls that failed.

@@ -11,6 +11,7 @@ pub mod probe_hits;
 pub mod process_filter;
 pub mod program;
 mod rate;
+mod reached;
 pub(crate) mod ring_positions;
 pub mod sizes;
 pub mod tracefs;

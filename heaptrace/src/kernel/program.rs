@@ -81,12 +81,14 @@ impl Program {
             Target::All => std::process::id(),
             _ => 0,
         };
+        let is_one_by_one = config.target == Target::All && !config.from_birth;
         let is_partial = config.sampling.is_partial();
         let constants = [
             ("AGENT_TGID", agent),
             ("GUARDIAN_TGID", guardian),
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
+            ("ONE_BY_ONE", u32::from(is_one_by_one)),
             ("FAST", u32::from(config.fast)),
             ("PARTIAL", u32::from(is_partial)),
         ];
@@ -122,6 +124,7 @@ impl Program {
             .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
             .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
             .map_max_entries("PROBE_HITS", sizes.processes)
+            .map_max_entries("REACHED", if is_one_by_one { sizes.processes } else { 1 })
             .map_max_entries(
                 "FAST_PROCESSES",
                 if config.fast { sizes.processes } else { 1 },

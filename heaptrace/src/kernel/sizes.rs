@@ -110,6 +110,7 @@ mod tests {
             run_as: None,
             target: Target::All,
             selection: Selection::default(),
+            from_birth: false,
             children: true,
             threads: false,
             mappings: false,

@@ -2,13 +2,14 @@
 //!
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod quality;
+
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 
 use super::cgroup::CgroupNames;
-use super::counters::{Counters, non_zero};
+use super::counters::Counters;
 use super::error::OutputError;
 use super::grouping::Grouping;
 use super::interval::Intervals;
@@ -17,7 +18,8 @@ use super::label::kind_name;
 use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
 use crate::join::{self, Kind};
-use crate::profile::{self, RunEnd, RunInfo};
+use crate::profile::{self, Profile, RunEnd};
+use quality::Quality;
 
 /// Writes the whole report, with all sites, as one line.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
@@ -54,7 +56,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
             .processes
             .iter()
             .zip(input.live_by_kind())
-            .map(|(process, live)| Process::new(process, &live, &profile.info, intervals))
+            .map(|(process, live)| Process::new(process, &live, profile, intervals))
             .collect(),
         sites: Sites(input, intervals),
         sizes: sizes(&profile.sizes),
@@ -153,30 +155,12 @@ struct ProcessMemory {
     resident_before: u64,
 }
 
+/// From when to when a process was traced, and for how long it had run before.
 #[derive(Serialize)]
-struct Quality<'a> {
-    samples: u64,
-    lost: &'a BTreeMap<String, u64>,
-    /// Absent if it can't be known.
-    untracked_frees: Option<u64>,
-    failed_allocations: u64,
-    stacks_complete: u64,
-    stacks_truncated: u64,
-    stacks_broken: u64,
-    frames_unsymbolized: u64,
-    noted: &'a BTreeMap<String, u64>,
-    unprobed: &'a BTreeSet<String>,
-    without_tables: &'a BTreeSet<String>,
-    unreadable: &'a BTreeSet<String>,
-    kernel_map_bytes: u64,
-    agent_cpu_ns: u64,
-    agent_peak_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    probe_hit_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_overhead_percent: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overhead_percent: Option<f64>,
+struct Traced {
+    from_ns: u64,
+    to_ns: u64,
+    age_ns: u64,
 }
 
 /// The duty cycle of a process that was paused at times.
@@ -209,6 +193,8 @@ struct Process<'a> {
     slice: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     probed_in_turns: Option<DutyCycle>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traced: Option<Traced>,
 }
 
 #[derive(Serialize)]
@@ -306,41 +292,14 @@ impl Rate {
     }
 }
 
-impl<'a> Quality<'a> {
-    fn new(input: &ReportInput<'a>) -> Self {
-        let quality = &input.profile.quality;
-        let overhead = &quality.overhead;
-        Self {
-            samples: quality.samples,
-            lost: &quality.lost,
-            untracked_frees: (!input.profile.info.is_partial()).then_some(quality.untracked_frees),
-            failed_allocations: quality.failed_allocations,
-            stacks_complete: quality.stacks_complete,
-            stacks_truncated: quality.stacks_truncated,
-            stacks_broken: quality.stacks_broken,
-            frames_unsymbolized: input.unsymbolized(),
-            noted: &quality.noted,
-            unprobed: &quality.unprobed,
-            without_tables: &quality.without_tables,
-            unreadable: &quality.unreadable,
-            kernel_map_bytes: quality.kernel_map_bytes,
-            agent_cpu_ns: quality.agent_cpu_ns,
-            agent_peak_bytes: quality.agent_peak_bytes,
-            probe_hit_ns: non_zero(overhead.hit_ns),
-            max_overhead_percent: non_zero(overhead.limit.into())
-                .and(Some(f64::from(overhead.limit) / 100.0)),
-            overhead_percent: overhead.percent(),
-        }
-    }
-}
-
 impl<'a> Process<'a> {
     fn new(
         process: &'a join::Process,
         live: &LiveByKind,
-        info: &RunInfo,
+        profile: &Profile,
         intervals: &Intervals,
     ) -> Self {
+        let (info, run_ns) = (&profile.info, profile.duration_ns);
         let memory = &process.memory;
         let names = CgroupNames::of(&process.cgroup);
         Self {
@@ -384,6 +343,11 @@ impl<'a> Process<'a> {
                 unprobed_ns: duty_cycle.unprobed_ns,
                 overhead_percent: f64::from(duty_cycle.overhead) / 100.0,
                 reached_percent: f64::from(duty_cycle.reached) / 100.0,
+            }),
+            traced: process.traced.map(|traced| Traced {
+                from_ns: traced.from_ns,
+                to_ns: traced.to_ns.unwrap_or(run_ns),
+                age_ns: traced.age_ns,
             }),
         }
     }

@@ -87,8 +87,8 @@ fn loss_words(loss: Loss) -> Words {
             "trace fewer processes",
         ),
         Loss::ProcessesUnreached => bad(
-            "processes are not traced in a library that they loaded later",
-            "start tracing again, once the library is loaded",
+            "times, probes could not reach a process, or a library that it loaded later",
+            "raise the limit of open files (ulimit -n), or start tracing again",
         ),
         Loss::DutyCycleFailed => bad(
             "times, processes could not be paused or continued",
@@ -133,6 +133,8 @@ fn note_words(note: Note) -> Words {
             "processes are not traced, because their mappings could not be read",
             "heaptrace doctor --pid PID says why",
         ),
+        Note::ProcessesReached => harmless("processes were traced, once they had run for a second"),
+        Note::ProcessesShortLived => harmless("processes ended before they were traced"),
         Note::RateChangesUnlisted => harmless("changes of the sampling rate are not listed"),
         Note::RatesRefused => harmless("processes share the common sampling rate"),
         Note::UnwindFunctionsDamaged => {
@@ -180,6 +182,9 @@ fn counter_words(counter: Counter) -> Words {
             "frees were lost: their blocks count as live",
             "raise --ring-size, or record less with --sample",
         ),
+        Counter::ShortLivedUnnamed => {
+            harmless("processes that ended before they were traced are not named")
+        }
         Counter::EndsLost => bad(
             "ends of processes were lost: the processes count as running",
             "raise --ring-size, or record less with --sample",

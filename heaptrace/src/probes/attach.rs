@@ -267,9 +267,50 @@ impl Probes {
         self.targets.extend_process(pid, events)
     }
 
+    /// Lets the probes of files reach processes, each alone, if they have mapped the file. Returns the processes for which
+    /// that failed. `at_once`: see [`ProbedFile::reach`].
+    pub fn reach_each(
+        &mut self,
+        mapped: &[(u32, HashSet<FileId>)],
+        at_once: bool,
+    ) -> io::Result<BTreeSet<u32>> {
+        let mut failed = BTreeSet::new();
+        for (id, file) in &mut self.files {
+            let has_it = mapped.iter().filter(|(_, files)| files.contains(id));
+            let pids: Vec<u32> = has_it.map(|(pid, _)| *pid).collect();
+            if !pids.is_empty() {
+                failed.extend(file.reach(&pids, at_once)?);
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Whether the probes of a file reach a process, or would if it were not paused.
+    pub fn reaches(&self, file: FileId, pid: u32) -> bool {
+        self.files.get(&file).is_some_and(|file| file.has(pid))
+    }
+
+    /// Whether the thread of a process that has its events has ended.
+    pub fn has_lost_thread(&self, pid: u32) -> bool {
+        self.files.values().any(|file| file.has_lost_thread(pid))
+    }
+
+    /// Closes the events of a process that has ended, or whose thread with the events has.
+    pub fn leave(&mut self, pid: u32) {
+        for file in self.files.values_mut() {
+            file.leave(pid);
+        }
+    }
+
     /// Pauses exactly these processes, in a run for all. Returns those that are paused only because events of their own
     /// could not be opened.
     pub fn pause(&mut self, pids: &BTreeSet<u32>) -> io::Result<Vec<u32>> {
+        if self.reach == Reach::OneByOne {
+            for file in self.files.values_mut() {
+                file.pause_reached(pids)?;
+            }
+            return Ok(Vec::new());
+        }
         let mut without_events = Vec::new();
         let mapped: HashMap<u32, HashSet<FileId>> =
             pids.iter().map(|pid| (*pid, self.files_of(*pid))).collect();
@@ -293,7 +334,7 @@ impl Probes {
 
     /// Pauses the targets, in a run for some processes and their descendants.
     pub fn pause_targets(&mut self) {
-        if self.reach != Reach::All {
+        if matches!(self.reach, Reach::Tree | Reach::Processes) {
             self.targets.pause();
         }
     }
@@ -307,7 +348,7 @@ impl Probes {
     }
 
     /// The probed files that a process has mapped.
-    fn files_of(&self, pid: u32) -> HashSet<FileId> {
+    pub fn files_of(&self, pid: u32) -> HashSet<FileId> {
         let thread = maps::living_thread(pid);
         let text = maps::read(thread).unwrap_or_default();
         let mut seen = HashSet::new();

@@ -13,6 +13,8 @@ use aya_obj::generated::{
     perf_sw_ids, perf_type_id,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::sys::{self, PerfTarget};
 
 /// Threads that close events in parallel: each close waits for the kernel's grace periods.
@@ -58,6 +60,17 @@ pub(super) fn open_inherited(
         attr.sample_type = STAYS_WITH_ITS_TASK;
     }
     sys::perf_event_open(&mut attr, PerfTarget::Thread(tid))
+}
+
+/// Whether the thread that an event reaches has ended. The event reaches nothing then, also if other threads of the
+/// process go on.
+pub(super) fn has_lost_its_thread(event: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(event, PollFlags::empty())];
+    let result = poll(&mut polled, Some(&Timespec::default()));
+    result.is_ok()
+        && polled
+            .iter()
+            .any(|it| it.revents().contains(PollFlags::HUP))
 }
 
 /// Whether the kernel (since 6.12) accepts inherited events that stay with the task that they were opened for.

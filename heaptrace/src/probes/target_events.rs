@@ -16,8 +16,10 @@ use crate::proc::processes::threads;
 /// Which processes the probes reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Every process.
+    /// Every process, from its first instruction on.
     All,
+    /// Processes that the session names, one by one, without their children.
+    OneByOne,
     /// The target processes and their descendants.
     Tree,
     /// The target processes with their new threads, but without child processes.
@@ -48,7 +50,7 @@ impl TargetEvents {
     pub(super) fn new(reach: Reach, keeps_contexts: bool) -> Self {
         let inherited_by = match reach {
             Reach::Processes => InheritedBy::Threads,
-            Reach::All | Reach::Tree => InheritedBy::ThreadsAndChildren,
+            Reach::All | Reach::OneByOne | Reach::Tree => InheritedBy::ThreadsAndChildren,
         };
         Self {
             inherited_by,

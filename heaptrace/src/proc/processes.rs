@@ -23,6 +23,11 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(threads)
 }
 
+/// Whether a process or thread has memory: it is neither a thread of the kernel nor ended.
+pub fn has_memory(tid: u32) -> bool {
+    fs::read_link(format!("/proc/{tid}/exe")).is_ok()
+}
+
 /// The name of a process, as the kernel keeps it. `None` if it has ended.
 pub fn name(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
@@ -34,6 +39,12 @@ pub fn name(pid: u32) -> Option<String> {
 /// ended.
 pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&stat(pid)?)
+}
+
+/// The parent of a process. `None` if the process has ended.
+pub fn parent(pid: u32) -> Option<u32> {
+    const FIELD: usize = 4;
+    fields(&stat(pid)?)?.split(' ').nth(FIELD - 3)?.parse().ok()
 }
 
 /// Whether a process that started at this time has not ended yet.

@@ -5,7 +5,7 @@ use heaptrace_common::wire::end;
 use super::{Profile, RunInfo};
 use crate::events::record::Event;
 use crate::join::tests::{alloc, begin, end, free, stack};
-use crate::join::{EndedLimits, Joiner, Site, Totals};
+use crate::join::{EndedLimits, Follow, Joiner, Site, Totals};
 
 /// Check that many ended processes are merged into few records, that no sum changes by that, and that running
 /// processes keep their own records.
@@ -15,7 +15,7 @@ fn ended_processes_are_merged() {
         processes: 5,
         sites: 1000,
     };
-    let mut joiner = Joiner::new(false, limits);
+    let mut joiner = Joiner::new(Follow::Family, limits);
     let mut profile = Profile::new(RunInfo::exact("--all"));
     joiner.event(begin(1000));
     joiner.event(stack(1000, 1_000_000, &[9]));

@@ -84,7 +84,11 @@ pub(super) fn find(
     }
 }
 
-/// Probes the found allocators of the targets; searches first if the target is all processes.
+/// A file by the numbers that `/proc/PID/maps` shows.
+pub(super) type Numbers = ((u32, u32), u64);
+
+/// Probes the found allocators of the targets; searches first if the target is all processes. Returns the files that were
+/// searched then.
 pub(super) fn attach(
     config: &RunConfig,
     held: Option<&Held>,
@@ -92,7 +96,7 @@ pub(super) fn attach(
     reader: &mut Reader,
     run: &mut Run,
     observer: &mut dyn Observer,
-) -> Result<()> {
+) -> Result<HashSet<Numbers>> {
     match &config.target {
         Target::Command(words) => {
             let held = held.context("the command was not started")?;
@@ -102,7 +106,7 @@ pub(super) fn attach(
             if let Some(path) = words.first().and_then(|word| path::absolute(word).ok()) {
                 run.joiner.set_launched(held.pid, path);
             }
-            Ok(())
+            Ok(HashSet::new())
         }
         Target::Pids(pids) => {
             add_all(found, Streams::Wait, run, observer)?;
@@ -110,7 +114,7 @@ pub(super) fn attach(
             follow(pids, run)?;
             run.joiner.set_begin(sys::boot_time());
             pids.iter().for_each(|pid| run.joiner.add_target(*pid));
-            Ok(())
+            Ok(HashSet::new())
         }
         Target::All => {
             run.joiner.set_begin(sys::boot_time());
@@ -129,13 +133,13 @@ fn follow(pids: &[u32], run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Probes the allocators of every process. Processes that can't be read are counted.
+/// Probes the allocators of every process. Processes that can't be read are counted. Returns the searched files.
 fn attach_all(
     reader: &mut Reader,
     wanted: LookFor<'_>,
     run: &mut Run,
     observer: &mut dyn Observer,
-) -> Result<()> {
+) -> Result<HashSet<Numbers>> {
     let mut seen = HashSet::new();
     let pids = processes::processes().context("can't list the processes of /proc")?;
     let mut found = Vec::new();
@@ -166,7 +170,8 @@ fn attach_all(
     if !is_any {
         bail!("no process of this machine has an allocator that heaptrace knows");
     }
-    require_probes("this machine", run)
+    require_probes("this machine", run)?;
+    Ok(seen)
 }
 
 /// Probes all found allocators, and reports the progress.

@@ -14,12 +14,14 @@ use tokio::io::unix::AsyncFd;
 
 use super::mapped_files::MappedFiles;
 use super::priority::Priority;
+use super::targets;
 use crate::config::RunConfig;
 use crate::events::record::{self, Event};
-use crate::events::sideband::{Change, Mapped, SideEvent, Sideband};
+use crate::events::sideband::{Change, Mapped, SideEvent, Sideband, Wakes};
 use crate::join::{Joiner, Loss, Note};
 use crate::kernel::program::Program;
 use crate::kernel::ring_positions::RingPositions;
+use crate::probes::target_events::Reach;
 use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
@@ -52,6 +54,8 @@ pub(super) struct Drain {
     priority: Priority,
     mapped: MappedFiles,
     births: Vec<Birth>,
+    /// Reached processes whose first thread has ended, or that have begun another program.
+    turned: Vec<u32>,
     undecoded: u64,
     /// Records of the sideband that were lost before any process was of interest.
     lost_before: u64,
@@ -60,12 +64,16 @@ pub(super) struct Drain {
 impl Drain {
     pub(super) fn new(program: &mut Program, config: &RunConfig, budget: &Budget) -> Result<Self> {
         let (ring, crowd_bytes) = program.take_ring()?;
+        let wakes = match targets::reach(config) {
+            Reach::OneByOne => Wakes::Seldom,
+            Reach::All | Reach::Tree | Reach::Processes => Wakes::WithEachProgram,
+        };
         let positions = RingPositions::of(ring.as_fd()).context("can't map the ring")?;
         Ok(Self {
             positions,
             ring: sys::when_readable(ring)?,
             sideband: sys::when_readable(
-                Sideband::open().context("can't follow the mappings of processes (perf)")?,
+                Sideband::open(wakes).context("can't follow the mappings of processes (perf)")?,
             )?,
             tables: Tables::new(program, &config.tables, budget)?,
             budget: budget.clone(),
@@ -75,6 +83,7 @@ impl Drain {
             priority: Priority::of_this_thread(),
             mapped: MappedFiles::new(),
             births: Vec::new(),
+            turned: Vec::new(),
             undecoded: 0,
             lost_before: 0,
         })
@@ -93,6 +102,16 @@ impl Drain {
     /// The births since the last call.
     pub(super) fn take_births(&mut self) -> Vec<Birth> {
         std::mem::take(&mut self.births)
+    }
+
+    /// The reached processes whose first thread has ended since the last call, or that have begun another program.
+    pub(super) fn take_turned(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Hands reached processes out once more at the next call.
+    pub(super) fn turn_again(&mut self, pids: Vec<u32>) {
+        self.turned.extend(pids);
     }
 
     /// Discards the sideband's records until now. The first targets are about to be followed: their earlier
@@ -239,7 +258,12 @@ impl Drain {
                 }
                 None
             }
-            Change::Exec { .. } | Change::Exited => None,
+            Change::Exec { .. } | Change::Exited => {
+                if joiner.has_reached(pid) {
+                    self.turned.push(pid);
+                }
+                None
+            }
         };
         joiner.sideband(event);
         // A process without events so far may be about to map an allocator.

@@ -74,7 +74,7 @@ impl DutyCycles {
             governor: Governor::new(limit.map_or(1.0, |limit| f64::from(limit) / 1e4), trap),
             ticks,
             hit_cost: HitCost::new(trap, run_time),
-            is_one: targets::reach(config) != Reach::All,
+            is_one: matches!(targets::reach(config), Reach::Tree | Reach::Processes),
             paused: BTreeSet::new(),
             paused_along: Vec::new(),
             over: Vec::new(),

@@ -47,6 +47,7 @@ impl Swept {
             joiner.set_counter(*counter, count);
         }
         drain.report(joiner);
+        joiner.set_short_lived(program.short_lived()?);
         joiner.set_sizes(program.sizes()?);
         joiner.set_kernel_map_bytes(program::map_bytes());
         joiner.set_agent_usage(own_usage());

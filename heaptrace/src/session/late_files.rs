@@ -4,6 +4,8 @@
 //! file and its probing are not seen; each such file is counted. A file that can't be probed, and a process
 //! that can't be reached, is reported, and the run continues. Must not know how files are scanned or probed.
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 
 use super::attach::{self, Streams};
@@ -14,7 +16,7 @@ use super::targets;
 use crate::config::RunConfig;
 use crate::events::sideband::Mapped;
 use crate::join::{Joiner, Loss, Note};
-use crate::open::{self, FileId};
+use crate::open::{self, Expected, FileId, Opened};
 use crate::probes::attach::Probes;
 use crate::probes::target_events::Reach;
 use crate::proc::library_names::is_allocator;
@@ -29,9 +31,9 @@ const BETWEEN_PASSES: usize = 32;
 pub(super) struct LateFiles {
     scanner: Scanner,
     seen: SeenFiles,
-    /// The processes that late probes must reach, if only the targets themselves are traced.
-    only: Option<Vec<u32>>,
-    is_all: bool,
+    reach: Reach,
+    /// The processes that are probed from the beginning.
+    targets: Vec<u32>,
     late: Vec<FileId>,
     /// When the last late file was probed. A process that was born before may have been missed.
     reached: u64,
@@ -43,12 +45,11 @@ pub(super) struct LateFiles {
 
 impl LateFiles {
     pub(super) fn new(config: &RunConfig, targets: Vec<u32>, budget: &Budget) -> Result<Self> {
-        let reach = targets::reach(config);
         Ok(Self {
             scanner: Scanner::new(config, budget)?,
             seen: SeenFiles::new(),
-            only: (reach == Reach::Processes).then_some(targets),
-            is_all: reach == Reach::All,
+            reach: targets::reach(config),
+            targets,
             late: Vec::new(),
             reached: 0,
             unopened: 0,
@@ -62,7 +63,7 @@ impl LateFiles {
         self.reach_children(run);
         let mut looked = 0;
         while let Some((owner, pid, mapped)) = run.drain.take_mapped() {
-            self.scan(owner, pid, mapped, &mut run.joiner);
+            self.scan(owner, pid, mapped, run);
             looked += 1;
             // A process can map files faster than they are opened here. The events of others must not be lost
             // meanwhile.
@@ -75,34 +76,73 @@ impl LateFiles {
 
     fn reach_children(&mut self, run: &mut Run) {
         for birth in run.drain.take_births() {
-            if self.is_all {
-                run.probes.reach_newborn(birth.pid, birth.parent);
-            } else if birth.time <= self.reached && self.only.is_none() {
-                for file in &self.late {
-                    reach(&mut run.probes, *file, birth.pid, &mut self.unreached);
+            match self.reach {
+                Reach::All => run.probes.reach_newborn(birth.pid, birth.parent),
+                Reach::Tree if birth.time <= self.reached => {
+                    for file in &self.late {
+                        reach(&mut run.probes, *file, birth.pid, &mut self.unreached);
+                    }
                 }
+                Reach::Tree | Reach::OneByOne | Reach::Processes => {}
             }
         }
     }
 
-    fn scan(&mut self, owner: Owner, pid: u32, mapped: Mapped, joiner: &mut Joiner) {
+    /// Records that a file was searched for allocators already.
+    pub(super) fn add_seen(&mut self, file: &Opened, expected: Expected) {
+        self.seen.insert(file.identity, expected);
+    }
+
+    /// Sends a file to the scanner, unless it was searched already. In a run that reaches processes one by one, the probes of
+    /// a probed file reach the process.
+    pub(super) fn search(
+        &mut self,
+        owner: Owner,
+        mapped: scanner::Mapped,
+        expected: Expected,
+        run: &mut Run,
+    ) {
+        let (pid, identity) = (mapped.pid, mapped.file.identity);
+        let is_new = self.seen.insert(identity, expected);
+        if is_new {
+            self.scanner.scan(owner, mapped);
+        }
+        if self.reach == Reach::OneByOne
+            && run.probes.has(identity.file)
+            && !run.probes.reaches(identity.file, pid)
+        {
+            self.reach_mapping(&[(pid, HashSet::from([identity.file]))], run);
+        }
+    }
+
+    /// Lets probed files reach the processes that have mapped them.
+    fn reach_mapping(&mut self, mapped: &[(u32, HashSet<FileId>)], run: &mut Run) {
+        match run.during(|_, probes| probes.reach_each(mapped, false)) {
+            Ok(Ok(failed)) => self.unreached += failed.len() as u64,
+            Ok(Err(error)) => {
+                tracing::warn!("{error}");
+                self.unreached += mapped.len() as u64;
+            }
+            Err(error) => tracing::warn!("{error:#}"),
+        }
+    }
+
+    fn scan(&mut self, owner: Owner, pid: u32, mapped: Mapped, run: &mut Run) {
         let path = mapped.path;
         let opened = open::mapped(pid, mapped.start, mapped.end, Some(mapped.file));
         let Ok(file) = opened else {
-            if !joiner.is_probed(&mapped.file) && !self.seen.contains(&mapped.file) {
+            if !run.joiner.is_probed(&mapped.file) && !self.seen.contains(&mapped.file) {
                 self.unopened += 1;
                 if is_allocator(&path) {
-                    joiner.add_unprobed(format!(
+                    run.joiner.add_unprobed(format!(
                         "{path}: its mapping was gone before it could be probed"
                     ));
                 }
             }
             return;
         };
-        if self.seen.insert(file.identity, mapped.file) {
-            self.scanner
-                .scan(owner, scanner::Mapped { pid, file, path });
-        }
+        let found = scanner::Mapped { pid, file, path };
+        self.search(owner, found, mapped.file, run);
     }
 
     /// Waits until the next file is scanned.
@@ -113,17 +153,29 @@ impl LateFiles {
     /// Probes the allocators of a scanned file.
     pub(super) fn probe(&mut self, scanned: Scanned, run: &mut Run) -> Result<()> {
         let Scanned { owner, found } = scanned;
-        for file in attach::add_found(found, &owner, Streams::Read, run)? {
-            if !self.is_all {
-                let pids = match &self.only {
-                    Some(only) => only.clone(),
-                    None => run.joiner.followed(),
-                };
-                for pid in pids {
-                    reach(&mut run.probes, file, pid, &mut self.unreached);
-                }
+        let new = attach::add_found(found, &owner, Streams::Read, run)?;
+        if self.reach == Reach::OneByOne && !new.is_empty() {
+            let pids = run.joiner.reached();
+            let of_each = |probes: &mut Probes| {
+                let files = pids.iter().map(|pid| (*pid, probes.files_of(*pid)));
+                files.collect::<Vec<_>>()
+            };
+            let mapped = run.during(|_, probes| of_each(probes))?;
+            self.reach_mapping(&mapped, run);
+        }
+        for file in new {
+            let pids = match self.reach {
+                Reach::All | Reach::OneByOne => Vec::new(),
+                Reach::Tree => run.joiner.followed(),
+                Reach::Processes => self.targets.clone(),
+            };
+            for pid in pids {
+                reach(&mut run.probes, file, pid, &mut self.unreached);
             }
-            self.late.push(file);
+            // A process that is reached later has its own time from which on it is traced.
+            if self.reach != Reach::OneByOne {
+                self.late.push(file);
+            }
             self.reached = sys::monotonic_now();
         }
         self.report(run);
@@ -179,12 +231,12 @@ fn reach(probes: &mut Probes, file: FileId, pid: u32, unreached: &mut u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::EndedLimits;
+    use crate::join::{EndedLimits, Follow};
 
     /// Check that each kind of file that is not probed in time is reported under its own reason.
     #[test]
     fn each_count_is_reported() {
-        let mut joiner = Joiner::new(true, EndedLimits::within(1 << 30));
+        let mut joiner = Joiner::new(Follow::All, EndedLimits::within(1 << 30));
         let counts = Counts {
             probed_late: 1,
             waiting: 2,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use crate::config::{RunConfig, Target};
+use crate::join::Follow;
 use crate::open::{self, FileId};
 use crate::probes::allocators;
 use crate::probes::fast::plan;
@@ -48,17 +49,22 @@ pub(super) fn launch(config: &RunConfig) -> Result<Option<Held>> {
     }
 }
 
-/// Whether the run traces every process of the machine.
-pub(super) fn follows_all(target: &Target) -> bool {
-    matches!(target, Target::All)
+/// Which processes the join follows.
+pub(super) fn follow(config: &RunConfig) -> Follow {
+    match reach(config) {
+        Reach::All => Follow::All,
+        Reach::OneByOne => Follow::Reached,
+        Reach::Tree | Reach::Processes => Follow::Family,
+    }
 }
 
 /// Which processes the probes must reach.
 pub(super) fn reach(config: &RunConfig) -> Reach {
-    match (&config.target, config.children) {
-        (Target::All, _) => Reach::All,
-        (_, true) => Reach::Tree,
-        (_, false) => Reach::Processes,
+    match &config.target {
+        Target::All if config.from_birth => Reach::All,
+        Target::All => Reach::OneByOne,
+        _ if config.children => Reach::Tree,
+        _ => Reach::Processes,
     }
 }
 

@@ -178,7 +178,10 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(random: Random, mean: u64, processes: usize, sites: usize) -> Self {
-        let mut joiner = Joiner::new(false, heaptrace::join::EndedLimits::within(1 << 30));
+        let mut joiner = Joiner::new(
+            heaptrace::join::Follow::Family,
+            heaptrace::join::EndedLimits::within(1 << 30),
+        );
         for process in 0..processes {
             joiner.event(Event::ProcessBegin(ProcessBegin {
                 kind: kind::PROCESS_BEGIN,

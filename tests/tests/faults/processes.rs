@@ -9,7 +9,14 @@ use crate::ready;
 
 /// Starts a run of all processes with this name.
 fn start_all(here: &Heaptrace, name: &str) -> Result<Child> {
-    let mut tracer = here.start_record(&["--all", "--comm", name, "--interval", "100ms"])?;
+    let mut tracer = here.start_record(&[
+        "--all",
+        "--from-birth",
+        "--comm",
+        name,
+        "--interval",
+        "100ms",
+    ])?;
     here.wait_recording(&mut tracer)?;
     Ok(tracer)
 }
@@ -38,7 +45,14 @@ fn a_killed_agent_harms_no_target() -> Result<()> {
 fn a_stopped_agent_counts_what_it_loses() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (mut target, _) = ready(&c("flood")?, &["wait"])?;
-    let options = ["--all", "--comm", "flood", "--ring-size", "64KiB"];
+    let options = [
+        "--all",
+        "--from-birth",
+        "--comm",
+        "flood",
+        "--ring-size",
+        "64KiB",
+    ];
     let mut tracer = here.start_record(&options)?;
     here.wait_recording(&mut tracer)?;
     tracer.signal(libc::SIGSTOP)?;

@@ -265,7 +265,7 @@ pub(super) fn killed_while_attaching(case: &CaseRun<'_>) -> Result<String> {
 pub(super) fn everything(case: &CaseRun<'_>) -> Result<String> {
     let broken = case.file("broken.so");
     super::elf::Elf::exporting(&[("malloc", 0x400, 32)]).write(&broken)?;
-    let mut arguments = words(&["record", "--all", "--exact", "-o"]);
+    let mut arguments = words(&["record", "--all", "--from-birth", "--exact", "-o"]);
     arguments.push(case.data().into());
     let running = case.start(&arguments)?;
     let began = Instant::now();

@@ -45,6 +45,7 @@ fn defaults_are_those_of_the_configuration() {
             target: Target::All,
             run_as: None,
             selection: Selection::default(),
+            from_birth: false,
             children: true,
             threads: false,
             mappings: true,

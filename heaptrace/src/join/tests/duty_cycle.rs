@@ -4,7 +4,7 @@ use heaptrace_common::wire::{end, map_flag};
 
 use super::{PID, alloc, begin, end as ends, free, map, stack};
 use crate::events::record::Event;
-use crate::join::{EndedLimits, Joiner, Totals, Update};
+use crate::join::{EndedLimits, Follow, Joiner, Totals, Update};
 
 /// Every ended process is merged at once.
 const NONE: EndedLimits = EndedLimits {
@@ -14,7 +14,7 @@ const NONE: EndedLimits = EndedLimits {
 
 /// A process with the blocks 1 to 3, which is paused at the time 50 on the clock of events.
 fn paused() -> Joiner {
-    let mut joiner = Joiner::new(true, NONE);
+    let mut joiner = Joiner::new(Follow::All, NONE);
     joiner.event(begin(1));
     joiner.event(stack(1, 10, &[5]));
     for id in 1..=3 {
@@ -96,7 +96,7 @@ fn late_events_are_uncertain() {
 /// that later mappings are joined, also at the same addresses, unless they are from before the pause.
 #[test]
 fn mappings_of_a_paused_process_are_uncertain() {
-    let mut joiner = Joiner::new(true, NONE);
+    let mut joiner = Joiner::new(Follow::All, NONE);
     let of = |joiner: &mut Joiner| {
         let totals = joiner.take_update(1).totals;
         (

@@ -6,7 +6,7 @@ use heaptrace_common::wire::{end as ends, map_flag};
 
 use super::{LIMITS, alloc, begin, end, free, map, stack};
 use crate::events::record::Event;
-use crate::join::{EndedLimits, Joiner, Process, ProcessId, Site, SiteId, Update};
+use crate::join::{EndedLimits, Follow, Joiner, Process, ProcessId, Site, SiteId, Update};
 use crate::random::numbers;
 
 /// What a reader of the updates has.
@@ -44,7 +44,7 @@ impl Tables {
 /// then, and not what is left of them at the run's peak.
 #[test]
 fn sites_have_their_bytes_at_the_peak_of_their_process() {
-    let mut joiner = Joiner::new(false, LIMITS);
+    let mut joiner = Joiner::new(Follow::Family, LIMITS);
     for event in [
         begin(1),
         begin(2),
@@ -77,7 +77,7 @@ fn sites_add_up_to_the_peak_of_their_process() {
     for seed in 0..40 {
         let mut random = numbers(seed);
         let mut joiner = Joiner::new(
-            false,
+            Follow::Family,
             EndedLimits {
                 processes: if seed % 2 == 0 { 2 } else { 100 },
                 sites: 1000,
@@ -145,7 +145,7 @@ fn sites_add_up_to_the_peak_of_their_process() {
 /// counts. (Once, `sizes` had no mappings.)
 #[test]
 fn mappings_are_in_the_sizes() {
-    let mut joiner = Joiner::new(false, LIMITS);
+    let mut joiner = Joiner::new(Follow::Family, LIMITS);
     joiner.record_mappings();
     for event in [
         begin(1),

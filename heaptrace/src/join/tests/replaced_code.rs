@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::events::sideband::{Change, Mapped, SideEvent};
-use crate::join::{ModuleId, SiteId};
+use crate::join::{Follow, ModuleId, SiteId};
 use crate::open::Expected;
 
 /// A mapping of the addresses from 0x1000 on.
@@ -35,7 +35,7 @@ fn alloc_at(time: u64, id: u64) -> Event {
 /// their events arrive, and that a mapping elsewhere, or of the same code, makes no new site.
 #[test]
 fn blocks_belong_to_the_code_at_their_time() {
-    let mut joiner = Joiner::new(false, LIMITS);
+    let mut joiner = Joiner::new(Follow::Family, LIMITS);
     joiner.add_process(PID);
     let maps = [(1, "/a"), (10, "/b"), (20, "//anon"), (30, "/a")];
     for (time, path) in maps {

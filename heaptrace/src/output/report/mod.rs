@@ -13,6 +13,7 @@ mod paragraph;
 mod processes;
 mod quality;
 mod sampling;
+mod short_lived;
 mod sites;
 mod stack;
 mod style;

@@ -6,10 +6,36 @@ use std::io;
 
 use super::page::Page;
 use super::table;
-use crate::text::{bytes, count, escape};
+use crate::join::Process;
+use crate::text::{bytes, count, duration, escape};
 
 /// The largest number of processes in the table.
 const MAX_PROCESSES: usize = 20;
+
+/// What else there is to say of a process.
+fn remarks(process: &Process, run_ns: u64) -> String {
+    let ended = match (process.merged, process.ended) {
+        (0, false) => None,
+        (0, true) => Some("ended".to_owned()),
+        (many, _) => Some(format!("{} ended", count(many))),
+    };
+    let traced = process.traced.map(|traced| {
+        let time = traced
+            .to_ns
+            .unwrap_or(run_ns)
+            .saturating_sub(traced.from_ns);
+        let time = duration(time);
+        match traced.age_ns {
+            0 => format!("traced for {time}"),
+            age => format!("traced for {time}, after {}", duration(age)),
+        }
+    });
+    ended
+        .into_iter()
+        .chain(traced)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
 
 /// Writes a row for each process.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
@@ -55,11 +81,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
                 count(process.untracked_frees)
             },
             count(process.failed_allocations),
-            match (process.merged, process.ended) {
-                (0, false) => String::new(),
-                (0, true) => "ended".to_owned(),
-                (many, _) => format!("{} ended", count(many)),
-            },
+            remarks(process, page.input.profile.duration_ns),
         ]));
     }
     writeln!(page.out, "{}\n", page.style.bold("Processes"))?;

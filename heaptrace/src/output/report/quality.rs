@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::page::Page;
-use super::{duty_cycle, paragraph, verdict};
+use super::{duty_cycle, paragraph, short_lived, verdict};
 use crate::output::reason_words::{Words, of_lost, of_noted};
 use crate::text::{bytes, count, duration, escape, share};
 
@@ -43,6 +43,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         }
     }
     duty_cycle::paused(page)?;
+    short_lived::in_detail(page)?;
     duty_cycle::cost(page)?;
     for (name, lost) in quality.lost.iter().filter(|(_, lost)| **lost > 0) {
         for line in counter("lost", name, *lost, of_lost(name), page.width) {

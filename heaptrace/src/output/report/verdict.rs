@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::page::Page;
-use super::{duty_cycle, paragraph};
+use super::{duty_cycle, paragraph, short_lived};
 use crate::output::reason_words::{Words, of_lost, of_noted};
 use crate::text::{count, duration, escape, share};
 
@@ -23,6 +23,7 @@ const MANY_INCOMPLETE: u64 = 10;
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     problems(page)?;
     duty_cycle::paused(page)?;
+    short_lived::in_brief(page)?;
     let quality = &page.input.profile.quality;
     let is_sampled = page.input.profile.info.mode.is_sampled();
     let mut parts = vec![if quality.lost.values().all(|lost| *lost == 0) {

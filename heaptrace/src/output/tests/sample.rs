@@ -1,8 +1,9 @@
 //! A small profile with hostile names.
 
 use crate::join::{
-    Allocator, Completeness, Errors, Kind, Location, LocationId, Memory, Module, ModuleId,
-    Overhead, OwnPeak, Process, ProcessId, Quality, Site, Stack, StackId, Totals,
+    Allocator, Completeness, Errors, Kind, Location, LocationId, Memory, Module, ModuleId, Note,
+    Overhead, OwnPeak, Process, ProcessId, Quality, ShortLived, Site, Stack, StackId, Totals,
+    Traced,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -60,6 +61,11 @@ pub(super) fn profile() -> Profile {
         merged: 0,
         memory: Memory::default(),
         duty_cycle: None,
+        traced: ended.then_some(Traced {
+            from_ns: 2_000_000_000,
+            age_ns: 1_125_000_000,
+            to_ns: Some(9_500_000_000),
+        }),
         allocators: vec![Allocator {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".to_owned(),
             kind: "glibc".to_owned(),
@@ -133,12 +139,31 @@ pub(super) fn profile() -> Profile {
         quality: Quality {
             samples: 1_313,
             lost: [("ring full".to_owned(), 7), ("table full".to_owned(), 0)].into(),
+            short_lived: vec![
+                ShortLived {
+                    command: EVIL.to_owned(),
+                    cgroup: "/user.slice/app\x1b.scope".to_owned(),
+                    processes: 1_200,
+                    lived_ns: 24_000_000_000,
+                },
+                ShortLived {
+                    command: "ls".to_owned(),
+                    cgroup: String::new(),
+                    processes: 34,
+                    lived_ns: 340_000_000,
+                },
+            ],
             untracked_frees: 6,
             failed_allocations: 2,
             stacks_complete: 1_013,
             stacks_truncated: 200,
             stacks_broken: 100,
-            noted: [("nested calls".to_owned(), 4), ("other".to_owned(), 0)].into(),
+            noted: [
+                ("nested calls".to_owned(), 4),
+                ("other".to_owned(), 0),
+                (Note::ProcessesShortLived.name().to_owned(), 1234),
+            ]
+            .into(),
             unprobed: ["/lib/\u{1b}libc.so.6".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/\u{1b}libx.so: no room".to_owned()].into(),
             unreadable: ["/lib/y.so: too slow".to_owned()].into(),

@@ -10,9 +10,11 @@ mod fields;
 mod memory;
 pub(super) mod merge;
 mod parts;
+mod quality;
 mod run;
 mod started;
 mod symbols;
+mod traced;
 mod update;
 
 pub(super) use error::WireError;

@@ -2,8 +2,6 @@
 //!
 //! Stage: profile.
 
-use std::collections::BTreeMap;
-
 use prost::Message;
 
 use super::counters::Counters;
@@ -11,10 +9,12 @@ use super::duty_cycle::DutyCycle;
 use super::error::WireError;
 use super::memory::Memory;
 use super::parts::{Part, Parts};
+use super::quality::QualityMessage;
 use super::started::Started;
+use super::traced::Traced;
 use crate::join::{
-    self, Completeness, Kind, LocationId, ModuleId, Overhead, OwnPeak, ProcessId, Quality, SiteId,
-    StackId, ThreadNameId,
+    self, Completeness, Kind, LocationId, ModuleId, OwnPeak, ProcessId, SiteId, StackId,
+    ThreadNameId,
 };
 
 /// [`join::Update`], or a part of one, as a message.
@@ -135,6 +135,8 @@ pub(super) struct Process {
     duty_cycle: Option<DutyCycle>,
     #[prost(message, optional, tag = "22")]
     memory: Option<Memory>,
+    #[prost(message, optional, tag = "23")]
+    traced: Option<Traced>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -157,46 +159,6 @@ pub(super) struct Site {
     own_peak_error: u64,
     #[prost(uint64, tag = "24")]
     own_peak_unseen: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct QualityMessage {
-    #[prost(uint64, tag = "1")]
-    samples: u64,
-    #[prost(btree_map = "string, uint64", tag = "2")]
-    lost: BTreeMap<String, u64>,
-    #[prost(btree_map = "string, uint64", tag = "9")]
-    noted: BTreeMap<String, u64>,
-    #[prost(string, repeated, tag = "10")]
-    unprobed: Vec<String>,
-    #[prost(string, repeated, tag = "11")]
-    without_tables: Vec<String>,
-    #[prost(string, repeated, tag = "22")]
-    unreadable: Vec<String>,
-    #[prost(uint64, tag = "3")]
-    untracked_frees: u64,
-    #[prost(uint64, tag = "4")]
-    failed_allocations: u64,
-    #[prost(uint64, tag = "5")]
-    stacks_complete: u64,
-    #[prost(uint64, tag = "6")]
-    stacks_truncated: u64,
-    #[prost(uint64, tag = "7")]
-    stacks_broken: u64,
-    #[prost(uint64, tag = "8")]
-    kernel_map_bytes: u64,
-    #[prost(uint64, tag = "12")]
-    agent_cpu_ns: u64,
-    #[prost(uint64, tag = "13")]
-    agent_peak_bytes: u64,
-    #[prost(uint64, tag = "20")]
-    hit_ns: u64,
-    #[prost(uint32, tag = "21")]
-    max_overhead: u32,
-    #[prost(uint64, tag = "23")]
-    probes_ns: u64,
-    #[prost(uint64, tag = "24")]
-    used_ns: u64,
 }
 
 impl UpdateMessage {
@@ -360,6 +322,7 @@ impl Process {
             merged: process.merged,
             duty_cycle: process.duty_cycle.map(Into::into),
             memory: Some(process.memory.into()),
+            traced: process.traced.map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -387,6 +350,7 @@ impl Process {
             merged: self.merged,
             duty_cycle: self.duty_cycle.map(Into::into),
             memory: self.memory.unwrap_or_default().into(),
+            traced: self.traced.map(Into::into),
             allocators: self
                 .allocators
                 .into_iter()
@@ -442,57 +406,5 @@ impl Site {
             },
         };
         Ok((SiteId(self.id), site))
-    }
-}
-
-impl From<&Quality> for QualityMessage {
-    fn from(quality: &Quality) -> Self {
-        Self {
-            samples: quality.samples,
-            lost: quality.lost.clone(),
-            noted: quality.noted.clone(),
-            unprobed: quality.unprobed.iter().cloned().collect(),
-            without_tables: quality.without_tables.iter().cloned().collect(),
-            unreadable: quality.unreadable.iter().cloned().collect(),
-            untracked_frees: quality.untracked_frees,
-            failed_allocations: quality.failed_allocations,
-            stacks_complete: quality.stacks_complete,
-            stacks_truncated: quality.stacks_truncated,
-            stacks_broken: quality.stacks_broken,
-            kernel_map_bytes: quality.kernel_map_bytes,
-            agent_cpu_ns: quality.agent_cpu_ns,
-            agent_peak_bytes: quality.agent_peak_bytes,
-            hit_ns: quality.overhead.hit_ns,
-            max_overhead: quality.overhead.limit,
-            probes_ns: quality.overhead.probes_ns,
-            used_ns: quality.overhead.used_ns,
-        }
-    }
-}
-
-impl From<QualityMessage> for Quality {
-    fn from(quality: QualityMessage) -> Self {
-        Self {
-            samples: quality.samples,
-            lost: quality.lost,
-            noted: quality.noted,
-            unprobed: quality.unprobed.into_iter().collect(),
-            without_tables: quality.without_tables.into_iter().collect(),
-            unreadable: quality.unreadable.into_iter().collect(),
-            untracked_frees: quality.untracked_frees,
-            failed_allocations: quality.failed_allocations,
-            stacks_complete: quality.stacks_complete,
-            stacks_truncated: quality.stacks_truncated,
-            stacks_broken: quality.stacks_broken,
-            kernel_map_bytes: quality.kernel_map_bytes,
-            agent_cpu_ns: quality.agent_cpu_ns,
-            agent_peak_bytes: quality.agent_peak_bytes,
-            overhead: Overhead {
-                hit_ns: quality.hit_ns,
-                limit: quality.max_overhead,
-                probes_ns: quality.probes_ns,
-                used_ns: quality.used_ns,
-            },
-        }
     }
 }

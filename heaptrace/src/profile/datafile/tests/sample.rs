@@ -2,8 +2,8 @@
 
 use crate::join::{
     Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
-    StackId, ThreadNameId, Totals, Unseen, Update,
+    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, ShortLived, Site, SiteId,
+    Stack, StackId, ThreadNameId, Totals, Traced, Unseen, Update,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -110,6 +110,11 @@ pub(super) fn update(n: u32) -> Update {
                     overhead: 10,
                     reached: 480,
                 }),
+                traced: (n > 0).then_some(Traced {
+                    from_ns: 17,
+                    age_ns: 18,
+                    to_ns: (n > 1).then_some(19),
+                }),
             },
         )],
         sites: vec![(
@@ -146,6 +151,12 @@ pub(super) fn update(n: u32) -> Update {
             unprobed: ["/lib/x.so".to_owned()].into(),
             without_tables: ["cc1 (7): /lib/x.so: no room".to_owned()].into(),
             unreadable: ["/lib/y.so: too slow".to_owned()].into(),
+            short_lived: vec![ShortLived {
+                command: "a\x1b[2Jb".to_owned(),
+                cgroup: "/user.slice".to_owned(),
+                processes: 20,
+                lived_ns: 21,
+            }],
             overhead: Overhead {
                 hit_ns: 640,
                 limit: 500,
