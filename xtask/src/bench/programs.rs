@@ -139,7 +139,7 @@ pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
         "cd \"$(dirname \"$0\")\" && rm -f socket\n\
                   ./redis-server --port 0 --unixsocket socket --save '' &\n\
                   while ! [ -S socket ]; do sleep 0.01; done\n\
-                  redis-benchmark -s socket -q -n {requests} -t set,get,lpush\n\
+                  redis-benchmark -s socket --csv -n {requests} -t set,get,lpush\n\
                   redis-cli -s socket shutdown nosave\n\
                   wait\n"
     );

@@ -1,0 +1,168 @@
+//! The work that keeps the machine busy, and how long it takes.
+//!
+//! Part of busy. It must not know whether anything is traced.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::programs;
+use crate::process;
+
+/// The number of files of the C++ project that is compiled.
+const SOURCES: u32 = 6;
+
+/// The number of types in each file.
+const TYPES: u32 = 60;
+
+/// The number of requests of each kind to the server.
+const REQUESTS: u32 = 100_000;
+
+/// Short commands: shells, one after another, that start three programs each.
+const SHORT: &str = "i=0; while [ $i -lt 500 ]; do sh -c '/bin/true; /bin/ls / | /usr/bin/sort' > /dev/null || exit 1; \
+                     i=$((i + 1)); done";
+
+/// Work that keeps the machine busy.
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    command: Vec<OsString>,
+    /// The number of repetitions, one after another.
+    times: u32,
+}
+
+/// What doing a work once has shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Done {
+    /// The mean, if it was done several times.
+    pub(super) took: Duration,
+    /// The 99th percentile of a server's response times, in milliseconds.
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// All work.
+pub(super) fn all(folder: &Path) -> Result<Vec<Work>> {
+    Ok(vec![
+        Work {
+            name: "compiles C++",
+            command: programs::cplusplus(folder, TYPES)?,
+            times: SOURCES,
+        },
+        Work {
+            name: "serves redis",
+            command: programs::redis(folder, REQUESTS)?,
+            times: 1,
+        },
+        Work {
+            name: "2,000 short commands",
+            command: ["sh", "-c", SHORT].map(OsString::from).into(),
+            times: 1,
+        },
+    ])
+}
+
+/// Does all work, at once or one after another, and again until this time is over; an error if one fails.
+pub(super) fn round(all: &[Work], apart: bool, at_least: Duration) -> Result<Vec<Done>> {
+    let share = |work: &Work, time: Duration| {
+        let done = repeated(work, time)?;
+        let p99 = done.p99_ms.map(|p99| format!(", 99 % within {p99} ms"));
+        println!(
+            "    {}: {:.2} s{}",
+            work.name,
+            done.took.as_secs_f64(),
+            p99.unwrap_or_default()
+        );
+        Ok(done)
+    };
+    if apart {
+        let time = at_least / u32::try_from(all.len()).unwrap_or(1).max(1);
+        return all.iter().map(|work| share(work, time)).collect();
+    }
+    thread::scope(|scope| {
+        let start = |work| scope.spawn(move || share(work, at_least));
+        let running: Vec<_> = all.iter().map(start).collect();
+        running
+            .into_iter()
+            .map(|it| it.join().unwrap_or_else(|_| bail!("a thread failed")))
+            .collect()
+    })
+}
+
+fn repeated(work: &Work, at_least: Duration) -> Result<Done> {
+    let began = Instant::now();
+    let mut times = 0;
+    let mut p99s = Vec::new();
+    while times == 0 || began.elapsed() < at_least {
+        p99s.extend(once(work)?);
+        times += 1;
+    }
+    Ok(Done {
+        took: began.elapsed() / times,
+        p99_ms: (!p99s.is_empty()).then(|| p99s.iter().sum::<f64>() / p99s.len() as f64),
+    })
+}
+
+/// Does a work, and returns the percentiles that it has printed.
+fn once(work: &Work) -> Result<Vec<f64>> {
+    let (program, args) = work.command.split_first().context("an empty command")?;
+    let mut p99s = Vec::new();
+    for _ in 0..work.times {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null());
+        p99s.extend(percentiles(&process::output(&mut command)?));
+    }
+    Ok(p99s)
+}
+
+/// The column of 99th percentiles in what redis's benchmark prints as CSV.
+fn percentiles(printed: &str) -> Vec<f64> {
+    let mut lines = printed
+        .lines()
+        .skip_while(|line| !line.contains("\"p99_latency_ms\""));
+    let Some(column) = lines
+        .next()
+        .and_then(|line| line.split(',').position(|it| it == "\"p99_latency_ms\""))
+    else {
+        return Vec::new();
+    };
+    lines
+        .filter_map(|line| line.split(',').nth(column)?.trim_matches('"').parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the percentiles are those of the column with that name, and that other output has none.
+    #[test]
+    fn percentiles_are_read() {
+        let printed = "server output, 1\n\
+                       \"test\",\"rps\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+                       \"SET\",\"100000.00\",\"0.2\",\"0.311\",\"1.0\"\n\
+                       \"GET\",\"100000.00\",\"0.2\",\"0.5\",\"1.0\"\nthe end\n";
+        assert_eq!(percentiles(printed), [0.311, 0.5]);
+        assert!(percentiles("a\nb,c,d,e\n").is_empty());
+    }
+
+    /// Check that work is done again until the time is over, and that failing work is an error.
+    #[test]
+    fn work_is_repeated() {
+        let of = |script: &str| Work {
+            name: "work",
+            command: ["sh", "-c", script].map(OsString::from).into(),
+            times: 1,
+        };
+        let time = Duration::from_millis(300);
+        for apart in [true, false] {
+            let began = Instant::now();
+            let done = round(&[of("sleep 0.02"), of("true")], apart, time).unwrap();
+            assert!(began.elapsed() >= time, "{done:?}");
+            assert!(done[0].took < time, "{done:?}");
+            assert!(round(&[of("exit 3")], apart, time).is_err());
+        }
+    }
+}
