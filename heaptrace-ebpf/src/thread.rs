@@ -13,7 +13,7 @@ use crate::{
     globals::is_partial,
     live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
-    process, sample, stack,
+    process, sample,
 };
 
 /// State of the thread, which is created if there is none; `None` if the thread can't be recorded.
@@ -62,8 +62,10 @@ pub fn enter(ctx: &ProbeContext, caller: Caller, sp: u64) -> Option<&'static mut
     Some(state)
 }
 
-/// Sets the pending call of a thread.
+/// Sets the pending call of a thread. Its stack must be walked next if the result is true; else its old block has been
+/// taken out of the live map.
 #[inline(always)]
+#[must_use]
 pub fn set_pending(
     ctx: &ProbeContext,
     state: &mut ThreadState,
@@ -72,7 +74,7 @@ pub fn set_pending(
     size: u64,
     pointer: u64,
     mean: u64,
-) {
+) -> bool {
     // A function may round its size up before its tail call. The requested size is the one at the first entry.
     let keeps_size = state.sp == sp
         && state.return_address == 0
@@ -82,19 +84,6 @@ pub fn set_pending(
     state.last_freed = 0;
     state.last_free_sp = 0;
     state.fast_mark = fast::mark(ctx);
-    if state.sp != sp {
-        state.sp = sp;
-        counting_filter::add_pending_call(sp);
-        if mean != 0 {
-            stack::capture(ctx, sp, &mut state.stack, &mut state.walk);
-            if is_partial() && sample::is_inside_unsampled(ctx, state) {
-                count(Counter::NestedCalls);
-                clear_pending(state);
-                return;
-            }
-        }
-    }
-    caller::enter_allocator(ctx, state);
     state.mean = mean;
     state.call = call;
     if !keeps_size {
@@ -102,6 +91,45 @@ pub fn set_pending(
     }
     state.pointer = pointer;
     state.old_block.id = 0;
+    let is_new = state.sp != sp;
+    if is_new {
+        state.sp = sp;
+        counting_filter::add_pending_call(sp);
+    }
+    let needs_stack = is_new && mean != 0;
+    if !needs_stack {
+        begin_call(ctx, state);
+    }
+    needs_stack
+}
+
+/// Drops the pending call again if its stack shows that it is inside a call that was not sampled. Otherwise it begins.
+#[inline(always)]
+pub fn walked(ctx: &ProbeContext, state: &mut ThreadState) {
+    if !is_partial() || !sample::is_inside_unsampled(ctx, state) {
+        begin_call(ctx, state);
+        return;
+    }
+    count(Counter::NestedCalls);
+    if state.return_address != 0
+        && let Some(caller) = Caller::current()
+    {
+        declined::record(ctx, caller, state.sp, state.return_address);
+    }
+    clear_pending(state);
+}
+
+/// Begins a call that is inside no other one. A block that it replaces leaves the live map, before another thread can get
+/// its address.
+#[inline(always)]
+fn begin_call(ctx: &ProbeContext, state: &mut ThreadState) {
+    caller::enter_allocator(ctx, state);
+    if call::is_reallocation(state.call)
+        && state.pointer != 0
+        && let Some(block) = live::take(state.process, state.pointer)
+    {
+        state.old_block = block;
+    }
 }
 
 /// Drops a pending call that will not return.

@@ -177,7 +177,8 @@ fn unwanted_words_are_found() {
 fn every_probe_program_counts_its_hit_first() -> Result<()> {
     let mut programs = 0;
     for source in rust_sources("heaptrace-ebpf/src/hooks")? {
-        if source.path.ends_with("baseline.rs") {
+        // Baselines measure the trap alone, and no probe runs the walk.
+        if source.path.ends_with("baseline.rs") || source.path.ends_with("walk.rs") {
             continue;
         }
         let (name, text) = (source.path.display(), &source.text);

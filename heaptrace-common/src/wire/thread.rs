@@ -77,6 +77,12 @@ pub mod call {
     pub const REALLOC_OR_FREE: u32 = 5;
     /// Returns the size of a block, which it may have resized in place.
     pub const RESIZE: u32 = 6;
+
+    /// Whether a call replaces one block by another.
+    #[inline(always)]
+    pub const fn is_reallocation(call: u32) -> bool {
+        matches!(call, REALLOC | REALLOC_OR_FREE | RESIZE)
+    }
 }
 
 /// Value of the counting filter of calls: the calls whose stack pointers at their entry share a slot.

@@ -9,6 +9,7 @@ use heaptrace_common::{
 };
 
 use super::arguments::{Arguments, stack_pointer};
+use super::next;
 use crate::{
     caller::{Caller, is_recorded},
     probe_hits::hit,
@@ -29,7 +30,9 @@ macro_rules! allocations {
         pub fn $name(ctx: ProbeContext) -> u32 {
             const SIZE: Size = EntryProgram::named(stringify!($name)).size();
             hit(&ctx);
-            request(&ctx, Arguments::new(&ctx).size(SIZE), Throws::$throws);
+            if request(&ctx, Arguments::new(&ctx).size(SIZE), Throws::$throws) {
+                next::walk_stack(&ctx);
+            }
             0
         }
     )+};
@@ -67,43 +70,46 @@ pub fn posix_memalign_entry(ctx: ProbeContext) -> u32 {
     let arguments = Arguments::new(&ctx);
     let size = arguments.get(const { ENTRY.at(Argument::Size) });
     let result = arguments.get(const { ENTRY.at(Argument::Pointer) });
-    begin(&ctx, call::POSIX_MEMALIGN, size, result);
+    if begin(&ctx, call::POSIX_MEMALIGN, size, result) {
+        next::walk_stack(&ctx);
+    }
     0
 }
 
-/// A request for this many bytes; `None` if their product overflows.
+/// A request for this many bytes; `None` if their product overflows. Returns whether the stack must be walked.
 #[inline(always)]
-fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) {
-    match size {
+fn request(ctx: &ProbeContext, size: Option<u64>, throws: Throws) -> bool {
+    let needs_stack = match size {
         Some(size) => begin(ctx, call::ALLOC, size, 0),
         None => begin(ctx, call::OVERFLOW, u64::MAX, 0),
-    }
+    };
     if throws == Throws::Maybe {
         thread::record_return_address(ctx, stack_pointer(ctx));
     }
+    needs_stack
 }
 
 /// The part that almost all calls of a partial run end in. It is inlined into each program.
 #[inline(always)]
-fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) {
+fn begin(ctx: &ProbeContext, call: u32, size: u64, pointer: u64) -> bool {
     if is_recorded()
         && let Some(before) = sample::count_down(ctx, stack_pointer(ctx), size)
     {
-        enter(ctx, call, size, pointer, before);
+        return enter(ctx, call, size, pointer, before);
     }
+    false
 }
 
 /// The rest. It is not inlined, because there are many programs.
 #[inline(never)]
-fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64, before: i64) {
+fn enter(ctx: &ProbeContext, call: u32, size: u64, pointer: u64, before: i64) -> bool {
     let Some(caller) = Caller::current() else {
-        return;
+        return false;
     };
     let sp = stack_pointer(ctx);
     let Some(mean) = sample::draw(ctx, caller, sp, size, before) else {
-        return;
+        return false;
     };
-    if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::set_pending(ctx, state, sp, call, size, pointer, mean);
-    }
+    thread::enter(ctx, caller, sp)
+        .is_some_and(|state| thread::set_pending(ctx, state, sp, call, size, pointer, mean))
 }

@@ -11,10 +11,11 @@ use aya_ebpf::{
 use heaptrace_common::{
     arguments::{Argument, EntryProgram},
     counters::Counter,
-    wire::{MapCall, MapChange, Unmapped, kind, map_flag},
+    wire::{MapCall, MapChange, ThreadState, Unmapped, kind, map_flag},
 };
 
 use super::arguments::{Arguments, stack_pointer};
+use super::next;
 use crate::{
     caller::{self, Caller},
     counters::{count, count_and_warn, next_id},
@@ -51,8 +52,8 @@ pub fn mmap_entry(ctx: ProbeContext) -> u32 {
     if flags & MAP_FIXED != 0 {
         call_flags |= map_flag::REPLACES;
     }
-    if call_flags != 0 {
-        enter(&ctx, u64::from(call_flags), length, 0, 0);
+    if call_flags != 0 && enter(&ctx, u64::from(call_flags), length, 0, 0) {
+        next::walk_stack(&ctx);
     }
     0
 }
@@ -65,6 +66,7 @@ pub fn munmap_entry(ctx: ProbeContext) -> u32 {
     let arguments = Arguments::new(&ctx);
     let start = arguments.get(const { ENTRY.at(Argument::Pointer) });
     let length = arguments.get(const { ENTRY.at(Argument::OldSize) });
+    // Nothing is recorded that has a stack.
     enter(&ctx, 0, 0, start, length);
     0
 }
@@ -89,24 +91,27 @@ pub fn mremap_entry(ctx: ProbeContext) -> u32 {
     };
     let call_flags = u64::from(call_flags | map_flag::REPLACES);
     let old_start = arguments.get(const { ENTRY.at(Argument::Pointer) });
-    enter(&ctx, call_flags, length, old_start, old_length);
+    if enter(&ctx, call_flags, length, old_start, old_length) {
+        next::walk_stack(&ctx);
+    }
     0
 }
 
+/// Records a pending call. Returns whether the stack must be walked.
 #[inline(never)]
-fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length: u64) {
+fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length: u64) -> bool {
     let Some(caller) = Caller::current() else {
-        return;
+        return false;
     };
     let Some(state) = thread::state(ctx, caller) else {
-        return;
+        return false;
     };
     let sp = stack_pointer(ctx);
     if state.sp != 0 {
         // An allocator maps memory for its blocks, and the blocks are recorded.
         if sp < state.sp && caller::is_pending(state) {
             count(Counter::NestedCalls);
-            return;
+            return false;
         }
         count(Counter::AbandonedCalls);
         thread::abandon(state);
@@ -118,9 +123,9 @@ fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length
         && caller::is_at_trampoline(outer.sp)
     {
         count(Counter::NestedCalls);
-        return;
+        return false;
     }
-    let mut call = MapCall {
+    let call = MapCall {
         sp,
         entered: now(),
         process: state.process,
@@ -130,14 +135,6 @@ fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length
         old_length: whole_pages(old_length),
         flags,
     };
-    if flags & u64::from(map_flag::RECORDED) != 0 {
-        // Sent now, because an allocation may need the thread's stack before this call returns.
-        stack::capture(ctx, sp, &mut state.stack, &mut state.walk);
-        match stack::id(ctx, &mut state.stack, call.process) {
-            Some(stack) => call.stack = stack,
-            None => call.flags |= u64::from(map_flag::NO_STACK),
-        }
-    }
     if MAP_CALLS.insert(caller.key, call, 0).is_err() {
         count_and_warn!(
             ctx,
@@ -145,6 +142,26 @@ fn enter(ctx: &ProbeContext, flags: u64, length: u64, old_start: u64, old_length
             "the thread map is full: {} calls lost"
         );
         process::count_lost(caller.tgid());
+        return false;
+    }
+    flags & u64::from(map_flag::RECORDED) != 0
+}
+
+/// Adds the stack to the thread's pending call. It is sent now, because an allocation may need the thread's stack before
+/// this call returns.
+#[inline(always)]
+pub(super) fn walked(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) {
+    let stack = stack::id(ctx, &mut state.stack, state.process);
+    // SAFETY: as in `returned`.
+    let Some(call) = MAP_CALLS
+        .get_ptr_mut(caller.key)
+        .map(|it| unsafe { &mut *it })
+    else {
+        return;
+    };
+    match stack {
+        Some(stack) => call.stack = stack,
+        None => call.flags |= u64::from(map_flag::NO_STACK),
     }
 }
 

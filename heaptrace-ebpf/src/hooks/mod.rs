@@ -6,5 +6,7 @@ mod baseline;
 mod free;
 mod lifecycle;
 mod mapping;
+mod next;
 mod realloc;
 mod returned;
+mod walk;

@@ -10,6 +10,7 @@ use heaptrace_common::{
 };
 
 use super::arguments::{Arguments, stack_pointer};
+use super::next;
 use crate::{
     caller::{Caller, is_recorded},
     counting_filter, live,
@@ -27,8 +28,11 @@ macro_rules! reallocations {
             const SIZE: Size = ENTRY.size();
             hit(&ctx);
             let arguments = Arguments::new(&ctx);
-            reallocate(&ctx, call::$call, arguments.get(POINTER), arguments.size(SIZE));
+            let needs_stack = reallocate(&ctx, call::$call, arguments.get(POINTER), arguments.size(SIZE));
             $($throws(&ctx);)?
+            if needs_stack {
+                next::walk_stack(&ctx);
+            }
             0
         }
     )+};
@@ -70,26 +74,27 @@ fn may_throw(ctx: &ProbeContext) {
 /// The countdown that [`enter`] gets if the call is not sampled. No countdown has this value.
 const NOT_SAMPLED: i64 = i64::MIN;
 
-/// A request to resize a block to this many bytes; `None` if their product overflows.
+/// A request to resize a block to this many bytes; `None` if their product overflows. Returns whether the stack must be
+/// walked.
 #[inline(always)]
-fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) {
+fn reallocate(ctx: &ProbeContext, call: u32, pointer: u64, size: Option<u64>) -> bool {
     if !is_recorded() {
-        return;
+        return false;
     }
     let size = size.unwrap_or(u64::MAX);
     match sample::count_down(ctx, stack_pointer(ctx), size) {
         Some(before) => enter(ctx, call, pointer, size, before),
         None if pointer != 0 && counting_filter::may_have_block(pointer) => {
-            enter(ctx, call, pointer, size, NOT_SAMPLED);
+            enter(ctx, call, pointer, size, NOT_SAMPLED)
         }
-        None => {}
+        None => false,
     }
 }
 
 #[inline(never)]
-fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) {
+fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) -> bool {
     let Some(caller) = Caller::current() else {
-        return;
+        return false;
     };
     let sp = stack_pointer(ctx);
     let sampled = match before {
@@ -100,18 +105,10 @@ fn enter(ctx: &ProbeContext, call: u32, pointer: u64, size: u64, before: i64) {
         Some(mean) => mean,
         // The old block may be recorded although the new one is not.
         None if has_recorded_block(caller, pointer) => 0,
-        None => return,
+        None => return false,
     };
-    if let Some(state) = thread::enter(ctx, caller, sp) {
-        thread::set_pending(ctx, state, sp, call, size, pointer, mean);
-        // Nothing is pending if the call turned out to be inside another call.
-        if state.sp != 0
-            && pointer != 0
-            && let Some(block) = live::take(state.process, pointer)
-        {
-            state.old_block = block;
-        }
-    }
+    thread::enter(ctx, caller, sp)
+        .is_some_and(|state| thread::set_pending(ctx, state, sp, call, size, pointer, mean))
 }
 
 /// Whether the calling process has a recorded block at an address.

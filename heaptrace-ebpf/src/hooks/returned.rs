@@ -92,7 +92,7 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     if address == 0 {
         not_allocated(ctx, caller, state);
     } else {
-        if is_reallocation(pending) && state.pointer != 0 && state.old_block.id == 0 {
+        if call::is_reallocation(pending) && state.pointer != 0 && state.old_block.id == 0 {
             process::count_untracked(caller.tgid());
         }
         allocated(ctx, caller, state, address);
@@ -100,12 +100,6 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     state.old_block.id = 0;
     thread::clear_pending(state);
     0
-}
-
-/// Whether a call replaces one block by another.
-#[inline(always)]
-fn is_reallocation(call: u32) -> bool {
-    matches!(call, call::REALLOC | call::REALLOC_OR_FREE | call::RESIZE)
 }
 
 /// The call returned no block: it failed, or it is a realloc to 0 bytes, which frees.

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{ProgramError, RawTracePoint, UProbe};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, ProgramArray, RingBuf};
+use aya::programs::{ProgramError, ProgramFd, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::counting_filter::{BLOCK_SLOTS, block_slot};
@@ -32,6 +32,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/he
 
 /// Threads that load programs at the same time, beside the one that does other work.
 const LOADERS: usize = 3;
+
+/// The program that walks stacks. Those on functions that allocate end with it.
+pub const WALK_PROGRAM: &str = "walk_stack";
 
 /// The programs that follow fork, exec and exit, and their tracepoints.
 const LIFECYCLE: [(&str, &str); 3] = [
@@ -200,8 +203,8 @@ impl Program {
             .collect()
     }
 
-    /// Does work, and loads these probe programs meanwhile: the kernel takes up to some tenths of a second to verify
-    /// one. If the work fails, programs may be missing.
+    /// Does work, and loads these programs meanwhile: the kernel takes up to some tenths of a second to verify one. If the
+    /// work fails, programs may be missing.
     pub fn load_during<T>(
         &mut self,
         names: &BTreeSet<&str>,
@@ -219,7 +222,7 @@ impl Program {
                 }
             }
         };
-        std::thread::scope(|scope| {
+        let result = std::thread::scope(|scope| {
             for _ in 0..LOADERS {
                 // Without the thread, the others or this one load its share.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, load);
@@ -230,12 +233,22 @@ impl Program {
             }
             load();
             result
-        })
+        })?;
+        if names.contains(WALK_PROGRAM) {
+            let walk = self.loaded(WALK_PROGRAM)?.try_clone()?;
+            let mut next = ProgramArray::try_from(self.map_mut("NEXT_PROGRAMS")?)?;
+            next.set(0, &walk, 0)?;
+        }
+        Ok(result)
     }
 
     /// A descriptor of a probe program. It is loaded at the first request, unless it was loaded before: there is one
     /// for each kind of function, and most files have few kinds.
     pub fn probe(&mut self, name: &str) -> Result<OwnedFd> {
+        Ok(self.loaded(name)?.as_fd().try_clone_to_owned()?)
+    }
+
+    fn loaded(&mut self, name: &str) -> Result<&ProgramFd> {
         let program: &mut UProbe = self
             .ebpf
             .program_mut(name)
@@ -245,7 +258,7 @@ impl Program {
             Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
             Err(error) => return Err(refused(error)),
         }
-        Ok(program.fd()?.as_fd().try_clone_to_owned()?)
+        Ok(program.fd()?)
     }
 
     /// The ring, once, and the number of unread bytes from which on it is filling up.

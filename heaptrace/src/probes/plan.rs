@@ -8,6 +8,7 @@ use heaptrace_common::cookie;
 
 use super::allocators::{Allocator, OnReturn, RET_PROGRAM, c_library};
 use crate::config::{Probes as ProbeKind, RunConfig};
+use crate::kernel::program::WALK_PROGRAM;
 
 /// A probe that will be attached.
 pub(super) struct Planned {
@@ -23,7 +24,7 @@ pub(super) struct Planned {
     pub(super) cookie: u64,
 }
 
-/// The programs that almost every run needs: those on the functions of the C library.
+/// The programs that almost every run needs: those on the functions of the C library, and the one that they end with.
 pub fn usual_programs(config: &RunConfig) -> BTreeSet<&'static str> {
     c_library_programs(config.probes, config.mappings)
 }
@@ -32,6 +33,7 @@ fn c_library_programs(kind: ProbeKind, mappings: bool) -> BTreeSet<&'static str>
     match kind {
         ProbeKind::Full => c_library(mappings)
             .flat_map(|hook| hook.on_return.program().into_iter().chain([hook.entry]))
+            .chain([WALK_PROGRAM])
             .collect(),
         ProbeKind::Empty => BTreeSet::new(),
     }
@@ -91,8 +93,8 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
 mod tests {
     use super::*;
 
-    /// Check that the usual programs are those on the functions of the C library, and those on functions that map memory
-    /// only if mappings are recorded.
+    /// Check that the usual programs are the walk and those on the functions of the C library, and those on functions that
+    /// map memory only if mappings are recorded.
     #[test]
     fn usual_programs_are_those_of_the_c_library() {
         let of = |mappings| c_library_programs(ProbeKind::Full, mappings);
@@ -104,6 +106,7 @@ mod tests {
             "malloc_entry",
             "posix_memalign_entry",
             "realloc_entry",
+            "walk_stack",
         ];
         assert_eq!(of(false), without.into());
         let mut with = BTreeSet::from(without);

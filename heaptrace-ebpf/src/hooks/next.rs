@@ -1,0 +1,25 @@
+//! The step from a program to the one that it ends with.
+
+use aya_ebpf::{macros::map, maps::ProgramArray, programs::ProbeContext};
+
+use crate::{caller::Caller, thread};
+
+/// The programs that others end with. The agent sets the first one, [`super::walk`], before it attaches any probe.
+#[map]
+static NEXT_PROGRAMS: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// Ends this program, and goes on with the walk of the stack of the call that the thread has just entered.
+#[inline(always)]
+pub(super) fn walk_stack(ctx: &ProbeContext) {
+    // SAFETY: no value here has to be dropped.
+    unsafe { NEXT_PROGRAMS.tail_call(ctx, 0) };
+    // It returns only if there is no such program: the agent has ended.
+    give_up();
+}
+
+#[inline(never)]
+fn give_up() {
+    if let Some(state) = Caller::current().and_then(Caller::state) {
+        thread::abandon(state);
+    }
+}
