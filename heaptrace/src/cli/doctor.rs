@@ -170,14 +170,34 @@ fn fast_path(out: &mut impl Write, fast: &Result<Survey, Unplanned>) -> io::Resu
         "    it changes {} slots by which files call functions of {provider}{rest}",
         share(changed, changeable)
     )?;
+    let stubs: usize = survey.callers.iter().map(|it| it.stubs).sum();
+    let all_stubs: usize = survey.callers.iter().map(|it| it.all_stubs).sum();
+    if all_stubs > 0 {
+        let rest = if stubs < all_stubs {
+            "; the others lead elsewhere, are changed already, or have no free addresses near"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "    and {} linkage stubs, whose slots the files' code may also read{rest}",
+            share(stubs, all_stubs)
+        )?;
+    }
     for caller in &survey.callers {
         let path = text::escape(&caller.path);
         let rest = match caller.skipped.join(", ") {
             names if names.is_empty() => String::new(),
-            names => format!("; never that of {names}, which the file's code may also read"),
+            names => format!(
+                "; never that of {names}, which the file's code may also read; calls by it hit probes"
+            ),
         };
-        let share = share(caller.changed, caller.changeable);
-        writeln!(out, "      {share} in {path}{rest}")?;
+        let slots = share(caller.changed, caller.changeable);
+        let stubs = match caller.all_stubs {
+            0 => String::new(),
+            all => format!(" and {} stubs", share(caller.stubs, all)),
+        };
+        writeln!(out, "      {slots}{stubs} in {path}{rest}")?;
     }
     for slow in &survey.slow {
         let names: Vec<_> = slow.names.iter().map(|name| text::escape(name)).collect();
@@ -264,6 +284,8 @@ mod tests {
             path: path.to_owned(),
             changed,
             changeable: 6,
+            stubs: changed / 2,
+            all_stubs: skipped.len() * 2,
             skipped: skipped.to_vec(),
         };
         let possible = Survey {
@@ -286,7 +308,8 @@ mod tests {
             "  fast path (--fast): possible\n    it changes 8 of 12 slots by which files call ";
         assert!(possible.starts_with(begin), "{possible}");
         for line in [
-            "      2 of 6 in /lib/b; never that of free, which the file's code may also read",
+            "    and 4 of 2 linkage stubs",
+            "      2 of 6 and 1 of 2 stubs in /lib/b; never that of free, which the file's code may also read; calls by it hit probes",
             "    calls of calloc, __libc_calloc hit its probe: its first instructions can't be copied",
             "    8 other functions of /lib/c always hit their probe: mi_0, mi_1, mi_2, mi_3, mi_4, mi_5, …",
         ] {

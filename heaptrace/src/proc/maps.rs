@@ -29,6 +29,11 @@ pub struct Mapping {
     pub path: String,
 }
 
+/// Whether a mapping has no file, and the process may only read it.
+pub fn is_read_only_memory(mapping: &Mapping) -> bool {
+    mapping.permissions == *b"r--p" && mapping.inode == 0 && mapping.path.is_empty()
+}
+
 /// A thread of a process whose `/proc` entry shows the mappings. This is the first thread, unless it has
 /// ended while others continue.
 pub fn living_thread(pid: u32) -> u32 {

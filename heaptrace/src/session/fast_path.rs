@@ -201,6 +201,7 @@ impl FastPath {
             hints: Hints::new()?,
             earlier: VecDeque::new(),
             mean: run.program.mean_of(pid)?,
+            redirects: Vec::new(),
             tries: 0,
             looked: Instant::now(),
         };
@@ -251,6 +252,13 @@ impl FastPath {
             places: process.plan.places.clone(),
             old: process.plan.old,
             sizes: earlier::SIZES,
+            links: process
+                .plan
+                .stubs
+                .pages
+                .iter()
+                .map(|(_, place)| place.clone())
+                .collect(),
             patience_ms: PATIENCE.as_millis() as u32,
         };
         if let Err(error) = self.installer.send(&request, Some(process.hints.as_fd())) {

@@ -7,7 +7,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use heaptrace::probes::fast::installer::{Answer, Installer, Request, Sizes, Slot};
+use heaptrace::probes::fast::installer::{
+    Answer, Installer, LinkPlace, Redirect, Request, Sizes, Slot,
+};
 
 use crate::target::{Process, SLOTS, Target, page, signal_thread};
 
@@ -98,7 +100,7 @@ impl Agent {
         self.map_by(target, &request)
     }
 
-    fn map_by(&self, target: &Target, request: &Request) -> Result<Answer> {
+    pub(crate) fn map_by(&self, target: &Target, request: &Request) -> Result<Answer> {
         loop {
             match self.ask(request)? {
                 Answer::Seized { .. } => {}
@@ -115,14 +117,15 @@ impl Agent {
     /// Maps at one of these places, or fails.
     pub(crate) fn mapped(&self, target: &Target, places: &[u64]) -> Result<u64> {
         match self.map(target, places)? {
-            Answer::Mapped { pid, base } if pid == target.process.pid => Ok(base),
+            Answer::Mapped { pid, base, .. } if pid == target.process.pid => Ok(base),
             other => bail!("{other:?}"),
         }
     }
 
     pub(crate) fn undo(&self, pid: u32) -> Result<u32> {
         match self.ask(&Request::Undo { pid })? {
-            Answer::Undone { slots, .. } => Ok(slots),
+            // None of the stubs, or both of them.
+            Answer::Undone { slots, stubs, .. } if stubs % 2 == 0 => Ok(slots),
             other => bail!("{other:?}"),
         }
     }
@@ -146,15 +149,26 @@ impl Agent {
         }
     }
 
-    /// Maps, fills in code, and writes all slots. Calls `step` before each step and behind the last one.
+    pub(crate) fn redirect(&self, pid: u32, stubs: Vec<Redirect>) -> Result<Vec<u64>> {
+        match self.ask(&Request::Redirect { pid, stubs })? {
+            Answer::Written { written, .. } => Ok(written),
+            other => bail!("{other:?}"),
+        }
+    }
+
+    /// Maps, fills in code, writes all slots, and redirects the stubs to the code. Calls `step` before each step and behind the last one.
     pub(crate) fn install(
         &self,
         target: &Target,
         places: &[u64],
+        links: u64,
         mut step: impl FnMut(),
     ) -> Result<u64> {
         step();
-        let request = map_request(&target.process, target.computing, places, LONG_MS);
+        let mut request = map_request(&target.process, target.computing, places, LONG_MS);
+        if let Request::Map { links: all, .. } = &mut request {
+            all.push(LinkPlace::FirstFree(vec![links]));
+        }
         self.send(&request)?;
         step();
         let seized = self.answer()?;
@@ -162,9 +176,15 @@ impl Agent {
         step();
         target.signal(libc::SIGURG)?;
         step();
-        let Answer::Mapped { pid, base } = self.answer()? else {
+        let Answer::Mapped {
+            pid,
+            base,
+            links: mapped,
+        } = self.answer()?
+        else {
             bail!("not mapped");
         };
+        ensure!(mapped == [links], "{mapped:x?}");
         step();
         ensure!(self.fill(pid, base, &CODE)?, "not filled");
         step();
@@ -172,6 +192,11 @@ impl Agent {
             pid,
             slots: all_slots(&target.process),
         })?;
+        step();
+        self.answer()?;
+        step();
+        let stubs = target.process.redirects(links, base)?;
+        self.send(&Request::Redirect { pid, stubs })?;
         step();
         self.answer()?;
         step();
@@ -193,6 +218,7 @@ pub(crate) fn map_request(
         places: places.to_vec(),
         old: None,
         sizes: SIZES,
+        links: Vec::new(),
         patience_ms,
     }
 }

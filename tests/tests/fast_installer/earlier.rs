@@ -170,6 +170,7 @@ fn left_slots_are_put_back() -> Result<()> {
         pid: process.pid,
         start_time,
         slots: back.clone().collect(),
+        stubs: Vec::new(),
     };
     let agent = Agent::start()?;
     let written = |answer| match answer {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod earlier;
+mod stubs;
 mod target;
 
 use std::os::unix::fs::FileExt as _;
@@ -390,7 +391,7 @@ fn processes_of_other_users_are_mapped() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut target = Target::start_as_nobody(folder.path())?;
     let agent = Agent::start()?;
-    agent.install(&target, &[place(0)], || {})?;
+    agent.install(&target, &[place(0)], target.process.link_page(0)?, || {})?;
     ensure!(!target.process.slots_are_old()?);
     assert_eq!(agent.undo(target.process.pid)?, SLOTS as u32);
     target.is_well()
@@ -402,7 +403,7 @@ fn forked_processes_are_restored() -> Result<()> {
     require_root()?;
     let mut target = Target::start()?;
     let agent = Agent::start()?;
-    agent.install(&target, &[place(0)], || {})?;
+    agent.install(&target, &[place(0)], target.process.link_page(0)?, || {})?;
     let parent = target.process.pid;
     let (named, unnamed) = (target.fork()?, target.fork()?);
     let adopt = |pid, start_time, parent| {
@@ -422,16 +423,25 @@ fn forked_processes_are_restored() -> Result<()> {
         assert_eq!(adopt(pid, time, parent)?, Answer::Adopted { pid, ok });
     }
     ensure!(!named.slots_are_old()? && !unnamed.slots_are_old()?);
+    named.stubs_reach(Word::NewCalls)?;
     assert_eq!(agent.undo(named.pid)?, SLOTS as u32);
     ensure!(named.slots_are_old()? && !target.process.slots_are_old()?);
+    ensure!(named.stubs_are_old()? && !target.process.stubs_are_old()?);
+    unnamed.stubs_reach(Word::NewCalls)?;
     let installer = agent.installer.pid;
     drop(agent);
     until("the installer's end", MINUTE, || Ok(has_ended(installer)))?;
-    ensure!(unnamed.slots_are_old()? && target.process.slots_are_old()?);
+    for process in [&unnamed, &target.process] {
+        ensure!(process.slots_are_old()? && process.stubs_are_old()?);
+        process.stubs_reach(Word::OldCalls)?;
+    }
     named.is_well()?;
     unnamed.is_well()?;
     target.is_well()
 }
+
+/// Steps of an installation.
+const STEPS: u64 = 10;
 
 /// Check that nothing is left if the agent is killed before, between or behind any of its steps.
 #[test]
@@ -440,19 +450,23 @@ fn a_killed_agent_harms_no_target() -> Result<()> {
     let mut target = Target::start()?;
     let before = target.shape()?;
     let mut random = Random(1);
-    let (mut written, mut failed) = (0, 0);
+    let (mut written, mut redirected, mut failed) = (0, 0, 0);
     for round in 0..200 {
         let agent = Agent::start()?;
         let installer = agent.installer.pid;
         // First exactly at each step, then some time behind a step.
         let (end, delay) = match round {
-            0..24 => (round % 8, None),
-            _ => (random.below(8) as u64, Some(random.below(1500))),
+            0..30 => (round % STEPS, None),
+            _ => (
+                random.below(STEPS as usize) as u64,
+                Some(random.below(1500)),
+            ),
         };
         let shared = &target;
+        let links = target.process.link_page(round)?;
         let killed = fork(|| {
             let mut step = 0;
-            agent.install(shared, &[place(round)], || {
+            agent.install(shared, &[place(round)], links, || {
                 if step == end {
                     delay.map_or_else(die, die_later);
                 }
@@ -467,11 +481,16 @@ fn a_killed_agent_harms_no_target() -> Result<()> {
         // The thread was in a system call.
         failed += u64::from(libc::WIFEXITED(status));
         written += u64::from(!target.process.slots_are_old()?);
+        redirected += u64::from(!target.process.stubs_are_old()?);
         until("the installer's end", MINUTE, || Ok(has_ended(installer)))?;
         ensure!(target.process.slots_are_old()?, "round {round}");
+        ensure!(target.process.stubs_are_old()?, "round {round}");
         ensure!(target.child.running()?, "round {round}");
     }
-    println!("seen with written slots {written} times; not mapped {failed} times");
+    println!(
+        "seen with written slots {written} times, with changed stubs {redirected} times; not mapped {failed} times"
+    );
+    ensure!(target.process.get(Word::NewCalls)? > 0);
     // The last hand may still map.
     until("the target as before", MINUTE, || {
         Ok(target.shape()? == before)

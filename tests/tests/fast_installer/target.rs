@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use heaptrace::probes::fast::installer::Redirect;
+use heaptrace::probes::fast::patch::{CODE_BYTES, Jump};
 use heaptrace_tests::{Child, MINUTE, NOBODY, c, open_to_nobody, until};
 
 /// Words of the fixture's state, in its order.
@@ -24,6 +26,11 @@ pub(crate) enum Word {
     Results,
     Hint,
     HintSeen,
+    FirstStub,
+    SecondStub,
+    Shared,
+    OldCalls,
+    NewCalls,
     Slots,
 }
 
@@ -162,6 +169,51 @@ impl Process {
 
     pub(crate) fn write(&self, address: u64, value: u64) -> Result<()> {
         Ok(self.memory.write_all_at(&value.to_ne_bytes(), address)?)
+    }
+
+    /// The jumps of the fixture's linkage stubs, as they are now.
+    pub(crate) fn jumps(&self) -> Result<[Jump; 2]> {
+        let jump = |word| {
+            let address = self.get(word)?;
+            let mut code = [0; CODE_BYTES];
+            self.memory.read_exact_at(&mut code, address)?;
+            Ok::<_, anyhow::Error>(Jump { address, code })
+        };
+        Ok([jump(Word::FirstStub)?, jump(Word::SecondStub)?])
+    }
+
+    /// A place for the links of the stubs, below the program.
+    pub(crate) fn link_page(&self, number: u64) -> Result<u64> {
+        let slot = self.get(Word::Shared)?;
+        Ok(slot - slot % 4096 - ((0x300 + number) << 16))
+    }
+
+    /// What leads the stubs to a function, by links on a page.
+    pub(crate) fn redirects(&self, page: u64, target: u64) -> Result<Vec<Redirect>> {
+        let link = page + self.get(Word::Shared)? % 4096;
+        let redirect = |jump: Jump| {
+            let patch = jump.by(link).context("the stub can't be changed")?;
+            Ok(Redirect {
+                patch,
+                link,
+                target,
+            })
+        };
+        self.jumps()?.into_iter().map(redirect).collect()
+    }
+
+    /// Whether the stubs jump by their slot.
+    pub(crate) fn stubs_are_old(&self) -> Result<bool> {
+        let slot = self.get(Word::Shared)?;
+        Ok(self.jumps()?.iter().all(|it| it.word() == Some(slot)))
+    }
+
+    /// Waits until the stubs have reached one of the functions some more.
+    pub(crate) fn stubs_reach(&self, calls: Word) -> Result<()> {
+        let before = self.get(calls)?;
+        until("calls by the stubs", MINUTE, || {
+            Ok(self.get(calls)? > before + 5000)
+        })
     }
 
     /// Whether all slots have the values of the start.

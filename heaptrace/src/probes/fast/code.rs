@@ -8,6 +8,8 @@ use heaptrace_common::hints::{
     PASSED_FROM,
 };
 
+use super::patch::Patch;
+use super::records;
 use crate::probes::placement::{MOST_SKIPPED, Skipped, displacement};
 
 /// The functions that have an entry in the code, by their number there.
@@ -84,6 +86,9 @@ const SEED: usize = CODE_BYTES + 8;
 
 /// Where the process id of the run's agent is, and behind it when the agent started.
 const OWNER: usize = CODE_BYTES + 16;
+
+/// Where the records of changed stubs are.
+const RECORDS: usize = CODE_BYTES + 64;
 
 /// Where the hint array is.
 const HINTS: usize = CODE_BYTES + DATA_BYTES;
@@ -201,9 +206,18 @@ pub fn entries(bytes: &[u8], base: u64) -> Vec<(u64, u64)> {
 }
 
 /// The memory behind the code as it is at first. The owner is the agent of the run: its process id, and when it started.
-pub fn data(mean: u64, seed: u64, owner: (u32, u64)) -> Vec<u8> {
+/// `stubs` are the changes that will be made.
+pub fn data(mean: u64, seed: u64, owner: (u32, u64), stubs: &[Patch]) -> Vec<u8> {
     let words = [mean, seed, owner.0.into(), owner.1];
-    words.map(u64::to_le_bytes).concat()
+    let mut data = words.map(u64::to_le_bytes).concat();
+    data.resize(RECORDS - CODE_BYTES, 0);
+    data.extend(records::encode(stubs));
+    data
+}
+
+/// The recorded changes of stubs in a mapping, by its code and data.
+pub fn records(bytes: &[u8]) -> Vec<Patch> {
+    records::decode(bytes.get(RECORDS..).unwrap_or_default())
 }
 
 /// The owner of a mapping, by its code and data.

@@ -1,4 +1,4 @@
-//! What an earlier run left in a process: its mapping, and slots that still lead there if that run was killed as a whole.
+//! What an earlier run left in a process: its mapping, and slots and stubs that still lead there if that run was killed as a whole.
 //!
 //! Stage: probes. Reads the process's memory, and writes nothing. Must not know who maps, nor who writes slots.
 
@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::code::{self, CODE_BYTES, DATA_BYTES, Function, HINT_BYTES};
 use super::messages::{Sizes, Slot};
+use super::patch::{BYTES, Patch};
 use crate::proc::contents;
 use crate::proc::maps::{self, Mapping};
 use crate::proc::processes;
@@ -52,6 +53,8 @@ pub struct Earlier {
     pub base: u64,
     /// Its code.
     code: Vec<u8>,
+    /// The changed stubs that it has recorded.
+    records: Vec<Patch>,
     memory: File,
     mappings: Vec<Mapping>,
 }
@@ -73,10 +76,12 @@ pub fn find(pid: u32) -> Vec<Earlier> {
             if code::owner(&all).is_some_and(|(pid, time)| processes::is_running(pid, time)) {
                 return None;
             }
+            let records = code::records(&all);
             all.truncate(CODE_BYTES);
             Some(Earlier {
                 base: it.start,
                 code: all,
+                records,
                 memory,
                 mappings: mappings.clone(),
             })
@@ -88,6 +93,48 @@ impl Earlier {
     /// Whether the code is what this run would write there for these functions, except for its cookie.
     pub fn is_for(&self, functions: &[Function]) -> bool {
         code::is_code(&self.code, self.base, functions)
+    }
+
+    /// The changes of stubs that it has recorded, whether they are undone or not.
+    pub fn records(&self) -> &[Patch] {
+        &self.records
+    }
+
+    /// A link that it has left, if it is on memory that the process can only read.
+    pub fn link(&self, address: u64) -> Option<u64> {
+        let mut mappings = self
+            .mappings
+            .iter()
+            .filter(|it| maps::is_read_only_memory(it));
+        mappings.find(|it| (it.start..it.end).contains(&address))?;
+        let mut word = [0; 8];
+        self.memory.read_exact_at(&mut word, address).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
+
+    /// The stubs that still lead into the code, and how to change them back. There are none unless the run was killed together
+    /// with its installer.
+    pub fn left_stubs(&self) -> Vec<Patch> {
+        // Another version may have something else there than records.
+        if code::entries(&self.code, self.base).is_empty() {
+            return Vec::new();
+        }
+        let is_code = |it: &&Patch| {
+            let mut mappings = self.mappings.iter();
+            mappings.any(|mapping| {
+                let is_program = mapping.permissions == *b"r-xp" && mapping.inode != 0;
+                is_program
+                    && mapping.path != FILE
+                    && (mapping.start..mapping.end).contains(&it.address)
+            })
+        };
+        let is_left = |it: &&Patch| {
+            let mut bytes = [0; BYTES];
+            let read = self.memory.read_exact_at(&mut bytes, it.address);
+            read.is_ok() && u32::from_ne_bytes(bytes) == it.new && it.is_sound()
+        };
+        let left = self.records.iter().filter(is_code).filter(is_left);
+        left.map(Patch::undone).collect()
     }
 
     /// The slots that still lead into the code, with the functions that they led to before. There are none unless the run

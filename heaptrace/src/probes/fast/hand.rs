@@ -37,14 +37,14 @@ impl Task {
     pub(super) fn run(&self, installer: &OwnedFd) {
         let pid = self.mapping.pid;
         let answer = match self.attach_and_map(installer) {
-            Ok(base) => Answer::Mapped { pid, base },
+            Ok((base, links)) => Answer::Mapped { pid, base, links },
             Err(why) => Answer::NotMapped { pid, why },
         };
         // An error means that the installer is gone and needs no answer.
         let _ = send(installer, &answer, &[], Room::Wait);
     }
 
-    fn attach_and_map(&self, installer: &OwnedFd) -> Result<u64, String> {
+    fn attach_and_map(&self, installer: &OwnedFd) -> Result<(u64, Vec<u64>), String> {
         let instruction = find_instruction(self.mapping.pid, &self.mapping.memory)?;
         let children = child_signals().map_err(|error| error.to_string())?;
         let thread = Thread::seize(self.mapping.tid).map_err(|error| self.not_attached(&error))?;
@@ -112,7 +112,7 @@ impl Task {
         }
     }
 
-    fn map_in(&self, thread: &Thread, instruction: u64) -> Result<u64, Failure> {
+    fn map_in(&self, thread: &Thread, instruction: u64) -> Result<(u64, Vec<u64>), Failure> {
         let checked = thread
             .registers()
             .and_then(|registers| self.check(thread, &registers, instruction));
@@ -125,6 +125,7 @@ impl Task {
             }
         };
         let mapped = self.mapping.make(&mut borrowed);
+        let mapped = mapped.and_then(|base| Ok((base, self.mapping.make_links(&mut borrowed)?)));
         borrowed.give_back()?;
         mapped
     }

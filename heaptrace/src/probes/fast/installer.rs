@@ -1,7 +1,7 @@
 //! The agent's side of the installer: the only process that attaches to targets and writes into them.
 //!
 //! Stage: probes. The installer is a process of its own, so that SIGKILL of the agent at any moment harms no target: a thread
-//! that makes calls for the installer is given back, and every slot is restored. Must not know what is mapped, nor how.
+//! that makes calls for the installer is given back, and every slot and stub is restored. Must not know what is mapped, nor how.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-pub use super::messages::{Answer, MOST_SLOTS, Request, Sizes, Slot};
+pub use super::messages::{
+    Answer, LinkPlace, MOST_SLOTS, MOST_STUBS, Redirect, Request, Sizes, Slot,
+};
 use super::messages::{Received, Room, receive, send};
 use super::serve::Installed;
 use crate::probes::helper;

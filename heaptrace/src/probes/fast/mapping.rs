@@ -12,9 +12,11 @@ use libc::c_int;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::messages::Sizes;
+use super::messages::{LinkPlace, Sizes};
 use super::remote::{Borrowed, Failure};
 use super::target_memory::TargetMemory;
+use super::written_stubs::PAGE;
+use crate::proc::maps;
 
 /// Opens a thread, not a process (Linux 6.9).
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
@@ -60,6 +62,8 @@ pub(super) struct Mapping {
     pub(super) memory: TargetMemory,
     /// The memory of the hints.
     pub(super) hints: OwnedFd,
+    /// Where pages of links are to be.
+    pub(super) links: Vec<LinkPlace>,
 }
 
 impl Mapping {
@@ -87,6 +91,42 @@ impl Mapping {
             return Err(failure);
         }
         Ok(base)
+    }
+
+    /// Lets the thread map the pages of links: memory of zeros that the process can only read. Returns their addresses, 0 for
+    /// those that can't be mapped. They are mapped behind all else, and nothing depends on them.
+    pub(super) fn make_links(&self, thread: &mut Borrowed<'_>) -> Result<Vec<u64>, Failure> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let mut all = Vec::new();
+        for link in &self.links {
+            let places = match link {
+                LinkPlace::FirstFree(places) => places,
+                LinkPlace::Old(page) => {
+                    all.push(if self.has_links(*page) { *page } else { 0 });
+                    continue;
+                }
+            };
+            let mut mapped = 0;
+            for place in places {
+                match map(thread, *place, PAGE, libc::PROT_READ, flags, (u64::MAX, 0)) {
+                    Ok(()) => {
+                        mapped = *place;
+                        break;
+                    }
+                    Err(Failure::Ended) => return Err(Failure::Ended),
+                    Err(_) => {}
+                }
+            }
+            all.push(mapped);
+        }
+        Ok(all)
+    }
+
+    /// Whether an earlier run has mapped a page of links there.
+    fn has_links(&self, page: u64) -> bool {
+        let text = maps::read(self.tid).unwrap_or_default();
+        maps::parse(&text)
+            .any(|it| maps::is_read_only_memory(&it) && (it.start..it.end).contains(&page))
     }
 
     fn map_at(&self, thread: &mut Borrowed<'_>, base: u64, file: &OwnedFd) -> Result<(), Failure> {

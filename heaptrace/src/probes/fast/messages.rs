@@ -13,6 +13,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::patch::Patch;
 use crate::reader::{decode, encode};
 
 /// Most bytes of a message.
@@ -20,6 +21,9 @@ pub const MOST_BYTES: usize = 64 << 10;
 
 /// Most slots that fit into one request, whatever their addresses: a number takes at most 10 bytes.
 pub const MOST_SLOTS: usize = 2048;
+
+/// Most stubs that fit into one request, likewise.
+pub const MOST_STUBS: usize = 256;
 
 /// Lengths of the three parts of a mapping, in bytes, each a multiple of the page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +45,26 @@ pub struct Slot {
     pub old: u64,
     /// The value that it gets.
     pub new: u64,
+}
+
+/// A linkage stub of a target that is to jump by another word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redirect {
+    /// The change of its code.
+    pub patch: Patch,
+    /// The link: the word by which it jumps then, on a page of links of the process.
+    pub link: u64,
+    /// What is written into the link before, if that is still zero.
+    pub target: u64,
+}
+
+/// Where a page of links is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkPlace {
+    /// At the first of these addresses that is free.
+    FirstFree(Vec<u64>),
+    /// Where an earlier run has mapped it.
+    Old(u64),
 }
 
 /// What the agent asks for.
@@ -68,6 +92,8 @@ pub enum Request {
         old: Option<u64>,
         /// Lengths of the parts.
         sizes: Sizes,
+        /// Pages of links.
+        links: Vec<LinkPlace>,
         /// How long to wait for the signal, in milliseconds. The thread is not disturbed when this is over.
         patience_ms: u32,
     },
@@ -88,7 +114,15 @@ pub enum Request {
         /// The slots.
         slots: Vec<Slot>,
     },
-    /// Writes slots of a process that is not mapped, and does not remember them: the process was left with them by an
+    /// Leads linkage stubs of a mapped process elsewhere, at most [`MOST_STUBS`]. A stub without its old bytes is not written.
+    /// Answered by [`Answer::Written`].
+    Redirect {
+        /// The process.
+        pid: u32,
+        /// The stubs.
+        stubs: Vec<Redirect>,
+    },
+    /// Writes slots and stubs of a process that is not mapped, and does not remember them: the process was left with them by an
     /// installer that was killed. Answered by [`Answer::Written`].
     PutBack {
         /// The process.
@@ -97,6 +131,8 @@ pub enum Request {
         start_time: u64,
         /// The slots.
         slots: Vec<Slot>,
+        /// The code of stubs.
+        stubs: Vec<Patch>,
     },
     /// Takes over a process that was forked from a mapped one, and so has the same mapping and slots.
     Adopt {
@@ -107,7 +143,7 @@ pub enum Request {
         /// The process that it was forked from.
         parent: u32,
     },
-    /// Restores the slots of a process that still have the new value, and forgets the process. Its mapping stays, because
+    /// Restores the slots and stubs of a process that still have the new value, and forgets the process. Its mapping stays, because
     /// threads may be in the code.
     Undo {
         /// The process.
@@ -129,6 +165,8 @@ pub enum Answer {
         pid: u32,
         /// The first address of the mapping.
         base: u64,
+        /// The addresses of the pages of links, in the order of the request; 0 for one that could not be mapped.
+        links: Vec<u64>,
     },
     /// The process has no mapping, and nothing of it was changed.
     NotMapped {
@@ -137,11 +175,11 @@ pub enum Answer {
         /// The reason, for a report.
         why: String,
     },
-    /// Slots were written.
+    /// Slots or stubs were written.
     Written {
         /// The process.
         pid: u32,
-        /// The addresses of the slots that now have the new value.
+        /// The addresses of the slots, or of the bytes of stubs, that now have the new value.
         written: Vec<u64>,
     },
     /// Bytes were written.
@@ -158,12 +196,14 @@ pub enum Answer {
         /// Whether it was; if not, its parent is not mapped or it has ended.
         ok: bool,
     },
-    /// Slots were restored.
+    /// Slots and stubs were restored.
     Undone {
         /// The process.
         pid: u32,
         /// How many slots were restored.
         slots: u32,
+        /// How many stubs were restored.
+        stubs: u32,
     },
 }
 
@@ -246,7 +286,7 @@ pub(super) fn receive<T: DeserializeOwned>(from: &OwnedFd) -> Received<T> {
 mod tests {
     use super::*;
 
-    /// Check that a request with the most slots fits into a message, whatever their addresses.
+    /// Check that a request with the most slots or stubs fits into a message, whatever their addresses.
     #[test]
     fn the_most_slots_fit() {
         let slot = Slot {
@@ -259,8 +299,32 @@ mod tests {
             pid,
             start_time: u64::MAX,
             slots: slots.clone(),
+            stubs: Vec::new(),
         };
-        for request in [Request::Write { pid, slots }, put_back] {
+        let patch = Patch {
+            address: u64::MAX,
+            old: u32::MAX,
+            new: u32::MAX,
+        };
+        let redirect = Redirect {
+            patch,
+            link: u64::MAX,
+            target: u64::MAX,
+        };
+        let stubs = vec![redirect; MOST_STUBS];
+        let stubs_back = Request::PutBack {
+            pid,
+            start_time: u64::MAX,
+            slots: Vec::new(),
+            stubs: vec![patch; MOST_STUBS],
+        };
+        let redirect = Request::Redirect { pid, stubs };
+        for request in [
+            Request::Write { pid, slots },
+            put_back,
+            redirect,
+            stubs_back,
+        ] {
             assert!(encode(&request).len() <= MOST_BYTES);
         }
     }

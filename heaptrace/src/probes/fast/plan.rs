@@ -4,8 +4,8 @@
 //! Stage: probes. Reads the process's memory, and writes nothing. Must not know how files are parsed, nor who writes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -13,7 +13,11 @@ use thiserror::Error;
 use super::code::{self, Function};
 use super::earlier;
 use super::eligible::{self, Refusal};
+use super::messages::Redirect;
+use super::patch::Patch;
+use super::records;
 use super::slots::Slots;
+use super::stubs::{self, Stub, Stubs};
 use crate::open::FileId;
 use crate::probes::allocators::ProbedFunction;
 use crate::proc::contents;
@@ -64,13 +68,22 @@ pub struct Plan {
     pub functions: Vec<Function>,
     /// The slots that lead to them.
     pub slots: Vec<Linked>,
+    /// The linkage stubs that lead to them by slots which keep their values.
+    pub stubs: Stubs,
     /// Where the code may be mapped.
     pub places: Vec<u64>,
     /// The mapping of an earlier run, with the same code.
     pub old: Option<u64>,
+    /// The changes of stubs that are recorded there.
+    pub records: Vec<Patch>,
 }
 
 impl Plan {
+    /// All changes of stubs that must be recorded, if these are made.
+    pub fn recorded(&self, redirects: &[Redirect]) -> Vec<Patch> {
+        records::merge(self.records.clone(), redirects.iter().map(|it| it.patch))
+    }
+
     /// What must be written into a mapping at `base`, and where. `None` if a function is too far away from there.
     pub fn contents(&self, base: u64, cookie: u64, data: Vec<u8>) -> Option<[(u64, Vec<u8>); 2]> {
         let code = match self.old {
@@ -158,36 +171,52 @@ pub fn plan<'a>(
 ) -> Result<Plan, Unplanned> {
     eligible::check_library(pid, modules.iter().map(|(_, slots)| &**slots))?;
     let memory = contents::open(pid).map_err(Unplanned::Unreadable)?;
+    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
+    let mappings: Vec<Mapping> = maps::parse(&text).collect();
     let candidates = candidates(modules, probed);
     let by_address: HashMap<u64, Vec<&Candidate<'_>>> =
         candidates.iter().fold(HashMap::new(), |mut all, it| {
             all.entry(it.address).or_default().push(it);
             all
         });
+    // The function of this name that a slot holds the address of.
+    let leads_to = |slot: u64, name: u16| {
+        let value = read_word(&memory, slot)?;
+        let all = by_address.get(&value)?;
+        all.iter()
+            .find(|it| it.number == usize::from(name))
+            .copied()
+    };
     let mut linked: Vec<(usize, Linked)> = Vec::new();
+    let mut stubs: Vec<(usize, Stub)> = Vec::new();
     for (module, slots) in modules {
         for slot in slots.in_process(&module.mappings) {
-            let at = slot.address;
-            let Some(value) = read_word(&memory, at) else {
-                continue;
-            };
-            let of_name = by_address
-                .get(&value)
-                .and_then(|all| all.iter().find(|it| it.number == usize::from(slot.name)));
-            if let Some(candidate) = of_name {
-                let function = candidate.number;
-                linked.push((
-                    candidate.module,
-                    Linked {
-                        function,
-                        at,
-                        value,
-                    },
-                ));
+            if let Some(candidate) = leads_to(slot.address, slot.name) {
+                let slot = Linked {
+                    function: candidate.number,
+                    at: slot.address,
+                    value: candidate.address,
+                };
+                linked.push((candidate.module, slot));
+            }
+        }
+        for stub in slots.stubs_in_process(&module.mappings) {
+            let slot = stub.stub.slot;
+            if let Some(candidate) = leads_to(slot, stub.stub.name)
+                && let Some(jump) = stubs::jump(&module.file, &memory, &stub)
+            {
+                let stub = Stub {
+                    function: candidate.number,
+                    slot,
+                    jump,
+                };
+                stubs.push((candidate.module, stub));
             }
         }
     }
-    let provider = provider(&linked).ok_or(Refusal::NoSlots)?;
+    let called = linked.iter().map(|(module, it)| (*module, it.function));
+    let called = called.chain(stubs.iter().map(|(module, it)| (*module, it.function)));
+    let provider = provider(called).ok_or(Refusal::NoSlots)?;
     let (owner, _) = modules.get(provider).ok_or(Refusal::NoSlots)?;
     let functions: BTreeMap<usize, Function> = candidates
         .iter()
@@ -209,27 +238,33 @@ pub fn plan<'a>(
             return Err(Unplanned::NotCopied(needed));
         }
     }
-    let mut slots: Vec<Linked> = linked
-        .into_iter()
-        .filter(|(module, it)| *module == provider && functions.contains_key(&it.function))
-        .map(|(_, it)| it)
-        .collect();
+    let is_fast =
+        |module: usize, function: usize| module == provider && functions.contains_key(&function);
+    linked.retain(|(module, it)| is_fast(*module, it.function));
+    stubs.retain(|(module, it)| is_fast(*module, it.function));
+    let mut slots: Vec<Linked> = linked.into_iter().map(|(_, it)| it).collect();
     // Frees first: a block that the code samples must have a free that it sees.
     slots.sort_by_key(|it| (!code::frees(it.function), it.at));
     let functions: Vec<Function> = functions.into_values().collect();
     let mut earlier = earlier::find(pid).into_iter();
     let old = earlier.find(|it| it.is_for(&functions));
-    let old = old.map(|it| it.base);
-    let places = places(pid, owner);
+    let places = places(&mappings, owner);
     if places.is_empty() && old.is_none() {
         return Err(Unplanned::NoRoom);
     }
+    let stubs = stubs.into_iter().map(|(_, it)| it).collect();
+    let stubs = match heaps(pid, modules, &mappings) {
+        Some(heaps) => Stubs::new(stubs, &mappings, &heaps, old.as_ref()),
+        None => Stubs::default(),
+    };
     Ok(Plan {
         provider,
         functions,
         slots,
+        stubs,
         places,
-        old,
+        old: old.as_ref().map(|it| it.base),
+        records: old.map_or_else(Vec::new, |it| it.records().to_vec()),
     })
 }
 
@@ -259,12 +294,12 @@ fn candidates<'a>(
     candidates
 }
 
-/// The module that most slots of `malloc` lead to, or else most slots.
-fn provider(linked: &[(usize, Linked)]) -> Option<usize> {
+/// The module that most slots and stubs of `malloc` lead to, or else most of all. Each is given by its module and function.
+fn provider(called: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let mut counts: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-    for (module, slot) in linked {
-        let count = counts.entry(*module).or_default();
-        count.0 += usize::from(slot.function == 0);
+    for (module, function) in called {
+        let count = counts.entry(module).or_default();
+        count.0 += usize::from(function == 0);
         count.1 += 1;
     }
     counts
@@ -296,10 +331,25 @@ fn is_untouched(module: &Module, memory: &File, candidate: &Candidate<'_>) -> bo
             .all(|(at, (there, in_file))| there == in_file || at == probe && *there == BREAKPOINT)
 }
 
+/// Where a heap begins that may grow upwards: behind the program, also if there is none yet. `None` if the program is unknown.
+fn heaps(pid: u32, modules: &[(Module, Arc<Slots>)], mappings: &[Mapping]) -> Option<Vec<u64>> {
+    let heap = mappings.iter().find(|it| it.path == "[heap]");
+    let key = |it: &Metadata| (it.dev(), it.ino());
+    let program = std::fs::metadata(format!("/proc/{pid}/exe")).ok();
+    let program = program.as_ref().map(key);
+    let is_program = |it: &&(Module, Arc<Slots>)| {
+        let metadata = it.0.file.metadata().ok();
+        metadata.as_ref().map(key) == program
+    };
+    let program = modules.iter().find(is_program);
+    let program = program.and_then(|(module, _)| module.mappings.first());
+    let all = heap.into_iter().chain(Some(program?));
+    Some(all.map(|it| it.start).collect())
+}
+
 /// Free places for the code, the nearest to a module first: below it, and above.
-fn places(pid: u32, module: &Module) -> Vec<u64> {
-    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
-    let all: Vec<(u64, u64)> = maps::parse(&text).map(|it| (it.start, it.end)).collect();
+fn places(mappings: &[Mapping], module: &Module) -> Vec<u64> {
+    let all: Vec<(u64, u64)> = mappings.iter().map(|it| (it.start, it.end)).collect();
     let Some(near) = module.mappings.iter().find(|it| it.executable) else {
         return Vec::new();
     };

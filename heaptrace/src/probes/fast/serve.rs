@@ -18,8 +18,12 @@ use super::code::cookie_at;
 use super::earlier::{FILE, inode_at};
 use super::hand::Task;
 use super::mapping::{Mapping, Place};
-use super::messages::{Answer, Received, Request, Room, Sizes, Slot, receive, send};
+use super::messages::{
+    Answer, LinkPlace, Received, Redirect, Request, Room, Sizes, Slot, receive, send,
+};
+use super::patch::Patch;
 use super::target_memory::{TargetMemory, WrittenSlots};
+use super::written_stubs::WrittenStubs;
 use crate::probes::helper;
 use crate::proc::{maps, processes};
 
@@ -39,6 +43,9 @@ struct Process {
     base: u64,
     sizes: Sizes,
     slots: WrittenSlots,
+    /// The addresses of its pages of links.
+    links: Vec<u64>,
+    stubs: WrittenStubs,
 }
 
 /// A hand at work.
@@ -112,13 +119,18 @@ impl Installed {
                 pid,
                 written: self.write(pid, &slots),
             },
+            Request::Redirect { pid, stubs } => Answer::Written {
+                pid,
+                written: self.redirect(pid, &stubs),
+            },
             Request::PutBack {
                 pid,
                 start_time,
                 slots,
+                stubs,
             } => {
                 let memory = TargetMemory::open(pid, start_time);
-                let written = memory.map(|it| WrittenSlots::default().write(&it, &slots));
+                let written = memory.map(|it| put_back(&it, &slots, &stubs));
                 let written = written.unwrap_or_default();
                 Answer::Written { pid, written }
             }
@@ -132,8 +144,8 @@ impl Installed {
             }
             Request::Undo { pid } => {
                 let process = self.processes.remove(&pid);
-                let slots = process.map_or(0, |it| it.slots.restore(&it.memory));
-                Answer::Undone { pid, slots }
+                let (slots, stubs) = process.map_or((0, 0), |it| it.restore());
+                Answer::Undone { pid, slots, stubs }
             }
         };
         tell(agent, &answer);
@@ -150,13 +162,19 @@ impl Installed {
             places,
             old,
             sizes,
+            links,
             patience_ms,
         } = request
         else {
             return Err("no request for a mapping".to_owned());
         };
         let hints = hints.ok_or("no descriptor was sent with the request")?;
-        let addresses: Vec<u64> = places.iter().copied().chain(old).collect();
+        let of_links = links.iter().flat_map(|it| match it {
+            LinkPlace::FirstFree(places) => places.as_slice(),
+            LinkPlace::Old(page) => std::slice::from_ref(page),
+        });
+        let addresses = places.iter().chain(&old).chain(of_links);
+        let addresses: Vec<u64> = addresses.copied().collect();
         if !is_valid(sizes, &addresses) {
             return Err("addresses or lengths are no multiples of a page".to_owned());
         }
@@ -184,6 +202,8 @@ impl Installed {
             base: 0,
             sizes,
             slots: WrittenSlots::default(),
+            links: Vec::new(),
+            stubs: WrittenStubs::default(),
         };
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
@@ -199,6 +219,7 @@ impl Installed {
                 sizes,
                 memory,
                 hints,
+                links,
             },
         };
         // SAFETY: this process has one thread; the child never returns from this function.
@@ -239,8 +260,9 @@ impl Installed {
             let mut status = 0;
             // SAFETY: waits for a child that has answered and so is about to end.
             unsafe { libc::waitpid(ended.hand, &raw mut status, 0) };
-            if let Answer::Mapped { base, .. } = answer {
-                ended.process.base = base;
+            if let Answer::Mapped { base, links, .. } = &answer {
+                ended.process.base = *base;
+                ended.process.links.clone_from(links);
                 self.processes.insert(pid, ended.process);
             }
         }
@@ -250,6 +272,11 @@ impl Installed {
     fn write(&mut self, pid: u32, slots: &[Slot]) -> Vec<u64> {
         let process = self.processes.get_mut(&pid);
         process.map_or_else(Vec::new, |it| it.slots.write(&it.memory, slots))
+    }
+
+    fn redirect(&mut self, pid: u32, stubs: &[Redirect]) -> Vec<u64> {
+        let process = self.processes.get_mut(&pid);
+        process.map_or_else(Vec::new, |it| it.stubs.write(&it.memory, stubs, &it.links))
     }
 
     fn adopt(&mut self, pid: u32, start_time: u64, parent: u32) -> bool {
@@ -269,13 +296,13 @@ impl Installed {
         }
     }
 
-    /// Restores the slots of all processes, and of those that were forked from them. A hand that waits for its thread ends by
-    /// itself when its connection is closed; a hand that maps writes no slot.
+    /// Restores the slots and stubs of all processes, and of those that were forked from them. A hand that waits for its thread ends by
+    /// itself when its connection is closed; a hand that maps writes no slot and no stub.
     fn restore_all(mut self) {
         self.running.clear();
         loop {
             for process in self.processes.values() {
-                process.slots.restore(&process.memory);
+                process.restore();
             }
             let forked = self.forked();
             if forked.is_empty() {
@@ -310,6 +337,7 @@ impl Installed {
             };
             for origin in origins {
                 process.slots.add(&origin.slots);
+                process.stubs.add(&origin.stubs);
             }
             found.push((pid, process));
         }
@@ -351,6 +379,12 @@ impl Process {
         }
     }
 
+    /// Restores its slots and stubs. Returns their numbers.
+    fn restore(&self) -> (u32, u32) {
+        let slots = self.slots.restore(&self.memory);
+        (slots, self.stubs.restore(&self.memory))
+    }
+
     /// A process that was forked from this one. `None` if it has ended, or has no such mapping.
     fn forked(&self, pid: u32, start_time: u64) -> Option<Self> {
         let forked = Self {
@@ -360,9 +394,20 @@ impl Process {
             base: self.base,
             sizes: self.sizes,
             slots: self.slots.clone(),
+            links: self.links.clone(),
+            stubs: self.stubs.clone(),
         };
         forked.has_memory().then_some(forked)
     }
+}
+
+/// Writes slots and stubs without remembering them. Returns the addresses of those that are as they should be now.
+fn put_back(memory: &TargetMemory, slots: &[Slot], stubs: &[Patch]) -> Vec<u64> {
+    let mut written = WrittenSlots::default().write(memory, slots);
+    let mut all = WrittenStubs::default();
+    let stubs = stubs.iter().filter(|it| all.patch(memory, it));
+    written.extend(stubs.map(|it| it.address));
+    written
 }
 
 /// Answers. An error means that the agent is gone, which the next round sees.

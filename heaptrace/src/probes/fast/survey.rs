@@ -36,7 +36,12 @@ pub struct Caller {
     pub changed: usize,
     /// How many of its slots may be changed. Those above hold the address of a function that gets an entry.
     pub changeable: usize,
-    /// The functions that have a slot in the file which is never changed, because its code also reads it or never calls it.
+    /// How many of its linkage stubs would be changed. Their slots are also read, and keep their values.
+    pub stubs: usize,
+    /// How many linkage stubs of such slots it has.
+    pub all_stubs: usize,
+    /// The functions that have a slot in the file which is never changed, because its code also reads it or never calls it, and
+    /// that are not called by stubs alone.
     pub skipped: Vec<&'static str>,
 }
 
@@ -86,6 +91,13 @@ impl Survey {
                 .filter(|it| module.contains(it.at))
                 .count(),
             changeable: slots.in_process(&module.mappings).len(),
+            stubs: plan
+                .stubs
+                .stubs
+                .iter()
+                .filter(|it| module.contains(it.slot))
+                .count(),
+            all_stubs: slots.stubs_in_process(&module.mappings).len(),
             skipped: slots
                 .skipped_names
                 .iter()
@@ -94,7 +106,7 @@ impl Survey {
         });
         let mut survey = Self {
             callers: callers
-                .filter(|it| it.changeable > 0 || !it.skipped.is_empty())
+                .filter(|it| it.changeable > 0 || it.all_stubs > 0 || !it.skipped.is_empty())
                 .collect(),
             ..Self::default()
         };
@@ -148,7 +160,9 @@ fn reason(plan: &Plan, function: &ProbedFunction, number: usize) -> Option<&'sta
             "its first instructions are not those of its file (another tracer's breakpoint?)",
         );
     }
-    let has_slot = plan.slots.iter().any(|it| it.function == number);
+    let slots = plan.slots.iter().map(|it| it.function);
+    let stubs = plan.stubs.stubs.iter().map(|it| it.function);
+    let has_slot = slots.chain(stubs).any(|it| it == number);
     (number < COMMON && !has_slot).then_some("no slot that may be changed holds its address now")
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::process::{State, fill, requests, send_all};
+use super::process::{State, fill, of_stubs, requests, send_all};
 use super::{FastPath, SIGNAL, TRIES, name};
 use crate::probes::fast::code;
 use crate::probes::fast::installer::Answer;
@@ -42,10 +42,13 @@ impl FastPath {
                         run.program.stop_at_hit(tid, SIGNAL as u32)?;
                     }
                 }
-                Answer::Mapped { pid, base } => self.mapped(pid, base, run)?,
+                Answer::Mapped { pid, base, links } => self.mapped(pid, base, &links, run)?,
                 Answer::NotMapped { pid, why } => self.not_mapped(pid, why, run)?,
                 Answer::Written { pid, written } => {
-                    tracing::debug!("{} slots of process {pid} are written", written.len());
+                    tracing::debug!(
+                        "{} slots or stubs of process {pid} are written",
+                        written.len()
+                    );
                 }
                 Answer::Filled { pid, ok } => self.filled(pid, ok, run)?,
                 Answer::Adopted { .. } | Answer::Undone { .. } => {}
@@ -55,7 +58,7 @@ impl FastPath {
     }
 
     /// The memory is there: fills it.
-    fn mapped(&mut self, pid: u32, base: u64, run: &mut Run) -> Result<()> {
+    fn mapped(&mut self, pid: u32, base: u64, links: &[u64], run: &mut Run) -> Result<()> {
         let Some(process) = self.processes.get_mut(&pid) else {
             return Ok(());
         };
@@ -65,7 +68,9 @@ impl FastPath {
         let cookie = run.program.fast_cookie();
         let agent = std::process::id();
         let owner = (agent, start_time(agent).unwrap_or(0));
-        let data = code::data(process.mean, sys::random()?, owner);
+        process.redirects = process.plan.stubs.redirects(base, links);
+        let recorded = process.plan.recorded(&process.redirects);
+        let data = code::data(process.mean, sys::random()?, owner, &recorded);
         let Some(contents) = process.plan.contents(base, cookie, data) else {
             self.give_up(pid, plan::Unplanned::NoRoom.to_string());
             return Ok(());
@@ -114,12 +119,15 @@ impl FastPath {
         self.moved += 1;
         self.refusals.forget((pid, process.start_time));
         tracing::info!(
-            "{}[{pid}] is on the fast path from now on: {} slots lead to code at {base:#x}",
+            "{}[{pid}] is on the fast path from now on: {} slots and {} linkage stubs lead to code at {base:#x}",
             name(pid),
-            process.plan.slots.len()
+            process.plan.slots.len(),
+            process.redirects.len()
         );
         // Slots that can't be written now are found again, because their calls go on to hit probes.
-        send_all(&self.installer, &requests(pid, base, &process.plan.slots));
+        let mut all = requests(pid, base, &process.plan.slots);
+        all.extend(of_stubs(pid, &process.redirects));
+        send_all(&self.installer, &all);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use heaptrace_common::wire::BlockKey;
 
 use crate::kernel::fast::Hints;
 use crate::probes::fast::code;
-use crate::probes::fast::installer::{Installer, Request, Slot};
+use crate::probes::fast::installer::{Installer, MOST_STUBS, Redirect, Request, Slot};
 use crate::probes::fast::plan::{Linked, Plan};
 use crate::session::run::Run;
 
@@ -30,6 +30,8 @@ pub(super) struct Process {
     /// Blocks that were recorded before the process had hints, with their ids.
     pub(super) earlier: VecDeque<(BlockKey, u64)>,
     pub(super) mean: u64,
+    /// What its stubs become.
+    pub(super) redirects: Vec<Redirect>,
     pub(super) tries: u32,
     pub(super) looked: Instant,
 }
@@ -94,6 +96,15 @@ pub(super) fn fill(pid: u32, address: u64, bytes: Vec<u8>) -> Request {
         address,
         bytes,
     }
+}
+
+/// The requests that lead stubs elsewhere.
+pub(super) fn of_stubs(pid: u32, stubs: &[Redirect]) -> Vec<Request> {
+    let of = |some: &[Redirect]| Request::Redirect {
+        pid,
+        stubs: some.to_vec(),
+    };
+    stubs.chunks(MOST_STUBS).map(of).collect()
 }
 
 pub(super) fn requests(pid: u32, base: u64, slots: &[Linked]) -> Vec<Request> {

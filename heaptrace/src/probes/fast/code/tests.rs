@@ -57,7 +57,7 @@ impl Mapped {
         let code = code(base, 0x1234_5678, &functions).unwrap_or_default();
         assert_eq!(code.len(), CODE_BYTES);
         mapped.write(base, &code);
-        mapped.write(mean_at(base), &data(mean, 99, (0, 0)));
+        mapped.write(mean_at(base), &data(mean, 99, (0, 0), &[]));
         mapped.write(function, &body);
         mapped
     }
@@ -189,7 +189,7 @@ fn code_is_recognized() {
     let mut other = bytes;
     other[0] ^= 1;
     assert_eq!(entries(&other, base), []);
-    let all = [other, data(1, 2, (7, 8))].concat();
+    let all = [other, data(1, 2, (7, 8), &[])].concat();
     assert_eq!(owner(&all), Some((7, 8)));
 }
 

@@ -37,5 +37,6 @@ fn seen(slots: &Slots) -> u64 {
     let flags = u64::from(slots.glibc.is_some()) | u64::from(slots.is_musl) << 1;
     let parts = slots.writable.len() as u64;
     let counts = (slots.slots.len() as u64) << 16 | u64::from(slots.skipped.min(255)) << 8;
-    counts | parts << 2 | flags
+    let stubs = slots.stubs.len() as u64;
+    counts | stubs << 32 | parts << 2 | flags
 }

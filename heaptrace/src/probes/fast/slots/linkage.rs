@@ -9,10 +9,10 @@ use object::elf::{
     DT_SYMTAB, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, RelocationType,
 };
 
-use super::answer::{MAX_NAMES, MAX_SLOTS, PAGE, Part, Question, SlotOf, Slots};
+use super::answer::{MAX_NAMES, MAX_SLOTS, MAX_STUBS, PAGE, Part, Question, SlotOf, Slots, StubOf};
 use super::elf::{Elf, Load};
 use super::libraries;
-use super::references::References;
+use super::references::{References, Referred};
 use crate::reader::{decode, encode};
 
 /// Bytes of a relocation, and of a symbol.
@@ -70,12 +70,35 @@ fn slots(file: &File, names: &[String]) -> Option<Slots> {
         .map(|slot| slot.address)
         .collect();
     let references = References::find(&file, doubtful);
-    let is_called = |slot: &Found| !slot.may_be_read || references.are_calls(slot.address);
+    let is_called = |slot: &Found| {
+        let referred = references.of(slot.address);
+        !slot.may_be_read || referred.is_some_and(Referred::is_only_called)
+    };
     let (called, left_out): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_called);
     slots.skipped = u32::try_from(left_out.len() + dropped).unwrap_or(u32::MAX);
-    slots.skipped_names = left_out.iter().map(|slot| slot.name).collect();
-    slots.skipped_names.sort_unstable();
-    slots.skipped_names.dedup();
+    let mut skipped_names = Vec::new();
+    for slot in left_out {
+        let referred = references.of(slot.address);
+        let stubs = referred.map_or(&[][..], |it| &it.stubs);
+        let room = MAX_STUBS.saturating_sub(slots.stubs.len());
+        let before = slots.stubs.len();
+        let stubs = stubs.iter().map(|jump| StubOf {
+            name: slot.name,
+            slot: slot.address,
+            jump: *jump,
+        });
+        let is_possible = |stub: &StubOf| slots.code.is_some_and(|it| stub.is_in(&it));
+        slots.stubs.extend(stubs.filter(is_possible).take(room));
+        let has_all = referred
+            .is_some_and(|it| !it.has_other_calls && it.stubs.len() == slots.stubs.len() - before);
+        if !has_all || slots.stubs.len() == before {
+            skipped_names.push(slot.name);
+        }
+    }
+    slots.stubs.sort_unstable_by_key(|stub| stub.jump);
+    skipped_names.sort_unstable();
+    skipped_names.dedup();
+    slots.skipped_names = skipped_names;
     slots.slots = called
         .into_iter()
         .map(|slot| SlotOf {

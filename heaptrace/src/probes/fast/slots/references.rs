@@ -7,6 +7,7 @@
 use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ};
 
 use super::elf::{Elf, Load};
+use super::stubs::{self, BEFORE, JUMP};
 
 /// Most bytes of code that are searched. The slots of a file with more may be read, for all that is known.
 const MAX_CODE: u64 = 256 << 20;
@@ -17,8 +18,11 @@ const CHUNK: usize = 1 << 20;
 /// Bytes of a displacement.
 const WIDTH: usize = 4;
 
-/// Bytes before a displacement that tell a call: the opcode, and the operand's form.
-const OPCODE: usize = 2;
+/// The bytes before the displacement of `call *slot(%rip)`.
+const CALL: [u8; 2] = [0xff, 0x15];
+
+/// Most stubs of a slot that are remembered. Linkers make one.
+const MOST_STUBS: usize = 16;
 
 /// Whether a byte (ModRM) says that the operand is a displacement from the instruction pointer. It is always the last one
 /// before that displacement.
@@ -26,8 +30,8 @@ fn announces(form: u8) -> bool {
     form & 0b1100_0111 == 0b0000_0101
 }
 
-/// Bytes of a chunk that are seen again with the next one: the start of a displacement, and the opcode before it.
-const OVERLAP: usize = WIDTH - 1 + OPCODE;
+/// Bytes of a chunk that are seen again with the next one: the start of a displacement, and the stub's bytes before it.
+const OVERLAP: usize = WIDTH - 1 + BEFORE;
 
 /// Bytes that are passed over at once if no displacement in them is near a slot.
 const BLOCK: usize = 256;
@@ -36,11 +40,30 @@ const BLOCK: usize = 256;
 const BEHIND: [u64; 4] = [0, 1, 2, 4];
 
 /// A slot, and what refers to it.
-#[derive(Clone, Copy, Debug)]
-struct Referred {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Referred {
     slot: u64,
-    is_called: bool,
+    /// The addresses of the jumps of its stubs.
+    pub(super) stubs: Vec<u64>,
+    /// Whether other instructions call by it.
+    pub(super) has_other_calls: bool,
     is_read: bool,
+}
+
+impl Referred {
+    /// Whether there is a call by the slot, and no other reference to it.
+    pub(super) fn is_only_called(&self) -> bool {
+        !self.is_read && (self.has_other_calls || !self.stubs.is_empty())
+    }
+
+    fn call(&mut self, jump: u64, before: &[u8]) {
+        let is_stub = before.ends_with(&JUMP) && stubs::is_stub(jump, before);
+        if is_stub && self.stubs.len() < MOST_STUBS {
+            self.stubs.push(jump);
+        } else {
+            self.has_other_calls = true;
+        }
+    }
 }
 
 /// The references to some slots.
@@ -57,8 +80,7 @@ impl References {
             .into_iter()
             .map(|slot| Referred {
                 slot,
-                is_called: false,
-                is_read: false,
+                ..Referred::default()
             })
             .collect();
         let mut search = Search::new(slots, file.is_fixed);
@@ -77,11 +99,10 @@ impl References {
         Self { slots }
     }
 
-    /// Whether there is a call by a slot, and no other reference to it.
-    pub(super) fn are_calls(&self, slot: u64) -> bool {
+    /// What refers to a slot. `None` if the code could not be searched.
+    pub(super) fn of(&self, slot: u64) -> Option<&Referred> {
         let found = self.slots.binary_search_by_key(&slot, |it| it.slot);
-        let found = found.ok().and_then(|at| self.slots.get(at));
-        found.is_some_and(|it| it.is_called && !it.is_read)
+        found.ok().and_then(|at| self.slots.get(at))
     }
 }
 
@@ -150,7 +171,7 @@ impl Search {
             file.read_at(chunk.get_mut(seen..)?, load.offset.checked_add(done)?)?;
             let address = load.address.wrapping_add(done).wrapping_sub(seen as u64);
             // The first displacement that was not complete in the last chunk.
-            self.chunk(&chunk, address, seen.min(OPCODE));
+            self.chunk(&chunk, address, seen.min(BEFORE));
             done += room as u64;
         }
         Some(())
@@ -199,14 +220,17 @@ impl Search {
         let start = self.sums.partition_point(|(it, _, _)| *it < sum);
         let sums = self.sums.get(start..).unwrap_or_default();
         for (_, behind, index) in sums.iter().take_while(|(it, _, _)| *it == sum) {
-            let before = bytes.get(place.saturating_sub(OPCODE)..place);
+            let before = bytes.get(place.saturating_sub(BEFORE)..place);
             let before = before.unwrap_or_default();
             let is_operand = before.last().is_some_and(|form| announces(*form));
-            // `call *slot(%rip)` and `jmp *slot(%rip)`, with any prefix.
-            let is_call = *behind == 0 && matches!(before, [0xff, 0x15 | 0x25]);
+            // With any prefix.
+            let is_call = *behind == 0 && (before.ends_with(&CALL) || before.ends_with(&JUMP));
             if let Some(slot) = self.slots.get_mut(*index).filter(|_| is_operand) {
-                slot.is_called |= is_call;
-                slot.is_read |= !is_call;
+                if is_call {
+                    slot.call(address.wrapping_sub(JUMP.len() as u64), before);
+                } else {
+                    slot.is_read = true;
+                }
             }
         }
         let absolute = u64::from(word.cast_unsigned());

@@ -158,6 +158,19 @@ pub(super) fn doubtful(code: Vec<u8>) -> Crafted {
     }
 }
 
+/// Code with stubs: bytes before the displacement, the slot, and the bytes behind it; each begins at a multiple of 16.
+pub(super) fn stubs(pieces: &[(&[u8], u64, &[u8])]) -> Vec<u8> {
+    let mut code = vec![0xcc; 16];
+    for (before, slot, behind) in pieces {
+        code.extend(*before);
+        let end = code.len() + 4;
+        code.extend(to_slot(*slot, end));
+        code.extend(*behind);
+        code.resize(code.len().next_multiple_of(16), 0x90);
+    }
+    code
+}
+
 /// Check that slots of the linkage table are found by their functions' names, and no others.
 #[test]
 fn slots_of_the_linkage_table_are_found() {

@@ -1,8 +1,8 @@
 //! Files and answers that no linker and no sound reader makes.
 
-use super::super::answer::{MAX_SLOTS, PAGE};
+use super::super::answer::{MAX_SLOTS, MAX_STUBS, PAGE};
 use super::super::libraries;
-use super::super::{Part, SlotOf, Slots, slots_of};
+use super::super::{Part, SlotOf, Slots, StubOf, slots_of};
 use super::crafted::{CODE, Crafted, FREE, GLOB_DAT, JUMP_SLOT, MALLOC, NAMES, SLOTS, doubtful};
 use crate::jobs::reader_of_tests;
 use crate::random::Random;
@@ -64,7 +64,8 @@ fn impossible_tables_are_ignored() {
 /// Check that any change of a file is answered, and that the answer passes the checks.
 #[test]
 fn changed_files_are_answered() {
-    let code = super::crafted::code(&[(&[0xff, 0x15], SLOTS, &[])]);
+    let mut code = super::crafted::stubs(&[(&[0xff, 0x25], SLOTS, &[0x66, 0x90])]);
+    code.extend(super::crafted::code(&[(&[0xff, 0x15], SLOTS, &[])]));
     let mut crafted = doubtful(code);
     crafted.calls = vec![(SLOTS + 8, FREE, JUMP_SLOT)];
     let sound = crafted.bytes();
@@ -168,6 +169,42 @@ fn answers_are_checked() {
     ] {
         assert!(!answered(&wrong), "{wrong:?}");
     }
+    let with_stubs = |stubs: Vec<(u16, u64, u64)>| Slots {
+        code: Some(part(0x3000, 0x1000)),
+        stubs: stubs
+            .into_iter()
+            .map(|(name, slot, jump)| StubOf { name, slot, jump })
+            .collect(),
+        ..sound.clone()
+    };
+    // The part has the slots' address, and another offset.
+    let (begin, end) = (SLOTS, SLOTS + 0x1000);
+    assert!(answered(&with_stubs(vec![
+        (1, SLOTS, begin),
+        (0, SLOTS, end - 6)
+    ])));
+    for wrong in [
+        (2, SLOTS, begin),
+        (0, SLOTS + 4, begin),
+        (0, SLOTS + 0x1000, begin),
+        (0, SLOTS, begin - 1),
+        (0, SLOTS, end - 5),
+        (0, SLOTS, u64::MAX),
+    ] {
+        assert!(!answered(&with_stubs(vec![wrong])), "{wrong:x?}");
+    }
+    let ordered = |first, second| with_stubs(vec![(0, SLOTS, first), (0, SLOTS, second)]);
+    assert!(!answered(&ordered(begin + 8, begin)) && !answered(&ordered(begin, begin)));
+    let without_code = Slots {
+        code: None,
+        ..with_stubs(vec![(0, SLOTS, begin)])
+    };
+    assert!(!answered(&without_code));
+    let stubs = (0..=MAX_STUBS as u64).map(|at| (0, SLOTS, begin + at));
+    let mut stubs = with_stubs(stubs.collect());
+    assert!(!answered(&stubs));
+    stubs.stubs.pop();
+    assert!(answered(&stubs));
     let many = (0..=MAX_SLOTS as u64).map(|at| slot(0, SLOTS + 8 * at));
     let mut many = with(many.collect());
     many.writable[0].size = 0xe000;

@@ -4,3 +4,4 @@ mod crafted;
 mod hostile;
 mod real;
 mod search;
+mod stubs;
