@@ -189,7 +189,7 @@ fn fast_path(out: &mut impl Write, fast: &Result<Survey, Unplanned>) -> io::Resu
         let rest = match caller.skipped.join(", ") {
             names if names.is_empty() => String::new(),
             names => format!(
-                "; never that of {names}, which the file's code may also read; calls by it hit probes"
+                "; never that of {names}, by which its code calls without a stub, and which it may also read"
             ),
         };
         let slots = share(caller.changed, caller.changeable);
@@ -309,7 +309,7 @@ mod tests {
         assert!(possible.starts_with(begin), "{possible}");
         for line in [
             "    and 4 of 2 linkage stubs",
-            "      2 of 6 and 1 of 2 stubs in /lib/b; never that of free, which the file's code may also read; calls by it hit probes",
+            "      2 of 6 and 1 of 2 stubs in /lib/b; never that of free, by which its code calls without a stub, and which it may also read",
             "    calls of calloc, __libc_calloc hit its probe: its first instructions can't be copied",
             "    8 other functions of /lib/c always hit their probe: mi_0, mi_1, mi_2, mi_3, mi_4, mi_5, …",
         ] {

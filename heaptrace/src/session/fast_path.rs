@@ -296,7 +296,7 @@ impl FastPath {
         // The written ones hold other values now, so they are not in the new plan.
         let has_entry = |slot: &Linked| {
             let mut functions = process.plan.functions.iter();
-            functions.any(|it| it.number == slot.function && it.address == slot.value)
+            functions.any(|it| it.number == slot.function && it.address == slot.reached)
         };
         let new: Vec<Linked> = plan.slots.into_iter().filter(has_entry).collect();
         send_all(&self.installer, &requests(pid, base, &new));

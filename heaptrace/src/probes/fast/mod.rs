@@ -6,6 +6,7 @@
 pub mod code;
 pub mod earlier;
 pub mod eligible;
+mod forwarders;
 mod hand;
 pub mod installer;
 mod mapping;

@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::code::{self, Function};
 use super::earlier;
 use super::eligible::{self, Refusal};
+use super::forwarders;
 use super::messages::Redirect;
 use super::patch::Patch;
 use super::records;
@@ -55,8 +56,10 @@ pub struct Linked {
     pub function: usize,
     /// Address of the slot.
     pub at: u64,
-    /// Its value: the address of the function.
+    /// Its value: the address of the function, or of code that only jumps there.
     pub value: u64,
+    /// The address of the function.
+    pub reached: u64,
 }
 
 /// What can be done for a process.
@@ -179,30 +182,35 @@ pub fn plan<'a>(
             all.entry(it.address).or_default().push(it);
             all
         });
-    // The function of this name that a slot holds the address of.
+    // The value of a slot, and the function of this name that a call of it reaches.
     let leads_to = |slot: u64, name: u16| {
+        let of_name = |at: &u64| {
+            let mut all = by_address.get(at)?.iter();
+            all.find(|it| it.number == usize::from(name)).copied()
+        };
         let value = read_word(&memory, slot)?;
-        let all = by_address.get(&value)?;
-        all.iter()
-            .find(|it| it.number == usize::from(name))
-            .copied()
+        let code = |at| read(&memory, at);
+        let reached = || forwarders::reached(value, code, |at| read_word(&memory, at));
+        let found = of_name(&value).or_else(|| reached().find_map(|at| of_name(&at)))?;
+        Some((value, found))
     };
     let mut linked: Vec<(usize, Linked)> = Vec::new();
     let mut stubs: Vec<(usize, Stub)> = Vec::new();
     for (module, slots) in modules {
         for slot in slots.in_process(&module.mappings) {
-            if let Some(candidate) = leads_to(slot.address, slot.name) {
+            if let Some((value, candidate)) = leads_to(slot.address, slot.name) {
                 let slot = Linked {
                     function: candidate.number,
                     at: slot.address,
-                    value: candidate.address,
+                    value,
+                    reached: candidate.address,
                 };
                 linked.push((candidate.module, slot));
             }
         }
         for stub in slots.stubs_in_process(&module.mappings) {
             let slot = stub.stub.slot;
-            if let Some(candidate) = leads_to(slot, stub.stub.name)
+            if let Some((_, candidate)) = leads_to(slot, stub.stub.name)
                 && let Some(jump) = stubs::jump(&module.file, &memory, &stub)
             {
                 let stub = Stub {
@@ -374,7 +382,11 @@ fn free_places(all: &[(u64, u64)], near: u64) -> Vec<u64> {
 }
 
 fn read_word(memory: &File, at: u64) -> Option<u64> {
-    let mut word = [0; 8];
-    memory.read_exact_at(&mut word, at).ok()?;
-    Some(u64::from_le_bytes(word))
+    read(memory, at).map(u64::from_le_bytes)
+}
+
+fn read<const N: usize>(memory: &File, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    memory.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
 }

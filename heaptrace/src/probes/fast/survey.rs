@@ -40,8 +40,8 @@ pub struct Caller {
     pub stubs: usize,
     /// How many linkage stubs of such slots it has.
     pub all_stubs: usize,
-    /// The functions that have a slot in the file which is never changed, because its code also reads it or never calls it, and
-    /// that are not called by stubs alone.
+    /// The functions that have a slot in the file which is never changed, because its code also reads it, and by which other code
+    /// than stubs calls.
     pub skipped: Vec<&'static str>,
 }
 

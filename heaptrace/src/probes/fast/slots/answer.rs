@@ -42,8 +42,8 @@ pub struct Slots {
     pub slots: Vec<SlotOf>,
     /// How many slots of the functions are left out, because the file's code may also read them, or never calls them.
     pub skipped: u32,
-    /// The functions of the slots that are left out, and that are not called by stubs alone: indexes in the question's names,
-    /// each once, in their order.
+    /// The functions of the slots that are left out, and by which other code than stubs calls, for all that is known: indexes in
+    /// the question's names, each once, in their order.
     pub skipped_names: Vec<u16>,
     /// The version of glibc, if the file is its C library.
     pub glibc: Option<(u32, u32)>,
