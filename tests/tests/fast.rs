@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -133,13 +135,34 @@ fn shared_slots_are_on_the_fast_path() -> Result<()> {
     Ok(())
 }
 
+/// Whether the code of a program, as a process runs it, is another one than in its file.
+fn has_changed_code(pid: u32, program: &Path) -> Result<bool> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let is_code =
+        |line: &&str| line.contains(" r-xp ") && line.ends_with(&*program.to_string_lossy());
+    let line = maps.lines().find(is_code).context("no code")?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (start, end) = words[0].split_once('-').context("no range")?;
+    let number = |text| u64::from_str_radix(text, 16);
+    let (start, end, offset) = (number(start)?, number(end)?, number(words[2])?);
+    let read = |file: fs::File, at| {
+        let mut bytes = vec![0; (end - start) as usize];
+        let length = file.read_at(&mut bytes, at)?;
+        bytes.truncate(length);
+        Ok::<_, anyhow::Error>(bytes)
+    };
+    let in_file = read(fs::File::open(program)?, offset)?;
+    let there = read(fs::File::open(format!("/proc/{pid}/mem"))?, start)?;
+    Ok(there.get(..in_file.len()) != Some(&in_file))
+}
+
 /// Check that linkage stubs are changed and put back in a running process, run by run, that the next run uses the same links again, and
 /// that it puts stubs back if heaptrace and its installer were killed together, of which a run without `--fast` warns.
 #[test]
 fn stubs_are_changed_and_put_back() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let busy = shared(&[])?;
-    let (mut target, tracer) = start_moved_of(&busy, &here, &["--duration", "2s"])?;
+    let (mut target, tracer) = start_moved_of(&busy, &here, &[])?;
     let pid = target.pid();
     let exact = || {
         let options = ["--exact", "--pid", &pid.to_string(), "--duration", "1s"];
@@ -148,14 +171,19 @@ fn stubs_are_changed_and_put_back() -> Result<()> {
         println!("{calls} calls and {frees} frees in an exact run");
         Ok::<_, anyhow::Error>(exact)
     };
+    let is_changed = || has_changed_code(pid, &busy.path);
+    let until_changed = || until("changed stubs", MINUTE, is_changed);
     let sees_all = |exact: &Recording| {
         let totals = &exact.report.totals;
         ensure!(totals.frees * 10 > totals.allocations * 9);
         ensure!(!exact.ended.stderr.contains("--fast"));
         Ok(())
     };
+    until_changed()?;
+    tracer.signal(libc::SIGINT)?;
     let first = here.finish(tracer)?;
     assert_eq!(moved(&first.report), 1);
+    ensure!(!is_changed()?);
     sees_all(&exact()?)?;
     let read = || Ok::<_, anyhow::Error>(fs::read_to_string(format!("/proc/{pid}/maps"))?);
     let links = |maps: &str| {
@@ -171,10 +199,11 @@ fn stubs_are_changed_and_put_back() -> Result<()> {
 
     let options = ["--fast", "--sample", MEAN, "--pid", &pid.to_string()];
     let tracer = here.start_record(&options)?;
-    std::thread::sleep(Duration::from_secs(2));
+    until_changed()?;
     send(installer_for(pid)?, libc::SIGKILL)?;
     tracer.signal(libc::SIGKILL)?;
     tracer.wait()?;
+    ensure!(is_changed()?);
     let hidden = exact()?;
     let is_said = hidden
         .ended
@@ -184,6 +213,7 @@ fn stubs_are_changed_and_put_back() -> Result<()> {
     let last = record_for(&here, &pid.to_string(), "2s")?;
     assert_eq!((moved(&last.report), links(&read()?)), (1, before));
     misses_no_free(&last.report)?;
+    ensure!(!is_changed()?);
     sees_all(&exact()?)?;
     target.go()?;
     assert_eq!(truths(&target.wait()?.success()?.stdout)?.len(), 1);

@@ -145,7 +145,7 @@ mod tests {
         let mut by_one_byte = 0;
         for at in (1 << 40)..(1 << 40) + 16 {
             for distance in [1 << 24, 1 << 16, 5 << 16, 1 << 12] {
-                for displacement in [0x2fd0, 0x018d_dd4a, -0x7654_3210] {
+                for displacement in [0x2fd0, 0x00ff_2fd0, 0x018d_dd4a, -0x7654_3210] {
                     let jump = jump(at, displacement);
                     let slot = jump.word().unwrap();
                     assert_eq!(slot, at.wrapping_add_signed(6 + i64::from(displacement)));
