@@ -2,6 +2,7 @@
 
 mod agent;
 mod earlier;
+mod killed;
 mod stubs;
 mod target;
 
@@ -16,8 +17,8 @@ use heaptrace::probes::fast::installer::{Answer, Request, Slot};
 use heaptrace_tests::{Child, MINUTE, Random, has_ended, require_root, send, until};
 
 use agent::{
-    Agent, CODE, LONG_MS, PAGE, SIZES, TOTAL, all_slots, attach, die, die_later, flood, fork,
-    map_request, place, reap,
+    Agent, CODE, LONG_MS, PAGE, SIZES, TOTAL, all_slots, attach, flood, fork, map_request, place,
+    reap,
 };
 use target::{Process, SLOTS, Target, Word, signal_thread};
 
@@ -437,64 +438,5 @@ fn forked_processes_are_restored() -> Result<()> {
     }
     named.is_well()?;
     unnamed.is_well()?;
-    target.is_well()
-}
-
-/// Steps of an installation.
-const STEPS: u64 = 10;
-
-/// Check that nothing is left if the agent is killed before, between or behind any of its steps.
-#[test]
-fn a_killed_agent_harms_no_target() -> Result<()> {
-    require_root()?;
-    let mut target = Target::start()?;
-    let before = target.shape()?;
-    let mut random = Random(1);
-    let (mut written, mut redirected, mut failed) = (0, 0, 0);
-    for round in 0..200 {
-        let agent = Agent::start()?;
-        let installer = agent.installer.pid;
-        // First exactly at each step, then some time behind a step.
-        let (end, delay) = match round {
-            0..30 => (round % STEPS, None),
-            _ => (
-                random.below(STEPS as usize) as u64,
-                Some(random.below(1500)),
-            ),
-        };
-        let shared = &target;
-        let links = target.process.link_page(round)?;
-        let killed = fork(|| {
-            let mut step = 0;
-            agent.install(shared, &[place(round)], links, || {
-                if step == end {
-                    delay.map_or_else(die, die_later);
-                }
-                step += 1;
-            })?;
-            std::thread::sleep(Duration::from_secs(60));
-            Ok(())
-        })?;
-        // The forked agent alone has the connection now.
-        drop(agent);
-        let status = reap(killed);
-        // The thread was in a system call.
-        failed += u64::from(libc::WIFEXITED(status));
-        written += u64::from(!target.process.slots_are_old()?);
-        redirected += u64::from(!target.process.stubs_are_old()?);
-        until("the installer's end", MINUTE, || Ok(has_ended(installer)))?;
-        ensure!(target.process.slots_are_old()?, "round {round}");
-        ensure!(target.process.stubs_are_old()?, "round {round}");
-        ensure!(target.child.running()?, "round {round}");
-    }
-    println!(
-        "seen with written slots {written} times, with changed stubs {redirected} times; not mapped {failed} times"
-    );
-    ensure!(target.process.get(Word::NewCalls)? > 0);
-    // The last hand may still map.
-    until("the target as before", MINUTE, || {
-        Ok(target.shape()? == before)
-    })?;
-    assert_eq!(target.process.get(Word::Interrupted)?, 0);
     target.is_well()
 }

@@ -119,6 +119,7 @@ const NOTE: [u8; 16] = [
 ];
 const _: () = assert!(PASSED_FROM <= u8::MAX as u64);
 
+const _: () = assert!(RECORDS + records::RECORD * records::MOST <= CODE_BYTES + DATA_BYTES);
 const _: () = assert!(ADDRESSES + 8 * FUNCTIONS.len() <= COOKIE);
 const _: () = assert!(PASSES + PASS_BYTES * FUNCTIONS.len() <= CODE_BYTES);
 const _: () = assert!(NOTE.len() + MOST_SKIPPED + JUMP_BYTES <= PASS_BYTES);

@@ -190,7 +190,9 @@ pub fn plan<'a>(
         };
         let value = read_word(&memory, slot)?;
         let code = |at| read(&memory, at);
-        let reached = || forwarders::reached(value, code, |at| read_word(&memory, at));
+        // Another word may be a variable by which the program chooses.
+        let constant = |at| read_word(&memory, at).filter(|_| is_constant(&mappings, at));
+        let reached = || forwarders::reached(value, code, constant);
         let found = of_name(&value).or_else(|| reached().find_map(|at| of_name(&at)))?;
         Some((value, found))
     };
@@ -379,6 +381,12 @@ fn free_places(all: &[(u64, u64)], near: u64) -> Vec<u64> {
     places.sort_by_key(|place| place.abs_diff(near));
     places.truncate(MOST_PLACES);
     places
+}
+
+/// Whether an address is in memory that the process can't write now, as the slots of a file whose functions are bound at its start.
+fn is_constant(mappings: &[Mapping], at: u64) -> bool {
+    let found = mappings.iter().find(|it| (it.start..it.end).contains(&at));
+    found.is_some_and(|it| it.permissions[1] != b'w')
 }
 
 fn read_word(memory: &File, at: u64) -> Option<u64> {

@@ -1,12 +1,12 @@
 //! The list of changed stubs in a process's own memory, for the next run: the installer may be killed before it undoes them.
 //!
-//! Stage: probes. The process can write there, so whoever reads the list compares each entry with the code. Must not know who
+//! Stage: probes. The process can write there, so each entry is compared with the code when the list is read. Must not know who
 //! writes.
 
 use super::patch::Patch;
 
 /// Bytes of a record: address, old and new bytes.
-const RECORD: usize = 16;
+pub(super) const RECORD: usize = 16;
 
 /// Most records.
 pub(super) const MOST: usize = 240;

@@ -13,6 +13,7 @@ use super::code;
 use super::earlier::Earlier;
 use super::messages::{LinkPlace, Redirect};
 use super::patch::{CODE_BYTES, Jump};
+use super::records;
 use super::slots::StubIn;
 use crate::proc::maps::Mapping;
 
@@ -86,6 +87,8 @@ impl Stubs {
         earlier: Option<&Earlier>,
     ) -> Self {
         stubs.sort_by_key(|it| (!code::frees(it.function), it.jump.address));
+        // A change that can't be recorded must not be made.
+        stubs.truncate(records::MOST);
         let mut by_page: BTreeMap<u64, Vec<Stub>> = BTreeMap::new();
         for stub in &stubs {
             let page = stub.slot - stub.slot % PAGE;
