@@ -2,7 +2,7 @@
 //!
 //! Stage: probes. Some libraries export such functions (mimalloc's `posix_memalign`), and the address of a function of a library
 //! can be that of a program's linkage stub. A call of it is a call of the function that it leads to. The code is read in the
-//! process: what is there is what would run. Must not know which functions are wanted.
+//! process: what is there is what would run. Jumps by words are followed only if these never change. Must not know which functions are wanted.
 
 /// Bytes of code that are looked at.
 pub(super) const CODE: usize = 16;
@@ -20,14 +20,14 @@ const BOUND: u8 = 0xf2;
 pub(super) fn reached(
     address: u64,
     code: impl Fn(u64) -> Option<[u8; CODE]>,
-    word: impl Fn(u64) -> Option<u64>,
+    constant: impl Fn(u64) -> Option<u64>,
 ) -> impl Iterator<Item = u64> {
-    let next = move |at: &u64| jumps_to(*at, &code(*at)?, &word);
+    let next = move |at: &u64| jumps_to(*at, &code(*at)?, &constant);
     std::iter::successors(next(&address), next).take(MOST_JUMPS)
 }
 
 /// Where code jumps at once. `None` if it does anything else.
-fn jumps_to(at: u64, code: &[u8], word: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+fn jumps_to(at: u64, code: &[u8], constant: impl Fn(u64) -> Option<u64>) -> Option<u64> {
     let jump = code.strip_prefix(&LANDING).unwrap_or(code);
     let jump = jump.strip_prefix(&[BOUND]).unwrap_or(jump);
     let (is_by_word, behind) = match jump {
@@ -39,7 +39,7 @@ fn jumps_to(at: u64, code: &[u8], word: impl Fn(u64) -> Option<u64>) -> Option<u
     let end = at.checked_add((code.len() - rest.len()) as u64)?;
     let target = end.checked_add_signed(i32::from_le_bytes(*displacement).into())?;
     if is_by_word {
-        word(target)
+        constant(target)
     } else {
         Some(target)
     }
