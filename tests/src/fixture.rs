@@ -113,6 +113,30 @@ pub fn cpp_optimized(name: &str, compiler: Compiler) -> Result<Fixture> {
     })
 }
 
+/// A fixture in C, with further options, that begins only when it was moved to the fast path, if [`WAIT_UNTIL_MOVED`] is in
+/// its environment.
+pub fn c_moved(name: &str, output: &str, compiler: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with(compiler, "c", name, "c", output, |command| {
+        command.arg("-std=gnu11").args(FLAGS).arg("-include");
+        command.arg(moved_header()).args(options);
+    })
+}
+
+/// The same in C++.
+pub fn cpp_moved(name: &str, output: &str, compiler: &str, options: &[&str]) -> Result<Fixture> {
+    compile_with(compiler, "cpp", name, "cpp", output, |command| {
+        command.arg("-std=gnu++17").args(FLAGS).arg("-include");
+        command.arg(moved_header()).args(options);
+    })
+}
+
+/// Makes such a fixture wait.
+pub const WAIT_UNTIL_MOVED: &str = "WAIT_UNTIL_MOVED=1";
+
+fn moved_header() -> PathBuf {
+    workspace().join("tests/fixtures/c/moved.h")
+}
+
 /// A fixture in Rust with the options of a release build, without frame pointers.
 pub fn rust_optimized(name: &str) -> Result<Fixture> {
     let output = format!("{name}-rust");
@@ -326,6 +350,7 @@ fn compile_file(
     let inputs = [
         source.to_owned(),
         workspace().join("tests/fixtures/c/frame.h"),
+        moved_header(),
         workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),
     ];

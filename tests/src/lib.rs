@@ -7,6 +7,7 @@
 mod attach;
 mod cgroup;
 mod child;
+mod estimates;
 mod fixture;
 mod gdb;
 mod imports;
@@ -20,6 +21,7 @@ mod record;
 mod report;
 mod rights;
 mod sources;
+mod stacks;
 mod tokens;
 mod tracefs;
 mod truth;
@@ -28,9 +30,11 @@ mod valgrind;
 
 pub use cgroup::Group;
 pub use child::{Child, Ended, has_ended, run, send};
+pub use estimates::{agree, agrees, code_mappings};
 pub use fixture::{
-    Compiler, Fixture, bench_program, c, c_hostile, c_library, c_linked, c_optimized, c_plugin,
-    c_preload, cpp, cpp_linked, cpp_optimized, go, rust, rust_crate, rust_optimized, stripped,
+    Compiler, Fixture, WAIT_UNTIL_MOVED, bench_program, c, c_hostile, c_library, c_linked, c_moved,
+    c_optimized, c_plugin, c_preload, cpp, cpp_linked, cpp_moved, cpp_optimized, go, rust,
+    rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use imports::circles;

@@ -9,48 +9,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, MINUTE, Mode, Recording, Report, c, c_plugin, ready_pid, send,
-    truths, until,
+    Child, Fixture, Heaptrace, MINUTE, Mode, Recording, Report, agrees, c, c_plugin, code_mappings,
+    ready_pid, send, truths, until,
 };
 
 /// The mean of most runs: enough samples for small errors, and few enough that the target is fast.
 const MEAN: &str = "64KiB";
 
-/// How many processes a run has moved.
+/// How many processes a run has moved. None may have been refused.
 fn moved(report: &Report) -> u64 {
-    let noted = |name: &str| report.quality.noted.get(name).copied().unwrap_or(0);
-    assert_eq!(noted("processes_not_fast"), 0);
-    noted("processes_fast")
-}
-
-/// Fails unless an estimate is within six standard errors of the truth, and has a small error.
-fn agrees(what: &str, truth: u64, estimate: u64, error: u64) -> Result<()> {
-    println!("{what}: {estimate} ± {error}, in truth {truth}");
-    ensure!(
-        truth.abs_diff(estimate) <= 6 * error && error * 20 < truth,
-        "{what}: {estimate} ± {error}, in truth {truth}"
-    );
-    Ok(())
-}
-
-/// Fails unless the totals of a process agree with its own counts, also what it has freed of them.
-fn agrees_with_truth(recording: &Recording, role: &str) -> Result<()> {
-    let truth = recording.truth(role)?;
-    // The last one with its id: a command may have run another program before.
-    let images = recording.report.images(truth.pid);
-    let totals = images.last().context("no such process")?.totals;
-    let bytes = (totals.allocated_bytes, totals.allocated_bytes_error);
-    agrees("bytes", truth.allocated_bytes, bytes.0, bytes.1)?;
-    let calls = (totals.allocations, totals.allocations_error);
-    agrees("calls", truth.allocations, calls.0, calls.1)?;
-    // A free that is not seen would leave its block, which stands for 64 KiB at least.
-    let left = totals.unfreed_bytes();
-    ensure!(
-        left.abs_diff(truth.live_bytes) <= 6 * totals.left_at_exit_bytes_error + (256 << 10),
-        "{left} bytes left, in truth {}",
-        truth.live_bytes
-    );
-    Ok(())
+    let (moved, refused) = report.moved();
+    assert_eq!(refused, 0);
+    moved
 }
 
 /// Check that a command that is moved to the fast path has the numbers that it counts itself, with whole stacks, and that
@@ -66,7 +36,7 @@ fn estimates_of_a_command_agree_with_the_truth() -> Result<()> {
     fast.report.check_nothing_lost()?;
     assert_eq!(fast.report.mode, Mode::Sampled { mean_bytes: 65_536 });
     assert_eq!(moved(&fast.report), 1);
-    agrees_with_truth(&fast, "main")?;
+    fast.agrees_with("main")?;
     let quality = &fast.report.quality;
     let stacks = quality.stacks_complete + quality.stacks_broken + quality.stacks_truncated;
     assert!(quality.stacks_complete * 100 >= stacks * 99, "{quality:?}");
@@ -88,15 +58,10 @@ fn a_process_with_a_filter_is_not_moved() -> Result<()> {
     let command = [busy.as_ref(), OsStr::new("3000"), OsStr::new("filtered")];
     let recording = Heaptrace::tracing()?.record(&["--fast", "--sample", MEAN], &command)?;
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
-    let noted = &recording.report.quality.noted;
-    let noted = |name: &str| noted.get(name).copied().unwrap_or(0);
-    assert_eq!(
-        (noted("processes_fast"), noted("processes_not_fast")),
-        (0, 1)
-    );
+    assert_eq!(recording.report.moved(), (0, 1));
     let said = recording.ended.stderr.contains("seccomp");
     ensure!(said, "{}", recording.ended.stderr);
-    agrees_with_truth(&recording, "main")
+    recording.agrees_with("main")
 }
 
 /// Check that the numbers hold with other allocators, some of whose functions end in tail calls of others.
@@ -114,7 +79,7 @@ fn other_allocators_are_moved() -> Result<()> {
         ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
         println!("{library}");
         assert_eq!(moved(&recording.report), 1);
-        agrees_with_truth(&recording, "main")?;
+        recording.agrees_with("main")?;
     }
     Ok(())
 }
@@ -128,7 +93,7 @@ fn children_are_on_the_fast_path() -> Result<()> {
     let recording = here.record(&["--fast", "--sample", MEAN], &command)?;
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
     assert_eq!(moved(&recording.report), 1);
-    agrees_with_truth(&recording, "main")?;
+    recording.agrees_with("main")?;
     let children: Vec<_> = recording
         .truths
         .iter()
@@ -148,13 +113,6 @@ fn children_are_on_the_fast_path() -> Result<()> {
     Ok(())
 }
 
-/// The executable mappings of the fast path's code in a process.
-fn mappings(pid: u32) -> Result<usize> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let is_code = |line: &&str| line.contains("heaptrace-fast") && line.contains("r-xp");
-    Ok(maps.lines().filter(is_code).count())
-}
-
 /// Starts the fixture, and a tracer of it, and waits until the target is moved.
 fn start_moved(here: &Heaptrace, options: &[&str]) -> Result<(Child, Child)> {
     start_moved_of(&c("busy")?, here, options)
@@ -167,13 +125,11 @@ fn start_moved_of(fixture: &Fixture, here: &Heaptrace, options: &[&str]) -> Resu
     let pid_text = pid.to_string();
     let mut arguments = vec!["--fast", "--sample", MEAN, "--pid", &pid_text];
     arguments.extend(options);
-    let before = mappings(pid)?;
+    let before = code_mappings(pid)?;
     let tracer = here.start_record(&arguments)?;
-    until(
-        "the target is moved",
-        MINUTE,
-        || Ok(mappings(pid)? > before),
-    )?;
+    until("the target is moved", MINUTE, || {
+        Ok(code_mappings(pid)? > before)
+    })?;
     Ok((target, tracer))
 }
 
@@ -215,7 +171,7 @@ fn a_process_is_moved_and_put_back() -> Result<()> {
         assert_eq!(moved(&again.report), 1);
         assert!(again.report.quality.samples > 100);
     }
-    assert_eq!(mappings(pid)?, 1);
+    assert_eq!(code_mappings(pid)?, 1);
     // Afterwards an exact run sees every call: no slot leads past its probes.
     let exact = here.start_record(&["--exact", "--pid", &pid.to_string(), "--duration", "1s"])?;
     let exact = here.finish(exact)?;
@@ -293,7 +249,7 @@ fn a_killed_installer_is_made_up_for() -> Result<()> {
     fast.report.check_nothing_lost()?;
     assert_eq!(moved(&fast.report), 1);
     misses_no_free(&fast.report)?;
-    assert_eq!(mappings(pid)?, 1);
+    assert_eq!(code_mappings(pid)?, 1);
     let seen = exact("1s")?;
     ensure!(
         !seen.ended.stderr.contains("--fast"),
@@ -320,9 +276,8 @@ fn a_second_run_leaves_the_first_alone() -> Result<()> {
     // Slots are written soon after the code is mapped.
     std::thread::sleep(Duration::from_secs(1));
     let second = record_for(&there, &pid, "1s")?;
-    let noted = &second.report.quality.noted;
-    assert_eq!(noted.get("processes_fast").copied().unwrap_or(0), 0);
-    assert_eq!(mappings(target.pid())?, 1);
+    assert_eq!(second.report.moved().0, 0);
+    assert_eq!(code_mappings(target.pid())?, 1);
     first.signal(libc::SIGINT)?;
     let first = here.finish(first)?;
     first.report.check_nothing_lost()?;
@@ -354,10 +309,7 @@ fn a_storm_harms_no_target() -> Result<()> {
             tracer.signal(libc::SIGINT)?;
             let ended = tracer.wait()?;
             ended.no_panic()?;
-            moved_in +=
-                usize::from(here.report().is_ok_and(|report| {
-                    report.quality.noted.get("processes_fast").copied() > Some(0)
-                }));
+            moved_in += usize::from(here.report().is_ok_and(|report| report.moved().0 > 0));
         }
         ensure!(target.running()?, "the target has ended in round {round}");
     }
