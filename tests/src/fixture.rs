@@ -200,6 +200,13 @@ pub fn c_linked(name: &str, output: &str, compiler: &str, options: &[&str]) -> R
     })
 }
 
+/// A fixture in C that is compiled and not linked.
+pub(crate) fn c_object(name: &str) -> Result<Fixture> {
+    compile_as("c", name, "c", &format!("{name}.o"), |command| {
+        command.arg("-std=gnu11").args(FLAGS).args(["-fPIE", "-c"]);
+    })
+}
+
 /// A fixture in C++, linked with further options.
 pub fn cpp_linked(name: &str, output: &str, options: &[&str]) -> Result<Fixture> {
     compile_with("c++", "cpp", name, "cpp", output, |command| {
@@ -292,7 +299,8 @@ pub fn rust(name: &str) -> Result<Fixture> {
     })
 }
 
-fn folder() -> PathBuf {
+/// The folder of all fixtures.
+pub(crate) fn folder() -> PathBuf {
     target().join("fixtures")
 }
 
@@ -371,10 +379,26 @@ fn compile_file(
     Ok(Fixture { path })
 }
 
-/// Creates the folder, for the user that built the tests. Root runs them, and must leave nothing that this user's
-/// `cargo clean` can't remove.
+/// Creates the folder, for the user that built the tests.
 fn create(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
+    give(folder)
+}
+
+/// Gives a folder and those in it to the user that built the tests. Root runs them, and must leave nothing that this
+/// user's `cargo clean` can't remove.
+pub(crate) fn hand_over(folder: &Path) -> Result<()> {
+    give(folder)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            hand_over(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn give(folder: &Path) -> Result<()> {
     let owner = fs::metadata(target())?;
     chown(folder, Some(owner.uid()), Some(owner.gid()))
         .with_context(|| format!("cannot hand over {}", folder.display()))

@@ -4,12 +4,14 @@
 //! It is no stage. It runs the built binary as a user would, reads its output, and knows nothing of its inside. Every
 //! child that it starts has a time limit and is killed when its handle is dropped: no test hangs or leaves a process.
 
+mod archive;
 mod attach;
 mod cgroup;
 mod child;
 mod estimates;
 mod fixture;
 mod gdb;
+mod glibc;
 mod imports;
 mod items;
 mod kernel;
@@ -28,6 +30,7 @@ mod truth;
 mod until;
 mod valgrind;
 
+pub use archive::{Archive, unpack};
 pub use cgroup::Group;
 pub use child::{Child, Ended, has_ended, run, send};
 pub use estimates::{agree, agrees, code_mappings};
@@ -37,6 +40,7 @@ pub use fixture::{
     rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
+pub use glibc::{GLIBCS, c_on_glibc, glibc_files};
 pub use imports::circles;
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;

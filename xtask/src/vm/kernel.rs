@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::packages::Archive;
+use super::packages::Kernels;
 use crate::process;
 
 /// A kernel that is ready to boot.
@@ -22,7 +22,7 @@ pub(super) struct Kernel {
 }
 
 /// Returns the kernel of this version: the cached one, or else the newest one of Debian.
-pub(super) fn get(name: &str, archive: &Archive, folder: &Path) -> Result<Kernel> {
+pub(super) fn get(name: &str, archive: &Kernels, folder: &Path) -> Result<Kernel> {
     ensure!(
         is_version(name),
         "{name} is not a kernel version; give one such as 6.1"

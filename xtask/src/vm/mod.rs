@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     apt::ensure_cc("for building heaptrace and the fixtures")?;
     let folder = workspace::target_dir().join("vm");
-    let archive = packages::Archive::new(&folder)?;
+    let archive = packages::Kernels::new(&folder)?;
     archive.ensure_tools()?;
     let kernels = versions
         .iter()

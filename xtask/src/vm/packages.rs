@@ -1,24 +1,21 @@
-//! Reads Debian's archive with its own package lists, for kernels of several releases. The system's sources
-//! stay unchanged.
+//! Gets kernels of several releases from Debian's archive, and the tools for emulated machines.
 //!
 //! Part of `cargo xtask vm`. It must not know the content of a package.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use heaptrace_tests::Archive;
 
 use crate::{apt, process};
 
-/// The sources of the kernels: 6.1 and 6.12 are in the first three, newer ones in the last.
-const SOURCES: [&str; 4] = [
-    "debian bookworm",
-    "debian-security bookworm-security",
-    "debian bookworm-backports",
-    "debian trixie-backports",
+/// The suites of the kernels: 6.1 and 6.12 are in the first three, newer ones in the last.
+const SUITES: [&str; 4] = [
+    "bookworm",
+    "bookworm-security",
+    "bookworm-backports",
+    "trixie-backports",
 ];
 
 /// The emulator and the tools for its file system: each program and its package.
@@ -28,34 +25,20 @@ const TOOLS: [(&str, &str); 3] = [
     ("cpio", "cpio"),
 ];
 
-/// The age at which package lists are refreshed.
-const FRESH: Duration = Duration::from_secs(24 * 3600);
-
-/// The archive, and the folder for its lists and downloads.
-pub(super) struct Archive {
-    folder: PathBuf,
+/// The archive of the kernels.
+pub(super) struct Kernels {
+    archive: Archive,
 }
 
-impl Archive {
+impl Kernels {
     pub(super) fn new(folder: &Path) -> Result<Self> {
         for tool in ["apt-get", "apt-cache", "dpkg-deb"] {
             if process::find_program(tool).is_none() {
                 bail!("cannot get kernels, which are Debian packages: {tool} is not installed");
             }
         }
-        let folder = folder.join("apt");
-        fs::create_dir_all(folder.join("lists/partial"))?;
-        fs::create_dir_all(folder.join("archives/partial"))?;
-        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let sources: String = SOURCES
-            .iter()
-            .filter_map(|source| source.split_once(' '))
-            .map(|(part, suite)| {
-                format!("deb [signed-by={keys}] http://deb.debian.org/{part} {suite} main\n")
-            })
-            .collect();
-        fs::write(folder.join("sources.list"), sources)?;
-        Ok(Self { folder })
+        let archive = Archive::new(&folder.join("apt"), &SUITES)?;
+        Ok(Self { archive })
     }
 
     /// Installs missing tools. If a release's own version conflicts with another package, it uses the
@@ -79,80 +62,20 @@ impl Archive {
             return Err(error);
         };
         println!("Trying again with the packages of {backports}");
-        self.refresh()?;
-        let mut options = self.options();
+        self.archive.refresh()?;
+        let mut options = self.archive.options();
         options.extend(["-t".into(), backports.into()]);
         apt::install_with(&options, &missing).context("cannot install the tools either way")
     }
 
     /// The names of packages with this prefix.
     pub(super) fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        self.refresh()?;
-        let mut command = Command::new("apt-cache");
-        command
-            .args(self.options())
-            .arg("pkgnames")
-            .arg(prefix)
-            .env("LC_ALL", "C");
-        Ok(process::output(&mut command)?
-            .lines()
-            .map(str::to_owned)
-            .collect())
+        self.archive.names(prefix)
     }
 
     /// Downloads a package, and returns its path.
     pub(super) fn download(&self, package: &str) -> Result<PathBuf> {
-        println!("Downloading {package}");
-        let into = self.folder.join("packages").join(package);
-        fs::create_dir_all(&into)?;
-        let mut command = Command::new("apt-get");
-        command
-            .args(self.options())
-            .args(["download", "-qq"])
-            .arg(package)
-            .current_dir(&into);
-        process::run(&mut command)?;
-        let file = fs::read_dir(&into)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"));
-        file.with_context(|| format!("{package} is not in {}", into.display()))
-    }
-
-    fn refresh(&self) -> Result<()> {
-        let stamp = self.folder.join("refreshed");
-        let age = fs::metadata(&stamp).and_then(|data| Ok(data.modified()?.elapsed()));
-        if matches!(age, Ok(Ok(age)) if age < FRESH) {
-            return Ok(());
-        }
-        println!("Reading Debian's lists of packages");
-        let mut command = Command::new("apt-get");
-        command.args(self.options()).args(["update", "-qq"]);
-        process::run(&mut command)?;
-        Ok(fs::write(stamp, "")?)
-    }
-
-    /// Options that make apt read only these sources and write only to the folder.
-    fn options(&self) -> Vec<OsString> {
-        let setting = |name: &str, path: &str| {
-            let mut word = OsString::from(format!("{name}="));
-            word.push(self.folder.join(path));
-            word
-        };
-        let settings = [
-            setting("Dir::Etc::SourceList", "sources.list"),
-            setting("Dir::State::Lists", "lists"),
-            setting("Dir::Cache::Archives", "archives"),
-            "Dir::Etc::SourceParts=-".into(),
-            "Dir::Cache::PkgCache=".into(),
-            "Dir::Cache::SrcPkgCache=".into(),
-            "APT::Architecture=amd64".into(),
-            // apt's own user may have no access to the folder.
-            "APT::Sandbox::User=root".into(),
-        ];
-        settings
-            .into_iter()
-            .flat_map(|setting| ["-o".into(), setting])
-            .collect()
+        self.archive.download(package, None)
     }
 }
 
@@ -162,10 +85,7 @@ fn backports(os_release: &str) -> Option<String> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
     let suite = format!("{}-backports", codename.trim_matches('"'));
-    SOURCES
-        .iter()
-        .any(|source| source.ends_with(&format!(" {suite}")))
-        .then_some(suite)
+    SUITES.contains(&suite.as_str()).then_some(suite)
 }
 
 #[cfg(test)]
