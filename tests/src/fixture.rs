@@ -130,7 +130,7 @@ pub fn cpp_moved(name: &str, output: &str, compiler: &str, options: &[&str]) -> 
     })
 }
 
-/// Makes such a fixture wait.
+/// Makes such a fixture wait. (Other values are in `moved.h`.)
 pub const WAIT_UNTIL_MOVED: &str = "WAIT_UNTIL_MOVED=1";
 
 fn moved_header() -> PathBuf {

@@ -28,6 +28,7 @@ mod tokens;
 mod tracefs;
 mod truth;
 mod until;
+mod uprobe;
 mod valgrind;
 
 pub use archive::{Archive, unpack};
@@ -54,4 +55,5 @@ pub use sources::{Source, project_texts, rust_sources};
 pub use tracefs::uprobe_events;
 pub use truth::{Bounds, Truth, all_match, bounds, lap, ready_pid, truths};
 pub use until::{MINUTE, until};
+pub use uprobe::{ForeignProbe, c_library_of_machine, function_offset};
 pub use valgrind::HeapUsage;

@@ -5,11 +5,13 @@
 //! tracer's return probes on allocator functions map the same page, so such a tracer must not be there.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Heaptrace, MINUTE, bench_program, c, require_root, run, until};
+use heaptrace_tests::{
+    Heaptrace, MINUTE, bench_program, c, c_library_of_machine, require_root, run, until,
+};
 
 /// Check that the kernel emulates the instructions that heaptrace prefers, and that it steps others. The second shows
 /// that the first can fail.
@@ -41,14 +43,6 @@ struct Location {
     offset: u64,
     instruction: String,
     stepped: bool,
-}
-
-/// The C library of this machine's programs.
-fn c_library() -> Result<PathBuf> {
-    let printed = run(Command::new("cc").arg("-print-file-name=libc.so.6"))?.success()?;
-    Path::new(printed.stdout.trim())
-        .canonicalize()
-        .context("the C library")
 }
 
 fn locations(library: &Path) -> Result<Vec<Location>> {
@@ -132,7 +126,7 @@ fn locations_cost_no_more_than_entries() -> Result<()> {
     // A busy machine only adds to a time, so the least times of both are compared, after as many rounds as it takes.
     const ROUNDS: usize = 60;
     require_root()?;
-    let library = c_library()?;
+    let library = c_library_of_machine()?;
     for location in locations(&library)? {
         let function = &location.function;
         let at = location.entry + location.offset;
@@ -169,7 +163,7 @@ fn locations_cost_no_more_than_entries() -> Result<()> {
 #[test]
 fn freeing_null_costs_nothing() -> Result<()> {
     require_root()?;
-    let library = c_library()?;
+    let library = c_library_of_machine()?;
     let locations = locations(&library)?;
     let free = locations.iter().find(|it| it.function == "free");
     let free = free.context("no free")?;

@@ -11,9 +11,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
     Child, Fixture, Heaptrace, Holdings, MINUTE, NOBODY, Recording, Truth, c, c_hostile,
-    definitions, open_to_nobody, ready_pid, truths, until,
+    definitions, function_offset, open_to_nobody, ready_pid, truths, until,
 };
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
 /// Makes the tests of this file run one after the other. Each traces the whole machine, and would see the refused or
 /// excessive files of the others.
@@ -138,20 +137,6 @@ fn refused_files_end_no_run() -> Result<()> {
     truth.matches(&recording.report.truth(Some(truth.pid)))
 }
 
-/// The offset of a function in a file.
-fn offset_of(bytes: &[u8], name: &str) -> Result<usize> {
-    let file = object::File::parse(bytes)?;
-    let symbol = file
-        .dynamic_symbols()
-        .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
-        .with_context(|| format!("no {name}"))?;
-    let offset = file.segments().find_map(|segment| {
-        let at = symbol.address().checked_sub(segment.address())?;
-        (at < segment.file_range().1).then_some(at + segment.file_range().0)
-    });
-    Ok(usize::try_from(offset.context("no such address")?)?)
-}
-
 /// Check that a library with a flipped bit in the first byte of `malloc` is probed or named, and ends no run.
 #[test]
 fn a_flipped_bit_ends_no_run() -> Result<()> {
@@ -159,7 +144,7 @@ fn a_flipped_bit_ends_no_run() -> Result<()> {
     const BITS: [u8; 3] = [0, 4, 7];
     let here = Heaptrace::tracing()?;
     let sound = fs::read(JEMALLOC).context("libjemalloc-dev is not installed")?;
-    let at = offset_of(&sound, "malloc")?;
+    let at = usize::try_from(function_offset(&sound, "malloc")?)?;
     let mut copies: Vec<PathBuf> = Vec::new();
     for bit in BITS {
         let mut bytes = sound.clone();
