@@ -1,15 +1,17 @@
 //! `cargo xtask accuracy`: measures the error of samples and how often intervals hold, and writes docs/accuracy.md.
-//! Fails if intervals hold too rarely.
+//! Fails if intervals hold too rarely, or if the fast path draws too few or too many samples.
 //!
 //! It runs the tests that compare samples with the truth, and must not know how they do it.
 
 use std::fs;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use crate::{cargo, process, workspace};
+use crate::test_result::Counts;
+use crate::{cargo, process, run, test, workspace};
 
 /// The page of results, below the repository's root.
 const PAGE: &str = "docs/accuracy.md";
@@ -39,10 +41,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         command.env("HEAPTRACE_ACCURACY_SEED", now.to_string());
     }
     process::run(&mut command)?;
+    let mut page = fs::OpenOptions::new().append(true).open(&path)?;
+    page.write_all(fast_table()?.as_bytes())
+        .context("cannot write the page")?;
     print!(
         "{}",
         fs::read_to_string(&path).context("cannot read the page")?
     );
     println!("Written to {}", path.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Traces processes on the fast path, as root, and returns the table of their samples.
+fn fast_table() -> Result<String> {
+    run::build_release(None)?;
+    let file = workspace::target_dir().join("xtask/fast-accuracy.md");
+    let variable = ("HEAPTRACE_FAST_ACCURACY_TABLE", file.clone().into());
+    let suites = ["fast_accuracy".to_owned()];
+    test::trace(&suites, &[], Some(variable), &mut Counts::default())?;
+    fs::read_to_string(&file).with_context(|| format!("no table in {}", file.display()))
 }

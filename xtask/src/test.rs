@@ -170,10 +170,21 @@ fn run_part(part: Part, object: Option<&Path>, args: &Args, counts: &mut Counts)
 
 fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result<()> {
     run::build_release(object)?;
+    trace(&args.suites, &args.filters, None, counts)
+}
+
+/// Runs the end-to-end tests, all or only these suites, as root, with one more environment variable.
+pub(crate) fn trace(
+    suites: &[String],
+    filters: &[String],
+    variable: Option<(&'static str, OsString)>,
+    counts: &mut Counts,
+) -> Result<()> {
     let mut variables = vec![(
         "HEAPTRACE_BIN",
         OsString::from(workspace::heaptrace_binary()),
     )];
+    variables.extend(variable);
     for name in PASSED_ON {
         if let Some(value) = env::var_os(name) {
             variables.push((name, value));
@@ -184,10 +195,10 @@ fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result
     // The user builds the tests and root runs them. If root ran cargo, it would leave files that the user
     // can't overwrite.
     let mut failures = Vec::new();
-    for executable in test_executables(&args.suites)? {
+    for executable in test_executables(suites)? {
         println!("    running {}", executable.display());
         let mut command = process::as_root(&executable, &variables)?;
-        command.arg("--test-threads=2").args(&args.filters);
+        command.arg("--test-threads=2").args(filters);
         if let Err(error) = stream(command.current_dir(&package), counts) {
             failures.push(format!("{error:#}"));
         }
