@@ -40,9 +40,20 @@ struct Tracer {
 }
 
 /// The files of a measurement.
-struct Files {
-    folder: PathBuf,
+pub(super) struct Files {
+    pub(super) folder: PathBuf,
     libc: String,
+}
+
+impl Files {
+    pub(super) fn prepare() -> Result<Self> {
+        let folder = workspace::target_dir().join("xtask/beside");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self {
+            folder,
+            libc: libc()?,
+        })
+    }
 }
 
 /// The first three are the base of the comparison.
@@ -92,7 +103,8 @@ const TRACERS: [Tracer; 8] = [
     },
 ];
 
-fn bpftrace(command: &[OsString], files: &Files, condition: &str) -> Result<Measured> {
+/// Runs a command, of which each argument is one word, under bpftrace.
+pub(super) fn bpftrace(command: &[OsString], files: &Files, condition: &str) -> Result<Measured> {
     let script = files.folder.join("pair.bt");
     let text = SCRIPT
         .replace("LIBC", &files.libc)
@@ -114,13 +126,23 @@ fn valgrind(tool: &str, out: &str, command: &[OsString], files: &Files) -> Resul
     )
 }
 
-/// Runs a command under a tracer that follows only the program that it starts. Variables are set in front.
+/// Runs a command under a tracer that follows only the program that it starts.
 fn under(tracer: &[OsString], command: &[OsString]) -> Result<Measured> {
-    let setting =
-        |word: &&OsString| *word == "/usr/bin/env" || word.to_string_lossy().contains('=');
+    printed_by(&in_front(tracer, command))
+}
+
+/// A command with a tracer in front of its program. Variables are set in front of both.
+pub(super) fn in_front(tracer: &[OsString], command: &[OsString]) -> Vec<OsString> {
+    let setting = |word: &&OsString| {
+        *word == "/usr/bin/env" || *word == "env" || word.to_string_lossy().contains('=')
+    };
     let split = command.iter().take_while(setting).count();
     let (variables, program) = command.split_at_checked(split).unwrap_or_default();
-    let words = [variables, tracer, program].concat();
+    [variables, tracer, program].concat()
+}
+
+/// Runs a command, and reads the figures of the program in it.
+pub(super) fn printed_by(words: &[OsString]) -> Result<Measured> {
     let (first, rest) = words.split_first().context("an empty command")?;
     printed(Command::new(first).args(rest))
 }
@@ -177,12 +199,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         return Ok(Section::default());
     }
     apt::ensure(&PACKAGES, "for the tracers to compare with")?;
-    let files = Files {
-        folder: workspace::target_dir().join("xtask/beside"),
-        libc: libc()?,
-    };
-    fs::create_dir_all(&files.folder)
-        .with_context(|| format!("cannot make {}", files.folder.display()))?;
+    let files = Files::prepare()?;
     let mut rows = Vec::new();
     for work in wanted {
         let command = (work.command)(effort.seconds)?;

@@ -23,7 +23,7 @@ use super::workload::WORKLOADS;
 use crate::{apt, process, run, workspace};
 
 /// Seconds of a measurement of pairs.
-const SECONDS: f64 = 4.0;
+pub(super) const SECONDS: f64 = 4.0;
 
 /// The modes of pairs. Programs are not sampled without `--fast`: some would take minutes.
 const PAIRS: [Mode; 3] = [UNTRACED, SAMPLED, FAST];
@@ -73,6 +73,30 @@ const COMMANDS: [Program; 6] = [
     },
 ];
 
+/// The programs that the filter selects, each with its command.
+pub(super) fn commands(
+    effort: &Effort,
+    folder: &Path,
+) -> Result<Vec<(&'static str, Vec<OsString>)>> {
+    let wanted: Vec<&Program> = COMMANDS.iter().filter(|it| effort.wants(it.name)).collect();
+    if !wanted.is_empty() {
+        apt::ensure(&PACKAGES, "for the programs to measure")?;
+    }
+    let commands = wanted.into_iter();
+    commands
+        .map(|program| Ok((program.name, (program.command)(folder)?)))
+        .collect()
+}
+
+/// A time of a pair or of a program, for a table.
+pub(super) fn time(nanoseconds: f64) -> String {
+    if nanoseconds < 1e6 {
+        format!("{nanoseconds:.1} ns")
+    } else {
+        format!("{:.2} s", nanoseconds / 1e9)
+    }
+}
+
 /// Measures the pairs and programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     let mut section = Section::default();
@@ -87,18 +111,13 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
             rows.push((workload.name, &PAIRS[..], runs));
         }
     }
-    let wanted: Vec<&Program> = COMMANDS.iter().filter(|it| effort.wants(it.name)).collect();
-    if !wanted.is_empty() {
-        apt::ensure(&PACKAGES, "for the programs to measure")?;
-    }
     let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
     let folder = workspace::target_dir().join("xtask/programs");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for program in wanted {
-        let mut command = vec![OsString::from(&timed)];
-        command.extend((program.command)(&folder)?);
-        let runs = measure(program.name, &command, &PROGRAMS, effort.rounds)?;
-        rows.push((program.name, &PROGRAMS[..], runs));
+    for (name, program) in commands(effort, &folder)? {
+        let command = [vec![OsString::from(&timed)], program].concat();
+        let runs = measure(name, &command, &PROGRAMS, effort.rounds)?;
+        rows.push((name, &PROGRAMS[..], runs));
     }
     if rows.is_empty() {
         return Ok(section);
@@ -135,12 +154,7 @@ fn text(rows: &[(&str, &[Mode], Vec<Runs>)]) -> Result<String> {
             continue;
         };
         for (mode, runs) in modes.iter().zip(runs) {
-            let nanoseconds = Spread::of(&runs.nanoseconds()).map_or(0.0, |it| it.median);
-            let time = if nanoseconds < 1e6 {
-                format!("{nanoseconds:.1} ns")
-            } else {
-                format!("{:.2} s", nanoseconds / 1e9)
-            };
+            let time = time(Spread::of(&runs.nanoseconds()).map_or(0.0, |it| it.median));
             writeln!(
                 page,
                 "| {name} | {} | {time} | {} | {} | {} | {} |",

@@ -9,10 +9,12 @@ mod effort;
 mod fast;
 pub mod figure;
 mod growth;
+mod jemalloc;
 pub mod machine;
 pub mod measured;
 pub mod mode;
 mod pairs;
+mod profilers;
 pub mod programs;
 mod section;
 pub mod stats;
@@ -76,6 +78,8 @@ enum Part {
     Fast,
     /// Other tracers, on the same programs.
     Beside,
+    /// `--fast` beside other heap profilers.
+    Profilers,
     /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
     /// The growth of costs.
@@ -83,11 +87,12 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
         Self::Beside,
+        Self::Profilers,
         Self::Stream,
         Self::Growth,
     ];
@@ -116,6 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Programs => programs::measure_all(&effort)?,
             Part::Fast => fast::measure_all(&effort)?,
             Part::Beside => beside::measure_all(&effort)?,
+            Part::Profilers => profilers::measure_all(&effort)?,
             Part::Stream => stream::measure_all(&machine, &effort)?,
             Part::Growth => growth::measure_all(&effort)?,
         };

@@ -127,7 +127,36 @@ pub fn cplusplus(folder: &Path, types: u32) -> Result<Vec<OsString>> {
     ))
 }
 
-/// Runs a redis server and its own benchmark.
+/// The kinds of requests of redis's benchmark, as it prints them.
+pub(super) const LATENCIES: [&str; 3] = ["SET", "GET", "LPUSH"];
+
+/// Where it prints them, in the program's folder.
+const LATENCY_FILE: &str = "latency.csv";
+
+/// The latency of the slowest percent of each kind of request in the last run of [`redis`], in milliseconds.
+pub(super) fn p99(folder: &Path) -> Result<Vec<f64>> {
+    let file = folder.join(LATENCY_FILE);
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse_p99(&text).context("redis-benchmark printed no latencies")
+}
+
+fn parse_p99(csv: &str) -> Option<Vec<f64>> {
+    let lines = csv.lines().map(|line| {
+        let words = line.split(',').map(|word| word.trim_matches('"'));
+        words.collect::<Vec<_>>()
+    });
+    let lines: Vec<_> = lines.collect();
+    let names = lines.iter().find(|line| line.first() == Some(&"test"))?;
+    let column = names.iter().position(|name| *name == "p99_latency_ms")?;
+    let of_kind = |kind: &str| {
+        let line = lines.iter().find(|line| line.first() == Some(&kind))?;
+        line.get(column)?.parse().ok()
+    };
+    LATENCIES.iter().map(|kind| of_kind(kind)).collect()
+}
+
+/// Runs a redis server, under the command in `TRACER` if there is one, and its own benchmark.
 pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     // The server's program is also installed under this name, and behaves by the name that it is called by.
     let server =
@@ -136,10 +165,10 @@ pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     let _ = fs::remove_file(&link);
     symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
     let script = format!(
-        "cd \"$(dirname \"$0\")\" && rm -f socket\n\
-                  ./redis-server --port 0 --unixsocket socket --save '' &\n\
+        "cd \"$(dirname \"$0\")\" && rm -f socket {LATENCY_FILE}\n\
+                  $TRACER ./redis-server --port 0 --unixsocket socket --save '' &\n\
                   while ! [ -S socket ]; do sleep 0.01; done\n\
-                  redis-benchmark -s socket --csv -n {requests} -t set,get,lpush\n\
+                  redis-benchmark -s socket --csv -n {requests} -t set,get,lpush > {LATENCY_FILE}\n\
                   redis-cli -s socket shutdown nosave\n\
                   wait\n"
     );
@@ -235,4 +264,19 @@ fn text(rows: &[(&Program, Vec<Runs>)]) -> Result<String> {
         }
     }
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the latencies of all kinds of requests are read, and that a missing one is noticed.
+    #[test]
+    fn latencies_are_read() {
+        let csv = "\"test\",\"rps\",\"p50_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+                   \"SET\",\"9\",\"0.1\",\"0.5\",\"2\"\n\"GET\",\"9\",\"0.1\",\"0.25\",\"2\"\n";
+        assert_eq!(parse_p99(csv), None);
+        let csv = format!("{csv}\"LPUSH\",\"9\",\"0.1\",\"1.5\",\"2\"\n");
+        assert_eq!(parse_p99(&csv), Some(vec![0.5, 0.25, 1.5]));
+    }
 }

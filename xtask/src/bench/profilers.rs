@@ -1,0 +1,324 @@
+//! Compares `--fast` with other heap profilers, on the pair of calls and on whole programs.
+//!
+//! Part of bench. An allocator that profiles itself is compared with the same allocator without its profiler.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::beside::{self, Files};
+use super::cell::cell;
+use super::effort::Effort;
+use super::fast;
+use super::jemalloc;
+use super::measured::Runs;
+use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure_once};
+use super::programs::{LATENCIES, p99};
+use super::section::Section;
+use super::stats::Spread;
+use super::workload::WORKLOADS;
+use crate::{apt, run, workspace};
+
+/// The Debian packages of the other profilers.
+const PACKAGES: [&str; 3] = ["bpftrace", "heaptrack", "libgoogle-perftools4"];
+
+/// A way to profile a program, or the base of such a way.
+struct Profiler {
+    name: &'static str,
+    /// The index of what it is compared with.
+    base: usize,
+    how: How,
+    /// Whether each call traps. Then it is measured only with programs that it does not slow down for minutes.
+    traps: bool,
+}
+
+enum How {
+    Heaptrace(Mode),
+    Heaptrack,
+    Bpftrace,
+    /// The program with the library that profiles, and these variables.
+    Jemalloc(&'static str),
+    Tcmalloc(&'static str),
+}
+
+const PROFILERS: [Profiler; 9] = [
+    Profiler {
+        name: "untraced",
+        base: 0,
+        how: How::Heaptrace(UNTRACED),
+        traps: false,
+    },
+    Profiler {
+        name: "heaptrace, sampled",
+        base: 0,
+        how: How::Heaptrace(SAMPLED),
+        traps: true,
+    },
+    Profiler {
+        name: "heaptrace --fast",
+        base: 0,
+        how: How::Heaptrace(FAST),
+        traps: false,
+    },
+    Profiler {
+        name: "heaptrack",
+        base: 0,
+        how: How::Heaptrack,
+        traps: false,
+    },
+    Profiler {
+        name: "bpftrace, one in 8192",
+        base: 0,
+        how: How::Bpftrace,
+        traps: true,
+    },
+    Profiler {
+        name: "jemalloc",
+        base: 5,
+        how: How::Jemalloc("MALLOC_CONF=prof:false"),
+        traps: false,
+    },
+    Profiler {
+        name: "jemalloc's profiler",
+        base: 5,
+        how: How::Jemalloc("MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:19"),
+        traps: false,
+    },
+    Profiler {
+        name: "tcmalloc",
+        base: 7,
+        how: How::Tcmalloc("TCMALLOC_SAMPLE_PARAMETER=0"),
+        traps: false,
+    },
+    Profiler {
+        name: "tcmalloc's profiler",
+        base: 7,
+        how: How::Tcmalloc("TCMALLOC_SAMPLE_PARAMETER=524288"),
+        traps: false,
+    },
+];
+
+/// A program to profile.
+struct Work {
+    name: &'static str,
+    /// The program that measures the time of another one, if this one does not measure its own.
+    timed: Option<OsString>,
+    command: Vec<OsString>,
+    /// Whether it is measured also where each call traps.
+    is_short: bool,
+}
+
+impl Work {
+    /// The command with another one in front of the program.
+    fn under(&self, tracer: &[OsString]) -> Vec<OsString> {
+        let timed = self.timed.iter().cloned();
+        beside::in_front(
+            &timed.chain(tracer.iter().cloned()).collect::<Vec<_>>(),
+            &self.command,
+        )
+    }
+
+    /// Whether it is the script that starts a server. A tracer of one process traces the server.
+    fn starts_server(&self) -> bool {
+        self.command.first().is_some_and(|it| it == "sh")
+    }
+}
+
+/// One row of a table.
+struct Row {
+    profiler: usize,
+    /// `None` if it does not run here.
+    runs: Option<Runs>,
+    /// The server's latencies of each round, in milliseconds: a list for each kind of request.
+    latencies: Vec<Vec<f64>>,
+}
+
+/// What all measurements use.
+struct Tools {
+    files: Files,
+    jemalloc: PathBuf,
+}
+
+impl Profiler {
+    fn run(&self, work: &Work, tools: &Tools) -> Result<super::measured::Measured> {
+        let preloaded = |library: &Path, variable: &str| {
+            let mut words: Vec<OsString> = vec!["env".into(), variable.into()];
+            words.push(format!("LD_PRELOAD={}", library.display()).into());
+            words.extend(work.under(&[]));
+            measure_once(&UNTRACED, &words, &[])
+        };
+        match self.how {
+            How::Heaptrace(mode) => measure_once(&mode, &work.under(&[]), &[]),
+            How::Jemalloc(variable) => preloaded(&tools.jemalloc, variable),
+            How::Tcmalloc(variable) => preloaded(Path::new("libtcmalloc.so.4"), variable),
+            How::Heaptrack => {
+                let data = tools.files.folder.join("heaptrack");
+                let tracer = ["heaptrack".into(), "-o".into(), OsString::from(&data)];
+                if work.starts_server() {
+                    let tracer = format!("TRACER=heaptrack -o {}", data.display());
+                    let words = [vec!["env".into(), tracer.into()], work.under(&[])].concat();
+                    return beside::printed_by(&words);
+                }
+                beside::printed_by(&work.under(&tracer))
+            }
+            How::Bpftrace => beside::bpftrace(&work.command, &tools.files, "&& rand % 8192 == 0"),
+        }
+    }
+}
+
+/// Measures the programs that the filter selects.
+pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
+    let folder = workspace::target_dir().join("xtask/programs");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let works = works(effort, &folder)?;
+    if works.is_empty() {
+        return Ok(Section::default());
+    }
+    apt::ensure(&PACKAGES, "for the profilers to compare with")?;
+    let tools = Tools {
+        files: Files::prepare()?,
+        jemalloc: jemalloc::library()?,
+    };
+    let mut page = head()?;
+    for work in &works {
+        let mut rows: Vec<Row> = PROFILERS
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| !it.traps || work.is_short)
+            .map(|(profiler, _)| Row {
+                profiler,
+                runs: Some(Runs::default()),
+                latencies: vec![Vec::new(); LATENCIES.len()],
+            })
+            .collect();
+        for round in 1..=effort.rounds {
+            for row in &mut rows {
+                measure(row, work, &tools, &folder, round, effort.rounds)?;
+            }
+        }
+        write_table(&mut page, work, &rows)?;
+    }
+    Ok(Section {
+        text: page,
+        figures: Vec::new(),
+    })
+}
+
+/// Measures a row once more.
+fn measure(
+    row: &mut Row,
+    work: &Work,
+    tools: &Tools,
+    folder: &Path,
+    round: u32,
+    rounds: u32,
+) -> Result<()> {
+    let (profiler, Some(runs)) = (&PROFILERS[row.profiler], &mut row.runs) else {
+        return Ok(());
+    };
+    match profiler.run(work, tools) {
+        Ok(measured) => {
+            println!(
+                "    {}, round {round} of {rounds}, {}: {:.1} ns",
+                work.name, profiler.name, measured.nanoseconds
+            );
+            runs.0.push(measured);
+            if work.starts_server() {
+                for (all, latency) in row.latencies.iter_mut().zip(p99(folder)?) {
+                    all.push(latency);
+                }
+            }
+        }
+        // heaptrace must work. A failure of another one is stated on the page.
+        Err(error) if matches!(profiler.how, How::Heaptrace(_)) => return Err(error),
+        Err(error) => {
+            println!("    {}, {}: {error:#}", work.name, profiler.name);
+            row.runs = None;
+        }
+    }
+    Ok(())
+}
+
+/// The pair and the programs that the filter selects.
+fn works(effort: &Effort, folder: &Path) -> Result<Vec<Work>> {
+    let mut works = Vec::new();
+    let pair = WORKLOADS.first().context("no workload")?;
+    if effort.wants(pair.name) {
+        works.push(Work {
+            name: pair.name,
+            timed: None,
+            command: pair.command(fast::SECONDS, 1)?,
+            is_short: true,
+        });
+    }
+    let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
+    for (name, command) in fast::commands(effort, folder)? {
+        works.push(Work {
+            name,
+            timed: Some(timed.clone().into()),
+            command,
+            is_short: false,
+        });
+    }
+    Ok(works)
+}
+
+fn head() -> Result<String> {
+    let mut page = String::new();
+    writeln!(page, "\n## Beside other profilers\n")?;
+    writeln!(
+        page,
+        "The pair, and programs that run for some seconds, with the time before heaptrace had moved them. All that sample have \
+         a mean of 512 KiB. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
+         allocator without its profiler. heaptrace without `--fast`, and bpftrace, are measured with the pair alone: they \
+         would take minutes with the programs. redis runs on the preloaded allocator instead of Debian's jemalloc in these \
+         rows; its latencies are those that redis-benchmark prints, of its slowest percent of requests.\n"
+    )?;
+    Ok(page)
+}
+
+fn write_table(page: &mut String, work: &Work, rows: &[Row]) -> Result<()> {
+    let with_latency = work.starts_server();
+    write!(page, "\n| {} | time | ratio | ratio to", work.name)?;
+    let (names, lines) = if with_latency {
+        (
+            LATENCIES.map(|it| format!(" p99 of {it}, ms |")).concat(),
+            "--:|".repeat(LATENCIES.len()),
+        )
+    } else {
+        Default::default()
+    };
+    writeln!(page, " |{names}")?;
+    writeln!(page, "|--|--:|--:|--|{lines}")?;
+    let runs_of = |profiler: usize| {
+        let row = rows.iter().find(|row| row.profiler == profiler);
+        row.and_then(|row| row.runs.as_ref())
+    };
+    for row in rows {
+        let profiler = &PROFILERS[row.profiler];
+        let Some(runs) = &row.runs else {
+            let empty = "|".repeat(3 + if with_latency { LATENCIES.len() } else { 0 });
+            writeln!(page, "| {} | does not run here {empty}", profiler.name)?;
+            continue;
+        };
+        let time = fast::time(Spread::of(&runs.nanoseconds()).map_or(0.0, |it| it.median));
+        let ratio = runs_of(profiler.base).and_then(|base| runs.ratio_to(base));
+        let base = PROFILERS[profiler.base].name;
+        write!(
+            page,
+            "| {} | {time} | {} | {base} |",
+            profiler.name,
+            cell(ratio, 2)
+        )?;
+        if with_latency {
+            for latencies in &row.latencies {
+                write!(page, " {} |", cell(Spread::of(latencies), 2))?;
+            }
+        }
+        writeln!(page)?;
+    }
+    Ok(())
+}
