@@ -48,7 +48,7 @@ fn frames_of_a_moved_process_are_those_of_gdb() -> Result<()> {
         )?;
         let stacks = stacks_of_gdb(&fixture, &sizes)?;
         let frames = record_moved(&fixture)?.has_stacks_of_gdb(&stacks);
-        let frames = frames.with_context(|| format!("{compiler}"))?;
+        let frames = frames.context(compiler)?;
         println!("{compiler}: {frames} frames as gdb has them");
     }
     Ok(())
@@ -68,7 +68,7 @@ fn frames_around_exceptions_of_a_moved_process_are_those_of_gdb() -> Result<()> 
         )?;
         let stacks = stacks_of_gdb(&fixture, &[2003, 2004, 2005, 3129])?;
         let frames = record_moved(&fixture)?.has_stacks_of_gdb(&stacks);
-        frames.with_context(|| format!("{compiler}"))?;
+        frames.context(compiler)?;
     }
     Ok(())
 }
