@@ -11,9 +11,7 @@ use heaptrace_tests::{
     Compiler, Fixture, Heaptrace, MINUTE, Recording, c_optimized, send, truths, until,
 };
 
-use crate::{
-    MEAN, agrees_with_truth, installer_for, misses_no_free, moved, record_for, start_moved_of,
-};
+use crate::{MEAN, installer_for, misses_no_free, moved, record_for, start_moved_of};
 
 /// The fixture with slots of `malloc` and `free` that it both calls by, through linkage stubs, and reads. Fails if it has others.
 fn shared(options: &[&str]) -> Result<Fixture> {
@@ -58,7 +56,7 @@ fn shared_slots_are_on_the_fast_path() -> Result<()> {
         let fast = run(&["--fast", "--sample", MEAN])?;
         fast.report.check_nothing_lost()?;
         assert_eq!(moved(&fast.report), 1);
-        agrees_with_truth(&fast, "main")?;
+        fast.agrees_with("main")?;
         let slow = run(&["--sample", MEAN])?;
         let (fast, slow) = (fast.truth("main")?, slow.truth("main")?);
         println!(
