@@ -19,6 +19,9 @@ pub const MAX_FAST: u32 = 256;
 /// Where a thread's block of glibc holds the return address of the last allocation that the fast path's code passed on.
 pub const PASSED_FROM: u64 = 0x98;
 
+/// Where it holds that allocation's stack pointer: the return address lies there while the call runs.
+pub const PASSED_AT: u64 = 0xa0;
+
 /// Bits of a page's offset.
 pub const PAGE_SHIFT: u32 = 12;
 

@@ -13,7 +13,7 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use heaptrace_common::{
-    hints::{PASSED_FROM, address_slot, page_slot, value},
+    hints::{PASSED_AT, PASSED_FROM, address_slot, page_slot, value},
     wire::setting,
 };
 
@@ -56,14 +56,19 @@ pub fn decision(ctx: &ProbeContext, sp: u64) -> Decision {
     Decision::Open
 }
 
-/// Whether a call is part of one that the code passed on without a trap: the allocator's own code makes it, or it is the
-/// tail call of the function that was passed on, and returns to where that call came from.
+/// Whether a call is part of one that the code passed on without a trap, and that still runs: the allocator's own code
+/// makes it, or it is the tail call of the function that was passed on.
 #[inline(always)]
 fn is_part_of_passed(ctx: &ProbeContext, sp: u64) -> bool {
-    let caller = return_address(sp).unwrap_or(0);
-    // SAFETY: the helper checks the address.
-    let passed = unsafe { bpf_probe_read_user((thread_block() + PASSED_FROM) as *const u64) };
-    allocator_code(ctx).contains(caller) || passed == Ok(caller)
+    let word = |offset: u64| {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user((thread_block() + offset) as *const u64) }.unwrap_or(0)
+    };
+    let (from, at) = (word(PASSED_FROM), word(PASSED_AT));
+    if from == 0 || sp > at || return_address(at) != Some(from) {
+        return false;
+    }
+    sp == at || allocator_code(ctx).contains(return_address(sp).unwrap_or(0))
 }
 
 /// Whether a call comes from the fast path's code.

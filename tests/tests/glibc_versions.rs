@@ -10,7 +10,7 @@ use heaptrace_tests::{GLIBCS, Heaptrace, c_on_glibc, glibc_files, run};
 use object::{Object as _, ObjectSegment as _};
 
 /// The bytes of a thread's block that the fast path's code uses.
-const USED: std::ops::Range<u8> = 0x80..0xa0;
+const USED: std::ops::Range<u8> = 0x80..0xa8;
 
 /// Check that a process on each C library is moved, and has the numbers that it counts itself.
 #[test]

@@ -5,7 +5,7 @@
 
 use heaptrace_common::hints::{
     ADDRESS_SLOTS, ALIGNMENT_SHIFT, COUNT_SHIFT, HASH_FACTOR, HINT_SLOTS, PAGE_SHIFT, PAGE_SLOTS,
-    PASSED_FROM,
+    PASSED_AT, PASSED_FROM,
 };
 
 use super::patch::Patch;
@@ -46,6 +46,14 @@ pub fn frees_only(function: usize) -> bool {
     FUNCTIONS
         .get(function)
         .is_some_and(|name| *name == "free" || name.starts_with("_Zd"))
+}
+
+/// Whether the function with this number may call another probed one that allocates. glibc's share code that is not probed, but
+/// its `realloc` can't grow some blocks without its `malloc`, and those that align call it for what it aligns anyway.
+pub fn may_call_others(function: usize, allocator: &str) -> bool {
+    let stands_alone =
+        ["malloc", "calloc"].contains(&FUNCTIONS.get(function).copied().unwrap_or(""));
+    !(frees_only(function) || allocator == "glibc" && stands_alone)
 }
 
 /// Bytes of a page.
@@ -96,10 +104,11 @@ const HINTS: usize = CODE_BYTES + DATA_BYTES;
 /// Bytes of a jump to an address within 2 GiB.
 const JUMP_BYTES: usize = 5;
 
-/// Notes the return address of a call, before the copy of a function that may end in a tail call of another one: that would look
-/// like a call of its own. `mov rax, [rsp]`, `mov fs:[PASSED_FROM], rax`; `xor r10d, r10d`, so that what an earlier call left
-/// there is not taken for a decision about the tail call.
-const NOTE: [u8; 16] = [
+/// Notes the return address and the stack pointer of a call, before the copy of a function that may call another one, or end in
+/// its tail call: that would look like a call of its own. `mov rax, [rsp]`, `mov fs:[PASSED_FROM], rax`,
+/// `mov fs:[PASSED_AT], rsp`; `xor r10d, r10d`, so that what an earlier call left there is not taken for a decision about
+/// the other call.
+const NOTE: [u8; 25] = [
     0x48,
     0x8b,
     0x04,
@@ -113,11 +122,20 @@ const NOTE: [u8; 16] = [
     0,
     0,
     0,
+    0x64,
+    0x48,
+    0x89,
+    0x24,
+    0x25,
+    PASSED_AT as u8,
+    0,
+    0,
+    0,
     0x45,
     0x31,
     0xd2,
 ];
-const _: () = assert!(PASSED_FROM <= u8::MAX as u64);
+const _: () = assert!(PASSED_AT <= u8::MAX as u64 && PASSED_FROM < PASSED_AT);
 
 const _: () = assert!(RECORDS + records::RECORD * records::MOST <= CODE_BYTES + DATA_BYTES);
 const _: () = assert!(ADDRESSES + 8 * FUNCTIONS.len() <= COOKIE);

@@ -236,8 +236,7 @@ pub fn plan<'a>(
                 number: it.number,
                 address: it.address,
                 skipped: it.function.skipped.clone()?,
-                // glibc's functions share code that is not probed.
-                may_call_others: it.function.kind != "glibc" && !code::frees_only(it.number),
+                may_call_others: code::may_call_others(it.number, &it.function.kind),
             };
             Some((it.number, function))
         })

@@ -11,7 +11,8 @@
 # To the kernel program it passes: r10 the run's cookie, mixed with the stack pointer and the return address, r11 the mean
 # of a sampled call or 0, r9 the countdown. What is left of them after the call must not count for another one: that has
 # another stack pointer or return address, or comes through this code. Where a function may end in a tail call of another
-# one, its pass clears r10, and notes the return address, by which the kernel program recognizes that call.
+# one, its pass clears r10, and notes the return address and the stack pointer, by which the kernel program recognizes that
+# call.
 
     .equ COUNTDOWN, 0x80         # in the thread's block, behind fs
     .equ RANDOM, 0x88
