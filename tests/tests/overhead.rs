@@ -62,7 +62,7 @@ fn wait_for_duty_cycle(here: &Heaptrace, pid: u32) -> Result<()> {
 fn has_duty_cycle(process: &Process, run_ns: u64) -> Result<()> {
     let cycle = process.probed_in_turns.as_ref().context("no duty cycle")?;
     let since = run_ns - cycle.from_ns;
-    assert!(cycle.from_ns > 900_000_000, "{cycle:?}");
+    assert!(cycle.from_ns > 100_000_000, "{cycle:?}");
     assert!(
         cycle.unprobed_ns > since / 2 && cycle.unprobed_ns <= since,
         "{cycle:?} of {run_ns}"

@@ -3,16 +3,18 @@
 //! Part of the session, used by the governor. Pure: must not know the kernel program, how a process is
 //! paused, or what time it is.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Shortest time over which a share is measured, unless a duty cycle needs a shorter one.
-const LOOK: Duration = Duration::from_millis(500);
+/// Shortest time over which a share is measured.
+const LOOK: Duration = Duration::from_millis(100);
 
-/// Seconds of a process at the limit: when probes took more than that beyond the limit, it gets a duty cycle.
-const CREDIT: f64 = 5.0;
+/// The same for a process that is below the limit.
+const LONG_LOOK: Duration = Duration::from_millis(500);
 
-/// A process is probed for so long, whatever its probes cost.
-const LEAST_WATCHED: Duration = Duration::from_secs(1);
+/// Seconds of a process at the limit: when probes took more than that beyond the limit, it gets a duty cycle. A process
+/// has as many as it has used processor time: a young one may end before pauses make up for more.
+const CREDIT: RangeInclusive<f64> = 1.0..=5.0;
 
 /// How long a process must be below the limit before it loses its duty cycle.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -83,8 +85,6 @@ impl Paid {
 #[derive(Debug)]
 pub(super) struct Watched {
     phase: Phase,
-    /// When it was watched first.
-    first: Duration,
     /// When the current measurement began.
     since: Duration,
     /// The processor time of the process at that moment.
@@ -127,7 +127,6 @@ impl Watched {
     pub(super) fn new(now: Duration, time: Duration, hits: u64, terms: Terms) -> Self {
         Self {
             phase: Phase::Always,
-            first: now,
             since: now,
             time,
             seen: time,
@@ -205,7 +204,8 @@ impl Watched {
                 if measured.is_worth_it {
                     self.share = if owed { mean(self.share, share) } else { share };
                 }
-                if self.debt > CREDIT * terms.limit && now - self.first >= LEAST_WATCHED {
+                let used = self.seen.as_secs_f64();
+                if self.debt > used.clamp(*CREDIT.start(), *CREDIT.end()) * terms.limit {
                     self.phase = Phase::Off { from: now };
                     return Look::OverLimit;
                 }
@@ -217,7 +217,7 @@ impl Watched {
                         Phase::Always
                     } else {
                         Phase::On {
-                            until: now + LOOK,
+                            until: now + LONG_LOOK,
                             below,
                         }
                     };
