@@ -283,6 +283,24 @@ mod tests {
         }
     }
 
+    /// Check that a process is not paused for what its probes took before it was watched, until it was recorded for a while.
+    #[test]
+    fn every_process_is_recorded_first() {
+        let mut governor = Governor::new(0.05, HIT);
+        let attaching = HashMap::from([(7, 10_000_000)]);
+        let time_of = |_| Some(Duration::from_secs(100));
+        assert!(governor.tick(TICK, &attaching, time_of).is_empty());
+        let mut busy = [Busy::new(7, 0.0)];
+        let (overs, pauses) = run(&mut governor, 0.1, 1.0, &mut busy);
+        assert!(overs.is_empty() && pauses[&7] == 0);
+        busy[0].hits_per_second = 1e7;
+        let (overs, _) = run(&mut governor, 1.1, 1.0, &mut busy);
+        let [(at, _)] = overs[..] else {
+            panic!("{overs:?}")
+        };
+        assert!(at > 1.15 && at < 1.45, "{at}");
+    }
+
     /// Check that slow switching is done less often, and that the limit is kept nevertheless.
     #[test]
     fn switching_takes_little_of_the_time() {

@@ -16,6 +16,10 @@ const LONG_LOOK: Duration = Duration::from_millis(500);
 /// has as many as it has used processor time: a young one may end before pauses make up for more.
 const CREDIT: RangeInclusive<f64> = 1.0..=5.0;
 
+/// Seconds that a watched process spends in probes before it is paused, whatever its debt: with less, the report would hardly
+/// have it. The debt may be from the time when the probes were attached, and nothing was recorded.
+const LEAST_PAID: f64 = 0.01;
+
 /// How long a process must be below the limit before it loses its duty cycle.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -205,7 +209,8 @@ impl Watched {
                     self.share = if owed { mean(self.share, share) } else { share };
                 }
                 let used = self.seen.as_secs_f64();
-                if self.debt > used.clamp(*CREDIT.start(), *CREDIT.end()) * terms.limit {
+                let credit = used.clamp(*CREDIT.start(), *CREDIT.end()) * terms.limit;
+                if self.debt > credit && self.paid.probes >= LEAST_PAID {
                     self.phase = Phase::Off { from: now };
                     return Look::OverLimit;
                 }
