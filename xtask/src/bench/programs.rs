@@ -134,7 +134,7 @@ pub(super) const LATENCIES: [&str; 3] = ["SET", "GET", "LPUSH"];
 const LATENCY_FILE: &str = "latency.csv";
 
 /// The latency of the slowest percent of each kind of request in the last run of [`redis`], in milliseconds.
-pub(super) fn p99(folder: &Path) -> Result<Vec<f64>> {
+pub fn p99(folder: &Path) -> Result<Vec<f64>> {
     let file = folder.join(LATENCY_FILE);
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;

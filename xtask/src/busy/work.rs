@@ -3,7 +3,7 @@
 //! Part of busy. It must not know whether anything is traced.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub(super) struct Work {
     command: Vec<OsString>,
     /// The number of repetitions, one after another.
     times: u32,
+    /// The folder of a server and its benchmark.
+    serves_in: Option<PathBuf>,
 }
 
 /// What doing a work once has shown.
@@ -50,16 +52,19 @@ pub(super) fn all(folder: &Path) -> Result<Vec<Work>> {
             name: "compiles C++",
             command: programs::cplusplus(folder, TYPES)?,
             times: SOURCES,
+            serves_in: None,
         },
         Work {
             name: "serves redis",
             command: programs::redis(folder, REQUESTS)?,
             times: 1,
+            serves_in: Some(folder.to_owned()),
         },
         Work {
             name: "2,000 short commands",
             command: ["sh", "-c", SHORT].map(OsString::from).into(),
             times: 1,
+            serves_in: None,
         },
     ])
 }
@@ -105,48 +110,24 @@ fn repeated(work: &Work, at_least: Duration) -> Result<Done> {
     })
 }
 
-/// Does a work, and returns the percentiles that it has printed.
+/// Does a work, and returns the 99th percentiles of a server's response times.
 fn once(work: &Work) -> Result<Vec<f64>> {
     let (program, args) = work.command.split_first().context("an empty command")?;
     let mut p99s = Vec::new();
     for _ in 0..work.times {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null());
-        p99s.extend(percentiles(&process::output(&mut command)?));
+        process::output(&mut command)?;
+        if let Some(folder) = &work.serves_in {
+            p99s.extend(programs::p99(folder)?);
+        }
     }
     Ok(p99s)
-}
-
-/// The column of 99th percentiles in what redis's benchmark prints as CSV.
-fn percentiles(printed: &str) -> Vec<f64> {
-    let mut lines = printed
-        .lines()
-        .skip_while(|line| !line.contains("\"p99_latency_ms\""));
-    let Some(column) = lines
-        .next()
-        .and_then(|line| line.split(',').position(|it| it == "\"p99_latency_ms\""))
-    else {
-        return Vec::new();
-    };
-    lines
-        .filter_map(|line| line.split(',').nth(column)?.trim_matches('"').parse().ok())
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that the percentiles are those of the column with that name, and that other output has none.
-    #[test]
-    fn percentiles_are_read() {
-        let printed = "server output, 1\n\
-                       \"test\",\"rps\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
-                       \"SET\",\"100000.00\",\"0.2\",\"0.311\",\"1.0\"\n\
-                       \"GET\",\"100000.00\",\"0.2\",\"0.5\",\"1.0\"\nthe end\n";
-        assert_eq!(percentiles(printed), [0.311, 0.5]);
-        assert!(percentiles("a\nb,c,d,e\n").is_empty());
-    }
 
     /// Check that work is done again until the time is over, and that failing work is an error.
     #[test]
@@ -155,6 +136,7 @@ mod tests {
             name: "work",
             command: ["sh", "-c", script].map(OsString::from).into(),
             times: 1,
+            serves_in: None,
         };
         let time = Duration::from_millis(300);
         for apart in [true, false] {
