@@ -130,6 +130,15 @@ pub fn cpp_moved(name: &str, output: &str, compiler: &str, options: &[&str]) -> 
     })
 }
 
+/// The options that link jemalloc into a program.
+pub const STATIC_JEMALLOC: [&str; 5] = [
+    "-Wl,-Bstatic",
+    "-ljemalloc",
+    "-Wl,-Bdynamic",
+    "-lm",
+    "-lstdc++",
+];
+
 /// Makes such a fixture wait. (Other values are in `moved.h`.)
 pub const WAIT_UNTIL_MOVED: &str = "WAIT_UNTIL_MOVED=1";
 

@@ -36,9 +36,9 @@ pub use cgroup::Group;
 pub use child::{Child, Ended, has_ended, run, send};
 pub use estimates::{agree, agrees, code_mappings};
 pub use fixture::{
-    Compiler, Fixture, WAIT_UNTIL_MOVED, bench_program, c, c_hostile, c_library, c_linked, c_moved,
-    c_optimized, c_plugin, c_preload, cpp, cpp_linked, cpp_moved, cpp_optimized, go, rust,
-    rust_crate, rust_optimized, stripped,
+    Compiler, Fixture, STATIC_JEMALLOC, WAIT_UNTIL_MOVED, bench_program, c, c_hostile, c_library,
+    c_linked, c_moved, c_optimized, c_plugin, c_preload, cpp, cpp_linked, cpp_moved, cpp_optimized,
+    go, rust, rust_crate, rust_optimized, stripped,
 };
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use glibc::{GLIBCS, c_on_glibc, glibc_files};

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, MINUTE, Recording, c, c_linked, cpp, cpp_linked, require_tool,
-    rust_crate, stripped, until,
+    Child, Fixture, Heaptrace, MINUTE, Recording, STATIC_JEMALLOC, c, c_linked, cpp, cpp_linked,
+    require_tool, rust_crate, stripped, until,
 };
 
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
@@ -143,14 +143,7 @@ fn jemalloc_own_functions_are_counted() -> Result<()> {
 /// Check that jemalloc is found and named in a program that contains it, with and without a symbol table.
 #[test]
 fn static_jemalloc_is_found() -> Result<()> {
-    let options = [
-        "-Wl,-Bstatic",
-        "-ljemalloc",
-        "-Wl,-Bdynamic",
-        "-lm",
-        "-lstdc++",
-    ];
-    let fixture = c_linked("hooks", "hooks-jemalloc", "cc", &options)?;
+    let fixture = c_linked("hooks", "hooks-jemalloc", "cc", &STATIC_JEMALLOC)?;
     let command = [fixture.as_ref(), OsStr::new("no-pvalloc")];
     let hooks = ["malloc", "calloc", "realloc", "free"];
     exactly(&command, "jemalloc", &hooks)?;

@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Fixture, Heaptrace, Recording, WAIT_UNTIL_MOVED, agree, c_linked, c_moved, cpp_moved,
+    Fixture, Heaptrace, Recording, STATIC_JEMALLOC, WAIT_UNTIL_MOVED, agree, c_linked, c_moved,
+    cpp_moved,
 };
 
 /// Enough samples for small errors, and few enough that most calls pass.
@@ -125,14 +126,7 @@ fn calls_that_pass_are_counted_once() -> Result<()> {
 /// the sake of its libraries or not.
 #[test]
 fn an_allocator_in_the_program_is_counted() -> Result<()> {
-    let options = [
-        "-Wl,-Bstatic",
-        "-ljemalloc",
-        "-Wl,-Bdynamic",
-        "-lm",
-        "-lstdc++",
-    ];
-    let fixture = c_linked("busy", "busy-jemalloc-static", "cc", &options)?;
+    let fixture = c_linked("busy", "busy-jemalloc-static", "cc", &STATIC_JEMALLOC)?;
     let command = [fixture.as_ref(), OsStr::new("1000")];
     let recording = Heaptrace::tracing()?.record(&SAMPLE, &command)?;
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
