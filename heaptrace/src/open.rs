@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -15,6 +15,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, makedev,
     openat, openat2, statx,
 };
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// The longest file that is opened.
@@ -71,8 +72,8 @@ pub enum NotOpened {
     System(#[from] io::Error),
 }
 
-impl From<rustix::io::Errno> for NotOpened {
-    fn from(errno: rustix::io::Errno) -> Self {
+impl From<Errno> for NotOpened {
+    fn from(errno: Errno) -> Self {
         Self::System(errno.into())
     }
 }
@@ -145,9 +146,27 @@ pub fn mapped(
 pub fn left_behind(path: &Path, expected: Expected) -> Result<Opened, NotOpened> {
     // The process that selected the path must not block the tracer. The file was mapped a moment ago, so the kernel has the
     // whole path in its cache.
-    let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
-    let found = openat2(CWD, path, LOOK, Mode::empty(), resolve)?;
+    let found = open_cached(CWD, path, ResolveFlags::NO_MAGICLINKS)?;
     checked(found, Some(expected))
+}
+
+/// Opens a path for a look, without waiting: the kernel must have the whole path in its cache.
+fn open_cached(
+    folder: impl AsFd,
+    path: &Path,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    /// The kernel refuses also while something is mounted, anywhere.
+    const TRIES: usize = 20;
+    let resolve = resolve | ResolveFlags::CACHED;
+    let mut opened = Err(Errno::AGAIN);
+    for _ in 0..TRIES {
+        opened = openat2(folder.as_fd(), path, LOOK, Mode::empty(), resolve);
+        if !matches!(opened, Err(Errno::AGAIN)) {
+            break;
+        }
+    }
+    opened
 }
 
 /// Whether a path of a process leads to a file that the process mapped; the process may be gone. A relative path begins
@@ -159,11 +178,11 @@ pub fn leads_to(pid: u32, path: &Path, expected: Expected) -> bool {
     } else {
         ("cwd", ResolveFlags::empty())
     };
-    let resolve = resolve | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
     let folder = Root::at(Path::new(&format!("/proc/{pid}/{link}")))
         .or_else(|_| Root::own())
         .map(|root| root.folder);
-    let found = folder.and_then(|folder| Ok(openat2(folder, path, LOOK, Mode::empty(), resolve)?));
+    let found = folder.and_then(|folder| Ok(open_cached(folder, path, resolve)?));
     found.is_ok_and(|found| is_file(&found, expected))
 }
 

@@ -10,8 +10,8 @@ use heaptrace_tests::{
     c_moved, code_mappings, ready_pid, require_tool, run, truths, until,
 };
 
-/// The options of every run, before the process id.
-const FAST: [&str; 4] = ["--fast", "--sample", "64KiB", "--pid"];
+/// The options of every run, before the process id. With the first one, the tracer says when a process has been moved.
+const FAST: [&str; 5] = ["-v", "--fast", "--sample", "64KiB", "--pid"];
 
 /// The mean of the samples.
 const MEAN: u64 = 64 << 10;
@@ -170,14 +170,18 @@ fn a_process_in_a_debugger_is_not_moved() -> Result<()> {
     traced.target.go()?;
     until("the refusal", MINUTE, || {
         let said = traced.tracer.stderr();
-        Ok(said.contains("traces it, as a debugger does"))
+        let mut lines = said.lines().filter(|it| it.contains("can't be moved"));
+        Ok(lines.any(|it| it.contains("traces it, as a debugger does")))
     })?;
     assert_eq!(code_mappings(pid)?, 0);
     let debugger = debugger.context("no debugger")?;
     // As a user does it by Ctrl-C.
     debugger.signal(libc::SIGINT)?;
     debugger.wait()?;
-    until("the move", MINUTE, || Ok(code_mappings(pid)? > 0))?;
+    until("the move", MINUTE, || {
+        let said = traced.tracer.stderr();
+        Ok(said.contains("is on the fast path from now on"))
+    })?;
     traced.target.go()?;
     let (_, report, _) = traced.finish()?;
     assert_eq!(report.moved(), (1, 0));

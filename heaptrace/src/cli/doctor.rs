@@ -3,6 +3,7 @@
 //! Part of the command line. Only prints: the checks are in `doctor/`, and the search for allocators is in
 //! `probes/allocators/`.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -32,8 +33,13 @@ pub(super) fn run(
     let found: Vec<_> = pids
         .iter()
         .map(|pid| {
-            let found =
-                allocators::of_process(&mut reader, *pid, wanted, Effort::Thorough, |_| false)?;
+            let found = allocators::of_process(
+                &mut reader,
+                *pid,
+                wanted,
+                Effort::Thorough,
+                &mut HashSet::new(),
+            )?;
             let fast = survey(&mut reader, *pid, &found);
             Ok((found, fast))
         })

@@ -12,10 +12,9 @@ use super::run::Run;
 use crate::config::{RunConfig, Target};
 use crate::join::{self, Joiner, Note};
 use crate::open::FileId;
-use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor, Unprobed};
+use crate::probes::allocators::{self, Allocator, Effort, Found, LookFor, Numbers, Unprobed};
 use crate::probes::launch::Held;
 use crate::probes::target_events::AttachError;
-use crate::proc::maps::Mapping;
 use crate::proc::owner::Owner;
 use crate::proc::processes;
 use crate::reader::Reader;
@@ -70,9 +69,14 @@ pub(super) fn find(
                     done,
                     all: pids.len(),
                 });
-                let found =
-                    allocators::of_process(reader, *pid, wanted, Effort::Thorough, |_| false)
-                        .map_err(|error| unreadable(*pid, error))?;
+                let found = allocators::of_process(
+                    reader,
+                    *pid,
+                    wanted,
+                    Effort::Thorough,
+                    &mut HashSet::new(),
+                )
+                .map_err(|error| unreadable(*pid, error))?;
                 if found.allocators.is_empty() {
                     bail!(none_found(&format!("process {pid}"), &found));
                 }
@@ -83,9 +87,6 @@ pub(super) fn find(
         Target::All => Ok(Vec::new()),
     }
 }
-
-/// A file by the numbers that `/proc/PID/maps` shows.
-pub(super) type Numbers = ((u32, u32), u64);
 
 /// Probes the found allocators of the targets; searches first if the target is all processes. Returns the files that were
 /// searched then.
@@ -140,7 +141,7 @@ fn attach_all(
     run: &mut Run,
     observer: &mut dyn Observer,
 ) -> Result<HashSet<Numbers>> {
-    let mut seen = HashSet::new();
+    let mut searched = HashSet::new();
     let pids = processes::processes().context("can't list the processes of /proc")?;
     let mut found = Vec::new();
     let mut unread = 0;
@@ -149,16 +150,18 @@ fn attach_all(
             done: index * BETWEEN_REPORTS,
             all: pids.len(),
         });
-        let of_one = |pid: &u32| {
-            let is_known = |mapping: &Mapping| !seen.insert((mapping.device, mapping.inode));
-            match allocators::of_process(reader, *pid, wanted, Effort::Quick, is_known) {
-                Ok(found) => Some((Owner::of(*pid), found)),
-                Err(error) => {
-                    let has_ended =
-                        matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
-                    unread += u64::from(!has_ended);
-                    None
-                }
+        let of_one = |pid: &u32| match allocators::of_process(
+            reader,
+            *pid,
+            wanted,
+            Effort::Quick,
+            &mut searched,
+        ) {
+            Ok(found) => Some((Owner::of(*pid), found)),
+            Err(error) => {
+                let has_ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+                unread += u64::from(!has_ended);
+                None
             }
         };
         // There are many processes, and new ones start and map files meanwhile.
@@ -171,7 +174,7 @@ fn attach_all(
         bail!("no process of this machine has an allocator that heaptrace knows");
     }
     require_probes("this machine", run)?;
-    Ok(seen)
+    Ok(searched)
 }
 
 /// Probes all found allocators, and reports the progress.

@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::arrivals::{Arrivals, Arrived, Seen};
-use super::attach::Numbers;
 use super::late_files::LateFiles;
 use super::run::Run;
 use super::scanner::Mapped;
 use crate::join::{Loss, ReachedProcess};
 use crate::open::{Expected, FileId, Opened};
+use crate::probes::allocators::Numbers;
 use crate::proc::maps::{self, Mapping};
 use crate::proc::memory;
 use crate::proc::owner::Owner;

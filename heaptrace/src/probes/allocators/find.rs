@@ -15,7 +15,7 @@ use crate::config::NamedAllocator;
 use crate::open::{self, FileId, NotOpened, Opened, Root};
 use crate::probes::image;
 use crate::probes::launch;
-use crate::proc::maps::{self, Mapping};
+use crate::proc::maps;
 use crate::reader::Reader;
 
 /// Most words of a command that are checked for programs that it may start.
@@ -75,25 +75,26 @@ pub enum Effort {
     Quick,
 }
 
-/// Finds the allocators that a process has mapped.
+/// A file by the numbers that `/proc/PID/maps` shows.
+pub type Numbers = ((u32, u32), u64);
+
+/// Finds the allocators that a process has mapped. Skips files that were searched already, and adds those that are searched
+/// now: not one whose process ends before it is opened, because the next process may have it as well.
 pub fn of_process(
     reader: &mut Reader,
     pid: u32,
     wanted: LookFor<'_>,
     effort: Effort,
-    mut is_done: impl FnMut(&Mapping) -> bool,
+    searched: &mut HashSet<Numbers>,
 ) -> std::io::Result<Found> {
     let thread = maps::living_thread(pid);
     let text = maps::read(thread)?;
     let program = fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
     let root = Root::of_process(thread).ok();
     let mut found = Found::default();
-    let mut seen = HashSet::new();
-    let mappings = maps::parse(&text)
-        .filter(|mapping| mapping.executable && mapping.inode != 0)
-        .filter(|mapping| seen.insert((mapping.device, mapping.inode)));
-    for mapping in mappings {
-        if is_done(&mapping) {
+    for mapping in maps::parse(&text).filter(|it| it.executable && it.inode != 0) {
+        let numbers = (mapping.device, mapping.inode);
+        if searched.contains(&numbers) {
             continue;
         }
         let file = match maps::open_mapped(thread, &mapping) {
@@ -103,9 +104,10 @@ pub fn of_process(
                 continue;
             }
         };
-        let is_searched = effort == Effort::Thorough || Path::new(&mapping.path) == program;
+        searched.insert(numbers);
+        let is_thorough = effort == Effort::Thorough || Path::new(&mapping.path) == program;
         let search = Search {
-            root: root.as_ref().filter(|_| is_searched),
+            root: root.as_ref().filter(|_| is_thorough),
             named: name_of(&file, wanted.named),
             mappings: wanted.mappings,
         };

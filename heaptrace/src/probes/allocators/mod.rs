@@ -22,7 +22,7 @@ mod symbols;
 mod tests;
 
 pub use find::{
-    Effort, Found, LookFor, files_of_command, of_command, of_file, of_mapped, of_process,
+    Effort, Found, LookFor, Numbers, files_of_command, of_command, of_file, of_mapped, of_process,
 };
 pub use hooks::c_library;
 pub(crate) use inspect::answer;

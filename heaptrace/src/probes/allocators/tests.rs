@@ -1,5 +1,7 @@
 //! Tests of discovery on this machine's own files.
 
+use std::collections::HashSet;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use super::ask::{Search, finding};
@@ -8,6 +10,7 @@ use super::model::Finding;
 use super::*;
 use crate::jobs::reader_of_tests;
 use crate::open;
+use crate::proc::maps;
 
 const QUICK: Search<'static> = Search {
     root: None,
@@ -21,7 +24,7 @@ fn own() -> Found {
         std::process::id(),
         LookFor::default(),
         Effort::Thorough,
-        |_| false,
+        &mut HashSet::new(),
     )
     .unwrap()
 }
@@ -53,6 +56,43 @@ fn the_running_glibc_is_recognized() {
         .collect();
     offsets.dedup();
     assert_eq!(offsets.len(), libc.functions.len());
+}
+
+/// Check that a file is searched once, and that one which could not be opened counts as not searched: another process may
+/// have it as well.
+#[test]
+fn only_opened_files_count_as_searched() {
+    let device = std::fs::File::open("/dev/zero").unwrap();
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: a new mapping, at no particular address.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            protection,
+            libc::MAP_PRIVATE,
+            device.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let numbers = |path: &str| {
+        let mut mappings = maps::parse(&text);
+        let it = mappings.find(|it| it.executable && it.path.contains(path));
+        it.map(|it| (it.device, it.inode)).unwrap()
+    };
+
+    let mut searched = HashSet::new();
+    let mut find = || {
+        let (wanted, own) = (LookFor::default(), std::process::id());
+        let mut reader = reader_of_tests();
+        of_process(&mut reader, own, wanted, Effort::Quick, &mut searched)
+    };
+    assert!(!find().unwrap().allocators.is_empty());
+    assert!(find().unwrap().allocators.is_empty());
+    assert!(searched.contains(&numbers("/libc.so")));
+    assert!(!searched.contains(&numbers("/dev/zero")));
 }
 
 /// Check that the C library of a command is found before the command runs.

@@ -168,6 +168,7 @@ fn reason(plan: &Plan, function: &ProbedFunction, number: usize) -> Option<&'sta
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -189,8 +190,14 @@ mod tests {
                 ..LookFor::default()
             };
             let pid = child.id();
-            let found =
-                allocators::of_process(&mut reader, pid, wanted, Effort::Quick, |_| false).ok()?;
+            let found = allocators::of_process(
+                &mut reader,
+                pid,
+                wanted,
+                Effort::Quick,
+                &mut HashSet::new(),
+            )
+            .ok()?;
             let survey = survey(&mut reader, pid, &found).ok()?;
             Some((found, survey))
         };

@@ -1,5 +1,6 @@
 //! Prologues as compilers wrote them, cut after the last possible location and ended with `ret`.
 
+use std::collections::HashSet;
 use std::fs::File;
 
 use super::super::{Placer, Reason};
@@ -78,7 +79,13 @@ fn the_c_library_is_placed() {
     let own = std::process::id();
     let mut reader = crate::jobs::reader_of_tests();
     let wanted = LookFor::default();
-    let found = allocators::of_process(&mut reader, own, wanted, Effort::Thorough, |_| false);
+    let found = allocators::of_process(
+        &mut reader,
+        own,
+        wanted,
+        Effort::Thorough,
+        &mut HashSet::new(),
+    );
     let found = found.unwrap().allocators;
     for allocator in &found {
         let mut code = vec![0; 4096];

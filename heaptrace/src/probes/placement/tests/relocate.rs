@@ -1,6 +1,7 @@
 //! Tests of copies of functions' first instructions: by hand, of random code, and of this machine's C library, whose
 //! functions are then called by their copies.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -242,7 +243,13 @@ fn c_library() -> Allocator {
     let own = std::process::id();
     let mut reader = reader_of_tests();
     let wanted = LookFor::default();
-    let found = allocators::of_process(&mut reader, own, wanted, Effort::Thorough, |_| false);
+    let found = allocators::of_process(
+        &mut reader,
+        own,
+        wanted,
+        Effort::Thorough,
+        &mut HashSet::new(),
+    );
     let mut found = found.unwrap().allocators.into_iter();
     found.find(|it| it.path.contains("/libc")).unwrap()
 }
