@@ -68,6 +68,20 @@ impl Register {
     }
 }
 
+/// In place of the fourth argument's register, this marks a probe in the fast path's code. There, `r8` and `r9` hold where the
+/// allocator's code begins and ends, and the other arguments are in their own registers.
+const IN_FAST_CODE: u64 = 0xf;
+
+/// The cookie of probes in the fast path's code.
+pub const FAST_CODE: u64 =
+    pack(0, 0, Register::PASSED) & !(0xf << shift(3)) | IN_FAST_CODE << shift(3);
+
+/// Whether the probe with this cookie is in the fast path's code.
+#[inline(always)]
+pub const fn is_in_fast_code(cookie: u64) -> bool {
+    cookie >> shift(3) & 0xf == IN_FAST_CODE
+}
+
 /// Packs how far code reaches before and after a probe, and the registers of the arguments. A reach that does
 /// not fit is limited, and a partial unit counts as a whole one.
 pub const fn pack(before: u64, after: u64, arguments: [Register; ARGUMENTS]) -> u64 {
@@ -104,6 +118,18 @@ pub const fn argument_at(cookie: u64, index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that a probe in the fast path's code is told from all others, and has its arguments in their registers.
+    #[test]
+    fn probes_in_fast_code_are_known() {
+        assert!(is_in_fast_code(FAST_CODE));
+        for before in [0, u64::MAX] {
+            let cookie = pack(before, u64::MAX, Register::PASSED);
+            assert!(!is_in_fast_code(cookie));
+        }
+        let at = [0, 1, 2].map(|index| argument_at(FAST_CODE, index));
+        assert_eq!(at, [112, 104, 96]);
+    }
 
     /// Check that both reaches are unpacked in whole units, and that a large one changes neither the other
     /// reach nor the arguments.

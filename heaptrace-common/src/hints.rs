@@ -16,6 +16,16 @@ pub const HINT_SLOTS: u32 = PAGE_SLOTS + ADDRESS_SLOTS;
 /// Most processes on the fast path at a time.
 pub const MAX_FAST: u32 = 256;
 
+/// What the fast path's code does with a call.
+pub mod way {
+    /// There is no fast path.
+    pub const NONE: u32 = 0;
+    /// It decides which calls are sampled, and passes the probe by with all others.
+    pub const SAMPLED: u32 = 1;
+    /// It makes the call, and a probe of its own behind the call records it: one trap, and not two.
+    pub const EXACT: u32 = 2;
+}
+
 /// Where a thread's block of glibc holds the return address of the last allocation that the fast path's code passed on.
 pub const PASSED_FROM: u64 = 0x98;
 

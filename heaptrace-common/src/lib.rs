@@ -15,6 +15,7 @@ pub mod hints;
 pub mod limits;
 mod logarithm;
 pub mod names;
+pub mod next;
 pub mod rows;
 pub mod sampling;
 pub mod trampoline;

@@ -107,10 +107,27 @@ pub fn is_internal(ctx: &ProbeContext, sp: u64, is_of_other: impl FnOnce(u64) ->
 pub fn allocator_code(ctx: &ProbeContext) -> CodeRange {
     // SAFETY: the helper checks its argument; the kernel passes valid registers.
     let (cookie, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
+    if cookie::is_in_fast_code(cookie) {
+        // SAFETY: the kernel passes valid registers.
+        let (start, end) = unsafe { ((*ctx.regs).r8, (*ctx.regs).r9) };
+        return CodeRange { start, end };
+    }
     let (before, after) = cookie::reach(cookie);
     CodeRange {
         start: here.wrapping_sub(before),
         end: here.wrapping_add(after),
+    }
+}
+
+/// Where the probe is in the allocator's code; a probe in the fast path's code is taken for one at its beginning.
+#[inline(always)]
+pub fn place(ctx: &ProbeContext) -> u64 {
+    // SAFETY: the helper checks its argument; the kernel passes valid registers.
+    let (cookie, here) = unsafe { (bpf_get_attach_cookie(ctx.regs.cast()), (*ctx.regs).rip) };
+    if cookie::is_in_fast_code(cookie) {
+        allocator_code(ctx).start
+    } else {
+        here
     }
 }
 

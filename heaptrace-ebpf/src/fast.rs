@@ -7,13 +7,15 @@
 //! The code must know which blocks are recorded, or it would pass over their frees. The kernel program tells it by
 //! hints (`heaptrace_common::hints`). A hint is set before its block's address is returned, and cleared when the block
 //! has left the live map.
+//!
+//! Where every call is recorded, the code decides nothing: it makes the call, and a probe in it records the block (`hooks/done.rs`).
 
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_send_signal_thread},
     programs::ProbeContext,
 };
 use heaptrace_common::{
-    hints::{PASSED_AT, PASSED_FROM, address_slot, page_slot, value},
+    hints::{PASSED_AT, PASSED_FROM, address_slot, page_slot, value, way},
     wire::setting,
 };
 
@@ -39,7 +41,7 @@ pub enum Decision {
 /// The decision about the call that was entered with this stack pointer.
 #[inline(always)]
 pub fn decision(ctx: &ProbeContext, sp: u64) -> Decision {
-    if FAST.load() == 0 {
+    if FAST.load() == way::NONE {
         return Decision::Open;
     }
     let is_fast = hint_of_caller(0) != 0;
@@ -54,6 +56,12 @@ pub fn decision(ctx: &ProbeContext, sp: u64) -> Decision {
         return Decision::Declined;
     }
     Decision::Open
+}
+
+/// Whether a call is part of one that the code makes now, and records itself, in a run that records every call.
+#[inline(always)]
+pub fn is_inside_recorded(ctx: &ProbeContext, sp: u64) -> bool {
+    FAST.load() == way::EXACT && entry_of_caller() != 0 && is_part_of_passed(ctx, sp)
 }
 
 /// Whether a call is part of one that the code passed on without a trap, and that still runs: the allocator's own code
@@ -71,10 +79,10 @@ fn is_part_of_passed(ctx: &ProbeContext, sp: u64) -> bool {
     sp == at || allocator_code(ctx).contains(return_address(sp).unwrap_or(0))
 }
 
-/// Whether a call comes from the fast path's code.
+/// Whether a call comes from the fast path's code, which has decided about it.
 #[inline(always)]
 fn is_from_there(ctx: &ProbeContext) -> bool {
-    if FAST.load() == 0 {
+    if FAST.load() != way::SAMPLED {
         return false;
     }
     // SAFETY: the kernel passes valid registers.
@@ -105,9 +113,16 @@ pub fn mark(ctx: &ProbeContext) -> u64 {
 /// none, or no block can be there.
 #[inline(always)]
 pub fn hint_of_caller(address: u64) -> u64 {
-    if FAST.load() == 0 || address >> 63 != 0 {
+    // Where every call is recorded, every free traps.
+    if FAST.load() != way::SAMPLED || address >> 63 != 0 {
         return 0;
     }
+    entry_of_caller()
+}
+
+/// The entry of the calling process in the map of processes on the fast path; 0 if it is not there.
+#[inline(always)]
+fn entry_of_caller() -> u64 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     // SAFETY: the number is copied at once. The entry of a running process stays.
     unsafe { FAST_PROCESSES.get(tgid) }.copied().unwrap_or(0)
@@ -116,7 +131,7 @@ pub fn hint_of_caller(address: u64) -> u64 {
 /// Counts a block in a hint array, or uncounts it. `hint` is one more than the index of the array, 0 for none.
 #[inline(always)]
 pub fn change_hint(hint: u64, address: u64, by: i64) {
-    if FAST.load() != 0 && hint != 0 {
+    if FAST.load() == way::SAMPLED && hint != 0 {
         change(hint as u32 - 1, address, by);
     }
 }
@@ -139,7 +154,7 @@ fn change(index: u32, address: u64, by: i64) {
 /// call is interrupted.
 #[inline(always)]
 pub fn stop_if_asked() {
-    if FAST.load() != 0 && SETTINGS.get(setting::STOPS) != Some(&0) {
+    if FAST.load() != way::NONE && SETTINGS.get(setting::STOPS) != Some(&0) {
         stop();
     }
 }
@@ -159,7 +174,7 @@ fn stop() {
 /// A forked child has the code, the slots and the hint array of its parent.
 #[inline(always)]
 pub fn inherit(parent: u32, child: u32) {
-    if FAST.load() == 0 {
+    if FAST.load() == way::NONE {
         return;
     }
     // SAFETY: as in `hint_of_caller`; the parent runs.
@@ -172,7 +187,7 @@ pub fn inherit(parent: u32, child: u32) {
 /// A process that ends or calls exec leaves the fast path.
 #[inline(always)]
 pub fn leave(tgid: u32) {
-    if FAST.load() != 0 {
+    if FAST.load() != way::NONE {
         let _ = FAST_PROCESSES.remove(tgid);
     }
 }

@@ -15,7 +15,7 @@ pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static ONE_BY_ONE: Global<u32> = Global::new(0);
 
-/// 1 if processes may be moved to the fast path.
+/// What is done in processes that are moved to the fast path: a constant of `hints::way`.
 #[unsafe(no_mangle)]
 pub static FAST: Global<u32> = Global::new(0);
 

@@ -9,7 +9,7 @@ use aya_ebpf::{
     bindings::BPF_NOEXIST,
     helpers::{bpf_get_current_pid_tgid, bpf_get_prandom_u32},
 };
-use heaptrace_common::limits::HITS_PER_COUNT;
+use heaptrace_common::{hints::way, limits::HITS_PER_COUNT};
 
 use crate::{
     counters::add_one,
@@ -34,7 +34,7 @@ pub fn hit(ctx: &impl EbpfContext) {
 fn count() {
     let key = bpf_get_current_pid_tgid();
     let tgid = (key >> 32) as u32;
-    if FAST.load() != 0 {
+    if FAST.load() != way::NONE {
         // If the map is full, the agent chooses another thread to stop.
         let _ = LAST_HITS.insert(tgid, key as u32, 0);
     }

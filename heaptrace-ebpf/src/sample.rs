@@ -36,7 +36,7 @@ const DECIDED: i64 = i64::MAX - 1;
 #[inline(always)]
 pub fn count_down(ctx: &ProbeContext, sp: u64, size: u64) -> Option<i64> {
     if !is_partial() {
-        return Some(0);
+        return (!fast::is_inside_recorded(ctx, sp)).then_some(0);
     }
     match fast::decision(ctx, sp) {
         Decision::Sampled(mean) => {

@@ -81,6 +81,7 @@ pub fn set_pending(
         && state.call == call
         && matches!(call, call::ALLOC | call::REALLOC);
     state.return_address = 0;
+    state.returned = 0;
     state.last_freed = 0;
     state.last_free_sp = 0;
     state.fast_mark = fast::mark(ctx);

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use heaptrace_common::hints::way;
 use heaptrace_common::{limits, sampling};
 
 use crate::account::Account;
@@ -193,6 +194,15 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// What the fast path's code does with a call: a constant of `hints::way`.
+    pub fn way(&self) -> u32 {
+        match (self.fast, self.sampling.is_partial()) {
+            (false, _) => way::NONE,
+            (true, true) => way::SAMPLED,
+            (true, false) => way::EXACT,
+        }
+    }
+
     /// Default time between two updates.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
     /// The largest depth of a stack.

@@ -57,7 +57,7 @@ use crate::sys;
 use child_events::{ChildEvents, Listener};
 use drain::Drain;
 use duty_cycle::DutyCycles;
-use fast_path::FastPath;
+use fast_path::{Due, FastPath};
 use hit_cost::RunTime;
 use late_files::LateFiles;
 use reaching::Reaching;
@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
         let mut probes = Probes::new(tracefs, reach, config.probes, guardian)
             .context("can't reach the guardian process")?;
         earlier_runs::look(config, installer.as_ref());
-        let mut fast_path = installer.map(FastPath::new);
+        let mut fast_path = installer.map(|it| FastPath::new(it, config)).transpose()?;
         // The kernel takes longer to verify the programs than everything else takes together.
         let usual = usual_programs(config);
         let (duty_cycles, found) = program.load_during(&usual, || -> Result<_> {
@@ -296,9 +296,9 @@ impl<'a> Session<'a> {
                         duty_cycles.tick(at_ns, &hits, &mut self.run)?;
                     }
                 }
-                () = fast_path_due(&mut self.fast_path) => {
+                due = fast_path_due(&mut self.fast_path) => {
                     if let Some(fast_path) = &mut self.fast_path {
-                        fast_path.tick(&mut self.run, &mut self.reader)?;
+                        fast_path.act(due, &mut self.run, &mut self.reader)?;
                     }
                 }
                 scanned = self.late_files.scanned() => {
@@ -467,8 +467,8 @@ async fn duty_cycles_due(duty_cycles: &mut Option<DutyCycles>) {
     }
 }
 
-/// Waits for the next tick of the fast path; for ever if the run has none.
-async fn fast_path_due(fast_path: &mut Option<FastPath>) {
+/// Waits for what the fast path has to do next; for ever if the run has none.
+async fn fast_path_due(fast_path: &mut Option<FastPath>) -> Due {
     match fast_path {
         Some(fast_path) => fast_path.due().await,
         None => std::future::pending().await,

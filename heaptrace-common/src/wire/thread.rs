@@ -20,6 +20,8 @@ pub struct ThreadState {
     /// Mean bytes between samples that the pending call was sampled under; 1 if all calls are recorded; 0 if
     /// only the block that it may free is recorded.
     pub mean: u64,
+    /// The block that the pending call has returned already, to the fast path's code; 0 if it has not returned.
+    pub returned: u64,
     /// The block that realloc took out of the live map; its id is 0 if there is none.
     pub old_block: Block,
     /// Serial number of the process record.
@@ -110,7 +112,7 @@ pub struct DeclinedCall {
 }
 
 const _: () = {
-    let before_stack = 128 + NESTED_ALLOCATORS * size_of::<CodeRange>();
+    let before_stack = 136 + NESTED_ALLOCATORS * size_of::<CodeRange>();
     assert!(size_of::<ThreadState>() == before_stack + size_of::<Stack>() + size_of::<WalkState>());
     assert!(core::mem::offset_of!(ThreadState, stack) == before_stack);
 };

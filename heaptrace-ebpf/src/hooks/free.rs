@@ -87,10 +87,8 @@ fn free(ctx: &ProbeContext, address: u64) {
 /// pointer, it is of the same allocator: the program calls no two that pass blocks on to each other.
 #[inline(always)]
 fn is_inside_free(ctx: &ProbeContext, state: &ThreadState, sp: u64) -> bool {
-    // SAFETY: the kernel passes valid registers.
-    let here = unsafe { (*ctx.regs).rip };
     if sp == state.last_free_sp {
-        return !state.codes[0].contains(here);
+        return !state.codes[0].contains(caller::place(ctx));
     }
     sp < state.last_free_sp
         && caller::is_internal(ctx, sp, |from| caller::is_entered_code(state, from))

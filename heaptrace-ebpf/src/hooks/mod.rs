@@ -3,6 +3,7 @@
 mod alloc;
 mod arguments;
 mod baseline;
+mod done;
 mod free;
 mod lifecycle;
 mod mapping;

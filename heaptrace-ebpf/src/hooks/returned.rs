@@ -1,7 +1,7 @@
 //! Return of the functions that allocate: the call becomes a block, or a failure.
 
 use aya_ebpf::{
-    EbpfContext as _,
+    EbpfContext,
     helpers::bpf_probe_read_user,
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -72,15 +72,9 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     let pending = state.call;
     let address = match pending {
         call::POSIX_MEMALIGN if value as u32 != 0 => 0,
-        // SAFETY: the helper checks the address.
-        call::POSIX_MEMALIGN => match unsafe { bpf_probe_read_user(state.pointer as *const u64) } {
-            Ok(address) => address,
-            Err(_) => {
-                count_and_warn!(
-                    ctx,
-                    Counter::ResultUnreadable,
-                    "{} results of posix_memalign can't be read"
-                );
+        call::POSIX_MEMALIGN => match stored(ctx, state.pointer) {
+            Some(address) => address,
+            None => {
                 thread::clear_pending(state);
                 return 0;
             }
@@ -100,6 +94,21 @@ fn returned(ctx: &RetProbeContext, sp: u64) -> u32 {
     state.old_block.id = 0;
     thread::clear_pending(state);
     0
+}
+
+/// The block that `posix_memalign` has stored.
+#[inline(always)]
+pub(super) fn stored(ctx: &impl EbpfContext, at: u64) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    let address = unsafe { bpf_probe_read_user(at as *const u64) };
+    if address.is_err() {
+        count_and_warn!(
+            ctx,
+            Counter::ResultUnreadable,
+            "{} results of posix_memalign can't be read"
+        );
+    }
+    address.ok()
 }
 
 /// The call returned no block: it failed, or it is a realloc to 0 bytes, which frees.
@@ -132,7 +141,12 @@ fn not_allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState)
 
 /// The call returned a block. Its event is reserved in the ring before the block enters the live map.
 #[inline(always)]
-fn allocated(ctx: &RetProbeContext, caller: Caller, state: &mut ThreadState, address: u64) {
+pub(super) fn allocated(
+    ctx: &RetProbeContext,
+    caller: Caller,
+    state: &mut ThreadState,
+    address: u64,
+) {
     let process = state.process;
     if state.mean == 0 {
         // The call itself is not sampled. Only the free of its old block is recorded.

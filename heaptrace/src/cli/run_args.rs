@@ -104,11 +104,11 @@ pub(super) struct Run {
     max_overhead: Option<u32>,
     /// Move busy processes to the fast path: calls that are not sampled don't trap there.
     ///
-    /// heaptrace then writes into a process: it maps 656 KiB of code and data, and lets the process's linkage slots lead
+    /// heaptrace then writes into a process: it maps 660 KiB of code and data, and lets the process's linkage slots lead
     /// there. At the end of the run the slots get their old values back; the memory stays until the process ends. Without
-    /// --fast, heaptrace writes nothing into any process. A run with --fast takes a sample. `heaptrace doctor --pid PID`
-    /// says whether a process can be moved; docs/fast.md says what is done to it.
-    #[arg(long, help_heading = "Run options", conflicts_with = "exact")]
+    /// --fast, heaptrace writes nothing into any process. A run with --fast takes a sample, unless --exact is given: then every call
+    /// traps, but most only once (not with --min-size or --max-size). `heaptrace doctor --pid PID` says whether a process can be moved; docs/fast.md says what is done to it.
+    #[arg(long, help_heading = "Run options")]
     fast: bool,
     /// With --all: trace processes from their first instruction on, also those that run for less than a second.
     ///
@@ -256,7 +256,8 @@ impl Run {
             },
             allocators: self.allocator,
             // With a mean of one byte every call is recorded.
-            fast: self.fast && mean > 1,
+            // A run that leaves out sizes without a sample needs a probe hit for each call.
+            fast: self.fast && (mean > 1 || !sampling.is_partial()),
             probes,
             verbose,
         })

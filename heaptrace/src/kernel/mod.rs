@@ -5,6 +5,7 @@
 pub mod btf;
 pub mod fast;
 pub mod mapped_array;
+pub mod next_programs;
 mod offsets;
 pub mod pod;
 pub mod probe_hits;

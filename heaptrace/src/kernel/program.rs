@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, ProgramArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, ProgramFd, RawTracePoint, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use heaptrace_common::counters::{COUNTERS, Counter};
@@ -32,9 +32,6 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/he
 
 /// Threads that load programs at the same time, beside the one that does other work.
 const LOADERS: usize = 3;
-
-/// The program that walks stacks. Those on functions that allocate end with it.
-pub const WALK_PROGRAM: &str = "walk_stack";
 
 /// The programs that follow fork, exec and exit, and their tracepoints.
 const LIFECYCLE: [(&str, &str); 3] = [
@@ -92,7 +89,7 @@ impl Program {
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("ONE_BY_ONE", u32::from(is_one_by_one)),
-            ("FAST", u32::from(config.fast)),
+            ("FAST", config.way()),
             ("PARTIAL", u32::from(is_partial)),
         ];
         let seed = sys::random().context("getrandom")?;
@@ -234,11 +231,7 @@ impl Program {
             load();
             result
         })?;
-        if names.contains(WALK_PROGRAM) {
-            let walk = self.loaded(WALK_PROGRAM)?.try_clone()?;
-            let mut next = ProgramArray::try_from(self.map_mut("NEXT_PROGRAMS")?)?;
-            next.set(0, &walk, 0)?;
-        }
+        self.set_next_programs(names)?;
         Ok(result)
     }
 
@@ -248,7 +241,8 @@ impl Program {
         Ok(self.loaded(name)?.as_fd().try_clone_to_owned()?)
     }
 
-    fn loaded(&mut self, name: &str) -> Result<&ProgramFd> {
+    /// A probe program, which is loaded now unless it was before.
+    pub(super) fn loaded(&mut self, name: &str) -> Result<&ProgramFd> {
         let program: &mut UProbe = self
             .ebpf
             .program_mut(name)

@@ -4,17 +4,19 @@
 //! thread, and its children inherit it. Must not know what the programs send.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::allocators::Allocator;
 use super::calibration;
+use super::fast::code::Probe;
 use super::guardian::{Connection, Guardian};
 use super::perf_events::{close_all, close_for, keeps_contexts, open_for_thread};
-use super::plan::{Planned, plan};
+use super::plan::{Planned, plan, plan_fast_code};
 use super::probed_file::ProbedFile;
 use super::refusal::{Refusal, Spent, unprobeable};
 use super::target_events::{Reach, TargetEvents};
@@ -22,7 +24,7 @@ use super::ties::Ties;
 use crate::config::Probes as ProbeKind;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::{Definitions, Tracefs};
-use crate::open::FileId;
+use crate::open::{FileId, Opened as CodeFile};
 use crate::proc::maps;
 use crate::proc::owner::Owner;
 use crate::sys;
@@ -150,9 +152,36 @@ impl Probes {
         owner: &Owner,
     ) -> Result<Result<(), Refusal>> {
         let planned = plan(allocator, self.kind);
-        for probe in &planned {
+        self.try_file(program, &allocator.file, allocator.id, &planned, owner)
+    }
+
+    /// Defines the probes in the fast path's code in a process. They reach no process yet, unless the run is for all.
+    pub fn add_fast_code(
+        &mut self,
+        program: &mut Program,
+        code: &CodeFile,
+        probes: &[Probe],
+        owner: &Owner,
+    ) -> Result<Result<(), Refusal>> {
+        let file = code.identity.file;
+        if self.has(file) {
+            return Ok(Ok(()));
+        }
+        let planned = plan_fast_code(probes, self.kind);
+        self.try_file(program, &code.file, file, &planned, owner)
+    }
+
+    fn try_file(
+        &mut self,
+        program: &mut Program,
+        file: &File,
+        id: FileId,
+        planned: &[Planned],
+        owner: &Owner,
+    ) -> Result<Result<(), Refusal>> {
+        for probe in planned {
             // Checked before anything is attached, so that nothing has to be undone.
-            if let Some(why) = unprobeable(&allocator.file, probe.offset) {
+            if let Some(why) = unprobeable(file, probe.offset) {
                 return Ok(Err(Refusal::Instruction(probe.function.clone(), why)));
             }
             self.load(program, probe.program)?;
@@ -162,11 +191,11 @@ impl Probes {
         }
         let first = self.definitions.count();
         let mut opened = Opened::default();
-        match self.open_all(allocator, &planned, &mut opened) {
+        match self.open_all(file, planned, &mut opened) {
             Ok(()) => {
                 self.ties.add(opened.file.events());
                 self.links.append(&mut opened.links);
-                self.files.insert(allocator.id, opened.file);
+                self.files.insert(id, opened.file);
                 Ok(Ok(()))
             }
             Err(refusal) => {
@@ -182,7 +211,7 @@ impl Probes {
 
     fn open_all(
         &mut self,
-        allocator: &Allocator,
+        file: &File,
         planned: &[Planned],
         opened: &mut Opened,
     ) -> Result<(), Refusal> {
@@ -191,7 +220,7 @@ impl Probes {
             let refused = |error| Refusal::of_kernel(&probe.function, error);
             let event = self
                 .definitions
-                .define(&allocator.file, probe.offset, probe.is_return)
+                .define(file, probe.offset, probe.is_return)
                 .map_err(refused)?;
             let program = self.programs.get(probe.program);
             let program = program.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
@@ -283,6 +312,20 @@ impl Probes {
             }
         }
         Ok(failed)
+    }
+
+    /// Lets the probes of a file that only one process has mapped reach that process.
+    pub fn reach_alone(&mut self, file: FileId, pid: u32) -> Result<()> {
+        match self.reach {
+            Reach::All => Ok(()),
+            Reach::Tree | Reach::Processes => self.reach_process(file, pid),
+            Reach::OneByOne => {
+                let mapped = [(pid, HashSet::from([file]))];
+                let failed = self.reach_each(&mapped, false)?;
+                ensure!(failed.is_empty(), "process {pid} can't have more probes");
+                Ok(())
+            }
+        }
     }
 
     /// Whether the probes of a file reach a process, or would if it were not paused.

@@ -5,10 +5,12 @@
 use std::collections::BTreeSet;
 
 use heaptrace_common::cookie;
+use heaptrace_common::hints::way;
 
 use super::allocators::{Allocator, OnReturn, RET_PROGRAM, c_library};
+use super::fast::code::Probe;
 use crate::config::{Probes as ProbeKind, RunConfig};
-use crate::kernel::program::WALK_PROGRAM;
+use crate::kernel::next_programs::{BLOCK_PROGRAM, WALK_PROGRAM};
 
 /// A probe that will be attached.
 pub(super) struct Planned {
@@ -26,7 +28,11 @@ pub(super) struct Planned {
 
 /// The programs that almost every run needs: those on the functions of the C library, and the one that they end with.
 pub fn usual_programs(config: &RunConfig) -> BTreeSet<&'static str> {
-    c_library_programs(config.probes, config.mappings)
+    let mut programs = c_library_programs(config.probes, config.mappings);
+    if config.way() == way::EXACT {
+        programs.insert(BLOCK_PROGRAM);
+    }
+    programs
 }
 
 fn c_library_programs(kind: ProbeKind, mappings: bool) -> BTreeSet<&'static str> {
@@ -87,6 +93,21 @@ pub(super) fn plan(allocator: &Allocator, kind: ProbeKind) -> Vec<Planned> {
     entries.sort_by_key(|(allocates, _)| *allocates);
     planned.extend(entries.into_iter().map(|(_, probe)| probe));
     planned
+}
+
+/// Lists the probes in the fast path's code.
+pub(super) fn plan_fast_code(probes: &[Probe], kind: ProbeKind) -> Vec<Planned> {
+    let of_one = |probe: &Probe| Planned {
+        function: format!("{} in the fast path's code", probe.function),
+        offset: probe.offset,
+        is_return: false,
+        program: match kind {
+            ProbeKind::Full => probe.program,
+            ProbeKind::Empty => "baseline_entry",
+        },
+        cookie: cookie::FAST_CODE,
+    };
+    probes.iter().map(of_one).collect()
 }
 
 #[cfg(test)]

@@ -11,19 +11,22 @@ mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use heaptrace_common::hints::MAX_FAST;
+use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::run::Run;
+use crate::config::RunConfig;
 use crate::join::Note;
 use crate::kernel::fast::Hints;
 use crate::open::FileId;
-use crate::probes::fast::code;
+use crate::probes::fast::code::{self, Way};
 use crate::probes::fast::earlier;
 use crate::probes::fast::eligible::{self, Refusal};
 use crate::probes::fast::installer::{Installer, Request};
@@ -31,15 +34,25 @@ use crate::probes::fast::plan::{self, Linked, Plan};
 use crate::probes::fast::slots::{self, Slots};
 use crate::proc::processes::{self, start_time};
 use crate::reader::Reader;
+use crate::sys;
 use crate::text;
 use process::{Process, State, requests, send_all};
 use refusals::Refusals;
 
 /// Time between two looks at the probe hits.
-const TICK: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(5);
 
-/// Probe hits between two ticks from which on a process is worth moving: some 2 % of a processor.
+/// The time in which probe hits are counted together, in ticks.
+const WINDOW: u32 = 4;
+
+/// Probe hits in that time from which on a process is worth moving: some 2 % of a processor.
 const WORTH_IT: u64 = 500;
+
+/// How long a process must have run before it is moved, in a run that records every call: it gets probes of its own then.
+const AGE: Duration = Duration::from_millis(200);
+
+/// Most processes that are moved in such a run. Their probes stay until its end.
+const MOST_EXACT: u32 = 64;
 
 /// How long a thread may take to its next probe hit.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -59,14 +72,28 @@ const MOST_FILES: usize = 4096;
 /// A signal that programs ignore unless they handle it, and that nothing but out-of-band data sends.
 const SIGNAL: i32 = libc::SIGURG;
 
+/// What the fast path has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// A look at the probe hits.
+    Tick,
+    /// Answers of the installer have arrived.
+    Answers,
+}
+
 /// The processes on the fast path, and those on the way to it.
 pub(super) struct FastPath {
-    installer: Installer,
+    installer: AsyncFd<Installer>,
     ticks: Interval,
     /// Probe hits that were not passed on yet.
     hits: HashMap<u32, u64>,
+    /// Probe hits in this window.
+    recent: HashMap<u32, u64>,
+    /// Ticks that are left of it.
+    ticks_left: u32,
     processes: BTreeMap<u32, Process>,
     refusals: Refusals,
+    way: Way,
     /// When this was made.
     begin: Instant,
     /// The slots of each file.
@@ -78,20 +105,27 @@ pub(super) struct FastPath {
 }
 
 impl FastPath {
-    pub(super) fn new(installer: Installer) -> Self {
+    pub(super) fn new(installer: Installer, config: &RunConfig) -> io::Result<Self> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self {
-            installer,
+        Ok(Self {
+            installer: sys::when_readable(installer)?,
             ticks,
             hits: HashMap::new(),
+            recent: HashMap::new(),
+            ticks_left: WINDOW,
             processes: BTreeMap::new(),
             refusals: Refusals::default(),
+            way: if config.sampling.is_partial() {
+                Way::Sampled
+            } else {
+                Way::Exact
+            },
             begin: Instant::now(),
             slots: HashMap::new(),
             moved: 0,
             is_over: false,
-        }
+        })
     }
 
     /// Reads the slots of files that a target will need, or has mapped, before it is traced.
@@ -107,9 +141,22 @@ impl FastPath {
         }
     }
 
-    /// Waits until the next tick.
-    pub(super) async fn due(&mut self) {
-        self.ticks.tick().await;
+    /// Waits until the next tick, or until the installer has answered, which a target may be waiting for.
+    pub(super) async fn due(&mut self) -> Due {
+        if self.is_over {
+            self.ticks.tick().await;
+            return Due::Tick;
+        }
+        tokio::select! {
+            _ = self.ticks.tick() => Due::Tick,
+            ready = self.installer.readable() => {
+                // Without it, each tick takes the answers.
+                if let Ok(mut ready) = ready {
+                    ready.clear_ready();
+                }
+                Due::Answers
+            }
+        }
     }
 
     /// The probe hits since the last call of this function.
@@ -117,20 +164,42 @@ impl FastPath {
         std::mem::take(&mut self.hits)
     }
 
+    /// Does what is due.
+    pub(super) fn act(&mut self, due: Due, run: &mut Run, reader: &mut Reader) -> Result<()> {
+        match due {
+            Due::Tick => self.tick(run, reader),
+            Due::Answers => self.take_answers(run),
+        }
+    }
+
     /// Looks at the probe hits since the last tick, and moves processes.
-    pub(super) fn tick(&mut self, run: &mut Run, reader: &mut Reader) -> Result<()> {
+    fn tick(&mut self, run: &mut Run, reader: &mut Reader) -> Result<()> {
         self.take_answers(run)?;
         self.forget_gone(run)?;
         for (pid, count) in run.program.take_hits()? {
             *self.hits.entry(pid).or_default() += count;
-            if count >= WORTH_IT && !self.is_over {
+            let recent = self.recent.entry(pid).or_default();
+            *recent += count;
+            if *recent >= WORTH_IT && !self.is_over {
+                *recent = 0;
                 self.consider(pid, run, reader)?;
             }
         }
+        self.ticks_left -= 1;
+        if self.ticks_left == 0 {
+            self.ticks_left = WINDOW;
+            self.recent.clear();
+            self.look_after(run)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the moved processes up to date, and gives those up that are not moved in time.
+    fn look_after(&mut self, run: &mut Run) -> Result<()> {
         for (pid, process) in &mut self.processes {
             match process.state {
                 State::Moved { base } => {
-                    process.follow_mean(*pid, base, run, &self.installer)?;
+                    process.follow_mean(*pid, base, run, self.installer.get_ref())?;
                     process.forget_freed(run)?;
                 }
                 State::Filling { .. } => {}
@@ -162,7 +231,9 @@ impl FastPath {
         let Some(start_time) = start_time(pid) else {
             return Ok(());
         };
-        if !self.refusals.allow((pid, start_time), self.begin.elapsed()) {
+        if !self.is_old_enough(start_time)
+            || !self.refusals.allow((pid, start_time), self.begin.elapsed())
+        {
             return Ok(());
         }
         let hinted = run.program.hinted()?;
@@ -189,7 +260,11 @@ impl FastPath {
             .into_values()
             .chain(self.processes.values().map(|it| it.index))
             .collect();
-        let Some(index) = (0..MAX_FAST).find(|it| !used.contains(it)) else {
+        let most = match self.way {
+            Way::Sampled => MAX_FAST,
+            Way::Exact => MOST_EXACT.saturating_sub(self.moved as u32),
+        };
+        let Some(index) = (0..most).find(|it| !used.contains(it)) else {
             self.refuse(pid, start_time, "too many processes are on it".to_owned());
             return Ok(());
         };
@@ -207,6 +282,12 @@ impl FastPath {
         };
         self.processes.insert(pid, process);
         self.stop(pid, run)
+    }
+
+    /// Whether a process has run for so long that it is worth probes of its own, if it would get some.
+    fn is_old_enough(&self, start_time: u64) -> bool {
+        let age = sys::boot_time().saturating_sub(sys::ticks_to_ns(start_time));
+        self.way == Way::Sampled || Duration::from_nanos(age) >= AGE
     }
 
     /// Plans for a process. The files are read by the reader, and events are joined meanwhile.
@@ -232,7 +313,9 @@ impl FastPath {
                 })
                 .collect::<Vec<_>>()
         })?;
-        Ok(plan::plan(pid, &found, |file| run.functions_of(file)))
+        Ok(plan::plan(pid, self.way, &found, |file| {
+            run.functions_of(file)
+        }))
     }
 
     /// Lets the installer stop the thread that had the last hit.
@@ -261,7 +344,11 @@ impl FastPath {
                 .collect(),
             patience_ms: PATIENCE.as_millis() as u32,
         };
-        if let Err(error) = self.installer.send(&request, Some(process.hints.as_fd())) {
+        if let Err(error) = self
+            .installer
+            .get_ref()
+            .send(&request, Some(process.hints.as_fd()))
+        {
             tracing::debug!("process {pid} is not moved now: {error}");
             self.processes.remove(&pid);
         }
@@ -299,7 +386,10 @@ impl FastPath {
             functions.any(|it| it.number == slot.function && it.address == slot.reached)
         };
         let new: Vec<Linked> = plan.slots.into_iter().filter(has_entry).collect();
-        send_all(&self.installer, &requests(pid, base, &new));
+        send_all(
+            self.installer.get_ref(),
+            &requests(pid, base, &new, self.way),
+        );
         Ok(())
     }
 

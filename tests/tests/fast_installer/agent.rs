@@ -20,10 +20,11 @@ pub(crate) const SIZES: Sizes = Sizes {
     code: 2 * PAGE,
     data: PAGE,
     hints: PAGE,
+    mark: PAGE,
 };
 
 /// All lengths.
-pub(crate) const TOTAL: u64 = 4 * PAGE;
+pub(crate) const TOTAL: u64 = 5 * PAGE;
 
 /// The code that tests fill in: `mov $42, %eax; ret`.
 pub(crate) const CODE: [u8; 6] = [0xb8, 42, 0, 0, 0, 0xc3];

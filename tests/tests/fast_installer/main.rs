@@ -52,6 +52,7 @@ fn maps_and_fills() -> Result<()> {
         ("r-xp", SIZES.code),
         ("rw-p", SIZES.data),
         ("r--s", SIZES.hints),
+        ("r--p", SIZES.mark),
     ];
     assert_eq!(parts, expected.map(|(it, length)| (it.to_owned(), length)));
 
@@ -80,6 +81,24 @@ fn maps_and_fills() -> Result<()> {
     let status = std::fs::read_to_string(installer)?;
     ensure!(status.contains("CapEff:\t0000000000080002\n"), "{status}");
     ensure!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+    target.is_well()
+}
+
+/// Check that the mark can be set, and that a forked child does not have it: the kernel's breakpoints in the code may be calls by
+/// then, of something that only the parent has.
+#[test]
+fn a_forked_child_has_no_mark() -> Result<()> {
+    require_root()?;
+    let mut target = Target::start()?;
+    let agent = Agent::start()?;
+    let base = agent.mapped(&target, &[place(0)])?;
+    let mark = base + TOTAL - SIZES.mark;
+    let pid = target.process.pid;
+    ensure!(agent.fill(pid, mark, &1_u64.to_ne_bytes())?);
+    ensure!(!agent.fill(pid, mark - 4, &1_u64.to_ne_bytes())?);
+    ensure!(!agent.fill(pid, base + TOTAL - 4, &1_u64.to_ne_bytes())?);
+    let child = target.fork()?;
+    assert_eq!((target.process.read(mark)?, child.read(mark)?), (1, 0));
     target.is_well()
 }
 

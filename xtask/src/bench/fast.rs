@@ -15,7 +15,7 @@ use super::cell::{cell, middle};
 use super::effort::Effort;
 use super::figure::Figure;
 use super::measured::Runs;
-use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure};
+use super::mode::{EXACT, EXACT_FAST, FAST, Mode, SAMPLED, UNTRACED, measure};
 use super::programs::{PACKAGES, counted_words, cplusplus, redis, round_trips, words};
 use super::section::Section;
 use super::stats::Spread;
@@ -26,7 +26,7 @@ use crate::{apt, process, run, workspace};
 pub(super) const SECONDS: f64 = 4.0;
 
 /// The modes of pairs. Programs are not sampled without `--fast`: some would take minutes.
-const PAIRS: [Mode; 3] = [UNTRACED, SAMPLED, FAST];
+const PAIRS: [Mode; 5] = [UNTRACED, SAMPLED, EXACT, EXACT_FAST, FAST];
 const PROGRAMS: [Mode; 2] = [UNTRACED, FAST];
 
 /// A program that runs for some seconds, as a command in a folder of its own.
@@ -133,6 +133,14 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
                 name: format!("{name}, --fast"),
                 ratio,
             }));
+        if let [_, _, exact, exact_fast, _] = runs.as_slice() {
+            section
+                .figures
+                .extend(exact_fast.ratio_to(exact).map(|ratio| Figure {
+                    name: format!("{name}, --fast --exact to --exact"),
+                    ratio,
+                }));
+        }
     }
     Ok(section)
 }

@@ -76,6 +76,13 @@ pub const EXACT: Mode = Mode {
     how: How::Traced(&[]),
 };
 
+/// Every allocation is recorded, and each call traps once.
+pub const EXACT_FAST: Mode = Mode {
+    name: "exact, fast",
+    meaning: "As exact, with `--fast`: a probe of heaptrace's own behind the call records it, once the process was moved to the fast path.",
+    how: How::Traced(&["--fast", "--exact"]),
+};
+
 /// Runs the command in every mode, alternating between the modes, so that a machine that slows down affects
 /// all modes.
 pub fn measure(name: &str, command: &[OsString], modes: &[Mode], rounds: u32) -> Result<Vec<Runs>> {

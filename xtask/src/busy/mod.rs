@@ -30,6 +30,9 @@ pub struct Args {
     /// The shortest duration of each half of a round; the work is repeated until then.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// The same for the half without heaptrace, if it is to be another one.
+    #[arg(long)]
+    untraced_seconds: Option<u64>,
     /// Do one work after another, and not all at once.
     #[arg(long)]
     apart: bool,
@@ -51,11 +54,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let data = folder.join("all.data");
     let mut untraced = Vec::new();
     let mut traced = Vec::new();
-    // The same for both: works that end sooner would leave the machine to the others.
+    // Works that end sooner than others would leave the machine to these.
     let at_least = Duration::from_secs(args.seconds);
+    let untraced_at_least = Duration::from_secs(args.untraced_seconds.unwrap_or(args.seconds));
     for round in 1..=args.rounds {
         println!("==> Round {round} of {} without heaptrace", args.rounds);
-        untraced.push(work::round(&all, args.apart, at_least)?);
+        untraced.push(work::round(&all, args.apart, untraced_at_least)?);
         println!("==> Round {round} of {} with it", args.rounds);
         let _ = fs::remove_file(&data);
         let mut tracer = start(args, &data)?;

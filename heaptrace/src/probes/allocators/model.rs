@@ -66,6 +66,17 @@ pub struct ProbedFunction {
     pub kind: String,
 }
 
+impl ProbedFunction {
+    /// Where the allocator's code begins and ends in a process that has the function at an address.
+    pub fn code_at(&self, address: u64) -> (u64, u64) {
+        let (before, behind) = self.reach;
+        (
+            address.saturating_sub(before),
+            address.saturating_add(behind),
+        )
+    }
+}
+
 /// The allocators in a file.
 #[derive(Debug)]
 pub struct Allocator {

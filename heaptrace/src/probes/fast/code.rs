@@ -5,7 +5,7 @@
 
 use heaptrace_common::hints::{
     ADDRESS_SLOTS, ALIGNMENT_SHIFT, COUNT_SHIFT, HASH_FACTOR, HINT_SLOTS, PAGE_SHIFT, PAGE_SLOTS,
-    PASSED_AT, PASSED_FROM,
+    PASSED_AT, PASSED_FROM, way,
 };
 
 use super::patch::Patch;
@@ -65,14 +65,11 @@ pub const CODE_BYTES: usize = 3 * PAGE;
 /// Bytes of the memory that the code and the agent change.
 pub const DATA_BYTES: usize = PAGE;
 
+/// Bytes of the memory that a forked child gets empty.
+pub const MARK_BYTES: usize = PAGE;
+
 /// Bytes of the hint array.
 pub const HINT_BYTES: usize = HINT_SLOTS as usize * 8;
-
-/// Where the addresses of the functions are, by their numbers.
-const ADDRESSES: usize = 0xc00;
-
-/// Where the run's cookie is.
-const COOKIE: usize = 0xd00;
 
 /// Where the table of logarithms is.
 const LOGARITHMS: usize = PAGE;
@@ -85,6 +82,15 @@ const PASSES: usize = LOGARITHMS + 8 * INTERVALS;
 
 /// Bytes from one to the next.
 const PASS_BYTES: usize = 128;
+
+/// Where the addresses of the functions are, by their numbers.
+const ADDRESSES: usize = PASSES + PASS_BYTES * FUNCTIONS.len();
+
+/// Where the run's cookie is.
+const COOKIE: usize = ADDRESSES + 8 * FUNCTIONS.len();
+
+/// Where the addresses are at which the allocator's code begins and ends.
+const ALLOCATOR: usize = COOKIE + 8;
 
 /// Where the mean between samples is.
 const MEAN: usize = CODE_BYTES;
@@ -100,6 +106,9 @@ const RECORDS: usize = CODE_BYTES + 64;
 
 /// Where the hint array is.
 const HINTS: usize = CODE_BYTES + DATA_BYTES;
+
+/// Where the mark is. Its page is the process's own: in a forked child it is 0 again.
+const MARK: usize = HINTS + HINT_BYTES;
 
 /// Bytes of a jump to an address within 2 GiB.
 const JUMP_BYTES: usize = 5;
@@ -138,20 +147,23 @@ const NOTE: [u8; 25] = [
 const _: () = assert!(PASSED_AT <= u8::MAX as u64 && PASSED_FROM < PASSED_AT);
 
 const _: () = assert!(RECORDS + records::RECORD * records::MOST <= CODE_BYTES + DATA_BYTES);
-const _: () = assert!(ADDRESSES + 8 * FUNCTIONS.len() <= COOKIE);
-const _: () = assert!(PASSES + PASS_BYTES * FUNCTIONS.len() <= CODE_BYTES);
+const _: () = assert!(ALLOCATOR + 16 <= CODE_BYTES);
 const _: () = assert!(NOTE.len() + MOST_SKIPPED + JUMP_BYTES <= PASS_BYTES);
 
 std::arch::global_asm!(
     include_str!("shim.s"),
     PASSES = const PASSES,
     PASS_BYTES = const PASS_BYTES,
+    FIXED = const LOGARITHMS,
     FUNCTIONS = const ADDRESSES,
     COOKIE = const COOKIE,
+    ALLOCATOR = const ALLOCATOR,
+    PASSED_FROM = const PASSED_FROM,
     LOGARITHMS = const LOGARITHMS,
     MEAN = const MEAN,
     SEED = const SEED,
     HINTS = const HINTS,
+    MARK = const MARK,
     PAGE_SHIFT = const PAGE_SHIFT,
     PAGE_SLOTS = const PAGE_SLOTS,
     ALIGNMENT_SHIFT = const ALIGNMENT_SHIFT,
@@ -164,6 +176,38 @@ unsafe extern "C" {
     static heaptrace_fast_begin: u8;
     static heaptrace_fast_end: u8;
     static heaptrace_fast_entries: [u64; FUNCTIONS.len()];
+    static heaptrace_fast_recorded: [[u64; 2]; FUNCTIONS.len()];
+}
+
+/// What the code does with a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// It decides which calls are sampled; these have their functions' own probes.
+    #[default]
+    Sampled,
+    /// Every call is recorded, by a probe in the code.
+    Exact,
+}
+
+impl Way {
+    /// By its number for the kernel program.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Sampled => way::SAMPLED,
+            Self::Exact => way::EXACT,
+        }
+    }
+}
+
+/// A probe in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The function's name.
+    pub function: &'static str,
+    /// Offset in the file that the code is mapped from.
+    pub offset: u64,
+    /// The kernel program.
+    pub program: &'static str,
 }
 
 /// An allocator function of a process.
@@ -177,13 +221,66 @@ pub struct Function {
     pub skipped: Skipped,
     /// Whether it may end in a tail call of another allocating function.
     pub may_call_others: bool,
+    /// Where the allocator's code begins and ends.
+    pub allocator: (u64, u64),
+    /// The kernel program on its entry.
+    pub entry_program: &'static str,
 }
 
-/// Where the entry for a function is in the code that is mapped at `base`.
-pub fn entry(base: u64, number: usize) -> Option<u64> {
-    // SAFETY: a table of numbers, which the assembler wrote.
-    let entries = unsafe { &heaptrace_fast_entries };
-    entries.get(number).map(|offset| base + offset)
+/// Where the entry for a function is in the code that is mapped at `base`; `None` if it has none.
+pub fn entry(base: u64, number: usize, way: Way) -> Option<u64> {
+    let offset = match way {
+        // SAFETY: a table of numbers, which the assembler wrote.
+        Way::Sampled => unsafe { &heaptrace_fast_entries }.get(number).copied(),
+        Way::Exact => recorded(number).map(|[entry, _]| entry),
+    };
+    offset.map(|offset| base + offset)
+}
+
+/// Where a function's entry and probe are that record every call.
+fn recorded(number: usize) -> Option<[u64; 2]> {
+    // SAFETY: as above.
+    let recorded = unsafe { &heaptrace_fast_recorded };
+    let of_one = recorded.get(number).copied();
+    of_one.filter(|[entry, _]| *entry != 0)
+}
+
+/// The program for the probe that records a call of the function with this number, if it has one.
+fn program(number: usize, entry_program: &str) -> Option<&'static str> {
+    recorded(number)?;
+    // A function of this name with other arguments, in some other library, keeps its own probe.
+    Some(match (FUNCTIONS.get(number)?, entry_program) {
+        (&"malloc", "malloc_entry") => "malloc_done",
+        (&"calloc", "calloc_entry") => "calloc_done",
+        (&("memalign" | "aligned_alloc"), "aligned_entry") => "aligned_done",
+        (&"posix_memalign", "posix_memalign_entry") => "posix_memalign_done",
+        (_, "free_entry") if frees_only(number) => "free_entry",
+        _ => return None,
+    })
+}
+
+impl Function {
+    /// Whether its calls can be led to the code.
+    pub fn has_entry(&self, way: Way) -> bool {
+        match way {
+            Way::Sampled => true,
+            Way::Exact => program(self.number, self.entry_program).is_some(),
+        }
+    }
+}
+
+/// The probes that record every call of these functions: those on frees first.
+pub fn probes(functions: &[Function]) -> Vec<Probe> {
+    let of_one = |it: &Function| {
+        Some(Probe {
+            function: FUNCTIONS.get(it.number)?,
+            offset: recorded(it.number)?[1],
+            program: program(it.number, it.entry_program)?,
+        })
+    };
+    let mut probes: Vec<Probe> = functions.iter().filter_map(of_one).collect();
+    probes.sort_by_key(|it| it.program != "free_entry");
+    probes
 }
 
 /// The code as it must be at `base`. `None` if a function is too far away from there.
@@ -191,6 +288,9 @@ pub fn code(base: u64, cookie: u64, functions: &[Function]) -> Option<Vec<u8>> {
     let mut bytes = fixed().to_vec();
     bytes.resize(CODE_BYTES, 0);
     put(&mut bytes, COOKIE, &cookie.to_le_bytes());
+    let (begin, end) = functions.first().map_or((0, 0), |it| it.allocator);
+    let allocator = [begin, end].map(u64::to_le_bytes).concat();
+    put(&mut bytes, ALLOCATOR, &allocator);
     for interval in 0..INTERVALS {
         let entry = logarithm(interval).to_le_bytes();
         put(&mut bytes, LOGARITHMS + 8 * interval, &entry);
@@ -219,9 +319,14 @@ pub fn entries(bytes: &[u8], base: u64) -> Vec<(u64, u64)> {
     }
     let of_number = |number: usize| {
         let function = word(bytes, ADDRESSES + 8 * number)?;
-        Some((entry(base, number)?, function)).filter(|_| function != 0)
+        let ways = [Way::Sampled, Way::Exact];
+        let entries = ways
+            .into_iter()
+            .filter_map(move |way| entry(base, number, way));
+        (function != 0).then(|| entries.map(move |entry| (entry, function)))
     };
-    (0..FUNCTIONS.len()).filter_map(of_number).collect()
+    let all = (0..FUNCTIONS.len()).filter_map(of_number);
+    all.flatten().collect()
 }
 
 /// The memory behind the code as it is at first. The owner is the agent of the run: its process id, and when it started.
@@ -255,13 +360,18 @@ pub fn mean_at(base: u64) -> u64 {
     base + MEAN as u64
 }
 
+/// The address of the mark, for code at `base`. While it is not 0, calls get to the probes that record every call.
+pub fn mark_at(base: u64) -> u64 {
+    base + MARK as u64
+}
+
 /// The part that is the same for every process.
 fn fixed() -> &'static [u8] {
     let begin = &raw const heaptrace_fast_begin;
     // SAFETY: both symbols are of one section, which the assembler filled with the code between them.
     unsafe {
         let length = (&raw const heaptrace_fast_end).offset_from_unsigned(begin);
-        std::slice::from_raw_parts(begin, length.min(ADDRESSES))
+        std::slice::from_raw_parts(begin, length.min(LOGARITHMS))
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use super::code::{self, CODE_BYTES, DATA_BYTES, Function, HINT_BYTES};
+use super::code::{self, CODE_BYTES, DATA_BYTES, Function, HINT_BYTES, MARK_BYTES};
 use super::messages::{Sizes, Slot};
 use super::patch::{BYTES, Patch};
 use crate::proc::contents;
@@ -26,6 +26,7 @@ pub const SIZES: Sizes = Sizes {
     code: CODE_BYTES as u64,
     data: DATA_BYTES as u64,
     hints: HINT_BYTES as u64,
+    mark: MARK_BYTES as u64,
 };
 
 /// The inode of the file of code and data, if exactly the three parts of a mapping are at an address. `hints` is the path of

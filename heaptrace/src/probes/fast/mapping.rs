@@ -78,8 +78,13 @@ impl Mapping {
 
     /// Lets a thread of the process map the parts. Returns the first address. If that fails, nothing is left of it.
     pub(super) fn make(&self, thread: &mut Borrowed<'_>) -> Result<u64, Failure> {
-        let Sizes { code, data, hints } = self.sizes;
-        let total = code + data + hints;
+        let Sizes {
+            code,
+            data,
+            hints,
+            mark,
+        } = self.sizes;
+        let total = code + data + hints + mark;
         let (places, file) = match &self.place {
             Place::FirstFree { places, file } => (places, file),
             Place::Old(base) => return self.replace_hints(thread, *base).map(|()| *base),
@@ -130,7 +135,12 @@ impl Mapping {
     }
 
     fn map_at(&self, thread: &mut Borrowed<'_>, base: u64, file: &OwnedFd) -> Result<(), Failure> {
-        let Sizes { code, data, hints } = self.sizes;
+        let Sizes {
+            code,
+            data,
+            hints,
+            mark,
+        } = self.sizes;
         let [file, map_file] = self.pass(thread, base, [file.as_fd(), self.hints.as_fd()])?;
         let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
         let (private, shared) = (libc::MAP_PRIVATE, libc::MAP_SHARED);
@@ -146,7 +156,13 @@ impl Mapping {
             result = result.and_then(|()| map(thread, address, length, protection, flags, from));
         }
         close(thread, &[file, map_file])?;
-        result
+        result?;
+        let mark_at = hints_at + hints;
+        let flags = private | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        map(thread, mark_at, mark, read, flags, (u64::MAX, 0))?;
+        let wiped = libc::MADV_WIPEONFORK as u64;
+        thread.call("madvise", libc::SYS_madvise, &[mark_at, mark, wiped])?;
+        Ok(())
     }
 
     /// Maps the hints over those of an earlier run. The kernel does this in one step, so threads may read them meanwhile.
@@ -171,7 +187,9 @@ impl Mapping {
         base: u64,
         file: u64,
     ) -> Result<(), Failure> {
-        let Sizes { code, data, hints } = self.sizes;
+        let Sizes {
+            code, data, hints, ..
+        } = self.sizes;
         let (at, read) = (base + code + data, libc::PROT_READ);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let replaced = map(thread, at, hints, read, flags, (file, 0));

@@ -34,6 +34,8 @@ pub struct Sizes {
     pub data: u64,
     /// What the kernel program writes: readable. The descriptor sent with the request is mapped here.
     pub hints: u64,
+    /// What a forked child gets empty: readable.
+    pub mark: u64,
 }
 
 /// A linkage slot of a target: a word with the address of a function.

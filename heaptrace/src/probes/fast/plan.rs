@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::code::{self, Function};
+use super::code::{self, Function, Way};
 use super::earlier;
 use super::eligible::{self, Refusal};
 use super::forwarders;
@@ -88,13 +88,23 @@ impl Plan {
     }
 
     /// What must be written into a mapping at `base`, and where. `None` if a function is too far away from there.
-    pub fn contents(&self, base: u64, cookie: u64, data: Vec<u8>) -> Option<[(u64, Vec<u8>); 2]> {
+    pub fn contents(
+        &self,
+        base: u64,
+        cookie: u64,
+        data: Vec<u8>,
+        way: Way,
+    ) -> Option<Vec<(u64, Vec<u8>)>> {
         let code = match self.old {
             // Threads may be executing the code that is there.
             Some(old) if old == base => (code::cookie_at(base), cookie.to_le_bytes().to_vec()),
             _ => (base, code::code(base, cookie, &self.functions)?),
         };
-        Some([(code::mean_at(base), data), code])
+        let mut contents = vec![(code::mean_at(base), data), code];
+        if way == Way::Exact {
+            contents.push((code::mark_at(base), 1_u64.to_le_bytes().to_vec()));
+        }
+        Some(contents)
     }
 }
 
@@ -169,6 +179,7 @@ struct Candidate<'a> {
 /// Plans the fast path of a process: `modules` with their slots, and the probed functions of each file.
 pub fn plan<'a>(
     pid: u32,
+    way: Way,
     modules: &[(Module, Arc<Slots>)],
     probed: impl Fn(FileId) -> &'a [ProbedFunction],
 ) -> Result<Plan, Unplanned> {
@@ -237,6 +248,8 @@ pub fn plan<'a>(
                 address: it.address,
                 skipped: it.function.skipped.clone()?,
                 may_call_others: code::may_call_others(it.number, &it.function.kind),
+                allocator: it.function.code_at(it.address),
+                entry_program: it.function.hook.entry,
             };
             Some((it.number, function))
         })
@@ -247,10 +260,14 @@ pub fn plan<'a>(
             return Err(Unplanned::NotCopied(needed));
         }
     }
-    let is_fast =
-        |module: usize, function: usize| module == provider && functions.contains_key(&function);
-    linked.retain(|(module, it)| is_fast(*module, it.function));
-    stubs.retain(|(module, it)| is_fast(*module, it.function));
+    let is_fast = |module: usize, function: usize| {
+        let function = functions.get(&function);
+        module == provider && function.is_some_and(|it| it.has_entry(way))
+    };
+    // The allocator's own calls of its functions belong to calls that are recorded already.
+    let is_own = |address: u64| way == Way::Exact && owner.contains(address);
+    linked.retain(|(module, it)| is_fast(*module, it.function) && !is_own(it.at));
+    stubs.retain(|(module, it)| is_fast(*module, it.function) && !is_own(it.jump.address));
     let mut slots: Vec<Linked> = linked.into_iter().map(|(_, it)| it).collect();
     // Frees first: a block that the code samples must have a free that it sees.
     slots.sort_by_key(|it| (!code::frees(it.function), it.at));
@@ -263,7 +280,7 @@ pub fn plan<'a>(
     }
     let stubs = stubs.into_iter().map(|(_, it)| it).collect();
     let stubs = match heaps(pid, modules, &mappings) {
-        Some(heaps) => Stubs::new(stubs, &mappings, &heaps, old.as_ref()),
+        Some(heaps) => Stubs::new(stubs, way, &mappings, &heaps, old.as_ref()),
         None => Stubs::default(),
     };
     Ok(Plan {

@@ -351,13 +351,20 @@ impl Process {
         self.memory.word(self.base).is_ok()
     }
 
-    /// Writes into code or data. Code is written to the file, because probes are put on what the file has.
+    /// Writes into code, data or the mark. Code is written to the file, because probes are put on what the file has.
     fn fill(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        let Sizes { code, data, .. } = self.sizes;
+        let Sizes {
+            code,
+            data,
+            hints,
+            mark,
+        } = self.sizes;
         let outside = || io::Error::from(io::ErrorKind::InvalidInput);
         let offset = address.checked_sub(self.base).ok_or_else(outside)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(outside)?;
-        if end > code + data || offset < code && end > code {
+        let mark_at = code + data + hints;
+        let is_mark = offset >= mark_at && end <= mark_at + mark;
+        if end > code + data && !is_mark || offset < code && end > code {
             return Err(outside());
         }
         if offset < code {
@@ -425,8 +432,13 @@ fn earlier_inode(pid: u32, base: u64, sizes: Sizes, hints: &OwnedFd) -> io::Resu
 }
 
 fn is_valid(sizes: Sizes, addresses: &[u64]) -> bool {
-    let Sizes { code, data, hints } = sizes;
-    let lengths = [code, data, hints];
+    let Sizes {
+        code,
+        data,
+        hints,
+        mark,
+    } = sizes;
+    let lengths = [code, data, hints, mark];
     let is_length = |length: &u64| (1..=MOST_MAPPED).contains(length);
     let is_multiple = |value: &u64| value.is_multiple_of(PAGE);
     lengths.iter().all(is_length)

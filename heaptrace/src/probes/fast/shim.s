@@ -14,6 +14,8 @@
 # one, its pass clears r10, and notes the return address and the stack pointer, by which the kernel program recognizes that
 # call.
 
+# In a run that records every call, other entries stand in the slots, at the end of this file.
+
     .equ COUNTDOWN, 0x80         # in the thread's block, behind fs
     .equ RANDOM, 0x88
     .equ MEAN_OF_COUNTDOWN, 0x90
@@ -229,8 +231,77 @@ draw:
     shrd rax, rdx, 32
     ret
 
+# The entries of a run that records every call. Each function has at most one probe, on a `nop` of five bytes, which newer kernels
+# make a call instead of a trap. There r8 and r9 are where the allocator's code begins and ends.
+#
+# A forked child has that call in its copy of this page, but not what the kernel calls by it (Linux 6.18), and would crash. So
+# a forked child never gets to a probe: its mark is 0, by a page that the kernel wipes at a fork. It calls the function itself.
+
+.macro IN_CHILD to
+    cmp qword ptr [rip + heaptrace_fast_begin + {MARK}], 0
+    je \to
+.endm
+
+.macro AT_PROBE index
+    mov r8, qword ptr [rip + heaptrace_fast_begin + {ALLOCATOR}]
+    mov r9, qword ptr [rip + heaptrace_fast_begin + {ALLOCATOR} + 8]
+    IN_CHILD 8f
+probe_\index:
+    .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+8:
+.endm
+
+.macro FUNCTION index
+    jmp qword ptr [rip + heaptrace_fast_begin + {FUNCTIONS} + 8 * \index]
+.endm
+
+# Makes the call, so that the block is there at the probe. The stack is as at the call then, and rdi, rsi and rdx are the
+# arguments again. Only functions that throw no exceptions: none could pass this frame.
+.macro RECORDS index
+    .p2align 5
+recorded_\index:
+    IN_CHILD 7f
+    push rdi
+    push rsi
+    push rdx
+    call heaptrace_fast_begin + {PASSES} + {PASS_BYTES} * \index
+    pop rdx
+    pop rsi
+    pop rdi
+    mov qword ptr fs:[{PASSED_FROM}], 0
+    AT_PROBE \index
+    ret
+7:  FUNCTION \index
+.endm
+
+.macro RECORDS_FREE index
+    .p2align 5
+recorded_\index:
+    IN_CHILD 7f
+    AT_PROBE \index
+    PASS \index
+7:  FUNCTION \index
+.endm
+
+# Where the entry is, and where its probe is. Zeros for functions whose own probes see every call.
+.macro RECORDED index
+    .quad recorded_\index - heaptrace_fast_begin, probe_\index - heaptrace_fast_begin
+.endm
+
+    RECORDS 0                    # malloc
+    RECORDS_FREE 1               # free
+    RECORDS 2                    # calloc
+    RECORDS 4                    # memalign
+    RECORDS 5                    # aligned_alloc
+    RECORDS 6                    # posix_memalign
+    .irp index, 13, 14, 15, 16, 17, 18, 19
+    RECORDS_FREE \index          # operator delete
+    .endr
+
     .globl heaptrace_fast_end
 heaptrace_fast_end:
+# An error here means that the code does not fit before its tables.
+    .org heaptrace_fast_begin + {FIXED}
 
 # Where each entry is.
     .p2align 3
@@ -238,5 +309,21 @@ heaptrace_fast_end:
 heaptrace_fast_entries:
     .irp index, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
     .quad entry_\index - heaptrace_fast_begin
+    .endr
+
+    .globl heaptrace_fast_recorded
+heaptrace_fast_recorded:
+    RECORDED 0
+    RECORDED 1
+    RECORDED 2
+    .quad 0, 0                   # realloc: its old block must be taken before the call
+    RECORDED 4
+    RECORDED 5
+    RECORDED 6
+    .rept 6
+    .quad 0, 0                   # operator new: it may throw
+    .endr
+    .irp index, 13, 14, 15, 16, 17, 18, 19
+    RECORDED \index
     .endr
     .text

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use super::code;
+use super::code::{self, Way};
 use super::earlier::Earlier;
 use super::messages::{LinkPlace, Redirect};
 use super::patch::{CODE_BYTES, Jump};
@@ -58,6 +58,7 @@ pub struct Stub {
 /// The stubs that lead to the code, and the pages for their links.
 #[derive(Debug, Default)]
 pub struct Stubs {
+    way: Way,
     /// The stubs.
     pub stubs: Vec<Stub>,
     /// Pages with slots of these stubs, each with where its page of links may be.
@@ -82,6 +83,7 @@ impl Stubs {
     /// be used again.
     pub(super) fn new(
         mut stubs: Vec<Stub>,
+        way: Way,
         mappings: &[Mapping],
         heaps: &[u64],
         earlier: Option<&Earlier>,
@@ -99,7 +101,7 @@ impl Stubs {
             .into_iter()
             .take(MOST_PAGES)
             .filter_map(|(page, stubs)| {
-                let old = earlier.and_then(|it| old_page(it, &stubs));
+                let old = earlier.and_then(|it| old_page(it, &stubs, way));
                 let place = old.map_or_else(
                     || LinkPlace::FirstFree(room.places(page, &stubs)),
                     LinkPlace::Old,
@@ -109,7 +111,7 @@ impl Stubs {
             })
             .collect();
         stubs.retain(|it| pages.iter().any(|(page, _)| is_on(it, *page)));
-        Self { stubs, pages }
+        Self { way, stubs, pages }
     }
 
     /// What must be changed if the code is at `base`, and the pages of links at these addresses; those that are 0 are missing.
@@ -123,7 +125,7 @@ impl Stubs {
                 Some(Redirect {
                     patch: stub.jump.by(link)?,
                     link,
-                    target: code::entry(base, stub.function)?,
+                    target: code::entry(base, stub.function, self.way)?,
                 })
             })
         };
@@ -136,11 +138,11 @@ fn is_on(stub: &Stub, page: u64) -> bool {
 }
 
 /// The page of links that an earlier run has left for these stubs.
-fn old_page(earlier: &Earlier, stubs: &[Stub]) -> Option<u64> {
+fn old_page(earlier: &Earlier, stubs: &[Stub], way: Way) -> Option<u64> {
     let records = earlier.records();
     let link = |stub: &Stub| {
         let mut words = records.iter().filter_map(|it| stub.jump.after(it)?.word());
-        let target = code::entry(earlier.base, stub.function)?;
+        let target = code::entry(earlier.base, stub.function, way)?;
         words.find(|it| it % PAGE == stub.slot % PAGE && earlier.link(*it) == Some(target))
     };
     let link = stubs.iter().find_map(link);
@@ -221,7 +223,7 @@ mod tests {
 
     fn places(at: u64, mappings: &str, heaps: &[u64]) -> Vec<u64> {
         let mappings: Vec<Mapping> = maps::parse(mappings).collect();
-        let stubs = Stubs::new(stubs(at), &mappings, heaps, None);
+        let stubs = Stubs::new(stubs(at), Way::Sampled, &mappings, heaps, None);
         match stubs.pages.as_slice() {
             [] => Vec::new(),
             [(page, LinkPlace::FirstFree(places))] if *page == at + 0x3000 => places.clone(),
@@ -244,13 +246,13 @@ mod tests {
                 .iter()
                 .all(|it| *it < at && (at + 0x3000 - it).is_multiple_of(1 << 16))
         );
-        let all = Stubs::new(stubs(at), &[], &[], None);
+        let all = Stubs::new(stubs(at), Way::Sampled, &[], &[], None);
         assert_eq!(all.redirects(0x1000, &[0]), []);
         let redirects = all.redirects(0x7fff_0000_0000, &[found[0]]);
         // Frees first.
         assert_eq!(
             redirects[0].target,
-            code::entry(0x7fff_0000_0000, 1).unwrap()
+            code::entry(0x7fff_0000_0000, 1, Way::Sampled).unwrap()
         );
         for (redirect, stub) in redirects.iter().zip(&all.stubs) {
             assert_eq!(redirect.link, found[0] + stub.slot % PAGE);
@@ -276,6 +278,7 @@ mod tests {
         );
         let stubs = Stubs::new(
             stubs(at),
+            Way::Sampled,
             &maps::parse(maps).collect::<Vec<_>>(),
             &[at],
             None,

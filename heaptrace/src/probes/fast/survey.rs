@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::code::FUNCTIONS;
+use super::code::{FUNCTIONS, Way};
 use super::eligible;
 use super::plan::{self, Module, Plan, Unplanned};
 use super::slots::{Slots, slots_of};
@@ -74,7 +74,7 @@ pub fn survey(reader: &mut Reader, pid: u32, found: &Found) -> Result<Survey, Un
             Some((module, Arc::new(slots)))
         })
         .collect();
-    let plan = plan::plan(pid, &modules, |file| {
+    let plan = plan::plan(pid, Way::Sampled, &modules, |file| {
         let allocator = found.allocators.iter().find(|it| it.id == file);
         allocator.map_or(&[], |it| it.functions.as_slice())
     })?;
@@ -258,6 +258,8 @@ mod tests {
                 number: 2,
                 address: 0,
                 skipped: calloc.skipped.clone().unwrap(),
+                allocator: (0, 0),
+                entry_program: "malloc_entry",
                 may_call_others: false,
             }],
             ..Plan::default()

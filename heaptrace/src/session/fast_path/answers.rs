@@ -8,9 +8,11 @@ use anyhow::Result;
 
 use super::process::{State, fill, of_stubs, requests, send_all};
 use super::{FastPath, SIGNAL, TRIES, name};
-use crate::probes::fast::code;
-use crate::probes::fast::installer::Answer;
+use crate::open;
+use crate::probes::fast::code::{self, CODE_BYTES, Probe, Way};
+use crate::probes::fast::installer::{Answer, Request};
 use crate::probes::fast::plan;
+use crate::proc::owner::Owner;
 use crate::proc::processes::start_time;
 use crate::session::run::Run;
 use crate::sys;
@@ -24,7 +26,7 @@ impl FastPath {
         if self.is_over {
             return Ok(());
         }
-        let answers = match self.installer.answers() {
+        let answers = match self.installer.get_ref().answers() {
             Ok(answers) => answers,
             Err(error) => {
                 tracing::warn!(
@@ -71,16 +73,19 @@ impl FastPath {
         process.redirects = process.plan.stubs.redirects(base, links);
         let recorded = process.plan.recorded(&process.redirects);
         let data = code::data(process.mean, sys::random()?, owner, &recorded);
-        let Some(contents) = process.plan.contents(base, cookie, data) else {
+        let Some(contents) = process.plan.contents(base, cookie, data, self.way) else {
             self.give_up(pid, plan::Unplanned::NoRoom.to_string());
             return Ok(());
         };
-        let requests = contents.map(|(address, bytes)| fill(pid, address, bytes));
+        let requests: Vec<Request> = contents
+            .into_iter()
+            .map(|(address, bytes)| fill(pid, address, bytes))
+            .collect();
         process.state = State::Filling {
             base,
             unanswered: requests.len() as u32,
         };
-        if !send_all(&self.installer, &requests) {
+        if !send_all(self.installer.get_ref(), &requests) {
             self.give_up(pid, "the installer has too much to do".to_owned());
         }
         Ok(())
@@ -105,15 +110,27 @@ impl FastPath {
             };
             return Ok(());
         }
-        run.program.set_hints(pid, process.index, &process.hints)?;
-        // The live map may be large.
-        let earlier = run.during(|program, _| {
-            std::thread::sleep(GRACE);
-            program.without_hint(pid)
-        });
-        process.earlier = earlier??.into();
-        for (key, _) in &process.earlier {
-            process.hints.add(key.address);
+        match self.way {
+            Way::Sampled => {
+                run.program.set_hints(pid, process.index, &process.hints)?;
+                // The live map may be large.
+                let earlier = run.during(|program, _| {
+                    std::thread::sleep(GRACE);
+                    program.without_hint(pid)
+                });
+                process.earlier = earlier??.into();
+                for (key, _) in &process.earlier {
+                    process.hints.add(key.address);
+                }
+            }
+            Way::Exact => {
+                let probes = code::probes(&process.plan.functions);
+                if let Err(why) = probe(pid, base, &probes, run)? {
+                    self.give_up(pid, why);
+                    return Ok(());
+                }
+                run.program.set_hints(pid, process.index, &process.hints)?;
+            }
         }
         process.state = State::Moved { base };
         self.moved += 1;
@@ -125,9 +142,9 @@ impl FastPath {
             process.redirects.len()
         );
         // Slots that can't be written now are found again, because their calls go on to hit probes.
-        let mut all = requests(pid, base, &process.plan.slots);
+        let mut all = requests(pid, base, &process.plan.slots, self.way);
         all.extend(of_stubs(pid, &process.redirects));
-        send_all(&self.installer, &all);
+        send_all(self.installer.get_ref(), &all);
         Ok(())
     }
 
@@ -151,4 +168,29 @@ impl FastPath {
         self.give_up(pid, why);
         Ok(())
     }
+}
+
+/// Sets the probes in the code at `base` in a process, and lets them reach it. Returns why that failed.
+fn probe(
+    pid: u32,
+    base: u64,
+    probes: &[Probe],
+    run: &mut Run,
+) -> Result<std::result::Result<(), String>> {
+    let opened = match open::mapped(pid, base, base + CODE_BYTES as u64, None) {
+        Ok(opened) => opened,
+        Err(error) => return Ok(Err(format!("the code can't be probed: {error}"))),
+    };
+    let file = opened.identity.file;
+    let owner = Owner::of(pid);
+    // The kernel may take long if it is busy with other probes.
+    let added = run.during(|program, all| {
+        all.add_fast_code(program, &opened, probes, &owner)
+            .map(|added| added.map(|()| all.reach_alone(file, pid)))
+    })??;
+    Ok(match added {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("the code can't be probed: {error:#}")),
+        Err(refusal) => Err(format!("the code can't be probed: {refusal}")),
+    })
 }

@@ -46,11 +46,11 @@ impl FastPath {
                     start_time,
                     parent,
                 };
-                send_all(&self.installer, &[adopt]);
+                send_all(self.installer.get_ref(), &[adopt]);
             }
         }
         Ok(Moved {
-            installer: self.installer,
+            installer: self.installer.into_inner(),
             pids: waiting,
         })
     }

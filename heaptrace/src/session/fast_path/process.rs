@@ -9,7 +9,7 @@ use anyhow::Result;
 use heaptrace_common::wire::BlockKey;
 
 use crate::kernel::fast::Hints;
-use crate::probes::fast::code;
+use crate::probes::fast::code::{self, Way};
 use crate::probes::fast::installer::{Installer, MOST_STUBS, Redirect, Request, Slot};
 use crate::probes::fast::plan::{Linked, Plan};
 use crate::session::run::Run;
@@ -107,14 +107,14 @@ pub(super) fn of_stubs(pid: u32, stubs: &[Redirect]) -> Vec<Request> {
     stubs.chunks(MOST_STUBS).map(of).collect()
 }
 
-pub(super) fn requests(pid: u32, base: u64, slots: &[Linked]) -> Vec<Request> {
+pub(super) fn requests(pid: u32, base: u64, slots: &[Linked], way: Way) -> Vec<Request> {
     let slots: Vec<Slot> = slots
         .iter()
         .filter_map(|slot| {
             Some(Slot {
                 address: slot.at,
                 old: slot.value,
-                new: code::entry(base, slot.function)?,
+                new: code::entry(base, slot.function, way)?,
             })
         })
         .collect();

@@ -22,7 +22,7 @@ struct Mapped {
 
 impl Mapped {
     fn new(mean: u64) -> Self {
-        let length = HINTS + HINT_BYTES + PAGE;
+        let length = MARK + MARK_BYTES + PAGE;
         // SAFETY: a new mapping. It is never unmapped, as in a target.
         let base = unsafe {
             libc::mmap(
@@ -37,7 +37,7 @@ impl Mapped {
         assert_ne!(base, libc::MAP_FAILED);
         let base = base as u64;
         // The function: `mov rax, r11; ret` at its entry, `mov rax, -1; ret` behind its probe, a `nop` of four bytes.
-        let function = base + (HINTS + HINT_BYTES) as u64;
+        let function = base + (MARK + MARK_BYTES) as u64;
         let body = [
             0x4c, 0x89, 0xd8, 0xc3, 0x48, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xc3,
         ];
@@ -51,6 +51,8 @@ impl Mapped {
                     resume: 4,
                 },
                 may_call_others: number % 2 == 0,
+                allocator: (0x1111, 0x2222),
+                entry_program: "malloc_entry",
             })
             .collect();
         let mapped = Self { base };
@@ -68,8 +70,12 @@ impl Mapped {
     }
 
     fn entry(&self, name: &str) -> Entry {
+        self.entry_of(name, Way::Sampled)
+    }
+
+    fn entry_of(&self, name: &str, way: Way) -> Entry {
         let number = FUNCTIONS.iter().position(|it| *it == name);
-        let entry = number.and_then(|number| entry(self.base, number));
+        let entry = number.and_then(|number| entry(self.base, number, way));
         assert!(entry.is_some(), "{name} has no entry");
         let entry = entry.unwrap_or_default();
         // SAFETY: the code at that address is a function of this type.
@@ -165,6 +171,8 @@ fn code_is_recognized() {
             resume: 4,
         },
         may_call_others: true,
+        allocator: (base, base + 0x20_0000),
+        entry_program: "malloc_entry",
     };
     let functions = [function(0, base + 0x10_0000), function(1, base + 0x10_0200)];
     let bytes = code(base, 0x1234, &functions).unwrap();
@@ -184,8 +192,11 @@ fn code_is_recognized() {
         other[at] ^= 1;
         assert!(!is_code(&other, base, &functions), "{at:#x}");
     }
-    let expected = [0, 1].map(|number| (entry(base, number).unwrap(), functions[number].address));
-    assert_eq!(entries(&bytes, base), expected);
+    let expected = [0, 1].map(|number| {
+        let ways = [Way::Sampled, Way::Exact];
+        ways.map(|way| (entry(base, number, way).unwrap(), functions[number].address))
+    });
+    assert_eq!(entries(&bytes, base), expected.concat());
     let mut other = bytes;
     other[0] ^= 1;
     assert_eq!(entries(&other, base), []);
@@ -247,4 +258,94 @@ fn a_countdown_keeps_its_mean() {
     mapped.write(mean_at(mapped.base), &4096_u64.to_le_bytes());
     assert_eq!(next(), Some(1 << 20));
     assert_eq!(next(), Some(4096));
+}
+
+/// Check that the entries of an exact run make their call with its arguments, give its result back, keep the arguments for the
+/// probe behind it, and forget the call; that frees go on to their function; and that each entry has its probe on a `nop` of
+/// five bytes.
+#[test]
+fn every_call_is_made() {
+    let mapped = Mapped::new(1);
+    mapped.write(mark_at(mapped.base), &1_u64.to_le_bytes());
+    for name in [
+        "malloc",
+        "calloc",
+        "memalign",
+        "aligned_alloc",
+        "posix_memalign",
+        "free",
+        "_ZdlPvm",
+    ] {
+        let entry = mapped.entry_of(name, Way::Exact);
+        let (mut first, mut second, mut third) = (7_u64, 8_u64, 9_u64);
+        let (result, passed_from, begin, end): (u64, u64, u64, u64);
+        // SAFETY: the entry is a function of three arguments; all that a function may change is named.
+        unsafe {
+            std::arch::asm!(
+                "call {entry}",
+                "mov rcx, qword ptr fs:[0x98]",
+                entry = in(reg) entry,
+                lateout("rcx") passed_from,
+                inout("rdi") first,
+                inout("rsi") second,
+                inout("rdx") third,
+                lateout("rax") result,
+                lateout("r8") begin,
+                lateout("r9") end,
+                clobber_abi("C"),
+            );
+        }
+        assert_eq!((result, first, second, third), (PASSED, 7, 8, 9), "{name}");
+        assert_eq!((begin, end), (0x1111, 0x2222), "{name}");
+        if !["free", "_ZdlPvm"].contains(&name) {
+            assert_eq!(passed_from, 0, "{name}");
+        }
+    }
+    // In a forked child, the function itself is called.
+    mapped.write(mark_at(mapped.base), &0_u64.to_le_bytes());
+    for name in ["malloc", "free"] {
+        assert_ne!(mapped.entry_of(name, Way::Exact)(7, 8, 9), PASSED, "{name}");
+    }
+    for name in ["realloc", "_Znwm"] {
+        let number = FUNCTIONS.iter().position(|it| *it == name);
+        assert_eq!(
+            number.and_then(|it| entry(mapped.base, it, Way::Exact)),
+            None
+        );
+    }
+    let function = |name: &str, entry_program| Function {
+        number: FUNCTIONS.iter().position(|it| *it == name).unwrap(),
+        address: 0x4000,
+        skipped: Skipped {
+            bytes: vec![0x0f, 0x1f, 0x40, 0],
+            fixes: Vec::new(),
+            resume: 4,
+        },
+        may_call_others: false,
+        allocator: (0, 0),
+        entry_program,
+    };
+    let functions = [
+        function("malloc", "malloc_entry"),
+        function("aligned_alloc", "heap_aligned_entry"),
+        function("realloc", "realloc_entry"),
+        function("free", "free_entry"),
+    ];
+    let has_entry = functions.each_ref().map(|it| it.has_entry(Way::Exact));
+    assert_eq!(has_entry, [true, false, false, true]);
+    let code = code(0x1000, 7, &functions).unwrap();
+    let probes = probes(&functions);
+    assert_eq!(
+        probes.iter().map(|it| it.program).collect::<Vec<_>>(),
+        ["free_entry", "malloc_done"]
+    );
+    for probe in probes {
+        let at = probe.offset as usize;
+        assert_eq!(
+            code[at..at + 5],
+            [0x0f, 0x1f, 0x44, 0, 0],
+            "{}",
+            probe.function
+        );
+    }
 }
