@@ -64,19 +64,28 @@ fn the_running_glibc_is_recognized() {
 fn only_opened_files_count_as_searched() {
     let device = std::fs::File::open("/dev/zero").unwrap();
     let protection = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: a new mapping, at no particular address.
-    let mapped = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            protection,
-            libc::MAP_PRIVATE,
-            device.as_raw_fd(),
-            0,
-        )
+    // In a child, because other tests read all files that this process has mapped.
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let (null, private) = (std::ptr::null_mut(), libc::MAP_PRIVATE);
+        // SAFETY: a new mapping, at no particular address; the child waits until it is killed.
+        unsafe {
+            libc::mmap(null, 4096, protection, private, device.as_raw_fd(), 0);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    let pid = child as u32;
+    let text = loop {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        if text.contains("/dev/zero") {
+            break text;
+        }
+        std::thread::yield_now();
     };
-    assert_ne!(mapped, libc::MAP_FAILED);
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap();
     let numbers = |path: &str| {
         let mut mappings = maps::parse(&text);
         let it = mappings.find(|it| it.executable && it.path.contains(path));
@@ -85,12 +94,18 @@ fn only_opened_files_count_as_searched() {
 
     let mut searched = HashSet::new();
     let mut find = || {
-        let (wanted, own) = (LookFor::default(), std::process::id());
         let mut reader = reader_of_tests();
-        of_process(&mut reader, own, wanted, Effort::Quick, &mut searched)
+        let wanted = LookFor::default();
+        of_process(&mut reader, pid, wanted, Effort::Quick, &mut searched)
     };
-    assert!(!find().unwrap().allocators.is_empty());
-    assert!(find().unwrap().allocators.is_empty());
+    let (first, second) = (find(), find());
+    // SAFETY: the child of this test, which is reaped at once.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    assert!(!first.unwrap().allocators.is_empty());
+    assert!(second.unwrap().allocators.is_empty());
     assert!(searched.contains(&numbers("/libc.so")));
     assert!(!searched.contains(&numbers("/dev/zero")));
 }
