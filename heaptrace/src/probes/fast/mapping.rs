@@ -78,13 +78,7 @@ impl Mapping {
 
     /// Lets a thread of the process map the parts. Returns the first address. If that fails, nothing is left of it.
     pub(super) fn make(&self, thread: &mut Borrowed<'_>) -> Result<u64, Failure> {
-        let Sizes {
-            code,
-            data,
-            hints,
-            mark,
-        } = self.sizes;
-        let total = code + data + hints + mark;
+        let total = self.sizes.total();
         let (places, file) = match &self.place {
             Place::FirstFree { places, file } => (places, file),
             Place::Old(base) => return self.replace_hints(thread, *base).map(|()| *base),

@@ -38,6 +38,13 @@ pub struct Sizes {
     pub mark: u64,
 }
 
+impl Sizes {
+    /// All parts together.
+    pub const fn total(self) -> u64 {
+        self.code + self.data + self.hints + self.mark
+    }
+}
+
 /// A linkage slot of a target: a word with the address of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {

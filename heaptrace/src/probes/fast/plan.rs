@@ -30,6 +30,9 @@ const MOST_DISTANCE: u64 = 1 << 30;
 /// Free addresses that are left on both sides of the code.
 const MARGIN: u64 = 1 << 20;
 
+/// Addresses below the first thread's stack that the kernel leaves free for it, at least.
+const STACK_ROOM: u64 = 128 << 20;
+
 /// Most places that are tried.
 const MOST_PLACES: usize = 8;
 
@@ -375,16 +378,25 @@ fn heaps(pid: u32, modules: &[(Module, Arc<Slots>)], mappings: &[Mapping]) -> Op
 
 /// Free places for the code, the nearest to a module first: below it, and above.
 fn places(mappings: &[Mapping], module: &Module) -> Vec<u64> {
-    let all: Vec<(u64, u64)> = mappings.iter().map(|it| (it.start, it.end)).collect();
+    let all: Vec<(u64, u64)> = mappings.iter().map(with_its_room).collect();
     let Some(near) = module.mappings.iter().find(|it| it.executable) else {
         return Vec::new();
     };
     free_places(&all, near.start)
 }
 
+/// Where a mapping begins and ends; the first thread's stack with the addresses below it that it may grow over.
+fn with_its_room(mapping: &Mapping) -> (u64, u64) {
+    let room = match mapping.path.as_str() {
+        "[stack]" => STACK_ROOM,
+        _ => 0,
+    };
+    (mapping.start.saturating_sub(room), mapping.end)
+}
+
 /// The same, for mappings in the order of their addresses.
 fn free_places(all: &[(u64, u64)], near: u64) -> Vec<u64> {
-    let needed = earlier::SIZES.code + earlier::SIZES.data + earlier::SIZES.hints;
+    let needed = earlier::SIZES.total();
     let mut places: Vec<u64> = all
         .windows(2)
         .filter_map(|pair| {
@@ -413,4 +425,31 @@ fn read<const N: usize>(memory: &File, at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     memory.read_exact_at(&mut bytes, at).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the code is placed between mappings, near the allocator, and never where the stack may grow.
+    #[test]
+    fn places_are_free() {
+        let places = |stack: &str| {
+            let text = format!(
+                "7f0000000000-7f0000100000 r-xp 00000000 08:01 7 /lib/libc.so.6\n\
+                 7f0001000000-7f0001001000 rw-p 00000000 00:00 0 \n\
+                 {stack} rw-p 00000000 00:00 0 [stack]\n"
+            );
+            let mappings: Vec<Mapping> = maps::parse(&text).collect();
+            let all: Vec<(u64, u64)> = mappings.iter().map(with_its_room).collect();
+            free_places(&all, mappings[0].start)
+        };
+        let below = |end: u64| end - MARGIN - earlier::SIZES.total();
+        let between = below(0x7f00_0100_0000);
+        assert_eq!(places("7f0005000000-7f0005021000"), [between]);
+        assert_eq!(
+            places("7f0010000000-7f0010021000"),
+            [between, below(0x7f00_1000_0000 - STACK_ROOM)]
+        );
+    }
 }

@@ -354,16 +354,12 @@ impl Process {
     /// Writes into code, data or the mark. Code is written to the file, because probes are put on what the file has.
     fn fill(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         let Sizes {
-            code,
-            data,
-            hints,
-            mark,
+            code, data, hints, ..
         } = self.sizes;
         let outside = || io::Error::from(io::ErrorKind::InvalidInput);
         let offset = address.checked_sub(self.base).ok_or_else(outside)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(outside)?;
-        let mark_at = code + data + hints;
-        let is_mark = offset >= mark_at && end <= mark_at + mark;
+        let is_mark = offset >= code + data + hints && end <= self.sizes.total();
         if end > code + data && !is_mark || offset < code && end > code {
             return Err(outside());
         }
