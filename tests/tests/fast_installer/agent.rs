@@ -17,14 +17,14 @@ pub(crate) const PAGE: u64 = 4096;
 
 /// Lengths of the mapping in the tests.
 pub(crate) const SIZES: Sizes = Sizes {
-    code: 2 * PAGE,
+    code: 3 * PAGE,
     data: PAGE,
     hints: PAGE,
     mark: PAGE,
 };
 
 /// All lengths.
-pub(crate) const TOTAL: u64 = 5 * PAGE;
+pub(crate) const TOTAL: u64 = 6 * PAGE;
 
 /// The code that tests fill in: `mov $42, %eax; ret`.
 pub(crate) const CODE: [u8; 6] = [0xb8, 42, 0, 0, 0, 0xc3];
