@@ -40,12 +40,9 @@ use process::{Process, State, requests, send_all};
 use refusals::Refusals;
 
 /// Time between two looks at the probe hits.
-const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(20);
 
-/// The time in which probe hits are counted together, in ticks.
-const WINDOW: u32 = 4;
-
-/// Probe hits in that time from which on a process is worth moving: some 2 % of a processor.
+/// Probe hits between two ticks from which on a process is worth moving: some 2 % of a processor.
 const WORTH_IT: u64 = 500;
 
 /// How long a process must have run before it is moved, in a run that records every call: it gets probes of its own then.
@@ -87,10 +84,6 @@ pub(super) struct FastPath {
     ticks: Interval,
     /// Probe hits that were not passed on yet.
     hits: HashMap<u32, u64>,
-    /// Probe hits in this window.
-    recent: HashMap<u32, u64>,
-    /// Ticks that are left of it.
-    ticks_left: u32,
     processes: BTreeMap<u32, Process>,
     refusals: Refusals,
     way: Way,
@@ -112,8 +105,6 @@ impl FastPath {
             installer: sys::when_readable(installer)?,
             ticks,
             hits: HashMap::new(),
-            recent: HashMap::new(),
-            ticks_left: WINDOW,
             processes: BTreeMap::new(),
             refusals: Refusals::default(),
             way: if config.sampling.is_partial() {
@@ -178,20 +169,11 @@ impl FastPath {
         self.forget_gone(run)?;
         for (pid, count) in run.program.take_hits()? {
             *self.hits.entry(pid).or_default() += count;
-            let recent = self.recent.entry(pid).or_default();
-            *recent += count;
-            if *recent >= WORTH_IT && !self.is_over {
-                *recent = 0;
+            if count >= WORTH_IT && !self.is_over {
                 self.consider(pid, run, reader)?;
             }
         }
-        self.ticks_left -= 1;
-        if self.ticks_left == 0 {
-            self.ticks_left = WINDOW;
-            self.recent.clear();
-            self.look_after(run)?;
-        }
-        Ok(())
+        self.look_after(run)
     }
 
     /// Keeps the moved processes up to date, and gives those up that are not moved in time.
