@@ -2,48 +2,23 @@
 //!
 //! Each fixture begins when it was moved, so nearly all of its calls are made by the fast path's code.
 
-use std::ffi::OsStr;
-
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Child, Fixture, Heaptrace, MINUTE, Recording, WAIT_UNTIL_MOVED, all_match, c, c_moved,
-    code_mappings, cpp_moved, ready_pid, truths, until,
+    ALLOCATORS, Child, Fixture, Heaptrace, MINUTE, Recording, all_match, c, c_moved, code_mappings,
+    cpp_moved, ready_pid, record_moved, truths, until,
 };
 
 const EXACT: [&str; 2] = ["--fast", "--exact"];
 
-/// The libraries to preload, each with the kind of its allocator, and the C library's own.
-const ALLOCATORS: [(Option<&str>, &str); 4] = [
-    (None, "glibc"),
-    (Some("libjemalloc.so.2"), "jemalloc"),
-    (Some("libtcmalloc.so.4"), "tcmalloc"),
-    (Some("libmimalloc.so.2.0"), "mimalloc"),
-];
-
 /// Records a fixture that waits until it was moved, with this library preloaded.
 fn record(fixture: &Fixture, library: Option<&str>, arguments: &[&str]) -> Result<Recording> {
-    let preload = library.map(|library| format!("LD_PRELOAD={library}"));
-    let mut command = ["env", WAIT_UNTIL_MOVED].map(OsStr::new).to_vec();
-    command.extend(preload.as_deref().map(OsStr::new));
-    command.push(fixture.as_ref());
-    command.extend(arguments.iter().map(OsStr::new));
-    let recording = Heaptrace::tracing()?.record(&EXACT, &command)?;
-    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
-    recording.report.check_nothing_lost()?;
-    assert_eq!(recording.report.moved(), (1, 0));
-    Ok(recording)
+    record_moved(&EXACT, fixture, library, arguments)
 }
 
 /// Fails unless the numbers of the fixture's own calls are exactly its counts, and the allocator is of this kind.
 fn matches_itself(recording: &Recording, kind: &str) -> Result<()> {
-    println!("{kind}");
+    recording.has_allocator(kind)?;
     let truth = recording.truth("main")?;
-    let images = recording.report.images(truth.pid);
-    let image = images.last().context("the process is not in the report")?;
-    ensure!(
-        image.allocators.iter().any(|it| it.kind == kind),
-        "{image:?}"
-    );
     truth.matches(&recording.report.truth(Some(truth.pid)))
 }
 

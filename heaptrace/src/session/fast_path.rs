@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use heaptrace_common::hints::MAX_FAST;
+use heaptrace_common::hints::{MAX_FAST, way};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -107,10 +107,9 @@ impl FastPath {
             hits: HashMap::new(),
             processes: BTreeMap::new(),
             refusals: Refusals::default(),
-            way: if config.sampling.is_partial() {
-                Way::Sampled
-            } else {
-                Way::Exact
+            way: match config.way() {
+                way::EXACT => Way::Exact,
+                _ => Way::Sampled,
             },
             begin: Instant::now(),
             slots: HashMap::new(),

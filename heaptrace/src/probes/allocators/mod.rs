@@ -28,3 +28,5 @@ pub use hooks::c_library;
 pub(crate) use inspect::answer;
 pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
 pub use recognize::MAPPINGS_KIND;
+#[cfg(test)]
+pub(crate) use tests::of_this_process;

@@ -18,7 +18,8 @@ const QUICK: Search<'static> = Search {
     mappings: false,
 };
 
-fn own() -> Found {
+/// The allocators of this process.
+pub(crate) fn of_this_process() -> Found {
     of_process(
         &mut reader_of_tests(),
         std::process::id(),
@@ -38,7 +39,7 @@ fn inspect(path: &str) -> Finding {
 /// address share one entry.
 #[test]
 fn the_running_glibc_is_recognized() {
-    let found = own();
+    let found = of_this_process();
     let libc = found.allocators.iter().find(|it| it.path.contains("/libc"));
     let libc = libc.expect("no C library in this process");
     assert_eq!(libc.kinds(), ["glibc"]);
@@ -113,7 +114,7 @@ fn only_opened_files_count_as_searched() {
 /// Check that the C library of a command is found before the command runs.
 #[test]
 fn the_glibc_of_a_command_is_found() {
-    let libc = own()
+    let libc = of_this_process()
         .allocators
         .into_iter()
         .find(|it| it.path.contains("/libc"));

@@ -5,7 +5,7 @@
 
 use heaptrace_common::hints::{
     ADDRESS_SLOTS, ALIGNMENT_SHIFT, COUNT_SHIFT, HASH_FACTOR, HINT_SLOTS, PAGE_SHIFT, PAGE_SLOTS,
-    PASSED_AT, PASSED_FROM, way,
+    PASSED_AT, PASSED_FROM,
 };
 
 use super::patch::Patch;
@@ -187,16 +187,6 @@ pub enum Way {
     Sampled,
     /// Every call is recorded, by a probe in the code.
     Exact,
-}
-
-impl Way {
-    /// By its number for the kernel program.
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::Sampled => way::SAMPLED,
-            Self::Exact => way::EXACT,
-        }
-    }
 }
 
 /// A probe in the code.

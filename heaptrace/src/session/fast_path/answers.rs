@@ -110,26 +110,23 @@ impl FastPath {
             };
             return Ok(());
         }
-        match self.way {
-            Way::Sampled => {
-                run.program.set_hints(pid, process.index, &process.hints)?;
-                // The live map may be large.
-                let earlier = run.during(|program, _| {
-                    std::thread::sleep(GRACE);
-                    program.without_hint(pid)
-                });
-                process.earlier = earlier??.into();
-                for (key, _) in &process.earlier {
-                    process.hints.add(key.address);
-                }
+        if self.way == Way::Exact {
+            let probes = code::probes(&process.plan.functions);
+            if let Err(why) = probe(pid, base, &probes, run)? {
+                self.give_up(pid, format!("the code can't be probed: {why}"));
+                return Ok(());
             }
-            Way::Exact => {
-                let probes = code::probes(&process.plan.functions);
-                if let Err(why) = probe(pid, base, &probes, run)? {
-                    self.give_up(pid, why);
-                    return Ok(());
-                }
-                run.program.set_hints(pid, process.index, &process.hints)?;
+        }
+        run.program.set_hints(pid, process.index, &process.hints)?;
+        if self.way == Way::Sampled {
+            // The live map may be large.
+            let earlier = run.during(|program, _| {
+                std::thread::sleep(GRACE);
+                program.without_hint(pid)
+            });
+            process.earlier = earlier??.into();
+            for (key, _) in &process.earlier {
+                process.hints.add(key.address);
             }
         }
         process.state = State::Moved { base };
@@ -179,7 +176,7 @@ fn probe(
 ) -> Result<std::result::Result<(), String>> {
     let opened = match open::mapped(pid, base, base + CODE_BYTES as u64, None) {
         Ok(opened) => opened,
-        Err(error) => return Ok(Err(format!("the code can't be probed: {error}"))),
+        Err(error) => return Ok(Err(error.to_string())),
     };
     let file = opened.identity.file;
     let owner = Owner::of(pid);
@@ -190,7 +187,7 @@ fn probe(
     })??;
     Ok(match added {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(format!("the code can't be probed: {error:#}")),
-        Err(refusal) => Err(format!("the code can't be probed: {refusal}")),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(refusal) => Err(refusal.to_string()),
     })
 }

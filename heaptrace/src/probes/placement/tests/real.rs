@@ -1,12 +1,11 @@
 //! Prologues as compilers wrote them, cut after the last possible location and ended with `ret`.
 
-use std::collections::HashSet;
 use std::fs::File;
 
 use super::super::{Placer, Reason};
 use super::*;
 use crate::kernel::version;
-use crate::probes::allocators::{self, Effort, LookFor};
+use crate::probes::allocators;
 
 struct Known {
     name: &'static str,
@@ -76,17 +75,7 @@ fn prologues_of_allocators_are_placed() {
 /// pays for, does not need a second trap.
 #[test]
 fn the_c_library_is_placed() {
-    let own = std::process::id();
-    let mut reader = crate::jobs::reader_of_tests();
-    let wanted = LookFor::default();
-    let found = allocators::of_process(
-        &mut reader,
-        own,
-        wanted,
-        Effort::Thorough,
-        &mut HashSet::new(),
-    );
-    let found = found.unwrap().allocators;
+    let found = allocators::of_this_process().allocators;
     for allocator in &found {
         let mut code = vec![0; 4096];
         for place in &allocator.functions {

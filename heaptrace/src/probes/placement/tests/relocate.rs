@@ -1,7 +1,6 @@
 //! Tests of copies of functions' first instructions: by hand, of random code, and of this machine's C library, whose
 //! functions are then called by their copies.
 
-use std::collections::HashSet;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -9,8 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 
 use super::super::relocate::skipped;
 use super::super::{Fix, Skipped};
-use crate::jobs::reader_of_tests;
-use crate::probes::allocators::{self, Allocator, Effort, LookFor, ProbedFunction};
+use crate::probes::allocators::{self, Allocator, ProbedFunction};
 use crate::proc::maps;
 use crate::random::Random;
 
@@ -240,17 +238,7 @@ fn copies_of_random_code_match() {
 
 /// The C library of this process.
 fn c_library() -> Allocator {
-    let own = std::process::id();
-    let mut reader = reader_of_tests();
-    let wanted = LookFor::default();
-    let found = allocators::of_process(
-        &mut reader,
-        own,
-        wanted,
-        Effort::Thorough,
-        &mut HashSet::new(),
-    );
-    let mut found = found.unwrap().allocators.into_iter();
+    let mut found = allocators::of_this_process().allocators.into_iter();
     found.find(|it| it.path.contains("/libc")).unwrap()
 }
 
