@@ -54,6 +54,8 @@ counters! {
     EndsLost = 11, "ends_lost", true;
     /// A process that ended before it was reached, and whose name and control group found no room.
     ShortLivedUnnamed = 12, "short_lived_unnamed", false;
+    /// A stack whose Python frames did not fit into the ring, and that is recorded without them.
+    PythonFramesLost = 13, "python_frames_lost", false;
 }
 
 /// Number of counters.

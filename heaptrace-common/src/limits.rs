@@ -3,6 +3,30 @@
 /// Maximum number of frames of a stack; `--max-stack-depth` can only lower it.
 pub const MAX_FRAMES: usize = 128;
 
+/// Maximum number of Python frames of a stack.
+pub const MAX_PYTHON_FRAMES: usize = 128;
+
+/// Bytes of the name of a Python function that are sent; a power of two.
+pub const PYTHON_NAME_BYTES: usize = 128;
+
+/// Bytes of the path of a Python file that are sent; a power of two.
+pub const PYTHON_FILE_BYTES: usize = 256;
+
+/// Bytes of a Python function's table of lines that are sent; a power of two.
+pub const PYTHON_LINES_BYTES: usize = 1 << 13;
+
+/// The same for most functions; a power of two.
+pub const PYTHON_SHORT_LINES_BYTES: usize = 1 << 9;
+
+/// Maximum number of Python stacks that are remembered as sent.
+pub const MAX_PYTHON_STACKS: u32 = 1 << 14;
+
+/// Maximum number of Python code objects that are remembered as sent.
+pub const MAX_PYTHON_CODES: u32 = 1 << 13;
+
+/// Maximum number of files with a Python interpreter.
+pub const MAX_PYTHON_IMAGES: u32 = 64;
+
 /// Bytes of a thread or process name in the kernel, including the final zero.
 pub const COMM_BYTES: usize = 16;
 

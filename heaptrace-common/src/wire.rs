@@ -6,6 +6,7 @@ mod block;
 mod file;
 mod mapping;
 mod process;
+mod python;
 mod sampling;
 mod stack;
 mod thread;
@@ -15,6 +16,7 @@ pub use block::*;
 pub use file::*;
 pub use mapping::*;
 pub use process::*;
+pub use python::*;
 pub use sampling::*;
 pub use stack::*;
 pub use thread::*;
@@ -36,4 +38,8 @@ pub mod kind {
     pub const NEED_TABLE: u16 = 6;
     /// A [`MapChange`](super::MapChange).
     pub const MAP_CHANGE: u16 = 7;
+    /// A [`PythonStack`](super::PythonStack), cut after its last frame.
+    pub const PYTHON_STACK: u16 = 8;
+    /// A [`PythonCode`](super::PythonCode), with room for a short or a long table of lines.
+    pub const PYTHON_CODE: u16 = 9;
 }

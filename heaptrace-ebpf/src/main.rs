@@ -20,6 +20,7 @@
 //! - `live`: the blocks that are allocated and not freed
 //! - `window`: a copy of a piece of the traced thread's stack
 //! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
+//! - `python`: the frames of Python code
 //! - `unwind`: the walk up a stack
 //! - `stack`: call stacks, captured and sent
 //! - `thread`: the pending call of each thread
@@ -45,6 +46,7 @@ mod own_stack;
 mod probe_hits;
 mod process;
 mod process_filter;
+mod python;
 mod ring;
 mod rule_cache;
 mod sample;

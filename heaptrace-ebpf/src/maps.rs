@@ -11,7 +11,7 @@ use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
     btf_maps,
     macros::{btf_map, map},
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use heaptrace_common::{
     counters::COUNTERS as COUNTER_SLOTS,
@@ -19,14 +19,16 @@ use heaptrace_common::{
     hints::{HINT_SLOTS, MAX_FAST},
     limits::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
-        MAX_PROCESSES, MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES,
-        MAX_THREADS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
+        MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS, MAX_RULES,
+        MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES, MAX_THREADS, RULE_CACHE_SLOTS,
+        SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
         Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, MAX_UNMAPPED, MapCall,
-        NameFilter, ProcessEnd, ProcessState, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey,
-        TableRef, ThreadState, Unmapped, setting,
+        NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
+        PythonWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState,
+        Unmapped, setting,
     },
 };
 
@@ -107,6 +109,29 @@ pub static ENDED: HashMap<u64, ProcessEnd> =
 #[map]
 pub static STACKS: HashMap<StackKey, u64> =
     HashMap::with_max_entries(MAX_STACKS, BPF_F_NO_PREALLOC);
+
+/// Files with a Python interpreter. The agent sets an entry before a table refers to it, and changes none.
+#[map]
+pub static PYTHON_IMAGES: Array<PythonImage> = Array::with_max_entries(MAX_PYTHON_IMAGES, 0);
+
+/// State of the walks over Python frames, by process and thread id.
+#[map]
+pub static PYTHON_WALKS: HashMap<u64, PythonWalk> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// A state without frames, which is too large for the program's stack.
+#[map]
+pub static BLANK_PYTHON: Array<PythonWalk> = Array::with_max_entries(1, 0);
+
+/// Python stacks that were sent. One that has no room any more is sent again.
+#[map]
+pub static PYTHON_STACKS: LruHashMap<PythonStackKey, u8> =
+    LruHashMap::with_max_entries(MAX_PYTHON_STACKS, 0);
+
+/// Python code objects that were sent, in the same way.
+#[map]
+pub static PYTHON_CODES: LruHashMap<PythonCodeKey, u8> =
+    LruHashMap::with_max_entries(MAX_PYTHON_CODES, 0);
 
 /// An empty thread state, which is too large for the program's stack.
 #[map]

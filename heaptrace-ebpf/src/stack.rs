@@ -60,6 +60,8 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         walk: stack.head.walk,
         pad2: 0,
         hash: [key.low, key.high],
+        python: stack.head.python,
+        python_loops: stack.head.python_loops,
     };
     let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
     // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack.
@@ -87,10 +89,10 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
     Some(())
 }
 
-/// Hashes a stack to 128 bits.
+/// Hashes a stack to 128 bits. Its Python frames are part of it.
 #[inline(always)]
 fn key(stack: &Stack, process: u64) -> StackKey {
-    let mut low = HASH_SEED.load();
+    let mut low = HASH_SEED.load() ^ stack.head.python;
     let mut high = low.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f;
     let depth = stack.head.depth as usize;
     for index in 0..MAX_FRAMES {

@@ -13,7 +13,7 @@ use crate::{
     globals::is_partial,
     live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
-    process, sample,
+    process, python, sample,
 };
 
 /// State of the thread, which is created if there is none; `None` if the thread can't be recorded.
@@ -196,10 +196,13 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
         && let Some(first) = first.state()
     {
         mapping_cache::copy_all(&mut state.walk, &first.walk);
+        state.walk.python_base = first.walk.python_base;
+        state.walk.python_image = first.walk.python_image;
         // If that thread ended just now, its memory may belong to a thread of another process (see `maps`).
         // SAFETY: a reference is valid to read from.
         if unsafe { (&raw const first.process).read_volatile() } != process {
             mapping_cache::clear(&mut state.walk);
+            state.walk.python_image = 0;
         }
     }
     Some(state)
@@ -210,6 +213,9 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
 pub fn end(key: u64) {
     if let Some(state) = (Caller { key }).state() {
         clear_pending(state);
+        if state.walk.python_image != 0 {
+            python::end(key);
+        }
     }
     let _ = THREADS.remove(key);
     let _ = MAP_CALLS.remove(key);

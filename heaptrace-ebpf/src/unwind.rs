@@ -33,7 +33,7 @@ use crate::{
     kernel::read,
     mapping_cache,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
-    ring, rule_cache,
+    python, ring, rule_cache,
     walk::{CONTINUE, STOP, Walk},
     walk_cache, window,
 };
@@ -110,6 +110,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             }
         }
     }
+    python::note_frame(walk, depth as usize, pc);
     walk.stack.head.depth = depth + 1;
     walk.stack.head.walk = walk::TRUNCATED;
     let rule = match walk.state.table.state {

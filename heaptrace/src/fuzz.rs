@@ -6,7 +6,7 @@
 //! mutator of our own from `tests/`. Must not know where inputs come from.
 
 use crate::reader::Job;
-use crate::{doctor, events, jobs, output, probes, profile, symbolize, sys, unwind};
+use crate::{doctor, events, jobs, output, probes, profile, python, symbolize, sys, unwind};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -183,6 +183,23 @@ pub static BOUNDARIES: &[Boundary] = &[
         fixed_bytes: 2 * MIB,
         longest: 16 * KIB,
         ..boundary("reader_answers", "messages of a reader", answers)
+    },
+    Boundary {
+        longest: 10 * KIB,
+        ..boundary(
+            "python_code",
+            "the line table and the name of a Python function",
+            python::fuzz::code,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        longest: 64 * KIB,
+        ..boundary(
+            "python_image",
+            "an ELF file: a Python interpreter in it",
+            python::fuzz::file,
+        )
     },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];

@@ -19,6 +19,7 @@ pub mod output;
 pub mod probes;
 pub mod proc;
 pub mod profile;
+pub mod python;
 #[cfg(test)]
 mod random;
 pub mod reader;

@@ -31,7 +31,7 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may import them, and they import no stage.
-const BASES: [&str; 5] = ["create", "kernel", "proc", "reader", "sandbox"];
+const BASES: [&str; 6] = ["create", "kernel", "proc", "python", "reader", "sandbox"];
 
 /// The layer of a file.
 #[derive(Debug, PartialEq)]

@@ -53,6 +53,10 @@ pub struct TableRef {
     pub slot: u32,
     /// [`FileKey::check`] of its file; 0 while it has no file.
     pub check: u32,
+    /// One more than the index of its [`PythonImage`](super::PythonImage); 0 if it holds no Python interpreter.
+    pub python: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 impl TableRef {
@@ -65,6 +69,8 @@ impl TableRef {
             first_page: 0,
             slot: 0,
             check: 0,
+            python: 0,
+            pad: 0,
         }
     }
 
@@ -108,6 +114,6 @@ pub struct NeedTable {
 
 const _: () = {
     assert!(size_of::<FileKey>() == 24);
-    assert!(size_of::<TableRef>() == 24);
+    assert!(size_of::<TableRef>() == 32);
     assert!(size_of::<NeedTable>() == 48);
 };

@@ -24,6 +24,10 @@ pub struct StackHead {
     pub pad2: u32,
     /// Its hash: with the process, its key in the stack map.
     pub hash: [u64; 2],
+    /// Id of the [`PythonStack`](super::PythonStack) that belongs to it; 0 if it has none.
+    pub python: u64,
+    /// One bit for each frame: whether it is one of Python's function that interprets bytecode.
+    pub python_loops: [u64; MAX_FRAMES / 64],
 }
 
 /// A new stack.
@@ -85,7 +89,7 @@ pub struct StackKey {
 }
 
 const _: () = {
-    assert!(size_of::<StackHead>() == 56);
-    assert!(size_of::<Stack>() == 56 + 8 * MAX_FRAMES);
+    assert!(size_of::<StackHead>() == 80);
+    assert!(size_of::<Stack>() == 80 + 8 * MAX_FRAMES);
     assert!(size_of::<StackKey>() == 24);
 };

@@ -33,6 +33,12 @@ pub struct WalkState {
     pub space: u64,
     /// The kernel's count of changes to the address space.
     pub space_version: u64,
+    /// Address from which a Python interpreter's relative addresses are counted.
+    pub python_base: u64,
+    /// One more than the index of that interpreter's [`PythonImage`](super::PythonImage); 0 if no walk of the thread has met one.
+    pub python_image: u32,
+    /// Zero.
+    pub pad: u32,
     /// A piece of the thread's stack.
     pub window: StackWindow,
     /// The words that this walk has read, and those of the last walk for frames that this walk has not reached.
@@ -117,7 +123,7 @@ pub struct Mapping {
 const _: () = {
     assert!(
         size_of::<WalkState>()
-            == 152
+            == 176
                 + CACHED_MAPPINGS * size_of::<Mapping>()
                 + size_of::<StackWindow>()
                 + size_of::<WalkCache>()

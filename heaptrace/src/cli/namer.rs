@@ -55,6 +55,8 @@ impl Namer {
         let mut writer = DataFileWriter::to(question, PathBuf::from(STREAM), &profile.info)?;
         writer.update(&Update {
             modules: profile.modules.clone(),
+            // Locations refer to them, and a reference must lead somewhere.
+            functions: profile.functions.clone(),
             locations: profile.locations.clone(),
             ..Update::default()
         })?;

@@ -44,6 +44,11 @@ fn look_up(
     // File by file, so that no file is opened twice.
     let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
     for (index, location) in (0_u32..).zip(&profile.locations) {
+        if location.function.is_some() {
+            // Its name comes from the interpreter.
+            done.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
         modules
             .entry(location.module)
             .or_default()

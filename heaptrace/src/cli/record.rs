@@ -201,6 +201,7 @@ mod tests {
             locations: vec![Location {
                 module: None,
                 address: 7,
+                function: None,
             }],
             totals: Totals {
                 allocations: 3,

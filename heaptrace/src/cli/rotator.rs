@@ -157,6 +157,7 @@ mod tests {
             locations: vec![Location {
                 module: None,
                 address: n.into(),
+                function: None,
             }],
             processes: vec![(ProcessId(n), Process::default())],
             ..Update::default()

@@ -2,7 +2,7 @@
 //!
 //! Stage: events.
 
-use heaptrace_common::limits::MAX_FRAMES;
+use heaptrace_common::limits::{MAX_FRAMES, MAX_PYTHON_FRAMES};
 
 use super::record::{Event, decode};
 use super::sideband::{Change, Parsed, parse};
@@ -15,6 +15,16 @@ pub(crate) fn ring(data: &[u8]) -> u64 {
             assert_eq!(frames.len(), head.depth as usize);
             assert!(frames.len() * 8 < data.len());
             10 + frames.len() as u64
+        }
+        Ok(Event::PythonFrames(it)) => {
+            assert!(it.frames.len() <= MAX_PYTHON_FRAMES);
+            assert!(it.frames.len() * 16 < data.len());
+            200 + it.frames.len() as u64
+        }
+        Ok(Event::PythonCode(it)) => {
+            // A byte of a string becomes a character of two bytes at most, or of three with the mark of a cut one.
+            assert!(it.lines.len() < data.len() && it.name.len() + it.file.len() <= 3 * data.len());
+            400 + it.lines.len() as u64
         }
         Ok(_) => u64::from(data[0]),
         Err(error) => {

@@ -4,7 +4,9 @@
 //! sideband, which is perf's own records of mappings, forks and execs. The times of both are on the monotonic
 //! clock.
 
+mod bytes;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+pub mod python;
 pub mod record;
 pub mod sideband;

@@ -6,7 +6,9 @@ use heaptrace_common::limits::MAX_FRAMES;
 use heaptrace_common::wire::{
     Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind,
 };
-use thiserror::Error;
+
+use super::bytes::{DecodeError, exact};
+use super::python::{self, PythonFrames};
 
 /// A record of the kernel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub enum Event {
     MapChange(MapChange),
     /// A stack that later allocations name.
     Stack(StackHead, Vec<u64>),
+    /// A Python code object that later frames name.
+    PythonCode(Box<python::PythonCode>),
+    /// Python frames that later stacks name.
+    PythonFrames(PythonFrames),
     /// A process that later events name.
     ProcessBegin(ProcessBegin),
     /// A process ended, or became another program.
@@ -26,48 +32,6 @@ pub enum Event {
     /// The kernel program needs the unwind table of a file.
     NeedTable(NeedTable),
 }
-
-/// Why bytes are not a record.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum DecodeError {
-    /// They are too short for a kind, or have another length than records of their kind.
-    #[error("the kernel program sent a record of {got} bytes instead of {want}; it is ignored")]
-    Size {
-        /// The bytes that arrived.
-        got: usize,
-        /// The bytes that a record of this kind has.
-        want: usize,
-    },
-    /// There is no such kind of record.
-    #[error("the kernel program sent a record of the unknown kind {0}; it is ignored")]
-    Kind(u16),
-    /// A stack claims more frames than a stack can have.
-    #[error(
-        "the kernel program sent a stack of {0} frames, more than a stack can have; it is ignored"
-    )]
-    Depth(u32),
-}
-
-/// Structs that can be read from any bytes.
-///
-/// # Safety
-///
-/// `repr(C)`, integers only: every bit pattern is a value.
-unsafe trait Wire: Copy {}
-// SAFETY: integers only.
-unsafe impl Wire for Alloc {}
-// SAFETY: integers only.
-unsafe impl Wire for Free {}
-// SAFETY: integers only.
-unsafe impl Wire for StackHead {}
-// SAFETY: integers only.
-unsafe impl Wire for ProcessBegin {}
-// SAFETY: integers only.
-unsafe impl Wire for ProcessEnd {}
-// SAFETY: integers only.
-unsafe impl Wire for NeedTable {}
-// SAFETY: integers only.
-unsafe impl Wire for MapChange {}
 
 /// Decodes a record.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
@@ -86,6 +50,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::PROCESS_END => exact(bytes).map(Event::ProcessEnd),
         kind::MAP_CHANGE => exact(bytes).map(Event::MapChange),
         kind::NEED_TABLE => exact(bytes).map(Event::NeedTable),
+        kind::PYTHON_CODE => python::code(bytes).map(|it| Event::PythonCode(Box::new(it))),
+        kind::PYTHON_STACK => python::frames(bytes).map(Event::PythonFrames),
         _ => Err(DecodeError::Kind(kind)),
     }
 }
@@ -118,19 +84,9 @@ fn stack(bytes: &[u8]) -> Result<Event, DecodeError> {
     Ok(Event::Stack(head, frames))
 }
 
-fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
-    if bytes.len() != size_of::<T>() {
-        return Err(DecodeError::Size {
-            got: bytes.len(),
-            want: size_of::<T>(),
-        });
-    }
-    // SAFETY: the bytes have the size of the struct, and every bit pattern is a value of it.
-    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::bytes::Wire;
     use super::*;
 
     fn bytes_of<T: Wire>(value: &T) -> Vec<u8> {
@@ -181,6 +137,8 @@ pub(crate) mod tests {
             walk: 0,
             pad2: 0,
             hash: [0; 2],
+            python: 0,
+            python_loops: [0; 2],
         };
         let mut bytes = bytes_of(&head(2));
         bytes.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);

@@ -304,9 +304,15 @@ impl Addresses {
                 LocationId(locations.intern(&Location {
                     module: mapping.and_then(|it| it.module),
                     address: mapping.map_or(address, |it| address - it.start + it.offset),
+                    function: None,
                 }))
             })
         }));
+    }
+
+    /// The id of a location, which is added if it is new.
+    pub(super) fn intern(&mut self, location: &Location) -> LocationId {
+        LocationId(self.locations.intern(location))
     }
 
     /// Whether code of a process was replaced between two times.

@@ -6,6 +6,7 @@
 
 mod coverage;
 mod facts;
+mod python;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -191,6 +192,8 @@ impl Joiner {
             Event::Stack(head, frames) => self.stack(&head, &frames),
             Event::ProcessBegin(event) => self.process_began(&event),
             Event::ProcessEnd(event) => self.process_ended(&event),
+            Event::PythonCode(event) => self.python_code(*event),
+            Event::PythonFrames(event) => self.python_frames(&event),
             // The session answers this one.
             Event::NeedTable(_) => {}
         }
@@ -379,6 +382,7 @@ impl Joiner {
     pub fn close(&mut self, count: usize) {
         for process in self.ending.drain(..count.min(self.ending.len())) {
             if let Some(leftovers) = self.ledger.close(process) {
+                self.stacks.python().forget(leftovers.serial);
                 self.orphans.add(leftovers);
             }
             self.mappings.forget(process);
@@ -467,6 +471,8 @@ impl Joiner {
         self.facts.set_unprobed(self.addresses.unprobed());
         let not_kept = self.addresses.mappings_not_kept();
         self.facts.set_noted(Note::CodeMappingsNotKept, not_kept);
+        let not_kept = self.stacks.python().not_kept();
+        self.facts.set_noted(Note::PythonFramesNotKept, not_kept);
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
         let started = self.addresses.take_started();
@@ -475,6 +481,7 @@ impl Joiner {
             elapsed_ns,
             modules,
             started,
+            functions: self.stacks.python().take_new(),
             locations,
             stacks: self.stacks.take_new(),
             threads: threads.unwrap_or_default(),

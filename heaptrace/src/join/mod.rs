@@ -24,6 +24,7 @@ mod peak;
 mod process;
 mod processes;
 mod program_name;
+mod python;
 mod reasons;
 mod regions;
 mod run_facts;
@@ -43,7 +44,8 @@ pub use modules::OpenFiles;
 pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use update::{
-    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, ShortLived, Site, SiteId,
-    Stack, StackId, ThreadNameId, Totals, Traced, Unseen, Update,
+    Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Kind, Language, Location,
+    LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
+    RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced, Unseen,
+    Update,
 };

@@ -90,6 +90,8 @@ reasons! {
         ProcessesReached = "processes_reached";
         /// A process that ended before the probes reached it.
         ProcessesShortLived = "processes_short_lived";
+        /// A Python stack whose frames were not kept for lack of room.
+        PythonFramesNotKept = "python_frames_not_kept";
         /// A change of the sampling rate that the report does not list: there are too many.
         RateChangesUnlisted = "rate_changes_unlisted";
         /// A process that got no sampling rate of its own, and keeps the common one.

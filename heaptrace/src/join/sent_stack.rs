@@ -5,6 +5,7 @@
 use heaptrace_common::wire::walk;
 
 use super::packed_addresses::PackedAddresses;
+use super::python::PythonPart;
 use super::update::{Completeness, SiteId, StackId};
 
 /// A stack as the kernel program sent it, and what it means.
@@ -15,6 +16,7 @@ pub(super) struct Sent {
     pub(super) time: u64,
     /// To resolve it anew when code was replaced.
     pub(super) addresses: PackedAddresses,
+    pub(super) python: Option<Box<PythonPart>>,
 }
 
 /// A stack of one process.

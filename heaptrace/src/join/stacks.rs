@@ -9,6 +9,7 @@ use super::interner::StackInterner;
 use super::ledger::Ledger;
 use super::orphans::Orphans;
 use super::packed_addresses::PackedAddresses;
+use super::python::{Python, PythonPart};
 use super::sent_stack::{Sent, SentStack, completeness};
 use super::update::{LocationId, ProcessId, Stack, StackId};
 
@@ -16,6 +17,7 @@ use super::update::{LocationId, ProcessId, Stack, StackId};
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     interned: StackInterner,
+    python: Python,
     /// The locations of one stack; kept for its memory.
     locations: Vec<LocationId>,
 }
@@ -42,11 +44,21 @@ impl Stacks {
             return false;
         };
         let pid = entry.record().pid;
-        let stack = self.resolve(pid, head.time, frames, head.walk, addresses);
+        let python = (head.python != 0).then_some(PythonPart {
+            id: head.python,
+            loops: head.python_loops,
+        });
+        let its = Its {
+            pid,
+            serial: head.process,
+            python,
+        };
+        let stack = self.resolve(its, head.time, frames, head.walk, addresses);
         let sent = Sent {
             stack,
             time: head.time,
             addresses: PackedAddresses::new(frames),
+            python: python.map(Box::new),
         };
         if let Some(orphan) = ledger.add_stack(process, head.id, key, sent) {
             orphans.add_stack(orphan);
@@ -73,7 +85,12 @@ impl Stacks {
         let frames: Vec<u64> = sent.addresses.iter().collect();
         let mut stack = sent.stack;
         if addresses.differ(pid, sent.time, time, &frames) {
-            stack = self.resolve(pid, time, &frames, stack.walk(), addresses);
+            let its = Its {
+                pid,
+                serial: entry.serial(),
+                python: sent.python.as_deref().copied(),
+            };
+            stack = self.resolve(its, time, &frames, stack.walk(), addresses);
         }
         ledger.set_stack(process, id, stack, time);
         Some(stack)
@@ -82,15 +99,18 @@ impl Stacks {
     /// A stack, as it is at a time.
     fn resolve(
         &mut self,
-        pid: u32,
+        its: Its,
         time: u64,
         frames: &[u64],
         walk: u32,
         addresses: &mut Addresses,
     ) -> SentStack {
-        let is_allocators = addresses.is_allocators(pid, time, frames);
+        let is_allocators = addresses.is_allocators(its.pid, time, frames);
         self.locations.clear();
-        addresses.locate(pid, time, frames, &mut self.locations);
+        addresses.locate(its.pid, time, frames, &mut self.locations);
+        if let Some(part) = its.python {
+            self.python.merge(its.serial, part, &mut self.locations);
+        }
         let stack = self.interned.intern(&self.locations, completeness(walk));
         SentStack::new(StackId(stack), walk, is_allocators)
     }
@@ -99,4 +119,18 @@ impl Stacks {
     pub(super) fn take_new(&mut self) -> Vec<Stack> {
         self.interned.take_new()
     }
+
+    /// The Python frames of all processes.
+    pub(super) fn python(&mut self) -> &mut Python {
+        &mut self.python
+    }
+}
+
+/// What a stack belongs to, and what belongs to it.
+#[derive(Clone, Copy, Debug)]
+struct Its {
+    pid: u32,
+    /// The number of its process that events carry.
+    serial: u64,
+    python: Option<PythonPart>,
 }

@@ -21,6 +21,10 @@ pub struct ModuleId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationId(pub u32);
 
+/// Index of a [`Function`] in the function table of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionId(pub u32);
+
 /// Index of a [`Stack`] in the stack table of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
@@ -69,14 +73,36 @@ impl Module {
     }
 }
 
-/// One code address. It is symbolized once, however many stacks contain it.
+/// A language whose functions are not machine code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Language {
+    /// Python.
+    Python,
+}
+
+/// A function that an interpreter runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// Its language.
+    pub language: Language,
+    /// Its name; raw, to be escaped by every output. Empty if it could not be read.
+    pub name: String,
+    /// Its source file, as the interpreter has it; raw. Empty if it could not be read.
+    pub file: String,
+}
+
+/// One place in code: an address, which is symbolized once, however many stacks contain it, or a line of a function that an
+/// interpreter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The module that holds it; `None` for JIT code, or if its mapping is unknown.
+    /// The module that holds it; `None` for JIT code, or if its mapping is unknown, or if it has a function.
     pub module: Option<ModuleId>,
     /// Offset in the module's file, or the address itself if there is no module. It points into the
-    /// calling instruction (return address minus one), so it can be looked up unchanged.
+    /// calling instruction (return address minus one), so it can be looked up unchanged. If it has a function, the line, 0 if
+    /// that is unknown.
     pub address: u64,
+    /// The function that an interpreter runs here; `None` for machine code.
+    pub function: Option<FunctionId>,
 }
 
 /// How far a stack goes.
@@ -422,6 +448,8 @@ pub struct Update {
     pub modules: Vec<Module>,
     /// The `started_as` of earlier modules that have changed.
     pub started: Vec<(ModuleId, String)>,
+    /// New functions that interpreters run.
+    pub functions: Vec<Function>,
     /// New locations.
     pub locations: Vec<Location>,
     /// New stacks.

@@ -11,6 +11,7 @@ pub mod pod;
 pub mod probe_hits;
 pub mod process_filter;
 pub mod program;
+pub mod python_images;
 mod rate;
 mod reached;
 pub(crate) mod ring_positions;

@@ -5,8 +5,8 @@
 //! kernel program's lock file, and with that into its digest.
 
 use heaptrace_common::wire::{
-    Block, BlockKey, Countdown, FileKey, NameFilter, ProcessEnd, ProcessState, ShortLived,
-    ShortLivedKey, StackKey, TableRef, ThreadState, Unmapped,
+    Block, BlockKey, Countdown, FileKey, NameFilter, ProcessEnd, ProcessState, PythonImage,
+    ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState, Unmapped,
 };
 
 /// A struct that consists of integers, without padding bytes.
@@ -38,6 +38,7 @@ plain!(
     NameFilter,
     ProcessEnd,
     ProcessState,
+    PythonImage,
     ShortLived,
     ShortLivedKey,
     StackKey,

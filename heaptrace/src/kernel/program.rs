@@ -131,6 +131,7 @@ impl Program {
             )
             .map_max_entries("LAST_HITS", if config.fast { sizes.processes } else { 1 })
             .map_max_entries("STACKS", sizes.stacks)
+            .map_max_entries("PYTHON_WALKS", sizes.threads)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));
         let mut ebpf = loader.load(OBJECT).context(
@@ -185,6 +186,11 @@ impl Program {
 
     pub(crate) fn map(&self, name: &str) -> Result<&Map> {
         self.ebpf.map(name).ok_or_else(|| missing(name))
+    }
+
+    /// A map, once.
+    pub(super) fn take_map(&mut self, name: &str) -> Result<Map> {
+        self.ebpf.take_map(name).ok_or_else(|| missing(name))
     }
 
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &aya::programs::Program)> {
@@ -257,10 +263,7 @@ impl Program {
 
     /// The ring, once, and the number of unread bytes from which on it is filling up.
     pub fn take_ring(&mut self) -> Result<(RingBuf<MapData>, usize)> {
-        let map = self
-            .ebpf
-            .take_map("EVENTS")
-            .ok_or_else(|| missing("EVENTS"))?;
+        let map = self.take_map("EVENTS")?;
         Ok((RingBuf::try_from(map)?, self.filling_bytes as usize))
     }
 
@@ -363,19 +366,14 @@ impl Program {
 
     /// The map of unwind tables, once.
     pub fn take_tables(&mut self) -> Result<TableMap> {
-        let map = self
-            .ebpf
-            .take_map("TABLES")
-            .ok_or_else(|| missing("TABLES"))?;
         Ok(TableMap {
-            map: HashMap::try_from(map)?,
+            map: HashMap::try_from(self.take_map("TABLES")?)?,
         })
     }
 
     /// The map of segments of unwind tables, once.
     pub fn take_rows(&mut self) -> Result<ArrayOfMaps<MapData, MapData>> {
-        let map = self.ebpf.take_map("ROWS").ok_or_else(|| missing("ROWS"))?;
-        Ok(ArrayOfMaps::try_from(map)?)
+        Ok(ArrayOfMaps::try_from(self.take_map("ROWS")?)?)
     }
 
     /// Removes stacks of processes that have ended.

@@ -110,6 +110,9 @@ fn note_words(note: Note) -> Words {
         Note::CodeMappingsNotKept => {
             harmless("parts of code have no names, because a program has too many of them")
         }
+        Note::PythonFramesNotKept => {
+            harmless("stacks have no Python functions, because there were too many different ones")
+        }
         Note::FilesForgotten => harmless("files will be searched for allocators again"),
         Note::FilesGoneUnseen => {
             harmless("files were gone before they could be searched for allocators")
@@ -185,6 +188,13 @@ fn counter_words(counter: Counter) -> Words {
         Counter::ShortLivedUnnamed => {
             harmless("processes that ended before they were traced are not named")
         }
+        Counter::PythonFramesLost => Words {
+            matters: false,
+            ..bad(
+                "stacks have no Python functions, because heaptrace could not read events fast enough",
+                "raise --ring-size, or record less with --sample",
+            )
+        },
         Counter::EndsLost => bad(
             "ends of processes were lost: the processes count as running",
             "raise --ring-size, or record less with --sample",

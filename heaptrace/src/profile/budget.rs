@@ -9,8 +9,8 @@ use thiserror::Error;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
 use crate::join::{
-    Allocator, Location, Module, ModuleId, Process, ProcessId, Quality, RateChange, Site, SiteId,
-    Stack,
+    Allocator, Function, Location, Module, ModuleId, Process, ProcessId, Quality, RateChange, Site,
+    SiteId, Stack,
 };
 
 /// The memory that any file may use.
@@ -114,6 +114,7 @@ impl Budget {
         self.pending = 0;
         self.kept += update.modules.iter().map(Cost::cost).sum::<u64>()
             + update.started.iter().map(Cost::cost).sum::<u64>()
+            + update.functions.iter().map(Cost::cost).sum::<u64>()
             + update.locations.iter().map(Cost::cost).sum::<u64>()
             + update.stacks.iter().map(Cost::cost).sum::<u64>()
             + update.threads.iter().map(Cost::cost).sum::<u64>()
@@ -163,6 +164,10 @@ impl Budget {
             let module = module.and_then(|id| profile.modules.get(id));
             let length = |module: &Module| (module.path.len() + module.started_as.len()) as u64;
             texts = texts.saturating_add(module.map_or(0, length));
+            let function = location.function.map(|id| id.0 as usize);
+            let function = function.and_then(|id| profile.functions.get(id));
+            let length = |it: &Function| (it.name.len() + it.file.len()) as u64;
+            texts = texts.saturating_add(function.map_or(0, length));
         }
         for change in &profile.rates {
             let process = change.process.map(|id| id.0 as usize);
@@ -229,6 +234,12 @@ impl Cost for Module {
 impl Cost for (ModuleId, String) {
     fn cost(&self) -> u64 {
         of::<Self>(BLOCK + self.1.len() as u64)
+    }
+}
+
+impl Cost for Function {
+    fn cost(&self) -> u64 {
+        of::<Self>(2 * BLOCK + (self.name.len() + self.file.len()) as u64)
     }
 }
 

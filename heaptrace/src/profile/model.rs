@@ -6,7 +6,8 @@
 use thiserror::Error;
 
 use crate::join::{
-    Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack, Totals, Update,
+    Function, Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
+    Totals, Update,
 };
 use crate::text;
 
@@ -114,7 +115,9 @@ pub struct Profile {
     pub duration_ns: u64,
     /// Files that were mapped executable.
     pub modules: Vec<Module>,
-    /// Code addresses.
+    /// Functions that interpreters run.
+    pub functions: Vec<Function>,
+    /// Places in code.
     pub locations: Vec<Location>,
     /// Call stacks.
     pub stacks: Vec<Stack>,
@@ -169,6 +172,7 @@ impl Profile {
             end: RunEnd::CutOff,
             duration_ns: 0,
             modules: Vec::new(),
+            functions: Vec::new(),
             locations: Vec::new(),
             stacks: Vec::new(),
             threads: Vec::new(),
@@ -228,6 +232,7 @@ impl Profile {
             elapsed_ns: self.duration_ns,
             modules: self.modules.clone(),
             started: Vec::new(),
+            functions: self.functions.clone(),
             locations: self.locations.clone(),
             stacks: self.stacks.clone(),
             threads: self.threads.clone(),
@@ -252,9 +257,13 @@ impl Profile {
                 module.started_as = name;
             }
         }
+        self.functions.extend(update.functions);
         for location in &update.locations {
             if let Some(module) = location.module {
                 in_table("location", "module", module.0, self.modules.len())?;
+            }
+            if let Some(function) = location.function {
+                in_table("location", "function", function.0, self.functions.len())?;
             }
         }
         self.locations.extend(update.locations);

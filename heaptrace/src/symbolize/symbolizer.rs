@@ -99,7 +99,7 @@ impl Symbolizer {
         self.symbols
     }
 
-    /// Looks up the `wanted` locations that were not looked up before.
+    /// Looks up the `wanted` locations that were not looked up before, without those of interpreters: these have a name.
     ///
     /// This does not fail: a location without a name gets a frame without a function.
     pub fn symbolize(
@@ -111,6 +111,7 @@ impl Symbolizer {
         let mut modules = BTreeMap::<Option<ModuleId>, Vec<(LocationId, u64)>>::new();
         for id in wanted {
             if let Some(location) = profile.locations.get(id.0 as usize)
+                && location.function.is_none()
                 && self.symbols.frames(id).is_empty()
             {
                 let addresses = modules.entry(location.module).or_default();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::elf::ElfFacts;
 use super::*;
-use crate::join::{Location, LocationId, Module, ModuleId};
+use crate::join::{Function, FunctionId, Language, Location, LocationId, Module, ModuleId};
 use crate::profile::{Profile, RunInfo, Symbols};
 use crate::random::numbers;
 
@@ -120,6 +120,7 @@ fn profile(module: Module, addresses: &[u64]) -> Profile {
         .map(|address| Location {
             module: Some(ModuleId(0)),
             address: facts.offset(*address).unwrap_or(*address),
+            function: None,
         })
         .collect();
     profile.modules.push(module);
@@ -182,6 +183,25 @@ fn addr2line(path: &Path, address: u64) -> Vec<Plain> {
             )
         })
         .collect()
+}
+
+/// Check that a location with a function of an interpreter is never looked up, also if a crafted file gives it a module.
+#[test]
+fn functions_of_interpreters_need_no_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = compile(dir.path(), "gcc", C, &["-g"]);
+    let mut profile = profile(module(&path), &calls(&path));
+    profile.functions.push(Function {
+        language: Language::Python,
+        name: "f".to_owned(),
+        file: "app.py".to_owned(),
+    });
+    profile.locations[0].function = Some(FunctionId(0));
+    let mut symbolizer = with_folders(vec![]);
+    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    let symbols = symbolizer.into_symbols();
+    assert_eq!(symbols.frames(LocationId(0)), []);
+    assert!(!symbols.frames(LocationId(1)).is_empty());
 }
 
 /// Check that functions, files, lines and inlining at every call of a C program are the same as in `addr2line`, with three

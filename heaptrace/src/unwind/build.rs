@@ -88,7 +88,10 @@ pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, Ta
         // There are functions, but none has a rule.
         return Err(TableError::Missing);
     }
-    Ok(writer.finish(first_page, damaged.iter().sum()))
+    Ok(Table {
+        python: image.python,
+        ..writer.finish(first_page, damaged.iter().sum())
+    })
 }
 
 /// Sorts functions by their start. If several start at one address, the first is used, as in a search by address.
@@ -405,6 +408,7 @@ impl TableWriter {
             rules: self.rules,
             first_page,
             damaged,
+            python: None,
         }
     }
 }

@@ -1,26 +1,28 @@
 //! The byte format of a cached table.
 //!
-//! Stage: unwind. A header, pages, rows and rules, all in 32-bit words, then a checksum of everything before it. The
-//! checksum detects accidental damage only. So a decoded table must also be sound, and within the limits of built tables.
+//! Stage: unwind. A header, pages, rows, rules and a Python interpreter, all in 32-bit words, then a checksum of everything
+//! before it. The checksum detects accidental damage only. So a decoded table must also be sound, and within the limits of
+//! built tables.
 
 use heaptrace_common::unwind::{Rule, bp, cfa};
 
 use super::image::Fingerprint;
 use super::table::{Limits, Table};
+use crate::python::{self, IMAGE_WORDS};
 
 /// The first bytes of each entry.
 const MAGIC: &[u8; 7] = b"heaptab";
 
 /// The format version, after the magic. Incremented with every change of the format, or of the meaning of a rule.
-const FORMAT_VERSION: u8 = 1;
+const FORMAT_VERSION: u8 = 2;
 
-/// Bytes of the header: magic, format version, fingerprint, and five numbers.
-const HEADER: usize = 8 + 32 + 5 * 4;
+/// Bytes of the header: magic, format version, fingerprint, and six numbers.
+const HEADER: usize = 8 + 32 + 6 * 4;
 
 /// Encodes a table.
 pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     let words = table.pages.len() + table.rows.len() + 2 * table.rules.len();
-    let mut bytes = Vec::with_capacity(HEADER + words * 4 + 4);
+    let mut bytes = Vec::with_capacity(HEADER + (words + IMAGE_WORDS) * 4 + 4);
     bytes.extend(MAGIC);
     bytes.push(FORMAT_VERSION);
     bytes.extend(fingerprint);
@@ -29,6 +31,7 @@ pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     lengths.into_iter().for_each(|length| word(length as u32));
     word(table.first_page);
     word(table.damaged);
+    word(u32::from(table.python.is_some()));
     table
         .pages
         .iter()
@@ -40,6 +43,8 @@ pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
         );
         word(rule.cfa_offset as u32);
     }
+    let python = table.python.as_ref().map(python::to_words);
+    python.iter().flatten().for_each(|it| word(*it));
     let checksum = crc32fast::hash(&bytes);
     bytes.extend(checksum.to_le_bytes());
     bytes
@@ -61,12 +66,18 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
     let mut words = words.0.iter().map(|word| u32::from_le_bytes(*word));
     let [pages, rows, rules] = [words.next()?, words.next()?, words.next()?];
     let (first_page, damaged) = (words.next()?, words.next()?);
+    let pythons = words.next()?;
     let all = u64::from(pages) + u64::from(rows) + 2 * u64::from(rules);
-    if all != words.len() as u64 {
+    let of_python = u64::from(pythons) * IMAGE_WORDS as u64;
+    if pythons > 1 || all + of_python != words.len() as u64 {
         return None;
     }
     let mut take = |count: u32| words.by_ref().take(count as usize).collect::<Vec<u32>>();
     let (pages, rows, rules) = (take(pages), take(rows), take(2 * rules));
+    let python = match words.collect::<Vec<u32>>().first_chunk::<IMAGE_WORDS>() {
+        Some(words) => Some(python::from_words(*words)?),
+        None => None,
+    };
     let rules = rules.as_chunks::<2>().0.iter().map(|[kinds, cfa_offset]| {
         let rule = Rule {
             cfa: *kinds as u8,
@@ -76,12 +87,14 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
         };
         (rule.cfa <= cfa::UNSUPPORTED && rule.bp <= bp::AT_BP).then_some(rule)
     });
+    let rules = rules.collect::<Option<_>>()?;
     let table = Table {
-        rules: rules.collect::<Option<_>>()?,
+        rules,
         pages,
         rows,
         first_page,
         damaged,
+        python,
     };
     let limits = Limits::default();
     // A builder makes at most half of the pages that a `u32` offset can address.
@@ -92,12 +105,14 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
 /// Bytes of the longest possible table.
 pub(super) fn max_bytes(limits: &Limits) -> u64 {
     let words = limits.rows as u64 + (1 << 16) + 2 * (1 << 16);
-    HEADER as u64 + words * 4 + 4
+    HEADER as u64 + (words + IMAGE_WORDS as u64) * 4 + 4
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use heaptrace_common::wire::PythonImage;
 
     use super::*;
     use crate::unwind::build;
@@ -111,6 +126,19 @@ mod tests {
             rules: vec![Rule::NONE, Rule::SIGNAL],
             first_page: 3,
             damaged: 1,
+            python: None,
+        }
+    }
+
+    fn with_python() -> Table {
+        let image = PythonImage {
+            key_at: 1 << 33,
+            loops: [[4096, 8192], [64, 128]],
+            layout: python::layout(11).unwrap(),
+        };
+        Table {
+            python: Some(image),
+            ..small()
         }
     }
 
@@ -127,7 +155,7 @@ mod tests {
     fn tables_survive_a_round_trip() {
         let data = fs::read("/proc/self/exe").unwrap();
         let table = build(data.as_slice(), &Limits::default()).unwrap();
-        for table in [table, small()] {
+        for table in [table, small(), with_python()] {
             let bytes = encode(&table, &FINGERPRINT);
             assert!(bytes.len() as u64 <= max_bytes(&Limits::default()));
             assert_eq!(decode(&bytes, &FINGERPRINT).as_ref(), Some(&table));
@@ -139,7 +167,7 @@ mod tests {
     /// sound table.
     #[test]
     fn invalid_tables_are_refused() {
-        let bytes = encode(&small(), &FINGERPRINT);
+        let bytes = encode(&with_python(), &FINGERPRINT);
         for end in 0..bytes.len() {
             assert_eq!(decode(&bytes[..end], &FINGERPRINT), None);
         }
@@ -157,7 +185,17 @@ mod tests {
         }
         // A change of a rule or of an offset can still give a sound table.
         assert!(accepted > 0);
+        let broken_image = |change: fn(&mut PythonImage)| {
+            let mut table = with_python();
+            table.python.iter_mut().for_each(change);
+            table
+        };
         for broken in [
+            broken_image(|image| image.key_at = 0),
+            broken_image(|image| image.layout.minor = 14),
+            broken_image(|image| image.layout.thread_data = 2),
+            broken_image(|image| image.loops[0] = [8192, 4096]),
+            broken_image(|image| image.loops[1] = [1, 1 << 30]),
             Table {
                 pages: vec![0, 2, 4],
                 ..small()

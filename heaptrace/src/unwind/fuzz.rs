@@ -9,6 +9,7 @@ use heaptrace_common::unwind::{Memory, Registers, Rule, outcome, step};
 
 use super::table::{Limits, Table, lookup};
 use super::{build, cache_format};
+use crate::python;
 use crate::reader::{Job, decode};
 
 /// Limits so low that small files can exceed them.
@@ -38,6 +39,7 @@ pub(crate) fn table(data: &[u8]) -> u64 {
         return 0;
     };
     assert!(table.rows.len() <= LIMITS.rows);
+    table.python.iter().for_each(python::fuzz::image);
     assert_eq!(table.rules.first(), Some(&Rule::NONE));
     sound(&table);
     // Encoding and decoding give the same table.
@@ -63,6 +65,7 @@ pub(crate) fn cached_table(data: &[u8]) -> u64 {
         rules: vec![Rule::NONE],
         first_page: 0,
         damaged: 0,
+        python: None,
     };
     let head = cache_format::encode(&empty, &FINGERPRINT);
     let (head, _) = head.split_at(8 + FINGERPRINT.len());

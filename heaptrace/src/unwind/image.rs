@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
+use heaptrace_common::wire::PythonImage;
 use object::elf::{
     CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, EM_X86_64, ET_DYN, ET_EXEC,
     FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS,
@@ -15,6 +16,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _}
 use sha2::{Digest as _, Sha256};
 
 use super::table::{Limits, TableError};
+use crate::python::{self, Frames};
 
 const ENDIAN: object::LittleEndian = object::LittleEndian;
 
@@ -46,7 +48,7 @@ pub(super) enum FrameSection {
 pub(super) type Fingerprint = [u8; 32];
 
 /// The version of the table builder. Incremented when the same file gives another table than before.
-const BUILDER_VERSION: u64 = 1;
+const BUILDER_VERSION: u64 = 2;
 
 /// Largest window that a compressed section may ask for, as a power of two.
 const MAX_WINDOW: u32 = 24;
@@ -59,6 +61,8 @@ pub(super) struct Image<'data> {
     pub(super) frames: Vec<(FrameSection, Cow<'data, [u8]>)>,
     /// The addresses that encoded pointers are relative to.
     pub(super) bases: BaseAddresses,
+    /// The Python interpreter in the file.
+    pub(super) python: Option<PythonImage>,
     /// These addresses as a list: `.eh_frame`, `.eh_frame_hdr`, `.text`, `.got`.
     addresses: [Option<u64>; 4],
 }
@@ -78,6 +82,7 @@ impl<'data> Image<'data> {
             segments: Vec::new(),
             frames: Vec::new(),
             bases: BaseAddresses::default(),
+            python: None,
             addresses: [None; 4],
         };
         let mut frame_header = None;
@@ -103,6 +108,7 @@ impl<'data> Image<'data> {
             image.read_by_frame_header(data, segment, max_section);
         }
         image.frames.sort_by_key(|(kind, _)| *kind);
+        image.python = python::find(data, image.eh_frame());
         Ok(image)
     }
 
@@ -114,6 +120,7 @@ impl<'data> Image<'data> {
         for limit in [limits.rows, limits.functions, self.segments.len()] {
             number(limit as u64);
         }
+        number(u64::from(self.python.is_some()));
         for segment in &self.segments {
             number(segment.address);
             number(segment.offset);
@@ -123,12 +130,27 @@ impl<'data> Image<'data> {
         for address in self.addresses {
             number(address.unwrap_or(u64::MAX));
         }
+        // The rest of an image follows from the version.
+        for word in self.python.as_ref().map(python::to_words).iter().flatten() {
+            number((*word).into());
+        }
         for (kind, bytes) in &self.frames {
             hash.update((*kind as u64).to_le_bytes());
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         }
         hash.finalize().into()
+    }
+
+    /// The unwind information that shows where functions are.
+    fn eh_frame(&self) -> Option<Frames<'_>> {
+        match self.frames.first() {
+            Some((FrameSection::EhFrame, bytes)) => Some(Frames {
+                eh_frame: bytes,
+                bases: &self.bases,
+            }),
+            _ => None,
+        }
     }
 
     fn has(&self, kind: FrameSection) -> bool {

@@ -1,4 +1,4 @@
-//! The kernel program's arrays of rows, pages and rules, and the map from files to tables.
+//! The kernel program's arrays of rows, pages, rules and Python interpreters, and the map from files to tables.
 //!
 //! Stage: unwind. The arrays are written through shared memory: a system call for each row would take hundreds of times
 //! longer. Must not know files, nor which table is where.
@@ -13,6 +13,7 @@ use super::loader::Arrays;
 use super::store::Placement;
 use crate::kernel::mapped_array::MappedArray;
 use crate::kernel::program::{Program, TableMap};
+use crate::kernel::python_images::PythonImages;
 
 /// A segment of rows. The kernel program finds it by its index in the map of segments.
 struct Segment {
@@ -27,6 +28,8 @@ pub(super) struct KernelArrays {
     pages: MappedArray,
     rules: MappedArray,
     rule_cache: MappedArray,
+    /// `None` if the kernel program does not read frames of Python.
+    pythons: PythonImages,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,
 }
@@ -46,6 +49,7 @@ impl KernelArrays {
             rules,
             tables: program.take_tables()?,
             rows: program.take_rows()?,
+            pythons: program.take_python_images()?,
             segments: Vec::new(),
         })
     }
@@ -62,6 +66,12 @@ impl Arrays for KernelArrays {
     fn write(&mut self, placement: &Placement) -> Result<(), u32> {
         for (at, rule) in (placement.rules.first as usize..).zip(&placement.rules.values) {
             self.rules.set(at, rule_bits(*rule));
+        }
+        for (index, image) in (placement.pythons.first..).zip(&placement.pythons.values) {
+            // The kernel program takes an entry that is not set for no interpreter.
+            if let Err(error) = self.pythons.set(index, *image) {
+                tracing::warn!("can't set a Python interpreter: {error:#}");
+            }
         }
         for (segment, write) in &placement.rows {
             while self.segments.len() <= *segment as usize {

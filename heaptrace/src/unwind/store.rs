@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use heaptrace_common::rows::{pack_page, pack_row, row_offset, row_rule, slot_of_rows};
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::{TableRef, table};
+use heaptrace_common::wire::{PythonImage, TableRef, table};
 
 use super::ranges::Ranges;
 use super::table::Table;
@@ -25,6 +25,8 @@ pub(super) struct StoreLimits {
     pub(super) rules: u32,
     /// Tables.
     pub(super) tables: u32,
+    /// Python interpreters.
+    pub(super) pythons: u32,
 }
 
 /// Values for adjacent elements of an array.
@@ -36,12 +38,14 @@ pub(super) struct Write<T> {
     pub(super) values: Vec<T>,
 }
 
-/// The values to write before a table may be published: rules first, then rows, then pages, so that each reference is valid
-/// when it is written.
+/// The values to write before a table may be published: rules and Python interpreters first, then rows, then pages, so that
+/// each reference is valid when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
     /// New rules.
     pub(super) rules: Write<Rule>,
+    /// A new Python interpreter.
+    pub(super) pythons: Write<PythonImage>,
     /// Slots of rows, by segment.
     pub(super) rows: Vec<(u32, Write<u64>)>,
     /// Page entries.
@@ -94,6 +98,7 @@ struct SlotRange {
 pub(super) struct Store {
     limits: StoreLimits,
     rules: HashMap<Rule, u16>,
+    pythons: Vec<PythonImage>,
     segments: Vec<Ranges>,
     pages: Ranges,
     /// Numbers of tables; 0 means no table.
@@ -109,6 +114,7 @@ impl Store {
             limits,
             // The zeroed arrays of the kernel have this rule at index 0.
             rules: HashMap::from([(Rule::NONE, 0)]),
+            pythons: Vec::new(),
             segments: Vec::new(),
             pages: Ranges::new(limits.pages),
             numbers,
@@ -126,7 +132,9 @@ impl Store {
         if slots > self.free_slots() {
             return Err(NoRoom::Full);
         }
-        let rules = self.intern(&built.rules)?;
+        if self.new_rules(built) > self.free_rules() {
+            return Err(NoRoom::Rules);
+        }
         let pages_at = self.pages.allocate(pages).ok_or(NoRoom::Full)?;
         let Some(slot) = self.numbers.allocate(1) else {
             self.pages.release(pages_at, pages);
@@ -142,6 +150,9 @@ impl Store {
             };
             ranges.push(range);
         }
+        // What is entered here is in the arrays only if the caller gets it. So this is the last that can fail.
+        let rules = self.intern(&built.rules);
+        let (python, pythons) = self.intern_python(built.python);
         let row = |row: &u32| {
             let rule = rules.1.get(row_rule(*row) as usize).copied().unwrap_or(0);
             pack_row(row_offset(*row) as u16, rule)
@@ -165,10 +176,12 @@ impl Store {
             pages,
             first_page: built.first_page,
             slot,
+            python,
             ..TableRef::none(table::LOADED)
         };
         let placement = Placement {
             rules: rules.0,
+            pythons,
             rows: rows.collect(),
             pages: Write {
                 first: pages_at,
@@ -261,17 +274,15 @@ impl Store {
         }
     }
 
-    /// The indices of a table's rules, and the new rules among them. Rules are never removed: there are few, and most files
-    /// have the same ones.
-    fn intern(&mut self, rules: &[Rule]) -> Result<(Write<Rule>, Vec<u16>), NoRoom> {
-        let unknown: HashSet<_> = rules
-            .iter()
-            .filter(|rule| !self.rules.contains_key(rule))
-            .collect();
-        let most = self.limits.rules.min(1 << 16) as usize;
-        if unknown.len() > most.saturating_sub(self.rules.len()) {
-            return Err(NoRoom::Rules);
-        }
+    /// The number of rules for which there is room.
+    fn free_rules(&self) -> u32 {
+        let most = self.limits.rules.min(1 << 16);
+        most.saturating_sub(self.rules.len() as u32)
+    }
+
+    /// The indices of a table's rules, and the new rules among them, for which there must be room. Rules are never removed:
+    /// there are few, and most files have the same ones.
+    fn intern(&mut self, rules: &[Rule]) -> (Write<Rule>, Vec<u16>) {
         let mut new = Write {
             first: self.rules.len() as u32,
             values: Vec::new(),
@@ -284,6 +295,27 @@ impl Store {
             })
         });
         let numbers = numbers.collect();
-        Ok((new, numbers))
+        (new, numbers)
+    }
+
+    /// One more than the index of a Python interpreter, and the new entry. Without room for it, 0: its stacks then have no
+    /// frames of Python. Interpreters are never removed: there are few, and a walk could still use one.
+    fn intern_python(&mut self, image: Option<PythonImage>) -> (u32, Write<PythonImage>) {
+        let mut new = Write {
+            first: self.pythons.len() as u32,
+            values: Vec::new(),
+        };
+        let Some(image) = image else {
+            return (0, new);
+        };
+        if let Some(index) = self.pythons.iter().position(|known| *known == image) {
+            return (index as u32 + 1, new);
+        }
+        if new.first >= self.limits.pythons {
+            return (0, new);
+        }
+        self.pythons.push(image);
+        new.values.push(image);
+        (new.first + 1, new)
     }
 }

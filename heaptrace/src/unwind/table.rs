@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
 use heaptrace_common::unwind::Rule;
+use heaptrace_common::wire::PythonImage;
+
+use crate::python;
 
 /// Limits for the build of a file's table.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,8 @@ pub struct Table {
     pub first_page: u32,
     /// The number of functions whose unwind information is damaged or exceeds a limit.
     pub damaged: u32,
+    /// The Python interpreter in the file.
+    pub python: Option<PythonImage>,
 }
 
 impl Table {
@@ -95,6 +100,7 @@ impl Table {
                 .rows
                 .iter()
                 .all(|row| (row_rule(*row) as usize) < self.rules.len())
+            && self.python.as_ref().is_none_or(python::is_sound)
     }
 }
 

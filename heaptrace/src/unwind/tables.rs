@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use heaptrace_common::limits::{MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
+use heaptrace_common::limits::{MAX_PYTHON_IMAGES, MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
 use heaptrace_common::wire::FileKey;
 
 use super::cache::Cache;
@@ -99,14 +99,16 @@ impl Tables {
     /// Starts the threads, with no table loaded.
     pub fn new(program: &mut Program, config: &TableConfig, budget: &Budget) -> Result<Self> {
         let slots = config.max_bytes / 8;
+        let arrays = KernelArrays::new(program)?;
         let limits = StoreLimits {
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
             segment: SEGMENT_SLOTS,
             pages: config.pages(),
             rules: MAX_RULES,
             tables: MAX_TABLES,
+            pythons: MAX_PYTHON_IMAGES,
         };
-        let loader = Loader::new(KernelArrays::new(program)?, limits);
+        let loader = Loader::new(arrays, limits);
         let states = loader.states();
         let (queue, requests) = sync_channel(QUEUE);
         let shared = Arc::new(Shared {

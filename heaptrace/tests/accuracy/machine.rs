@@ -204,6 +204,8 @@ impl Machine {
                     walk: 0,
                     pad2: 0,
                     hash: [0; 2],
+                    python: 0,
+                    python_loops: [0; 2],
                 };
                 joiner.event(Event::Stack(head, vec![stack_id(process, site)]));
             }

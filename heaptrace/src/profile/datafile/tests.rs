@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::format::MAGIC;
 use super::*;
 use crate::join::{
-    Kind, Location, Loss, ModuleId, Note, OwnPeak, ProcessId, Quality, Site, SiteId, StackId,
-    Totals, Update,
+    FunctionId, Kind, Location, Loss, ModuleId, Note, OwnPeak, ProcessId, Quality, Site, SiteId,
+    StackId, Totals, Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 use sample::{totals, update};
@@ -256,6 +256,7 @@ fn large_updates_are_read_whole() {
             .map(|address| Location {
                 module: Some(ModuleId(0)),
                 address: address * 0x1_0001,
+                function: None,
             })
             .collect(),
         ..Update::default()
@@ -265,12 +266,12 @@ fn large_updates_are_read_whole() {
     let before = path.metadata().unwrap().len();
     writer.update(&large).unwrap();
     let recording = read(&path).unwrap();
-    assert_eq!(recording.profile.locations.len(), 2_000_002);
-    assert_eq!(recording.profile.locations[2..], large.locations);
+    assert_eq!(recording.profile.locations.len(), 2_000_003);
+    assert_eq!(recording.profile.locations[3..], large.locations);
 
     let bytes = std::fs::read(&path).unwrap();
     let recording = read_from(&bytes[..bytes.len() - 1], "it", ReadOptions::default()).unwrap();
-    assert_eq!(recording.profile.locations.len(), 2);
+    assert_eq!(recording.profile.locations.len(), 3);
     assert!(bytes.len() as u64 > before);
 }
 
@@ -287,6 +288,51 @@ fn large_symbols_are_read() {
     writer.symbols(&symbols).unwrap();
     writer.finish(1).unwrap();
     assert_eq!(read(&path).unwrap().symbols, Some(symbols));
+}
+
+/// Check that a file without functions is read, as older versions write it, and that a language of a later version ends the
+/// reading with its number.
+#[test]
+fn functions_of_other_versions_are_read() {
+    // A location: module 0, address 7; then one with the function 0 besides.
+    let module = [0x1a, 0].to_vec();
+    let plain = [0x22, 4, 0x08, 0, 0x10, 7];
+    let with_function = [0x22, 7, 0x08, 0, 0x10, 7, 0xa0, 0x01, 0];
+    let function = |language| [0xb2, 0x01, 2, 0x08, language].to_vec();
+    let read = |updates: &[Vec<u8>]| {
+        let file = crafted(updates, &[]);
+        read_from(file.as_slice(), "it", ReadOptions::default()).unwrap()
+    };
+    let older = read(&[[module.clone(), plain.to_vec()].concat()]);
+    let expected = Location {
+        module: Some(ModuleId(0)),
+        address: 7,
+        function: None,
+    };
+    assert_eq!(older.profile.locations, [expected]);
+    assert_eq!(older.profile.functions, []);
+
+    let both = read(&[[module, function(1), with_function.to_vec()].concat()]);
+    let expected = Location {
+        module: None,
+        address: 7,
+        function: Some(FunctionId(0)),
+    };
+    assert_eq!(both.profile.locations, [expected]);
+
+    let newer = read(&[function(9)]);
+    assert!(newer.is_damaged);
+    assert!(
+        newer.warnings[0].contains("unknown language 9"),
+        "{:?}",
+        newer.warnings
+    );
+    let dangling = read(&[with_function.to_vec()]);
+    assert!(
+        dangling.warnings[0].contains("function entry 0"),
+        "{:?}",
+        dangling.warnings
+    );
 }
 
 /// Check that each kind of wrong file has its own error, which names the file.

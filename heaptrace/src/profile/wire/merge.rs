@@ -7,6 +7,7 @@ use prost::Message;
 use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
+use super::function::Function;
 use super::quality::QualityMessage;
 use super::started::Started;
 use super::symbols::Frames;
@@ -89,6 +90,10 @@ pub(in crate::profile) fn update(
             (21, Value::Bytes(bytes)) => {
                 let started = record::<Started>(bytes, budget)?.into_plain();
                 keep(&mut update.started, started, budget)?;
+            }
+            (22, Value::Bytes(bytes)) => {
+                let function = join::Function::try_from(record::<Function>(bytes, budget)?)?;
+                keep(&mut update.functions, function, budget)?;
             }
             // A field of a later version.
             _ => {}

@@ -7,6 +7,7 @@ mod counters;
 mod duty_cycle;
 mod error;
 mod fields;
+mod function;
 mod memory;
 pub(super) mod merge;
 mod parts;

@@ -7,14 +7,15 @@ use prost::Message;
 use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
+use super::function::Function;
 use super::memory::Memory;
 use super::parts::{Part, Parts};
 use super::quality::QualityMessage;
 use super::started::Started;
 use super::traced::Traced;
 use crate::join::{
-    self, Completeness, Kind, LocationId, ModuleId, OwnPeak, ProcessId, SiteId, StackId,
-    ThreadNameId,
+    self, Completeness, FunctionId, Kind, LocationId, ModuleId, OwnPeak, ProcessId, SiteId,
+    StackId, ThreadNameId,
 };
 
 /// [`join::Update`], or a part of one, as a message.
@@ -47,6 +48,8 @@ pub(in crate::profile) struct UpdateMessage {
     threads: Vec<String>,
     #[prost(message, repeated, tag = "21")]
     started: Vec<Started>,
+    #[prost(message, repeated, tag = "22")]
+    functions: Vec<Function>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -83,6 +86,8 @@ pub(super) struct Location {
     module: Option<u32>,
     #[prost(uint64, tag = "2")]
     address: u64,
+    #[prost(uint32, optional, tag = "20")]
+    function: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -171,6 +176,9 @@ impl UpdateMessage {
         for started in &update.started {
             parts.add(Started::new(started), |part| &mut part.started);
         }
+        for function in &update.functions {
+            parts.add(Function::from(function), |part| &mut part.functions);
+        }
         for location in &update.locations {
             parts.add(Location::from(location), |part| &mut part.locations);
         }
@@ -238,6 +246,7 @@ impl From<&join::Location> for Location {
         Self {
             module: location.module.map(|id| id.0),
             address: location.address,
+            function: location.function.map(|id| id.0),
         }
     }
 }
@@ -245,8 +254,13 @@ impl From<&join::Location> for Location {
 impl From<Location> for join::Location {
     fn from(location: Location) -> Self {
         Self {
-            module: location.module.map(ModuleId),
+            // No writer gives a location both, but a crafted file can.
+            module: location
+                .module
+                .filter(|_| location.function.is_none())
+                .map(ModuleId),
             address: location.address,
+            function: location.function.map(FunctionId),
         }
     }
 }

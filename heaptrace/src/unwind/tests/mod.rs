@@ -4,6 +4,7 @@
 
 mod caching;
 mod damage;
+mod interned;
 mod oracle;
 mod packing;
 mod real;

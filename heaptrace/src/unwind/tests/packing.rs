@@ -8,7 +8,7 @@ use heaptrace_common::rows::{
     PAGE_BITS, pack_row, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
 };
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::{FileKey, TableRef, table};
+use heaptrace_common::wire::{FileKey, PythonImage, TableRef, table};
 
 use super::Random;
 use super::real::vdso;
@@ -24,6 +24,7 @@ struct Memory {
     max_segments: usize,
     pages: Vec<u64>,
     rules: Vec<Rule>,
+    pythons: Vec<Option<PythonImage>>,
     uses: Vec<u64>,
     names: HashMap<FileKey, TableRef>,
     /// Tables that were unpublished, and that a walk may still use.
@@ -39,6 +40,7 @@ impl Memory {
             max_segments: usize::MAX,
             pages: vec![0; limits.pages as usize],
             rules: vec![Rule::NONE; limits.rules as usize],
+            pythons: vec![None; limits.pythons as usize],
             uses: vec![0; limits.tables as usize],
             names: HashMap::new(),
             in_use: Vec::new(),
@@ -98,6 +100,10 @@ impl Arrays for Memory {
             assert_eq!(self.rules[at], Rule::NONE, "a rule was there already");
             self.rules[at] = *rule;
         }
+        for (at, image) in (placement.pythons.first as usize..).zip(&placement.pythons.values) {
+            let before = self.pythons[at].replace(*image);
+            assert_eq!(before, None, "an interpreter was there already");
+        }
         let reachable: Vec<_> = self.reachable().collect();
         for (segment, write) in &placement.rows {
             while self.segments.len() <= *segment as usize {
@@ -124,6 +130,9 @@ impl Arrays for Memory {
     }
 
     fn publish(&mut self, file: FileKey, table: TableRef) -> bool {
+        if let Some(index) = (table.python as usize).checked_sub(1) {
+            assert!(self.pythons[index].is_some(), "it is not written yet");
+        }
         self.names.insert(file, table);
         true
     }
@@ -156,6 +165,7 @@ const LIMITS: StoreLimits = StoreLimits {
     pages: 200,
     rules: 2_000,
     tables: 50,
+    pythons: 2,
 };
 
 fn file(inode: u64) -> FileKey {
@@ -204,6 +214,7 @@ fn tables() -> [Table; 2] {
         rules: std::iter::once(Rule::NONE).chain(rules.skip(1)).collect(),
         first_page: 1,
         damaged: 0,
+        python: None,
     };
     let small = build(vdso().as_slice(), &Limits::default()).unwrap();
     [large, small]

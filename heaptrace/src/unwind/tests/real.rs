@@ -62,6 +62,8 @@ fn compare(name: &str, data: &[u8], places: usize) -> Option<Tally> {
     let took = start.elapsed();
     assert_sound(&table);
     assert_eq!(table.damaged, 0, "{name}");
+    let is_python = name.contains("/python3.");
+    assert_eq!(table.python.is_some(), is_python, "{name}");
 
     let executable = |segment: &object::Segment<'_, '_>| {
         segment.permissions().executable().then(|| {

@@ -1,9 +1,10 @@
 //! Updates with a value in every field.
 
 use crate::join::{
-    Allocator, Completeness, DutyCycle, Errors, Kind, Location, LocationId, Memory, Module,
-    ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, ShortLived, Site, SiteId,
-    Stack, StackId, ThreadNameId, Totals, Traced, Unseen, Update,
+    Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Kind, Language, Location,
+    LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
+    RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced, Unseen,
+    Update,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -61,18 +62,41 @@ pub(super) fn update(n: u32) -> Update {
             started_as: "name\x1b".repeat(n as usize % 2),
         }],
         started: vec![(ModuleId(0), format!("name\x1b{n}"))],
+        functions: vec![
+            Function {
+                language: Language::Python,
+                name: "f.<locals>.<lambda>\x1b[2J\n\u{202e}".repeat(n as usize % 2),
+                file: "/srv/äpp 日本.py\0".repeat((n as usize + 1) % 2),
+            },
+            Function {
+                language: Language::Python,
+                name: format!("<module>{n}"),
+                file: "<frozen importlib._bootstrap>".to_owned(),
+            },
+        ],
         locations: vec![
             Location {
                 module: Some(ModuleId(n)),
                 address: 0x1234,
+                function: None,
             },
             Location {
                 module: None,
                 address: 0xffff_ffff_ff60_0000,
+                function: None,
+            },
+            Location {
+                module: None,
+                address: 7,
+                function: Some(FunctionId(2 * n + 1)),
             },
         ],
         stacks: vec![Stack {
-            locations: vec![LocationId(2 * n), LocationId(2 * n + 1)],
+            locations: vec![
+                LocationId(3 * n),
+                LocationId(3 * n + 1),
+                LocationId(3 * n + 2),
+            ],
             completeness: match n % 3 {
                 0 => Completeness::Complete,
                 1 => Completeness::Truncated,

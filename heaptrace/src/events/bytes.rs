@@ -1,0 +1,63 @@
+//! Reads the structs of the kernel program's records from bytes.
+//!
+//! Stage: events.
+
+use heaptrace_common::wire::{
+    Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, PythonCode, StackHead,
+};
+use thiserror::Error;
+
+/// Why bytes are not a record.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They are too short for a kind, or have another length than records of their kind.
+    #[error("the kernel program sent a record of {got} bytes instead of {want}; it is ignored")]
+    Size {
+        /// The bytes that arrived.
+        got: usize,
+        /// The bytes that a record of this kind has.
+        want: usize,
+    },
+    /// There is no such kind of record.
+    #[error("the kernel program sent a record of the unknown kind {0}; it is ignored")]
+    Kind(u16),
+    /// A stack claims more frames than a stack can have.
+    #[error(
+        "the kernel program sent a stack of {0} frames, more than a stack can have; it is ignored"
+    )]
+    Depth(u32),
+}
+
+/// Structs that can be read from any bytes.
+///
+/// # Safety
+///
+/// `repr(C)`, integers only: every bit pattern is a value.
+pub(super) unsafe trait Wire: Copy {}
+// SAFETY: integers only.
+unsafe impl Wire for Alloc {}
+// SAFETY: integers only.
+unsafe impl Wire for Free {}
+// SAFETY: integers only.
+unsafe impl Wire for StackHead {}
+// SAFETY: integers only.
+unsafe impl Wire for ProcessBegin {}
+// SAFETY: integers only.
+unsafe impl Wire for ProcessEnd {}
+// SAFETY: integers only.
+unsafe impl Wire for NeedTable {}
+// SAFETY: integers only.
+unsafe impl Wire for MapChange {}
+// SAFETY: integers only.
+unsafe impl Wire for PythonCode<0> {}
+
+pub(super) fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
+    if bytes.len() != size_of::<T>() {
+        return Err(DecodeError::Size {
+            got: bytes.len(),
+            want: size_of::<T>(),
+        });
+    }
+    // SAFETY: the bytes have the size of the struct, and every bit pattern is a value of it.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
