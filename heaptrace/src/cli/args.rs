@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::choices::{by, color, filter, format, metric, probes};
+use super::choices::{by, color, filter, format, language, metric, probes};
 use super::invocation::{self, Action, Color, Format, Invocation};
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
-use crate::output::{Filter, Label, Metric, Wrappers};
+use crate::output::{Filter, Label, Metric, ShownLanguages, Wrappers};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
                      heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
@@ -60,6 +60,7 @@ Examples:
   heaptrace report --by function --filter process=nginx
   heaptrace report --wrapper 'pool_*'             code that calls an allocator of your own
   heaptrace report --filter 'module=libssl*'      allocations through a library
+  heaptrace report --language python --by line    lines of Python that allocate
   heaptrace report --snapshots                    live memory over time
   heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
   heaptrace report --format json | jq .totals     for programs
@@ -163,11 +164,13 @@ struct Live {
     ranking: Ranking,
     /// Group the rows by this key [default: a row for each stack of each process].
     ///
-    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit.
+    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[1..]))]
     by: Option<Label>,
     #[command(flatten)]
     wrapping: Wrapping,
+    #[command(flatten)]
+    languages: Languages,
     /// At the end, print the full report [default: a summary on a terminal, the full report elsewhere]
     #[arg(long)]
     details: bool,
@@ -204,8 +207,8 @@ struct Report {
     ranking: Ranking,
     /// Group the numbers by this key [default: each stack of each process].
     ///
-    /// KEY is stack, function, line, module, kind, thread, process, pid, cgroup, container or unit.
-    /// Functions, lines and modules show their own allocations, and in another column also those of the
+    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container or unit.
+    /// Functions, lines, modules and languages show their own allocations, and in another column also those of the
     /// functions that they call. process groups all processes with one name; pid shows each process. Groups of
     /// processes have the bytes at the peak of each process, at its own time.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL))]
@@ -218,7 +221,7 @@ struct Report {
     #[arg(long)]
     details: bool,
     /// List the snapshots in the file, instead of a report
-    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details"])]
+    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details", "language", "native"])]
     snapshots: bool,
 }
 
@@ -229,7 +232,7 @@ struct Flamegraph {
     /// Group by this key at the root of the graph [default: each process, if there are several].
     ///
     /// KEY is kind, thread, process, pid, cgroup, container or unit.
-    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[4..]))]
+    #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[5..]))]
     by: Option<Label>,
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
@@ -274,8 +277,8 @@ struct Input {
     at: Option<Duration>,
     /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
     ///
-    /// KEY is function, line, module, kind, thread, process, pid, cgroup, container or unit. GLOB must match
-    /// the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
+    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit. The module of a Python
+    /// function is its source file. GLOB must match the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
     /// several times: then all must match. With a filter on processes, bytes at the peak are those at the peak of
     /// each process, at its own time.
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
@@ -286,6 +289,8 @@ struct Input {
     /// memory.
     #[arg(long, value_name = "SIZE", value_parser = values::memory)]
     max_memory: Option<u64>,
+    #[command(flatten)]
+    languages: Languages,
 }
 
 #[derive(Debug, Args)]
@@ -299,13 +304,38 @@ struct Ranking {
 }
 
 #[derive(Debug, Args)]
+struct Languages {
+    /// Show only frames of these languages: native (machine code), python [default: all].
+    ///
+    /// Several are separated by commas. Every allocation stays counted: a stack without such frames becomes one frame, e.g.
+    /// `[native]`. By default, Python functions are shown where the interpreter runs them, in place of the interpreter's own loop
+    /// (_PyEval_EvalFrameDefault). To select allocations, use --filter language=python.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = language)]
+    language: Vec<ShownLanguages>,
+    /// Show machine code alone, also the interpreter's loop, as a debugger does: short for --language native
+    #[arg(long, conflicts_with = "language")]
+    native: bool,
+}
+
+impl From<Languages> for ShownLanguages {
+    fn from(languages: Languages) -> Self {
+        if languages.native {
+            return Self::NATIVE;
+        }
+        let named = languages.language.into_iter();
+        named.reduce(Self::and).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Args)]
 struct Wrapping {
     /// Pass over functions that match this, as over allocator wrappers, e.g. 'pool_*'.
     ///
     /// A stack is shown and counted under its innermost function that is no allocator wrapper and no part of a
     /// language's library: operator new, std::, alloc::, xmalloc, g_malloc, zmalloc, sds, _PyObject_Malloc and
-    /// many more. This option adds to that list. GLOB must match the whole name of a function, with or without
-    /// its types. May be given several times.
+    /// many more. An interpreter's code allocates for the Python function that it runs, and an `import` for the
+    /// module that has it. This option adds to that list. GLOB must match the whole name of a function, with or
+    /// without its types. May be given several times.
     #[arg(long, value_name = "GLOB")]
     wrapper: Vec<String>,
     /// Pass over no function: show stacks from their innermost frame, and count them under it
@@ -332,6 +362,7 @@ impl Cli {
                 run: self.live.run.into_config(Probes::Full, verbose)?,
                 ranking: self.live.ranking.of(self.live.by),
                 wrappers: self.live.wrapping.into(),
+                languages: self.live.languages.into(),
                 details: self.live.details,
             },
             Some(Sub::Record(record)) => Action::Record {
@@ -387,6 +418,7 @@ impl From<Input> for invocation::Input {
             file: input.file,
             at: input.at,
             filters: input.filter,
+            shown: input.languages.into(),
             max_memory: input.max_memory,
         }
     }

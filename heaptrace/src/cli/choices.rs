@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{Filter, Label, Metric};
+use crate::output::{Filter, Label, Metric, ShownLanguages};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -45,6 +45,11 @@ pub(super) fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value
 
 pub(super) fn filter(text: &str) -> Result<Filter, String> {
     text.parse()
+}
+
+pub(super) fn language(text: &str) -> Result<ShownLanguages, String> {
+    let found = ShownLanguages::from_name(text);
+    found.ok_or_else(|| format!("use one of {}", ShownLanguages::names().join(", ")))
 }
 
 pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {

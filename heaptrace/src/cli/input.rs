@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::destination::Output;
 use super::invocation::Input;
 use super::{message, offline};
-use crate::output::{self, Filter, Grouping, ReportInput, Wrappers};
+use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{Profile, Symbols};
 
 /// The content of a data file.
@@ -21,6 +21,8 @@ pub(super) struct Loaded {
     pub(super) grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
     pub(super) wrappers: Wrappers,
+    /// The languages whose frames are shown.
+    pub(super) shown: ShownLanguages,
 }
 
 /// The exit code of a command that showed the readable part of a file.
@@ -59,6 +61,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
         filters: input.filters.clone(),
         grouping: None,
         wrappers: Wrappers::default(),
+        shown: input.shown,
     })
 }
 
@@ -72,6 +75,7 @@ impl Loaded {
             filters: &self.filters,
             grouping: self.grouping,
             wrappers: &self.wrappers,
+            shown: self.shown,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::rotation::Rotation;
 use crate::config::{NamedAllocator, RunConfig};
-use crate::output::{Filter, Grouping, Label, Metric, Wrappers};
+use crate::output::{Filter, Grouping, Label, Metric, ShownLanguages, Wrappers};
 use crate::profile::Profile;
 
 /// A parsed command line.
@@ -33,6 +33,8 @@ pub enum Action {
         ranking: Ranking,
         /// The functions that are not shown as the ones that allocate.
         wrappers: Wrappers,
+        /// The languages whose frames are shown.
+        languages: ShownLanguages,
         /// Whether the end is the full report, also on a terminal.
         details: bool,
     },
@@ -104,6 +106,8 @@ pub struct Input {
     pub at: Option<Duration>,
     /// Filters; a site is shown if all of them match.
     pub filters: Vec<Filter>,
+    /// The languages whose frames are shown.
+    pub shown: ShownLanguages,
     /// Most memory for the content; by default it follows from the length of the file.
     pub max_memory: Option<u64>,
 }

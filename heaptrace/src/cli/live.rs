@@ -18,7 +18,7 @@ use super::report::Screen;
 use super::{logging, message, naming, report, summary};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{self, Grouping, Label, Metric, ReportInput, Wrappers};
+use crate::output::{self, Grouping, Label, Metric, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::reader::Budget;
 use crate::session::{self, Observer, Progress, Wish};
@@ -34,6 +34,7 @@ const LOOKED_UP: usize = 16;
 pub(super) struct Shown {
     pub(super) ranking: Ranking,
     pub(super) wrappers: Wrappers,
+    pub(super) languages: ShownLanguages,
     /// Whether the end is the full report, also on a terminal.
     pub(super) details: bool,
     pub(super) color: Color,
@@ -60,6 +61,7 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
     let report_input = ReportInput {
         grouping: ranking.grouping(&profile),
         wrappers: &live.wrappers,
+        shown: live.languages,
         ..ReportInput::new(&profile, &symbols)
     };
     if live.terminal.is_in_place() && !details {
@@ -88,6 +90,7 @@ struct Live {
     symbolizer: Symbolizer,
     ranking: Ranking,
     wrappers: Wrappers,
+    languages: ShownLanguages,
     /// The keys that the table can be grouped by.
     labels: Vec<Label>,
     profile: Option<Profile>,
@@ -160,6 +163,7 @@ impl Live {
         let Shown {
             ranking,
             wrappers,
+            languages,
             color,
             ..
         } = shown;
@@ -191,6 +195,7 @@ impl Live {
             symbolizer: Symbolizer::new(&Budget::default()),
             ranking,
             wrappers,
+            languages,
             labels: Label::ALL.into_iter().filter(is_offered).collect(),
             profile: None,
             frozen: None,
@@ -218,9 +223,12 @@ impl Live {
                 ranking.metric = Some(next(&Metric::ALL, &now, key == Key::Sort));
             }
             Key::By | Key::ByBack => {
-                let all: Vec<Option<Label>> = std::iter::once(None)
-                    .chain(self.labels.iter().copied().map(Some))
-                    .collect();
+                let shown = self.frozen.as_ref().or(self.profile.as_ref());
+                let is_one_language = shown.is_none_or(|it| it.functions.is_empty());
+                let labels = self.labels.iter().copied();
+                let labels = labels.filter(|it| *it != Label::Language || !is_one_language);
+                let all: Vec<Option<Label>> =
+                    std::iter::once(None).chain(labels.map(Some)).collect();
                 ranking.by = next(&all, &ranking.by, key == Key::By);
             }
             Key::Pause => {
@@ -251,6 +259,7 @@ impl Live {
         };
         let input = |symbols| ReportInput {
             wrappers: &self.wrappers,
+            shown: self.languages,
             ..ReportInput::new(profile, symbols)
         };
         let Some(grouping) = self.ranking.grouping(profile) else {

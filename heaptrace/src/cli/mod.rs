@@ -53,12 +53,14 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             run,
             ranking,
             wrappers,
+            languages,
             details,
         } => live::run(
             &run,
             live::Shown {
                 ranking,
                 wrappers,
+                languages,
                 details,
                 color,
             },

@@ -89,7 +89,7 @@ impl Filter {
             return true;
         }
         match self.label {
-            Label::Function => self.glob.matches(bare(&name)),
+            Label::Function if frame.language.is_none() => self.glob.matches(bare(&name)),
             Label::Line => self.glob.matches(file_name(&name)),
             Label::Module => {
                 let started_as = frame.module.map_or("", |module| module.name());

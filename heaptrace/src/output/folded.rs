@@ -3,16 +3,19 @@
 //! Stage: output. Builds the graph from the outermost frame inwards, and only below frames that are large
 //! enough. So time and memory depend on the frames that are shown, not on the size of the profile.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::error::OutputError;
+use super::frame::StackFrame;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::report_input::{ReportInput, process_label};
+use super::shown::{self, language_name};
 use super::wrappers::Part;
-use crate::join::{Completeness, Kind, LocationId, Site};
+use crate::join::{Completeness, Kind, Language, LocationId, Site, StackId};
 use crate::text::escape;
 
 /// The merged stacks of a metric.
@@ -91,6 +94,8 @@ pub(super) struct Folder<'a> {
     /// The root of the graph, if it is not a function.
     root: Root,
     names: Names,
+    /// The locations of each stack that are shown.
+    stacks: Vec<Cow<'a, [LocationId]>>,
     /// The range in `of_addresses` that holds the names of each code address, outermost function first.
     at: Vec<Option<(u32, u32)>>,
     of_addresses: Vec<u32>,
@@ -128,7 +133,11 @@ impl<'a> Folder<'a> {
                 None => Root::Process,
             },
             names: Names::default(),
-            at: vec![None; input.profile.locations.len()],
+            stacks: (0..)
+                .zip(&input.profile.stacks)
+                .map(|(id, _)| input.locations(StackId(id)))
+                .collect(),
+            at: vec![None; shown::slots(input.profile)],
             of_addresses: Vec::new(),
             cursors: Vec::new(),
             frames: 0,
@@ -206,7 +215,7 @@ impl<'a> Folder<'a> {
             // A graph can't show a value without a frame.
             None => (own > 0).then(|| Frame {
                 depth,
-                name: self.names.id(LEFT_OUT, None, false),
+                name: self.names.id(Name::other(LEFT_OUT)),
                 value: own,
                 error: 0,
                 own,
@@ -266,12 +275,13 @@ impl<'a> Folder<'a> {
     /// Moves a site's cursor forward, and returns the next frame.
     fn step(&mut self, cursor: &mut Cursor) -> Option<u32> {
         let site = self.input.profile.sites.get(cursor.site as usize)?;
-        let locations = self.input.locations(site.stack);
+        let locations = self.stacks.get(site.stack.0 as usize);
+        let locations = locations.map_or(&[][..], |locations| locations);
         // The order is: root, mark of an incomplete stack, code addresses from the outermost one on, kind of memory.
         if cursor.address == 0 {
             cursor.address = 1;
             if let Some(root) = self.root_of(site) {
-                return Some(self.names.id(&root, None, false));
+                return Some(self.names.id(Name::other(&root)));
             }
         }
         // Otherwise an inner function would look like the beginning of the program.
@@ -283,22 +293,20 @@ impl<'a> Folder<'a> {
                 Completeness::Broken => Some("[incomplete stack]"),
             };
             if let Some(name) = incomplete.filter(|_| !locations.is_empty()) {
-                return Some(self.names.id(name, None, false));
+                return Some(self.names.id(Name::other(name)));
             }
         }
         let at = cursor.address as usize - 1;
         let Some(left) = locations.len().checked_sub(at) else {
             cursor.address = cursor.address.checked_add(1)?;
             if at == 1 {
-                return Some(self.names.id("[no stack]", None, false));
+                return Some(self.names.id(Name::other("[no stack]")));
             }
             // A caller of mmap must look different from a caller of malloc.
             let is_next = at == locations.len().max(1) + 1;
             let is_shown = is_next && site.kind == Kind::Mapped;
-            return is_shown.then(|| {
-                self.names
-                    .id(&format!("[{}]", kind_name(site.kind)), None, false)
-            });
+            let name = || Name::other(&format!("[{}]", kind_name(site.kind)));
+            return is_shown.then(|| self.names.id(name()));
         };
         let names = self.names_at(*locations.get(left)?);
         let functions = self.of_addresses.get(names)?;
@@ -312,15 +320,14 @@ impl<'a> Folder<'a> {
 
     /// The range of the names at a code address. They are looked up once per address.
     fn names_at(&mut self, location: LocationId) -> Range<usize> {
-        let index = location.0 as usize;
+        let index = shown::slot(self.input.profile, location);
         if let Some(Some((start, end))) = self.at.get(index) {
             return *start as usize..*end as usize;
         }
         let start = self.of_addresses.len();
         for frame in self.input.frames(location).iter().rev() {
-            let module = frame.module.map(|module| module.name());
             let is_user = self.input.wrappers.part(frame) == Part::User;
-            let name = self.names.id(&frame.label(), module, is_user);
+            let name = self.names.id(Name::of(frame, is_user));
             self.of_addresses.push(name);
         }
         let end = self.of_addresses.len();
@@ -348,13 +355,52 @@ impl<'a> Folder<'a> {
 pub(super) struct Name {
     /// The function, or the process. Safe to print.
     pub(super) text: String,
-    /// The name of the file that holds the function. Safe to print.
+    /// The name of the file that holds the function: its code, or its source if an interpreter runs it. Safe to print.
     pub(super) module: Option<String>,
+    /// The language of the function; `None` for machine code, and for what is no function.
+    pub(super) language: Option<Language>,
     /// Whether it is a function of the program itself, and not an allocator wrapper or library plumbing.
     pub(super) is_user: bool,
 }
 
 impl Name {
+    /// The name of a function.
+    fn of(frame: &StackFrame<'_>, is_user: bool) -> Self {
+        let module = match frame.language {
+            None => frame.module.map(|module| module.name()),
+            Some(_) => frame.short_file(),
+        };
+        Self {
+            module: module.map(|module| escape(module).into_owned()),
+            language: frame.language,
+            is_user,
+            ..Self::other(&frame.label())
+        }
+    }
+
+    /// The name of what is no function.
+    fn other(text: &str) -> Self {
+        Self {
+            text: match text.trim() {
+                "" => "[no name]".to_owned(),
+                text => text.to_owned(),
+            },
+            module: None,
+            language: None,
+            is_user: false,
+        }
+    }
+
+    /// The file of the function, and its language if it has one: ` [app.py] [python]`; empty for what is no function. Safe to print.
+    pub(super) fn suffix(&self) -> String {
+        let language = self
+            .language
+            .is_some()
+            .then(|| language_name(self.language));
+        let parts = [self.module.as_deref(), language].into_iter().flatten();
+        parts.map(|part| format!(" [{part}]")).collect()
+    }
+
     fn sort_key(&self) -> (&str, Option<&str>) {
         (&self.text, self.module.as_deref())
     }
@@ -368,15 +414,7 @@ struct Names {
 }
 
 impl Names {
-    fn id(&mut self, text: &str, module: Option<&str>, is_user: bool) -> u32 {
-        let name = Name {
-            text: match text.trim() {
-                "" => "[no name]".to_owned(),
-                text => text.to_owned(),
-            },
-            module: module.map(|module| escape(module).into_owned()),
-            is_user,
-        };
+    fn id(&mut self, name: Name) -> u32 {
         if let Some(id) = self.ids.get(&name) {
             return *id;
         }

@@ -9,6 +9,7 @@ use super::format::Format;
 use super::metric::Metric;
 use super::report::ReportOptions;
 use super::report_input::ReportInput;
+use super::shown::ShownLanguages;
 use crate::profile::{self, Symbols};
 
 /// Checks that names are parts of the path, and can be shortened.
@@ -62,8 +63,12 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     };
     let none = Symbols::default();
     let symbols = recording.symbols.as_ref().unwrap_or(&none);
+    let languages = ShownLanguages::names();
+    let shown = languages.get(data.len() % (languages.len() + 1));
+    let shown = shown.and_then(|name| ShownLanguages::from_name(name));
     let input = ReportInput {
         warnings: &recording.warnings,
+        shown: shown.unwrap_or_default(),
         ..ReportInput::new(&recording.profile, symbols)
     };
     let metric = Metric::ALL[data.len() % Metric::ALL.len()];

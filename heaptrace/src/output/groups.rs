@@ -9,9 +9,12 @@ use super::grouping::Grouping;
 use super::label::Label;
 use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
+use super::shorten;
+use super::shown::is_interpreted;
 use super::sum::add;
 use super::wrappers::{Part, user_frame};
 use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
+use crate::text::escape;
 
 /// Sites that share a name.
 #[derive(Clone, Debug)]
@@ -20,6 +23,9 @@ pub struct Group {
     pub name: String,
     /// The name by which the file was started as a program, if it has another name itself; only for modules.
     pub module_name: Option<String>,
+    /// The source file of a function that an interpreter runs, not escaped; empty if it is unknown. Functions of the same name in
+    /// different files are different groups. `None` for machine code.
+    pub source: Option<String>,
     /// The stack, if sites are grouped by stack.
     pub stack: Option<StackId>,
     /// Allocations of the group itself; for functions, lines and modules those of the user's frame. The
@@ -43,6 +49,19 @@ impl Group {
             Some(started_as) => format!("{} ({started_as})", self.name).into(),
             None => self.name.as_str().into(),
         }
+    }
+
+    /// The title in at most `width` characters, if it is a function that an interpreter runs: `load (/srv/app.py)`. Safe to print.
+    pub fn source_title(&self, width: usize) -> Option<String> {
+        let file = escape(self.source.as_deref()?);
+        let name = escape(&self.name);
+        let room = width.saturating_sub(name.chars().count() + " ()".len());
+        // A part of a path that has not even a file's name says little.
+        const LEAST: usize = 12;
+        if file.is_empty() || room < LEAST.min(file.chars().count()) {
+            return Some(shorten::function(&name, width));
+        }
+        Some(format!("{name} ({})", shorten::cut_front(&file, room)))
     }
 
     /// The memory that may have been freed during a pause: of the group itself, or of its callees.
@@ -109,9 +128,10 @@ pub fn all_groups(input: &ReportInput<'_>, grouping: Grouping) -> Vec<Group> {
         let around = group.cumulative.map_or(0, |totals| metric.rank(&totals));
         (metric.rank(&group.totals), around)
     };
+    let names = |a: &Group, b: &Group| (&a.name, &a.source).cmp(&(&b.name, &b.source));
     // Names that only wrappers have were met, but no site counts for them.
     groups.retain(|group| group.sites > 0);
-    groups.sort_by(|a, b| keys(b).cmp(&keys(a)).then_with(|| a.name.cmp(&b.name)));
+    groups.sort_by(|a, b| keys(b).cmp(&keys(a)).then_with(|| names(a, b)));
     groups
 }
 
@@ -138,6 +158,23 @@ fn covered(input: &ReportInput<'_>, paused: &BTreeSet<ProcessId>) -> Option<Cove
     sum
 }
 
+/// What tells a group from all others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Key {
+    name: String,
+    source: Option<String>,
+    stack: Option<StackId>,
+}
+
+impl From<String> for Key {
+    fn from(name: String) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+}
+
 struct Builder<'a> {
     input: &'a ReportInput<'a>,
     by: Label,
@@ -150,7 +187,7 @@ struct Builder<'a> {
     peaks_are_own: bool,
     /// The processes of each group that were paused at times.
     paused: Vec<BTreeSet<ProcessId>>,
-    ids: HashMap<(String, Option<StackId>), usize>,
+    ids: HashMap<Key, usize>,
     /// The groups of each location, innermost frame first.
     at: HashMap<LocationId, Vec<usize>>,
     /// The parts of the frames of each location.
@@ -163,20 +200,23 @@ impl Builder<'_> {
     fn add(&mut self, index: usize, site: &Site) {
         if !self.by.is_of_stack() {
             let name = self.input.caller(site, self.by);
-            let id = self.id(name.unwrap_or_else(|| self.by.none().to_owned()), None);
+            let id = self.id(name.unwrap_or_else(|| self.by.none().to_owned()).into());
             return self.count(id, index, site, true);
         }
         if self.by == Label::Stack {
             let frames = self.input.stack(site.stack);
-            let user = frames.get(self.input.user_frame(&frames));
+            let user = frames.get(self.input.user_frame(site.stack, &frames));
             let name = user.and_then(|it| Label::Function.of_frame(it));
             let name = name.map_or_else(|| "[no stack]".to_owned(), |name| name.into_owned());
-            let id = self.id(name, Some(site.stack));
+            let id = self.id(Key {
+                stack: Some(site.stack),
+                ..name.into()
+            });
             return self.count(id, index, site, true);
         }
         let mut innermost = true;
         let mut skipped = self.skipped(site.stack);
-        for location in self.input.locations(site.stack) {
+        for location in self.input.locations(site.stack).iter() {
             let here = self.groups_at(*location);
             let passed = skipped.min(here.len());
             skipped -= passed;
@@ -189,7 +229,7 @@ impl Builder<'_> {
             }
         }
         if innermost {
-            let id = self.id("[no stack]".to_owned(), None);
+            let id = self.id("[no stack]".to_owned().into());
             self.count(id, index, site, true);
         }
     }
@@ -229,8 +269,12 @@ impl Builder<'_> {
     /// The number of wrappers at the inner end of a stack, which are part of no group.
     fn skipped(&mut self, stack: StackId) -> usize {
         let input = self.input;
+        // What an interpreter does depends on the frames around.
+        if is_interpreted(input.profile, input.all_locations(stack)) {
+            return input.user_frame(stack, &input.stack(stack));
+        }
         let mut parts = Vec::new();
-        for location in input.locations(stack) {
+        for location in input.locations(stack).iter() {
             let here = self.parts.entry(*location).or_insert_with(|| {
                 let frames = input.frames(*location);
                 frames.iter().map(|it| input.wrappers.part(it)).collect()
@@ -253,7 +297,12 @@ impl Builder<'_> {
             .map(|frame| {
                 let name = self.by.of_frame(frame);
                 let name = name.map_or_else(|| self.by.none().to_owned(), |name| name.into_owned());
-                let id = self.id(name, None);
+                let source = (self.by == Label::Function && frame.language.is_some())
+                    .then(|| frame.file.unwrap_or_default().to_owned());
+                let id = self.id(Key {
+                    source,
+                    ..name.into()
+                });
                 if self.by == Label::Module
                     && let Some(group) = self.groups.get_mut(id)
                     && let Some(module) = frame.module.filter(|it| !it.started_as.is_empty())
@@ -267,15 +316,16 @@ impl Builder<'_> {
         ids
     }
 
-    fn id(&mut self, name: String, stack: Option<StackId>) -> usize {
+    fn id(&mut self, key: Key) -> usize {
         let next = self.groups.len();
-        let id = *self.ids.entry((name.clone(), stack)).or_insert(next);
+        let id = *self.ids.entry(key.clone()).or_insert(next);
         if id == next {
             let is_whole = !self.by.is_of_stack() || self.by == Label::Stack;
             self.groups.push(Group {
-                name,
+                name: key.name,
                 module_name: None,
-                stack,
+                source: key.source,
+                stack: key.stack,
                 totals: Totals::default(),
                 cumulative: (self.cumulative && !is_whole).then(Totals::default),
                 sites: 0,

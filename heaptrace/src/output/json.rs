@@ -17,6 +17,7 @@ use super::json_escaping::Escaping;
 use super::label::kind_name;
 use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
+use super::shown::language_name;
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
 use quality::Quality;
@@ -218,6 +219,9 @@ struct Group<'a> {
     /// The name by which a module was started as a program; absent if it is the file's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     module_name: Option<String>,
+    /// The source file of a function that an interpreter runs; absent for machine code, and if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
 }
 
 /// How long the paused processes of a group were probed, since each was first paused.
@@ -273,7 +277,8 @@ struct Frame<'a> {
     file: &'a str,
     line: u32,
     inlined: bool,
-    /// Offset in the module's file, or the bare address. It is hexadecimal text, because many JSON readers
+    language: &'static str,
+    /// Offset in the module's file, or the bare address; 0 for a function that an interpreter runs. It is hexadecimal text, because many JSON readers
     /// can't represent 64-bit numbers.
     address: String,
     /// The name by which the module was started as a program; absent if it is the file's name.
@@ -401,7 +406,7 @@ impl<'a> Site<'a> {
             },
             stack: Stack(input, site.stack),
             stack_end: input.completeness(site.stack).1,
-            user_frame: input.user_frame(&input.stack(site.stack)),
+            user_frame: input.user_frame(site.stack, &input.stack(site.stack)),
             thread: input.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
         }
@@ -421,6 +426,7 @@ impl Serialize for Stack<'_> {
                 file: frame.file.unwrap_or_default(),
                 line: frame.line,
                 inlined: frame.inlined,
+                language: language_name(frame.language),
                 address: format!("{:#x}", frame.address),
                 module_name: frame
                     .module
@@ -455,6 +461,7 @@ fn groups<'a>(
                 since_ns: it.since_ns,
             }),
             module_name: group.module_name,
+            file: group.source.filter(|file| !file.is_empty()),
         })
         .collect()
 }

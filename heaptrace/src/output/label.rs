@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::cgroup::CgroupNames;
 use super::frame::StackFrame;
+use super::shown::language_name;
 use crate::join::{Kind, Process};
 
 /// A kind of name, as on the command line.
@@ -19,6 +20,8 @@ pub enum Label {
     Line,
     /// A file with code of the stack.
     Module,
+    /// The language of a function of the stack.
+    Language,
     /// The kind of memory: allocator blocks or mappings.
     Kind,
     /// The name of the thread, if threads were recorded.
@@ -37,11 +40,12 @@ pub enum Label {
 
 impl Label {
     /// Every kind, in the order of the help texts.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Stack,
         Self::Function,
         Self::Line,
         Self::Module,
+        Self::Language,
         Self::Kind,
         Self::Thread,
         Self::Process,
@@ -58,6 +62,7 @@ impl Label {
             Self::Function => "function",
             Self::Line => "line",
             Self::Module => "module",
+            Self::Language => "language",
             Self::Kind => "kind",
             Self::Thread => "thread",
             Self::Process => "process",
@@ -77,7 +82,7 @@ impl Label {
     pub fn is_of_stack(self) -> bool {
         matches!(
             self,
-            Self::Stack | Self::Function | Self::Line | Self::Module
+            Self::Stack | Self::Function | Self::Line | Self::Module | Self::Language
         )
     }
 
@@ -91,7 +96,10 @@ impl Label {
 
     /// Whether it needs symbols.
     pub fn is_named(self) -> bool {
-        matches!(self, Self::Stack | Self::Function | Self::Line)
+        matches!(
+            self,
+            Self::Stack | Self::Function | Self::Line | Self::Language
+        )
     }
 
     /// The plural, for a heading.
@@ -101,6 +109,7 @@ impl Label {
             Self::Function => "functions",
             Self::Line => "lines",
             Self::Module => "modules",
+            Self::Language => "languages",
             Self::Kind => "kinds of memory",
             Self::Thread => "thread names",
             Self::Process => "process names",
@@ -140,6 +149,7 @@ impl Label {
             | Self::Function
             | Self::Line
             | Self::Module
+            | Self::Language
             | Self::Kind
             | Self::Thread => return None,
         };
@@ -149,18 +159,17 @@ impl Label {
     /// The frame's name of this kind; `None` if it has none.
     pub(super) fn of_frame<'a>(self, frame: &StackFrame<'a>) -> Option<Cow<'a, str>> {
         match self {
-            Self::Function => Some(match (frame.function, frame.module) {
-                (Some(function), _) => function.into(),
-                (None, Some(module)) => format!("[{}+{:#x}]", module.name(), frame.address).into(),
-                (None, None) => format!("[{:#x}]", frame.address).into(),
-            }),
+            Self::Function => Some(frame.name()),
             Self::Line => match (frame.file, frame.line) {
                 (Some(file), 0) => Some(file.into()),
                 (Some(file), line) => Some(format!("{file}:{line}").into()),
                 // Code that was built without line information still has function names.
                 (None, _) => Self::Function.of_frame(frame),
             },
+            // What an interpreter runs has a source file in place of a file with code.
+            Self::Module if frame.language.is_some() => frame.file.map(Into::into),
             Self::Module => frame.module.map(|module| module.path.as_str().into()),
+            Self::Language => Some(language_name(frame.language).into()),
             _ => None,
         }
     }
@@ -198,7 +207,7 @@ mod tests {
         let cgroup = process.cgroup.as_str();
         let unit = &cgroup["/system.slice/".len()..];
         let names = ["sh", "sh (7)", cgroup, "docker a1a1a1a1a1a1", unit];
-        assert_eq!(found[6..], names);
+        assert_eq!(found[7..], names);
         assert_eq!(Label::from_name("type"), None);
     }
 

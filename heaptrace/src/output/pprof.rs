@@ -199,11 +199,11 @@ impl Builder<'_> {
             return *known;
         }
         let source = self.input.profile.locations.get(id.0 as usize);
-        let offset = source.map_or(0, |location| location.address);
+        let frames = self.input.frames(id);
+        let offset = frames.first().map_or(0, |frame| frame.address);
         let mapping = source
             .and_then(|location| location.module)
             .and_then(|module| self.mappings.get(&module).copied());
-        let frames = self.input.frames(id);
         let number = self.profile.location.len() as u64 + 1;
         let mut location = Location {
             id: number,
@@ -230,7 +230,13 @@ impl Builder<'_> {
     }
 
     fn line(&mut self, frame: &StackFrame<'_>) -> Option<Line> {
-        let name = self.string(frame.function?);
+        // pprof shows an address in place of a missing name, and only machine code has one.
+        let name = match frame.language {
+            None => self.string(frame.function?),
+            Some(_) => self.string(&frame.name()),
+        };
+        // pprof takes a name that equals the system's name for C++, and cuts `<module>` and `f.<locals>` out of it.
+        let system_name = if frame.language.is_none() { name } else { 0 };
         let filename = self.string(frame.file.unwrap_or_default());
         let next = self.profile.function.len() as u64 + 1;
         let function_id = *self.functions.entry((name, filename)).or_insert(next);
@@ -238,7 +244,7 @@ impl Builder<'_> {
             self.profile.function.push(Function {
                 id: next,
                 name,
-                system_name: name,
+                system_name,
                 filename,
             });
         }

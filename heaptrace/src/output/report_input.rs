@@ -2,17 +2,22 @@
 //!
 //! Stage: output. Joins sites, stacks, locations and names. Must not know any format.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::filter::Filter;
-use super::frame::StackFrame;
+use super::frame::{FunctionLabel, StackFrame};
 use super::grouping::Grouping;
+use super::interpreted::Interpreted;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::own_peaks::has_own_peaks;
+use super::shown::{ShownLanguages, hidden_label, language_of};
 use super::sum;
-use super::wrappers::{self, Wrappers};
-use crate::join::{Completeness, Kind, LocationId, Process, Site, StackId, Totals};
+use super::wrappers::{self, Part, Wrappers};
+use crate::join::{
+    Completeness, FunctionId, Kind, LocationId, Module, Process, Site, StackId, Totals,
+};
 use crate::profile::{Profile, Symbols};
 use crate::text;
 
@@ -31,6 +36,8 @@ pub struct ReportInput<'a> {
     pub grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
     pub wrappers: &'a Wrappers,
+    /// The languages whose frames are shown.
+    pub shown: ShownLanguages,
 }
 
 impl<'a> ReportInput<'a> {
@@ -43,6 +50,7 @@ impl<'a> ReportInput<'a> {
             filters: &[],
             grouping: None,
             wrappers: &wrappers::LISTED,
+            shown: ShownLanguages::default(),
         }
     }
 
@@ -51,7 +59,7 @@ impl<'a> ReportInput<'a> {
         self.filters.iter().any(Filter::is_of_process) && has_own_peaks(self.profile)
     }
 
-    /// The filters as one text, if there are any: `only process=sh and function=main`. Safe to print.
+    /// The filters and the languages as one text, if any were chosen: `only process=sh and function=main`. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
         let own = if self.peaks_are_own() {
@@ -59,8 +67,12 @@ impl<'a> ReportInput<'a> {
         } else {
             ""
         };
-        let words = format!("only {}{own}", filters.join(" and "));
-        (!filters.is_empty()).then(|| text::escape(&words).into_owned())
+        let filters = (!filters.is_empty()).then(|| format!("only {}{own}", filters.join(" and ")));
+        let chosen = [filters, self.shown.words(self.profile)]
+            .into_iter()
+            .flatten();
+        let chosen: Vec<_> = chosen.collect();
+        (!chosen.is_empty()).then(|| text::escape(&chosen.join("; ")).into_owned())
     }
 
     /// The sites with their values, the largest first, without those whose value is zero for certain.
@@ -164,15 +176,21 @@ impl<'a> ReportInput<'a> {
         processes.fold(0, |sum, it| sum.saturating_add(it.memory.resident))
     }
 
-    /// The code addresses of a stack, innermost first.
-    pub(super) fn locations(&self, stack: StackId) -> &'a [LocationId] {
+    /// The locations of a stack that are shown, innermost first.
+    pub(super) fn locations(&self, stack: StackId) -> Cow<'a, [LocationId]> {
+        let locations = self.all_locations(stack);
+        self.shown.of_stack(self.profile, self.symbols, locations)
+    }
+
+    /// All locations of a stack, innermost first.
+    pub(super) fn all_locations(&self, stack: StackId) -> &'a [LocationId] {
         self.profile
             .stacks
             .get(stack.0 as usize)
             .map_or(&[], |stack| stack.locations.as_slice())
     }
 
-    /// The functions of a stack, innermost first.
+    /// The functions of a stack that are shown, innermost first.
     pub(super) fn stack(&self, stack: StackId) -> Vec<StackFrame<'a>> {
         self.locations(stack)
             .iter()
@@ -180,33 +198,106 @@ impl<'a> ReportInput<'a> {
             .collect()
     }
 
-    /// The index of the user's function in a stack: the innermost one that is no allocator wrapper.
-    pub(super) fn user_frame(&self, stack: &[StackFrame<'_>]) -> usize {
-        wrappers::user_frame(stack.iter().map(|frame| self.wrappers.part(frame)))
+    /// The index of the user's function in the frames of a stack: the innermost one that is no allocator wrapper. The code of an
+    /// interpreter works for the function that it runs.
+    pub(super) fn user_frame(&self, stack: StackId, frames: &[StackFrame<'_>]) -> usize {
+        wrappers::user_frame(self.parts(stack, frames))
     }
 
-    /// The names of at most `most` functions of a stack, beginning with the user's function. Safe to print.
-    pub fn user_functions(&self, stack: StackId, most: usize) -> Vec<String> {
+    /// The labels of at most `most` functions of a stack, beginning with the user's function, without an interpreter's code between
+    /// them. If one of them has a line of Python, so has the list, as far as it has room for more than one.
+    pub fn user_functions(&self, stack: StackId, most: usize) -> Vec<FunctionLabel> {
         let frames = self.stack(stack);
-        let shown = frames.iter().skip(self.user_frame(&frames)).take(most);
-        shown.map(StackFrame::label).collect()
+        let first = self.user_frame(stack, &frames);
+        let interpreted = self.interpreted(stack, &frames);
+        let is_shown = |(at, frame): &(usize, &StackFrame<'_>)| {
+            *at == first || !interpreted.is_some_and(|it| it.has(*at, frame))
+        };
+        let shown = frames.iter().enumerate().skip(first).filter(is_shown);
+        let mut shown: Vec<_> = shown.map(|(_, frame)| frame).collect();
+        // The line of an interpreted function says more than one more function of the extension that it called.
+        let line = shown.iter().position(|frame| frame.language.is_some());
+        let kept = most.saturating_sub(1).max(1);
+        if let Some(line) = line.filter(|line| *line > kept) {
+            shown.drain(kept..line);
+        }
+        shown.truncate(most);
+        shown.into_iter().map(FunctionLabel::of).collect()
+    }
+
+    /// The parts that frames have in their stack.
+    fn parts(&self, stack: StackId, frames: &[StackFrame<'_>]) -> Vec<Part> {
+        let interpreted = self.interpreted(stack, frames);
+        let part = |(at, frame): (usize, &StackFrame<'_>)| match &interpreted {
+            Some(interpreted) if interpreted.has(at, frame) => Part::Wrapper,
+            _ => self.wrappers.part(frame),
+        };
+        frames.iter().enumerate().map(part).collect()
+    }
+
+    /// The frames of a stack from the user's function on, without the code of an interpreter that runs some of them, and without its
+    /// own functions for imports.
+    pub(super) fn without_interpreter(
+        &self,
+        stack: StackId,
+        frames: &[StackFrame<'a>],
+        user: usize,
+    ) -> Vec<StackFrame<'a>> {
+        let interpreted = self.interpreted(stack, frames);
+        let is_shown = |(at, frame): &(usize, &StackFrame<'a>)| {
+            let is_import =
+                || frame.language.is_some() && self.wrappers.part(frame) == Part::Wrapper;
+            *at == user || !interpreted.is_some_and(|it| it.is_its_code(frame) || is_import())
+        };
+        let frames = frames.iter().enumerate().skip(user).filter(is_shown);
+        frames.map(|(_, frame)| *frame).collect()
+    }
+
+    /// Which frames of a stack are the interpreter at work; `None` if wrappers are shown, or if there are no functions that an
+    /// interpreter runs.
+    fn interpreted(&self, stack: StackId, frames: &[StackFrame<'_>]) -> Option<Interpreted<'a>> {
+        if self.wrappers.are_shown() {
+            return None;
+        }
+        let is_run = |id: &LocationId| language_of(self.profile, *id).is_some();
+        // The loop that runs functions follows them.
+        let mut pairs = self.all_locations(stack).windows(2);
+        let by = pairs.find_map(|pair| match pair {
+            [inner, outer] if is_run(inner) && !is_run(outer) => self.module(*outer),
+            _ => None,
+        });
+        Interpreted::of(frames, by)
+    }
+
+    /// The file of a location.
+    fn module(&self, id: LocationId) -> Option<&'a Module> {
+        let id = self.profile.locations.get(id.0 as usize)?.module?;
+        self.profile.modules.get(id.0 as usize)
     }
 
     /// The functions at a location, innermost first; one without a name if no symbol is known.
     pub(super) fn frames(&self, id: LocationId) -> Vec<StackFrame<'a>> {
         let location = self.profile.locations.get(id.0 as usize);
-        let module = location
-            .and_then(|location| location.module)
-            .and_then(|module| self.profile.modules.get(module.0 as usize));
         let unknown = StackFrame {
             location: id,
+            language: None,
             function: None,
-            module,
+            module: self.module(id),
             address: location.map_or(0, |location| location.address),
             file: None,
             line: 0,
             inlined: false,
         };
+        if let Some((language, label)) = hidden_label(id) {
+            return vec![StackFrame {
+                language,
+                function: Some(label),
+                ..unknown
+            }];
+        }
+        if let Some(function) = location.and_then(|location| location.function) {
+            return vec![self.interpreted_frame(function, unknown)];
+        }
         let known = self.symbols.frames(id);
         if known.is_empty() {
             return vec![unknown];
@@ -222,6 +313,21 @@ impl<'a> ReportInput<'a> {
                 ..unknown
             })
             .collect()
+    }
+
+    /// The frame of a function that an interpreter runs; its line is where machine code has its address.
+    fn interpreted_frame(&self, id: FunctionId, at: StackFrame<'a>) -> StackFrame<'a> {
+        let function = self.profile.functions.get(id.0 as usize);
+        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
+        StackFrame {
+            language: function.map(|function| function.language),
+            function: function.and_then(|function| text(&function.name)),
+            file: function.and_then(|function| text(&function.file)),
+            line: u32::try_from(at.address).unwrap_or(0),
+            module: None,
+            address: 0,
+            ..at
+        }
     }
 
     /// The completeness of a stack, and its name.
@@ -240,8 +346,10 @@ impl<'a> ReportInput<'a> {
             .profile
             .sites
             .iter()
-            .flat_map(|site| self.locations(site.stack))
+            .flat_map(|site| self.all_locations(site.stack))
             .copied()
+            // What an interpreter runs is named by it, and not by symbols.
+            .filter(|id| language_of(self.profile, *id).is_none())
             .collect();
         let nameless = locations.into_iter().filter(|id| {
             self.frames(*id)

@@ -120,7 +120,7 @@ impl<'a> StackFilter<'a> {
         self.filters.chunks(64).all(|filters| {
             let all = u64::MAX >> (64 - filters.len());
             let mut found = 0;
-            for location in self.input.locations(stack) {
+            for location in self.input.all_locations(stack) {
                 found |= self.at(*location, filters);
                 if found == all {
                     return true;

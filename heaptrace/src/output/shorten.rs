@@ -17,6 +17,9 @@ pub(crate) fn function(name: &str, width: usize) -> String {
     if fits(name) {
         return name.to_owned();
     }
+    if is_of_python(name) {
+        return cut_front(name, width);
+    }
     let path = path(name);
     let ending = match parameters(name) {
         None => "",
@@ -54,6 +57,28 @@ pub(super) fn lengths(name: &str) -> [String; 3] {
     let own = parts[own_name(&parts)..].join("::");
     let own = if own.is_empty() { brief.clone() } else { own };
     [full.to_owned(), brief + ending, own]
+}
+
+/// The last part of a Python function's name: `put` of `Shelf.put`, `<lambda>` of `f.<locals>.<lambda>`.
+pub(super) fn python_own_name(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((_, own)) if !own.is_empty() => own,
+        _ => name,
+    }
+}
+
+/// Whether a name has words that Python puts in angle brackets, which are no template arguments: `f.<locals>.<lambda>`.
+fn is_of_python(name: &str) -> bool {
+    const WORDS: [&str; 7] = [
+        "<module>",
+        "<locals>",
+        "<lambda>",
+        "<listcomp>",
+        "<setcomp>",
+        "<dictcomp>",
+        "<genexpr>",
+    ];
+    name.split('.').any(|part| WORDS.contains(&part))
 }
 
 /// The path of a function without its types, shortened to at most `width` characters.
@@ -296,6 +321,35 @@ mod tests {
                 assert!(found.chars().count() <= width);
             }
         }
+    }
+
+    /// Check that the end of a Python name is kept, whose brackets are no arguments.
+    #[test]
+    fn names_of_python_keep_their_end() {
+        let name = "Server.handle.<locals>.retry.<locals>.<lambda>";
+        for (width, expected) in [
+            (50, name),
+            (25, "….retry.<locals>.<lambda>"),
+            (9, "…<lambda>"),
+        ] {
+            assert_eq!(function(name, width), expected);
+        }
+        assert_eq!(function("<module>", 8), "<module>");
+        assert_eq!(function_path(name, 9), "…<lambda>");
+        for (name, expected) in [
+            ("Shelf.put", "put"),
+            (name, "<lambda>"),
+            ("<module>", "<module>"),
+            ("put", "put"),
+            ("", ""),
+            ("a.", "a."),
+        ] {
+            assert_eq!(python_own_name(name), expected);
+        }
+        assert_eq!(
+            function("shop::Shelf<module>::put(int)", 24),
+            "shop::Shelf<…>::put(…)"
+        );
     }
 
     /// Check that brackets in operator names and names that are not C++ are shortened correctly.

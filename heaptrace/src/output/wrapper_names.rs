@@ -99,6 +99,11 @@ pub(super) const FILES: &[&str] = &[
     "*/registry/src/*/hashbrown-* */registry/src/*/smallvec-* */registry/src/*/indexmap-*",
 ];
 
+/// Source files of Python that only load others: an `import` allocates for the module that has it.
+pub(super) const PYTHON_FILES: &[&str] = &[
+    "<frozen?importlib.* <frozen?zipimport> */importlib/_bootstrap.py */importlib/_bootstrap_external.py",
+];
+
 /// Functions in which processes and threads begin. If nothing else is outside of the plumbing, no function is the
 /// user's.
 pub(super) const STARTS: &[&str] = &[

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use super::frame::StackFrame;
 use super::function_name::{bare, leading_brackets, path, type_and_trait};
 use super::glob::{Glob, is_match};
-use super::wrapper_names::{FILES, FUNCTIONS, PATHS, STARTS, TRAITS};
+use super::wrapper_names::{FILES, FUNCTIONS, PATHS, PYTHON_FILES, STARTS, TRAITS};
+use crate::join::Language;
 
 /// The largest nesting of `<<<T as A>::B as C>::D as E>::f` that is followed; a crafted name can nest without end.
 const MAX_LEADING: u32 = 4;
@@ -35,6 +36,7 @@ static IN_FUNCTIONS: Patterns = LazyLock::new(|| split(FUNCTIONS));
 static IN_PATHS: Patterns = LazyLock::new(|| split(PATHS));
 static IN_TRAITS: Patterns = LazyLock::new(|| split(TRAITS));
 static IN_FILES: Patterns = LazyLock::new(|| split(FILES));
+static IN_PYTHON_FILES: Patterns = LazyLock::new(|| split(PYTHON_FILES));
 static IN_STARTS: Patterns = LazyLock::new(|| split(STARTS));
 
 fn split(texts: &[&'static str]) -> Vec<&'static str> {
@@ -70,18 +72,38 @@ impl Wrappers {
 
     /// The part that a frame has in a stack.
     pub(super) fn part(&self, frame: &StackFrame<'_>) -> Part {
-        let Some(function) = frame.function else {
-            return Part::User;
-        };
         if self.are_shown {
             return Part::User;
         }
+        if let Some(language) = frame.language {
+            return self.part_of(language, frame);
+        }
+        let Some(function) = frame.function else {
+            return Part::User;
+        };
         let is_in_library = frame.file.is_some_and(|file| is_in(&IN_FILES, file));
         let path = path(function);
         if is_in_library || is_wrapper(path, MAX_LEADING) || self.is_added(function, path) {
             Part::Wrapper
         } else if is_in(&IN_STARTS, without_suffix(path)) {
             Part::Start
+        } else {
+            Part::User
+        }
+    }
+
+    /// The part of a function that an interpreter runs. The list has names of machine code, and these can be the same.
+    fn part_of(&self, language: Language, frame: &StackFrame<'_>) -> Part {
+        let files = match language {
+            Language::Python => &IN_PYTHON_FILES,
+        };
+        let is_in_library = frame.file.is_some_and(|file| is_in(files, file));
+        let mut globs = self.globs.iter();
+        let is_added = frame
+            .function
+            .is_some_and(|name| globs.any(|it| it.matches(name)));
+        if is_in_library || is_added {
+            Part::Wrapper
         } else {
             Part::User
         }
@@ -161,6 +183,7 @@ mod tests {
     fn frame<'a>(function: &'a str, file: &'a str) -> StackFrame<'a> {
         StackFrame {
             location: LocationId(0),
+            language: None,
             function: Some(function).filter(|it| !it.is_empty()),
             module: None,
             address: 0,

@@ -2,7 +2,7 @@
 //!
 //! Stage: view. Must not know the rest of the line.
 
-use crate::output;
+use crate::output::FunctionLabel;
 
 /// The largest number of characters of a name if the width is unlimited.
 pub(super) const LONGEST_NAME: usize = 120;
@@ -13,7 +13,7 @@ const LEAST_SHARE: usize = 44;
 const ARROW: &str = " ← ";
 
 /// Joins names with arrows, the user's function first. It gets most of the width; its callers follow as far as they fit.
-pub(super) fn joined(names: &[String], room: Option<usize>) -> String {
+pub(super) fn joined(names: &[FunctionLabel], room: Option<usize>) -> String {
     let Some((user, callers)) = names.split_first() else {
         return String::new();
     };
@@ -22,15 +22,15 @@ pub(super) fn joined(names: &[String], room: Option<usize>) -> String {
         [] => room,
         _ => (room / 5 * 3).max(room.min(LEAST_SHARE)),
     };
-    let mut line = output::shorten_function(user, share.min(LONGEST_NAME));
+    let mut line = user.fitted(share.min(LONGEST_NAME));
     for caller in callers {
         let taken = line.chars().count() + ARROW.chars().count();
         let left = room.saturating_sub(taken).min(LONGEST_NAME);
-        if left < caller.chars().count().min(SHORTEST_NAME) {
+        if left < caller.text.chars().count().min(SHORTEST_NAME) {
             break;
         }
         line.push_str(ARROW);
-        line.push_str(&output::shorten_function(caller, left));
+        line.push_str(&caller.fitted(left));
     }
     line
 }
@@ -51,10 +51,17 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
+    fn label(text: &str, place: Option<&str>) -> FunctionLabel {
+        FunctionLabel {
+            text: text.to_owned(),
+            place: place.map(str::to_owned),
+        }
+    }
+
     /// Check that the user's function is kept where there is no room for its callers.
     #[test]
     fn the_users_function_comes_first() {
-        let names = ["leak_session(int)", "serve(int)", "main"].map(str::to_owned);
+        let names = ["leak_session(int)", "serve(int)", "main"].map(|name| label(name, None));
         for (room, expected) in [
             (None, "leak_session(int) ← serve(int) ← main"),
             (Some(37), "leak_session(int) ← serve(int) ← main"),
@@ -70,5 +77,31 @@ mod tests {
             );
         }
         assert_eq!(joined(&[], Some(9)), "");
+    }
+
+    /// Check that the files of Python functions are shown as far as there is room.
+    #[test]
+    fn files_of_python_come_last() {
+        let names = [
+            ("load", "app.py:7"),
+            ("main", "app.py:12"),
+            ("<module>", "app.py:40"),
+        ];
+        let names = names.map(|(name, place)| label(name, Some(place)));
+        for (room, expected) in [
+            (
+                None,
+                "load (app.py:7) ← main (app.py:12) ← <module> (app.py:40)",
+            ),
+            (
+                Some(60),
+                "load (app.py:7) ← main (app.py:12) ← <module> (app.py:40)",
+            ),
+            (Some(50), "load (app.py:7) ← main (app.py:12) ← <module>"),
+            (Some(30), "load (app.py:7) ← main"),
+            (Some(10), "load"),
+        ] {
+            assert_eq!(joined(&names, room), expected);
+        }
     }
 }

@@ -156,12 +156,12 @@ impl Table<'_> {
             let cells = columns.cells(&group.totals, group.covered);
             let line = format!("{cells}{}  ", beside(&text::count(group.processes)));
             let room = width.map_or(LONGEST_NAME, |it| it.saturating_sub(line.chars().count()));
-            let name = group.title();
-            let name = text::escape(&name);
-            let name = match by {
-                Label::Function => output::shorten_function(&name, room),
-                _ => shortened(&name, room),
-            };
+            let title = group.title();
+            let title = text::escape(&title);
+            let name = group.source_title(room).unwrap_or_else(|| match by {
+                Label::Function => output::shorten_function(&title, room),
+                _ => shortened(&title, room),
+            });
             lines.push(Line::from(line + &name));
         }
         self.none(groups.is_empty(), lines);

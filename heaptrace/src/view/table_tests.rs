@@ -26,6 +26,7 @@ fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
         profile.locations.push(Location {
             module: Some(ModuleId(0)),
             address: 0x100 + u64::from(index),
+            function: None,
         });
         symbols.strings.push((*name).to_owned());
         symbols.frames.push(if name.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::cli::{Action, Color, Format, Input, Ranking};
 use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
-use crate::output::{Label, Metric, Wrappers};
+use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 use crate::unwind;
 
 fn parsed(line: &str) -> Result<Invocation, Stop> {
@@ -156,6 +156,7 @@ fn offline_commands_are_read() {
         at: None,
         filters: Vec::new(),
         max_memory: None,
+        shown: ShownLanguages::default(),
     };
     assert_eq!(
         action("heaptrace report"),
@@ -227,6 +228,51 @@ fn wrappers_are_read() {
             Wrappers::shown()
         );
     }
+}
+
+/// Check that every output accepts languages, as lists and again and again, that `--native` is short for one of them, and that an
+/// unknown one is refused with a list of all.
+#[test]
+fn languages_are_read() {
+    let shown = |line: &str| match parsed(line).unwrap().action {
+        Action::Live { languages, .. } => languages,
+        Action::Report { input, .. }
+        | Action::Flamegraph { input, .. }
+        | Action::Pprof { input, .. } => input.shown,
+        other => panic!("{line}: {other:?}"),
+    };
+    let python = ShownLanguages::from_name("python").unwrap();
+    for command in [
+        "heaptrace --all",
+        "heaptrace report",
+        "heaptrace flamegraph",
+        "heaptrace pprof",
+    ] {
+        for (options, expected) in [
+            ("", ShownLanguages::default()),
+            ("--native", ShownLanguages::NATIVE),
+            ("--language native", ShownLanguages::NATIVE),
+            ("--language python", python),
+            ("--language python,native", ShownLanguages::default()),
+            (
+                "--language python --language native",
+                ShownLanguages::default(),
+            ),
+        ] {
+            assert_eq!(
+                shown(&format!("{command} {options}")),
+                expected,
+                "{command} {options}"
+            );
+        }
+        for wrong in ["perl", "", "python,", "Python"] {
+            let message = complaint(&format!("{command} --language={wrong}"));
+            assert!(message.contains("use one of native, python"), "{message}");
+        }
+        let both = complaint(&format!("{command} --native --language python"));
+        assert!(both.contains("cannot be used with"), "{both}");
+    }
+    complaint("heaptrace report --snapshots --native");
 }
 
 /// Check which groups and filters each command accepts, and that others are refused with a reason.

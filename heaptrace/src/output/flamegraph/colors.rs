@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use crate::join::Language;
 use crate::output::folded::Name;
 
 /// The hues of files, in degrees, with their saturation, in percent: green looks stronger than blue. Hues
@@ -30,7 +31,9 @@ const ROOT: usize = HUES.len();
 const RUNTIME: usize = HUES.len() + 1;
 /// Allocator wrappers and plumbing of libraries, wherever they are compiled in.
 const PLUMBING: usize = HUES.len() + 2;
-const FAMILIES: usize = HUES.len() + 3;
+/// The functions that Python runs, in the hue between the marks of a search and the first red.
+const PYTHON: usize = HUES.len() + 3;
+const FAMILIES: usize = HUES.len() + 4;
 
 /// The most entries of the legend.
 const MOST_KEYS: usize = 7;
@@ -75,6 +78,7 @@ impl Colors {
                 Part::Root => ROOT,
                 Part::Runtime => RUNTIME,
                 Part::Plumbing => PLUMBING,
+                Part::Interpreted(Language::Python) => PYTHON,
                 Part::File(file) => {
                     let first = hash(file) as usize;
                     let mut hues = (0..HUES.len()).map(|step| (first + step) % HUES.len());
@@ -122,11 +126,15 @@ enum Part<'a> {
     Root,
     Runtime,
     Plumbing,
+    Interpreted(Language),
     File(&'a str),
 }
 
 impl<'a> Part<'a> {
     fn of(name: &'a Name) -> Self {
+        if let Some(language) = name.language {
+            return Self::Interpreted(language);
+        }
         let Some(file) = &name.module else {
             return Self::Root;
         };
@@ -144,6 +152,7 @@ impl<'a> Part<'a> {
             Self::Root => "",
             Self::Runtime => "C and C++ runtime",
             Self::Plumbing => "wrappers and library plumbing",
+            Self::Interpreted(Language::Python) => "Python functions",
             Self::File(file) => file,
         }
     }
@@ -165,6 +174,7 @@ pub(super) fn style(is_dark: bool) -> String {
                 ROOT => (220, 4, 6),
                 RUNTIME => (220, 8, 0),
                 PLUMBING => (220, 28, 3),
+                PYTHON => (322, 62, 5),
                 hue => {
                     let (hue, saturation) = HUES.get(hue).copied().unwrap_or_default();
                     (hue, saturation, 0)
@@ -196,6 +206,7 @@ mod tests {
         Name {
             text: text.to_owned(),
             module: module.map(str::to_owned),
+            language: None,
             is_user: !text.starts_with("std::"),
         }
     }
@@ -234,6 +245,27 @@ mod tests {
                 "libparse.so.1"
             ]
         );
+    }
+
+    /// Check that functions of Python have a color of their own, whatever their files, and are in the legend.
+    #[test]
+    fn python_has_its_hue() {
+        let python = |text: &str, file: &str| Name {
+            language: Some(Language::Python),
+            ..name(text, Some(file))
+        };
+        let names = [
+            name("list_append", Some("python3.11")),
+            python("load", "app.py"),
+            python("main", "server.py"),
+            python("std::f", "libc.so"),
+        ];
+        let colors = colors(&names);
+        let families: Vec<_> = (0..4).map(|it| colors.color(it) / SHADES.len()).collect();
+        assert!(families[0] < ROOT);
+        assert_eq!(families[1..], [PYTHON; 3]);
+        let legend: Vec<_> = colors.legend.iter().map(|(_, it)| it.as_str()).collect();
+        assert_eq!(legend, ["Python functions", "python3.11"]);
     }
 
     /// Check that as many files as there are hues have different hues, and that more files are drawn, too.

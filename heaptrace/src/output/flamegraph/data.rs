@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::colors::Colors;
 use super::graph::{Graph, Names};
 use crate::output::error::OutputError;
+use crate::output::shown::language_name;
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -21,9 +22,10 @@ struct Page<'a> {
     metrics: Vec<Metric<'a>>,
 }
 
-/// The name in three lengths, the color, and the module or -1. A length that equals the one before is empty.
+/// The name in three lengths, the color, the module or -1, and the language. A length that equals the one before is empty, and so
+/// is the language of machine code.
 #[derive(Serialize)]
-struct Named<'a>(&'a str, &'a str, &'a str, usize, i64);
+struct Named<'a>(&'a str, &'a str, &'a str, usize, i64, &'static str);
 
 #[derive(Serialize)]
 struct Metric<'a> {
@@ -70,6 +72,7 @@ pub(super) fn json(
                     if bare == brief { "" } else { bare },
                     names.colors.color(id),
                     module(&name.module).map_or(-1, |module| module as i64),
+                    name.language.map_or("", |it| language_name(Some(it))),
                 )
             })
             .collect(),

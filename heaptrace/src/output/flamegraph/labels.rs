@@ -32,6 +32,14 @@ impl Labels {
                 bare: whole,
             };
         }
+        if name.language.is_some() {
+            // Names of Python have no types.
+            return Self {
+                full: cut(text, LONGEST),
+                brief: cut(text, LONGEST),
+                bare: cut(shorten::python_own_name(text), LONGEST),
+            };
+        }
         let [full, brief, bare] = shorten::lengths(text).map(|it| cut(&it, LONGEST));
         Self { full, brief, bare }
     }
@@ -57,11 +65,13 @@ fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::Language;
 
     fn labels(text: &str) -> Labels {
         Labels::of(&Name {
             text: text.to_owned(),
             module: Some("app".to_owned()),
+            language: None,
             is_user: true,
         })
     }
@@ -120,9 +130,29 @@ mod tests {
         let process = Name {
             text: "server (41)".to_owned(),
             module: None,
+            language: None,
             is_user: false,
         };
         assert_eq!(Labels::of(&process).bare, "server (41)");
+    }
+
+    /// Check that the shortest name of a Python function is its own, and that what is in brackets is kept.
+    #[test]
+    fn names_of_python_have_no_types() {
+        let labels = |text: &str| {
+            Labels::of(&Name {
+                text: text.to_owned(),
+                module: Some("app.py".to_owned()),
+                language: Some(Language::Python),
+                is_user: true,
+            })
+        };
+        let name = "Server.handle.<locals>.<lambda>";
+        assert_eq!(labels(name).full, name);
+        assert_eq!(labels(name).brief, name);
+        assert_eq!(labels(name).fit(9), "<lambda>");
+        assert_eq!(labels("<module>").fit(5), "<mod…");
+        assert_eq!(labels("[python app.py:7]").bare, "[python app.py:7]");
     }
 
     /// Check that a name of any length has bounded labels.

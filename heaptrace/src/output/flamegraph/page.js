@@ -18,9 +18,10 @@ const html = (parent, name, attributes, text) => make(parent, HTML, name, attrib
 
 // ---- Data ----
 
-const names = data.names.map(([full, brief, bare, color, module]) => {
+const names = data.names.map(([full, brief, bare, color, module, language]) => {
   brief = brief || full;
-  return {full, brief, bare: bare || brief, color, module: module < 0 ? "" : data.modules[module]};
+  const parts = [module < 0 ? "" : data.modules[module], language].filter(Boolean);
+  return {full, brief, bare: bare || brief, color, parts};
 });
 
 // Each metric has its frames depth first. The first one holds all others.
@@ -124,7 +125,7 @@ function isMatch(frame) {
   if (!query || !frame.name) return false;
   const name = frame.name;
   if (name.match !== query) {
-    const text = (name.full + " [" + name.module + "]").toLowerCase();
+    const text = (name.full + name.parts.map(part => " [" + part + "]").join("")).toLowerCase();
     [name.match, name.isMatch] = [query, text.includes(query.toLowerCase())];
   }
   return name.isMatch;
@@ -192,7 +193,7 @@ function describe() {
   for (let id = at + 1; id < frame.end; id = all[id].end) callees += all[id].w;
   const whole = all[0].w, zoom = all[zoomed];
   const parts = [];
-  if (frame.name && frame.name.module) parts.push(frame.name.module);
+  if (frame.name) parts.push(...frame.name.parts);
   parts.push(amount(frame.w) + (metric().is_bytes && frame.w >= 1024 ? " (" + count(frame.w) + " bytes)" : "") +
     plusMinus(frame.error));
   parts.push(share(frame.w, whole) + " of all " + metric().title);

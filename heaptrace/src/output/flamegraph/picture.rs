@@ -93,9 +93,7 @@ pub(super) fn draw(graph: &Graph, names: &Names<'_>, svg: &mut String) {
         let name = frame.and_then(|it| names.names.get(it.name as usize));
         let labels = frame.and_then(|it| names.labels.get(it.name as usize));
         let mut title = labels.map_or("all", |it| &it.full).to_owned();
-        if let Some(module) = name.and_then(|name| name.module.as_deref()) {
-            title.push_str(&format!(" [{module}]"));
-        }
+        title.push_str(&name.map_or_else(String::new, |name| name.suffix()));
         let share = text::share(value, graph.folded.sum);
         let _ = write!(
             svg,

@@ -152,12 +152,12 @@ pub(super) fn write(
     let room = width.map_or(MAX_NAME, |width| width.saturating_sub(taken).max(MIN_NAME));
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
-        let name = group.title();
-        let name = escape(&name);
-        let name = match by {
-            Label::Function | Label::Stack => shorten::function(&name, room),
-            _ => shorten::cut_front(&name, room),
-        };
+        let title = group.title();
+        let title = escape(&title);
+        let name = group.source_title(room).unwrap_or_else(|| match by {
+            Label::Function | Label::Stack => shorten::function(&title, room),
+            _ => shorten::cut_front(&title, room),
+        });
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {
             for line in stack::lines(input, id, width.unwrap_or(DEFAULT_WIDTH), style) {

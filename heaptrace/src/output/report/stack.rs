@@ -7,7 +7,8 @@ use crate::join::{Completeness, StackId};
 use crate::output::frame::StackFrame;
 use crate::output::report_input::ReportInput;
 use crate::output::shorten;
-use crate::text::{escape, file_name};
+use crate::output::shown::language_name;
+use crate::text::escape;
 
 /// The largest number of frames that are shown. Deeper frames rarely help, and JSON has them all.
 const MAX_LINES: usize = 48;
@@ -25,13 +26,16 @@ pub(super) fn lines(
     width: usize,
     style: Style,
 ) -> Vec<String> {
-    let frames = input.stack(stack);
-    let mut at = input.user_frame(&frames);
+    let all = input.stack(stack);
+    let user = input.user_frame(stack, &all);
     let mut lines = Vec::new();
-    let wrappers = &frames[..at];
+    let wrappers = &all[..user];
     if !wrappers.is_empty() {
         lines.push(style.dim(&via(wrappers, width.saturating_sub(INDENT))));
     }
+    let frames = input.without_interpreter(stack, &all, user);
+    let left_out = all.len() - user - frames.len();
+    let mut at = 0;
     while at < frames.len() {
         if lines.len() >= MAX_LINES {
             let rest = frames.len() - at;
@@ -50,10 +54,20 @@ pub(super) fn lines(
         }
         at += cycle * times;
     }
+    if left_out > 0 {
+        let (frames, are) = if left_out == 1 {
+            ("frame", "is")
+        } else {
+            ("frames", "are")
+        };
+        lines.push(style.dim(&format!(
+            "({left_out} {frames} of the interpreter {are} left out; --full-stacks shows all)"
+        )));
+    }
     match input.completeness(stack).0 {
         Completeness::Complete => {}
         Completeness::Truncated => lines.push(style.dim("… deeper than the frame limit")),
-        Completeness::Broken if frames.is_empty() => lines.push(style.dim("… no stack")),
+        Completeness::Broken if all.is_empty() => lines.push(style.dim("… no stack")),
         Completeness::Broken => lines.push(style.dim("… the stack could not be followed further")),
     }
     lines
@@ -62,13 +76,13 @@ pub(super) fn lines(
 /// The function of the user in a stack, and its place in brief; empty if there is no stack.
 pub(super) fn title(input: &ReportInput<'_>, stack: StackId, width: usize, style: Style) -> String {
     let frames = input.stack(stack);
-    let Some(frame) = frames.get(input.user_frame(&frames)) else {
+    let Some(frame) = frames.get(input.user_frame(stack, &frames)) else {
         return "[no stack]".to_owned();
     };
-    let place = match (frame.file, frame.module) {
-        (Some(file), _) if frame.line > 0 => format!("{}:{}", escape(file_name(file)), frame.line),
-        (Some(file), _) => escape(file_name(file)).into_owned(),
-        // A frame without a name is labelled with its module already.
+    let place = match (frame.short_place(), frame.module) {
+        // A frame without a name is labelled with its module, or its file, already.
+        (Some(_), _) if frame.is_labelled_with_file() => String::new(),
+        (Some(place), _) => escape(&place).into_owned(),
         (None, Some(module)) if frame.function.is_some() => {
             format!("[{}]", escape(module.name()))
         }
@@ -114,9 +128,10 @@ fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
             .take_while(|chunk| {
                 chunk.iter().zip(first).all(|(a, b)| {
                     // Frames are equal if their functions have the same name, whatever the line. Without a
-                    // name, their addresses are compared.
-                    (a.function, a.inlined) == (b.function, b.inlined)
+                    // name, their addresses are compared. Each file of Python can have a function of the same name.
+                    (a.function, a.inlined, a.language) == (b.function, b.inlined, b.language)
                         && (a.function.is_some() || a.location == b.location)
+                        && (a.language.is_none() || a.file == b.file)
                 })
             })
             .count();
@@ -149,14 +164,14 @@ fn places(frame: &StackFrame<'_>, width: usize) -> Vec<String> {
         0 => file.to_owned(),
         line => format!("{file}:{line}"),
     };
-    // A frame without a name is labelled with its module already.
-    let module = frame
-        .module
+    // A frame without a name is labelled with its module, or its language, already.
+    let within = match frame.language {
+        None => frame.module.map(|module| escape(module.name())),
+        Some(_) => Some(language_name(frame.language).into()),
+    };
+    let module = within
         .filter(|_| frame.function.is_some())
-        .map(|module| {
-            let name = escape(module.name());
-            format!("[{}]", shorten::cut_front(&name, width / 4))
-        });
+        .map(|name| format!("[{}]", shorten::cut_front(&name, width / 4)));
     let module = module.unwrap_or_default();
     let joined = |parts: [&str; 3]| {
         let parts = parts.into_iter().filter(|part| !part.is_empty());
@@ -166,7 +181,8 @@ fn places(frame: &StackFrame<'_>, width: usize) -> Vec<String> {
         return vec![joined(["", inlined, &module])];
     };
     let path = escape(file);
-    let name = shorten::cut_front(&escape(file_name(file)), width / 4);
+    let name = frame.short_file().unwrap_or(file);
+    let name = shorten::cut_front(&escape(name), width / 4);
     // The end of a path is the most useful part.
     let short = shorten::cut_front(&path, width / 3);
     vec![

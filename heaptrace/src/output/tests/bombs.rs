@@ -49,6 +49,7 @@ const QUALITY: u32 = 9;
 const SIZES: u32 = 10;
 const RATES: u32 = 11;
 const THREADS: u32 = 20;
+const FUNCTIONS: u32 = 22;
 
 /// A complete stack of these code addresses.
 fn stack(locations: &[u8]) -> Vec<u8> {
@@ -105,6 +106,20 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let frames = field(1, &[0x08, 0, 0x10, 0]);
     let long = vec![b'x'; 1 << 17];
     let names = [field(2, &long), field(3, &frames.repeat(60)).repeat(4096)].concat();
+    // All locations of a stack have one function with a long name.
+    let functions = [
+        vec![
+            [
+                field(FUNCTIONS, &[vec![0x08, 1], field(2, &long)].concat()),
+                field(LOCATIONS, &[0xa0, 0x01, 0]).repeat(4096),
+                field(PROCESSES, b""),
+                stack(&(0..4096).flat_map(number).collect::<Vec<u8>>()),
+            ]
+            .concat(),
+        ],
+        deep[1..].to_vec(),
+    ]
+    .concat();
     // These sites just fit into the memory limit.
     let sites: Vec<Vec<u8>> = [base()]
         .into_iter()
@@ -129,6 +144,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
             "hooks",
             of(field(PROCESSES, &field(10, &many(&field(3, b""))))),
         ),
+        ("functions", of(field(FUNCTIONS, &[0x08, 1]))),
         ("sites", of(site(0))),
         ("empty sites", of(field(SITES, b""))),
         ("threads", of(field(THREADS, b""))),
@@ -144,6 +160,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
             "deep and long",
             crafted(&deep[..2], std::slice::from_ref(&names)),
         ),
+        ("long functions", crafted(&functions, &[])),
         ("many sites", crafted(&sites, &[])),
         ("many processes", crafted(&[processes], &[])),
         ("long", crafted(&[base()], &[names])),

@@ -10,6 +10,8 @@ mod intervals;
 mod kinds;
 mod memory;
 mod paused;
+mod python;
+mod python_sample;
 mod quality;
 mod sample;
 mod sampled;

@@ -42,6 +42,7 @@ pub(super) fn profile() -> Profile {
     let location = |module, address| Location {
         module: Some(ModuleId(module)),
         address,
+        function: None,
     };
     let stack = |locations: &[u32], completeness| Stack {
         locations: locations.iter().copied().map(LocationId).collect(),
@@ -100,6 +101,7 @@ pub(super) fn profile() -> Profile {
             module(&format!("/opt/{EVIL}"), 0xcd, 0x55_0000_1000),
             module("/usr/bin/server", 0xef, 0x56_0000_1000),
         ],
+        functions: Vec::new(),
         locations: vec![
             location(2, 0x1100),
             location(1, 0x1200),
@@ -109,6 +111,7 @@ pub(super) fn profile() -> Profile {
             Location {
                 module: None,
                 address: 0x7ffd_1234,
+                function: None,
             },
             location(2, 0x1500),
             // An address outside of the known mapping, without a symbol.

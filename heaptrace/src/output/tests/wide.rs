@@ -22,6 +22,7 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
     let location = |address| Location {
         module: None,
         address,
+        function: None,
     };
     profile.locations = (0..FUNCTIONS).map(location).collect();
     (profile.stacks, profile.sites) = (Vec::new(), Vec::new());

@@ -123,10 +123,11 @@ fn functions_for_a_row() {
     let sample = sample();
     let wrappers = Wrappers::default();
     let input = input(&sample, None, &wrappers);
-    assert_eq!(
-        input.user_functions(StackId(0), 2),
-        ["handle_request", "handle_request"]
-    );
-    assert_eq!(input.user_functions(StackId(2), 3), ["handle_request"]);
-    assert!(input.user_functions(StackId(1), 1)[0].contains("\\x1b"));
+    let names = |stack, most| {
+        let labels = input.user_functions(StackId(stack), most).into_iter();
+        labels.map(|label| label.text).collect::<Vec<_>>()
+    };
+    assert_eq!(names(0, 2), ["handle_request", "handle_request"]);
+    assert_eq!(names(2, 3), ["handle_request"]);
+    assert!(names(1, 1)[0].contains("\\x1b"));
 }
