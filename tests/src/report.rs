@@ -211,6 +211,7 @@ pub struct Frame {
     pub line: Option<u32>,
     #[serde(default)]
     pub inlined: bool,
+    pub language: String,
     pub address: String,
 }
 

@@ -202,6 +202,7 @@ fn names(budget: &Budget, path: &Path, length: u64) -> usize {
         .map(|n| Location {
             module: Some(ModuleId(0)),
             address: n * length / 2 / ADDRESSES,
+            function: None,
         })
         .collect();
     let mut symbolizer = Symbolizer::new(budget);

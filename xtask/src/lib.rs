@@ -25,6 +25,7 @@ pub mod placements;
 pub mod process;
 pub mod release;
 pub mod run;
+pub mod runtimes;
 pub mod soak;
 pub mod stable_rustc;
 pub mod test;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{
     accuracy, advisories, bench, build_ebpf, busy, check, dependencies, differential, fuzz,
-    hostile, placements, release, run, soak, stable_rustc, test, vm,
+    hostile, placements, release, run, runtimes, soak, stable_rustc, test, vm,
 };
 
 /// The development tasks of heaptrace.
@@ -44,6 +44,8 @@ enum Task {
     Differential(differential::Args),
     /// Run heaptrace, as root, on hostile programs and files, and write docs/hostile.md.
     Hostile(hostile::Args),
+    /// Compare stacks of interpreted programs with the interpreters' own, and write docs/runtimes.md.
+    Runtimes(runtimes::Args),
     /// Check licences, sources, versions and advisories of all dependencies.
     Dependencies,
     /// Update advisories.toml from a clone of RustSec's database.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Differential(args) => differential::run(&args),
         Task::Hostile(args) => hostile::run(&args),
+        Task::Runtimes(args) => runtimes::run(&args),
         Task::Dependencies => dependencies::run(),
         Task::Advisories(args) => advisories::run(&args),
         Task::Release => release::run(),
