@@ -406,6 +406,15 @@ impl Cli {
         })
     }
 
+    /// Why options can't be used together, if they can't.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        match &self.subcommand {
+            None => self.live.run.contradiction(),
+            Some(Sub::Record(record)) => record.run.contradiction(),
+            Some(_) => None,
+        }
+    }
+
     /// Whether the subcommand is `record`.
     pub(super) fn is_record(&self) -> bool {
         matches!(self.subcommand, Some(Sub::Record(_)))

@@ -54,6 +54,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, St
     let words: Vec<OsString> = words.into_iter().collect();
     let bare = words.len() <= 1;
     let cli = Cli::try_parse_from(words).map_err(|error| Stop::Clap(Box::new(hinted(error))))?;
+    if let Some(contradiction) = cli.contradiction() {
+        let error = Cli::command().error(ErrorKind::ArgumentConflict, contradiction);
+        return Err(Stop::Clap(Box::new(error)));
+    }
     let record = cli.is_record();
     cli.into_invocation().ok_or_else(|| {
         if bare {

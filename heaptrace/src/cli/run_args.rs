@@ -107,7 +107,7 @@ pub(super) struct Run {
     /// heaptrace then writes into a process: it maps 660 KiB of code and data, and lets the process's linkage slots lead
     /// there. At the end of the run the slots get their old values back; the memory stays until the process ends. Without
     /// --fast, heaptrace writes nothing into any process. A run with --fast takes a sample, unless --exact is given: then every call
-    /// traps, but most only once (not with --min-size or --max-size). `heaptrace doctor --pid PID` says whether a process can be moved; docs/fast.md says what is done to it.
+    /// traps, but most only once; --min-size and --max-size can't be used with it then. `heaptrace doctor --pid PID` says whether a process can be moved; docs/fast.md says what is done to it.
     #[arg(long, help_heading = "Run options")]
     fast: bool,
     /// With --all: trace processes from their first instruction on, also those that run for less than a second.
@@ -192,6 +192,16 @@ struct ProcessFilter {
 }
 
 impl Run {
+    /// Why options can't be used together, if they can't.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        let selects_sizes = self.min_size > 0 || self.max_size.is_some();
+        let is_exact = self.exact || self.sample == Some(1);
+        (self.fast && is_exact && selects_sizes).then_some(
+            "--fast can't be used with --exact and --min-size or --max-size: the fast path's code does not know sizes; \
+             leave out --fast, or take a sample instead of --exact",
+        )
+    }
+
     /// The configuration of the run; `None` if no target is named.
     pub(super) fn into_config(self, probes: Probes, verbose: bool) -> Option<RunConfig> {
         let target = if self.all {
@@ -255,9 +265,7 @@ impl Run {
                 },
             },
             allocators: self.allocator,
-            // With a mean of one byte every call is recorded.
-            // A run that leaves out sizes without a sample needs a probe hit for each call.
-            fast: self.fast && (mean > 1 || !sampling.is_partial()),
+            fast: self.fast,
             probes,
             verbose,
         })

@@ -350,6 +350,20 @@ fn conflicting_targets_are_refused() {
     assert!(both.contains("COMMAND") && both.contains("--all"), "{both}");
 }
 
+/// Check that the fast path is refused in an exact run that selects sizes, and only there.
+#[test]
+fn fast_exact_runs_of_some_sizes_are_refused() {
+    for sizes in ["--min-size 64", "--max-size 4KiB"] {
+        for exact in ["--exact", "--sample 1"] {
+            let line = format!("heaptrace record --fast {exact} {sizes} -- ls");
+            assert!(complaint(&line).contains("--fast can't be used"), "{line}");
+        }
+        assert!(parsed(&format!("heaptrace record --fast {sizes} -- ls")).is_ok());
+        assert!(parsed(&format!("heaptrace --exact {sizes} --pid 3")).is_ok());
+    }
+    assert!(parsed("heaptrace record --fast --exact -- ls").is_ok());
+}
+
 /// Check that a missing target gives an explanation, and that no argument at all gives the short help.
 #[test]
 fn a_missing_target_is_explained() {
