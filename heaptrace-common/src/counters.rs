@@ -56,6 +56,8 @@ counters! {
     ShortLivedUnnamed = 12, "short_lived_unnamed", false;
     /// A stack whose Python frames did not fit into the ring, and that is recorded without them.
     PythonFramesLost = 13, "python_frames_lost", false;
+    /// A stack that is incomplete for want of a table, and for whose words there was no room.
+    RawStacksDropped = 14, "raw_stacks_dropped", false;
 }
 
 /// Number of counters.

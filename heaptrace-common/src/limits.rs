@@ -27,6 +27,15 @@ pub const MAX_PYTHON_CODES: u32 = 1 << 13;
 /// Maximum number of files with a Python interpreter.
 pub const MAX_PYTHON_IMAGES: u32 = 64;
 
+/// Bytes of a stack that are searched for the words of a raw stack.
+pub const RAW_STACK_BYTES: u64 = 16 << 10;
+
+/// Maximum number of words of a raw stack; a power of two.
+pub const MAX_RAW_WORDS: usize = 512;
+
+/// Maximum number of threads that keep a raw stack at a time.
+pub const MAX_RAW_WALKS: u32 = 1 << 10;
+
 /// Bytes of a thread or process name in the kernel, including the final zero.
 pub const COMM_BYTES: usize = 16;
 

@@ -200,6 +200,20 @@ pub fn step<M: Memory>(rule: Rule, registers: &mut Registers, memory: &mut M) ->
     outcome::CALLER
 }
 
+/// Steps from a frame to its caller by a rule, or by the frame pointer if no rule covers the code. Returns a constant of
+/// [`outcome`], and whether a rule led there.
+#[inline(always)]
+pub fn step_either<M: Memory>(
+    rule: Rule,
+    registers: &mut Registers,
+    memory: &mut M,
+) -> (u32, bool) {
+    match step(rule, registers, memory) {
+        outcome::NO_RULE => (step_frame_pointer(registers, memory), false),
+        outcome => (outcome, true),
+    }
+}
+
 /// Steps from a signal's frame to the interrupted frame, which can be on another stack, below or above.
 #[inline(always)]
 fn step_signal<M: Memory>(registers: &mut Registers, memory: &mut M) -> u32 {

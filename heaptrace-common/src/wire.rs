@@ -7,6 +7,7 @@ mod file;
 mod mapping;
 mod process;
 mod python;
+mod raw_stack;
 mod sampling;
 mod stack;
 mod thread;
@@ -17,6 +18,7 @@ pub use file::*;
 pub use mapping::*;
 pub use process::*;
 pub use python::*;
+pub use raw_stack::*;
 pub use sampling::*;
 pub use stack::*;
 pub use thread::*;
@@ -42,4 +44,6 @@ pub mod kind {
     pub const PYTHON_STACK: u16 = 8;
     /// A [`PythonCode`](super::PythonCode), with room for a short or a long table of lines.
     pub const PYTHON_CODE: u16 = 9;
+    /// A [`RawStack`](super::RawStack), cut after its last word.
+    pub const RAW_STACK: u16 = 10;
 }

@@ -112,6 +112,15 @@ pub static VMA_DETACHED: Global<u32> = Global::new(0);
 /// `mm_struct.context.vdso`.
 #[unsafe(no_mangle)]
 pub static MM_VDSO: Global<u32> = Global::new(0);
+/// `mm_struct.start_code`: where the program's own code begins.
+#[unsafe(no_mangle)]
+pub static MM_START_CODE: Global<u32> = Global::new(0);
+/// `mm_struct.end_code`.
+#[unsafe(no_mangle)]
+pub static MM_END_CODE: Global<u32> = Global::new(0);
+/// `mm_struct.start_stack`: where the stack of the first thread begins, above all frames.
+#[unsafe(no_mangle)]
+pub static MM_START_STACK: Global<u32> = Global::new(0);
 /// `file.f_inode`.
 #[unsafe(no_mangle)]
 pub static FILE_INODE: Global<u32> = Global::new(0);

@@ -47,6 +47,7 @@ mod probe_hits;
 mod process;
 mod process_filter;
 mod python;
+mod raw;
 mod ring;
 mod rule_cache;
 mod sample;

@@ -19,16 +19,16 @@ use heaptrace_common::{
     hints::{HINT_SLOTS, MAX_FAST},
     limits::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
-        MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS, MAX_RULES,
-        MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES, MAX_THREADS, RULE_CACHE_SLOTS,
-        SEGMENT_SLOTS,
+        MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS, MAX_RAW_WALKS,
+        MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES, MAX_THREADS,
+        RULE_CACHE_SLOTS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
         Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, MAX_UNMAPPED, MapCall,
         NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
-        PythonWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState,
-        Unmapped, setting,
+        PythonWalk, RawWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef,
+        ThreadState, Unmapped, setting,
     },
 };
 
@@ -132,6 +132,15 @@ pub static PYTHON_STACKS: LruHashMap<PythonStackKey, u8> =
 #[map]
 pub static PYTHON_CODES: LruHashMap<PythonCodeKey, u8> =
     LruHashMap::with_max_entries(MAX_PYTHON_CODES, 0);
+
+/// Raw stacks of pending calls, by process and thread id.
+#[map]
+pub static RAW_WALKS: HashMap<u64, RawWalk> =
+    HashMap::with_max_entries(MAX_RAW_WALKS, BPF_F_NO_PREALLOC);
+
+/// A state without a raw stack, which is too large for the program's stack.
+#[map]
+pub static BLANK_RAW: Array<RawWalk> = Array::with_max_entries(1, 0);
 
 /// An empty thread state, which is too large for the program's stack.
 #[map]

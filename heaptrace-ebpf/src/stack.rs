@@ -5,7 +5,7 @@ use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
     unwind::Registers,
-    wire::{Stack, StackHead, StackKey, WalkState, kind, walk},
+    wire::{RawWalk, Stack, StackHead, StackKey, WalkState, kind, walk},
 };
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     globals::HASH_SEED,
     kernel::now,
     maps::{EVENTS, STACKS},
-    ring, unwind, window,
+    raw, ring, unwind, window,
 };
 
 /// Captures the stack of a call at its entry, while the caller's address is on top of the stack.
@@ -37,17 +37,27 @@ pub fn id(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, process: u64) -> 
     if stack.head.id != 0 {
         return Some(stack.head.id);
     }
-    let key = key(stack, process);
+    let mut raw = raw::of(stack);
+    let key = key(stack, process, raw.as_deref());
     // SAFETY: the id is copied at once; the stacks of a process stay in the map until the process ends.
     match unsafe { STACKS.get(key) } {
         Some(id) => stack.head.id = *id,
-        None => send(ctx, stack, key)?,
+        None => send(ctx, stack, key, raw.as_deref_mut())?,
     }
     Some(stack.head.id)
 }
 
 #[inline(always)]
-fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> Option<()> {
+fn send(
+    ctx: &impl aya_ebpf::EbpfContext,
+    stack: &mut Stack,
+    key: StackKey,
+    raw: Option<&mut RawWalk>,
+) -> Option<()> {
+    let has_raw = raw.is_some();
+    if let Some(raw) = raw {
+        raw::send(raw, key);
+    }
     let id = next_id();
     let depth = stack.head.depth.min(MAX_FRAMES as u32);
     stack.head = StackHead {
@@ -58,7 +68,7 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
         process: key.process,
         id,
         walk: stack.head.walk,
-        pad2: 0,
+        raw: u32::from(has_raw),
         hash: [key.low, key.high],
         python: stack.head.python,
         python_loops: stack.head.python_loops,
@@ -89,11 +99,12 @@ fn send(ctx: &impl aya_ebpf::EbpfContext, stack: &mut Stack, key: StackKey) -> O
     Some(())
 }
 
-/// Hashes a stack to 128 bits. Its Python frames are part of it.
+/// Hashes a stack to 128 bits. Its Python frames and its raw stack are part of it.
 #[inline(always)]
-fn key(stack: &Stack, process: u64) -> StackKey {
-    let mut low = HASH_SEED.load() ^ stack.head.python;
-    let mut high = low.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f;
+fn key(stack: &Stack, process: u64, raw: Option<&RawWalk>) -> StackKey {
+    let raw = raw.map_or([0; 2], |raw| raw.hash);
+    let mut low = HASH_SEED.load() ^ stack.head.python ^ raw[0];
+    let mut high = low.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f ^ raw[1];
     let depth = stack.head.depth as usize;
     for index in 0..MAX_FRAMES {
         if index >= depth {

@@ -13,7 +13,7 @@ use crate::{
     globals::is_partial,
     live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
-    process, python, sample,
+    process, python, raw, sample,
 };
 
 /// State of the thread, which is created if there is none; `None` if the thread can't be recorded.
@@ -215,6 +215,9 @@ pub fn end(key: u64) {
         clear_pending(state);
         if state.walk.python_image != 0 {
             python::end(key);
+        }
+        if state.walk.has_raw_walk != 0 {
+            raw::end(key);
         }
     }
     let _ = THREADS.remove(key);

@@ -18,7 +18,7 @@ use heaptrace_common::{
     limits::{MAX_FRAMES, SEGMENT_SLOTS},
     rows::{PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule},
     trampoline::is_trampoline,
-    unwind::{Rule, cfa, outcome, step, step_frame_pointer},
+    unwind::{Rule, cfa, outcome, step_either},
     wire::{
         FileKey, Mapping, NeedTable, Stack, TableRef, WalkState, kind, table, version_of, walk,
     },
@@ -132,11 +132,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
         registers, window, ..
     } = &mut *walk.state;
     let mut stack = window::Stack::new(window);
-    let mut outcome = step(rule, registers, &mut stack);
-    let is_by_rule = outcome != outcome::NO_RULE;
-    if !is_by_rule {
-        outcome = step_frame_pointer(registers, &mut stack);
-    }
+    let (outcome, is_by_rule) = step_either(rule, registers, &mut stack);
     let last_read = stack.last;
     walk.state.cache.is_by_rule = u32::from(is_by_rule);
     match outcome {
@@ -210,6 +206,15 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     }
     mark_used(walk.state.table.slot);
     walk::COMPLETE
+}
+
+/// Caches the mapping of an address, and makes it the walk's current one.
+#[inline(always)]
+pub fn note_mapping(walk: &mut Walk<'_>, address: u64) {
+    if !mapping_cache::find_current(walk.state, address) {
+        // Without an answer, the mapping is not known.
+        let _ = look_up(walk, address);
+    }
 }
 
 /// Asks the kernel for the mapping of an address.

@@ -20,8 +20,8 @@ pub struct StackHead {
     pub id: u64,
     /// A constant of [`walk`].
     pub walk: u32,
-    /// Zero.
-    pub pad2: u32,
+    /// 1 if its [`RawStack`](super::RawStack) was sent before it, and is part of its hash; else 0.
+    pub raw: u32,
     /// Its hash: with the process, its key in the stack map.
     pub hash: [u64; 2],
     /// Id of the [`PythonStack`](super::PythonStack) that belongs to it; 0 if it has none.

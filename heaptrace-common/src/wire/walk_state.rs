@@ -37,8 +37,8 @@ pub struct WalkState {
     pub python_base: u64,
     /// One more than the index of that interpreter's [`PythonImage`](super::PythonImage); 0 if no walk of the thread has met one.
     pub python_image: u32,
-    /// Zero.
-    pub pad: u32,
+    /// 1 if the thread has a [`RawWalk`](super::RawWalk).
+    pub has_raw_walk: u32,
     /// A piece of the thread's stack.
     pub window: StackWindow,
     /// The words that this walk has read, and those of the last walk for frames that this walk has not reached.

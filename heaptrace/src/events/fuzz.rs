@@ -2,7 +2,7 @@
 //!
 //! Stage: events.
 
-use heaptrace_common::limits::{MAX_FRAMES, MAX_PYTHON_FRAMES};
+use heaptrace_common::limits::{MAX_FRAMES, MAX_PYTHON_FRAMES, MAX_RAW_WORDS};
 
 use super::record::{Event, decode};
 use super::sideband::{Change, Parsed, parse};
@@ -25,6 +25,11 @@ pub(crate) fn ring(data: &[u8]) -> u64 {
             // A byte of a string becomes a character of two bytes at most, or of three with the mark of a cut one.
             assert!(it.lines.len() < data.len() && it.name.len() + it.file.len() <= 3 * data.len());
             400 + it.lines.len() as u64
+        }
+        Ok(Event::RawStack(it)) => {
+            assert!(it.words.len() <= MAX_RAW_WORDS);
+            assert!(it.words.len() * 8 < data.len());
+            20_000 + it.words.len() as u64
         }
         Ok(_) => u64::from(data[0]),
         Err(error) => {

@@ -8,5 +8,6 @@ mod bytes;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 pub mod python;
+pub mod raw_stack;
 pub mod record;
 pub mod sideband;

@@ -9,6 +9,7 @@ use heaptrace_common::wire::{
 
 use super::bytes::{DecodeError, exact};
 use super::python::{self, PythonFrames};
+use super::raw_stack::{self, RawStack};
 
 /// A record of the kernel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Event {
     PythonCode(Box<python::PythonCode>),
     /// Python frames that later stacks name.
     PythonFrames(PythonFrames),
+    /// What a later stack lacks.
+    RawStack(Box<RawStack>),
     /// A process that later events name.
     ProcessBegin(ProcessBegin),
     /// A process ended, or became another program.
@@ -52,6 +55,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::NEED_TABLE => exact(bytes).map(Event::NeedTable),
         kind::PYTHON_CODE => python::code(bytes).map(|it| Event::PythonCode(Box::new(it))),
         kind::PYTHON_STACK => python::frames(bytes).map(Event::PythonFrames),
+        kind::RAW_STACK => raw_stack::decode(bytes).map(|it| Event::RawStack(Box::new(it))),
         _ => Err(DecodeError::Kind(kind)),
     }
 }
@@ -135,7 +139,7 @@ pub(crate) mod tests {
             process: 0,
             id: 0,
             walk: 0,
-            pad2: 0,
+            raw: 0,
             hash: [0; 2],
             python: 0,
             python_loops: [0; 2],

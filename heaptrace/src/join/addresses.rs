@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heaptrace_common::trampoline::is_trampoline;
+use heaptrace_common::wire::FileKey;
 
 use super::address_spaces::{AddressSpaces, CodeMapping};
 use super::interner::Interner;
@@ -35,6 +36,19 @@ pub enum Follow {
     Reached,
     /// The added processes and their descendants.
     Family,
+}
+
+/// Code of a file in an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeInFile {
+    /// Its offset in the file.
+    pub at: u64,
+    /// The end of its mapping.
+    pub end: u64,
+    /// The file's module.
+    pub module: ModuleId,
+    /// The most probable key of the file's unwind table; `None` if the file could not be opened.
+    pub file: Option<FileKey>,
 }
 
 /// An allocator's code in a file.
@@ -308,6 +322,29 @@ impl Addresses {
                 }))
             })
         }));
+    }
+
+    /// The code at an address of a process at a time.
+    pub(super) fn code_at(&self, pid: u32, time: u64, address: u64) -> Option<CodeInFile> {
+        let mapping = self.spaces.find(pid, time, address)?;
+        let module = mapping.module?;
+        let file = if self.modules.path(module) == unwind::VDSO {
+            Some(FileKey::VDSO)
+        } else {
+            let identity = self.modules.identity(module);
+            identity.map(|identity| unwind::probable_key(&identity))
+        };
+        Some(CodeInFile {
+            at: address - mapping.start + mapping.offset,
+            end: mapping.end,
+            module,
+            file,
+        })
+    }
+
+    /// The path of a module.
+    pub(super) fn path(&self, module: ModuleId) -> &str {
+        self.modules.path(module)
     }
 
     /// The id of a location, which is added if it is new.

@@ -4,6 +4,8 @@
 //! one call is complete: the sideband has been read up to after the last event, so mappings are known before
 //! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
+mod ahead;
+mod code;
 mod coverage;
 mod facts;
 mod python;
@@ -13,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, MapChange, ProcessBegin, ProcessEnd, ProcessState, StackHead, StackKey,
-    Unmapped, end, flag, map_flag,
+    Alloc, BlockKey, MapChange, ProcessEnd, ProcessState, StackHead, StackKey, Unmapped, end, flag,
+    map_flag,
 };
 
 use super::addresses::{Addresses, Follow};
@@ -190,12 +192,15 @@ impl Joiner {
             }
             Event::MapChange(event) => self.mapping_changed(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
-            Event::ProcessBegin(event) => self.process_began(&event),
+            Event::ProcessBegin(event) => {
+                let record = self.read_process(&event);
+                self.begin_process(&event, record);
+            }
             Event::ProcessEnd(event) => self.process_ended(&event),
             Event::PythonCode(event) => self.python_code(*event),
             Event::PythonFrames(event) => self.python_frames(&event),
-            // The session answers this one.
-            Event::NeedTable(_) => {}
+            // The session answers the one, and completes stacks by the other.
+            Event::NeedTable(_) | Event::RawStack(_) => {}
         }
     }
 
@@ -324,35 +329,6 @@ impl Joiner {
             ..
         } = self;
         stacks.at(process, id, time, ledger, addresses)
-    }
-
-    fn process_began(&mut self, event: &ProcessBegin) {
-        let pid = event.tgid;
-        let allocators = self.addresses.allocators_of(pid, event.time);
-        let command = processes::name(&event.comm);
-        let resident = memory::resident(pid).unwrap_or_default();
-        let covered = self.coverage.of(pid, event.time);
-        let resident_before = match covered {
-            Some((_, resident)) => resident,
-            None if self.earlier.has(pid, event.start_time) => resident.now,
-            None => 0,
-        };
-        let record = Process {
-            pid,
-            start_time_ns: event.start_time,
-            command_line: command_line::of(pid, &command),
-            command,
-            cgroup: self.cgroups.of(pid, event.cgroup),
-            allocators,
-            memory: Memory {
-                resident: resident.now,
-                peak_resident: resident.peak,
-                resident_before,
-            },
-            traced: covered.map(|(traced, _)| traced),
-            ..Process::default()
-        };
-        self.ledger.begin(event, record);
     }
 
     fn process_ended(&mut self, event: &ProcessEnd) {

@@ -36,7 +36,7 @@ pub(crate) mod tests;
 mod threads;
 mod update;
 
-pub use addresses::Follow;
+pub use addresses::{CodeInFile, Follow};
 pub use coverage::ReachedProcess;
 pub use joiner::Joiner;
 pub use merge_ended::EndedLimits;

@@ -154,6 +154,11 @@ impl Modules {
             })
     }
 
+    /// The identity of a module's file, if it was opened.
+    pub(super) fn identity(&self, id: ModuleId) -> Option<Identity> {
+        self.entries.get(id.0 as usize)?.identity
+    }
+
     /// The path of a module.
     pub(super) fn path(&self, id: ModuleId) -> &str {
         let entry = self.entries.get(id.0 as usize);

@@ -96,6 +96,8 @@ reasons! {
         RateChangesUnlisted = "rate_changes_unlisted";
         /// A process that got no sampling rate of its own, and keeps the common one.
         RatesRefused = "rates_refused";
+        /// A stack that was walked to its end when an unwind table was ready.
+        StacksWalkedLate = "stacks_walked_late";
         /// A function whose unwind information is damaged, or exceeds a limit.
         UnwindFunctionsDamaged = "unwind_functions_damaged";
         /// An unwind table that was read from the cache on disk.

@@ -64,7 +64,7 @@ pub(crate) fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
         process,
         id,
         walk: 0,
-        pad2: 0,
+        raw: 0,
         hash: [0; 2],
         python: 0,
         python_loops: [0; 2],

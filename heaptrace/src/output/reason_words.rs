@@ -140,6 +140,7 @@ fn note_words(note: Note) -> Words {
         Note::ProcessesShortLived => harmless("processes ended before they were traced"),
         Note::RateChangesUnlisted => harmless("changes of the sampling rate are not listed"),
         Note::RatesRefused => harmless("processes share the common sampling rate"),
+        Note::StacksWalkedLate => harmless("stacks were followed once an unwind table was ready"),
         Note::UnwindFunctionsDamaged => {
             harmless("functions have damaged unwind information, where stacks may end early")
         }
@@ -195,6 +196,9 @@ fn counter_words(counter: Counter) -> Words {
                 "raise --ring-size, or record less with --sample",
             )
         },
+        Counter::RawStacksDropped => harmless(
+            "stacks ended early, because there was no room to keep them until an unwind table was ready",
+        ),
         Counter::EndsLost => bad(
             "ends of processes were lost: the processes count as running",
             "raise --ring-size, or record less with --sample",

@@ -6,6 +6,9 @@
 use anyhow::{Context as _, Result};
 use aya::maps::{ArrayOfMaps, MapData};
 use heaptrace_common::limits::{RULE_CACHE_SLOTS, SEGMENT_SLOTS};
+use heaptrace_common::rows::{
+    PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
+};
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef};
 
@@ -52,6 +55,14 @@ impl KernelArrays {
             pythons: program.take_python_images()?,
             segments: Vec::new(),
         })
+    }
+
+    /// A row; each slot holds two.
+    fn row(&self, index: u32) -> u32 {
+        let slot = index / 2;
+        let segment = self.segments.get((slot / SEGMENT_SLOTS) as usize);
+        let slots = segment.map_or(0, |it| it.slots.get((slot % SEGMENT_SLOTS) as usize));
+        row_of_slot(slots, index)
     }
 
     fn grow(&mut self) -> Result<()> {
@@ -104,6 +115,28 @@ impl Arrays for KernelArrays {
         self.tables.remove(file);
     }
 
+    fn rule(&self, table: TableRef, at: u64) -> Rule {
+        let page = (at >> PAGE_BITS).wrapping_sub(table.first_page.into());
+        if page >= table.pages.into() {
+            return Rule::NONE;
+        }
+        let page = self.pages.get((u64::from(table.pages_at) + page) as usize);
+        let (first, rows) = (page_first_row(page), page_rows(page));
+        let offset = (at & 0xffff) as u32;
+        let (mut low, mut high) = (first, first.wrapping_add(rows));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if row_offset(self.row(middle)) <= offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        // Every page begins with a row, so there is one before `low`.
+        let row = self.row(low.wrapping_sub(1));
+        rule_of_bits(self.rules.get(row_rule(row) as usize))
+    }
+
     fn wait_for_walks(&mut self) {
         // A change of a map of maps returns only when every program that could still use the previous content has ended.
         // For this, any change will do: entry 0 is set to the value that it has.
@@ -138,4 +171,34 @@ fn rule_bits(rule: Rule) -> u64 {
         | u64::from(rule.bp) << 8
         | u64::from(rule.bp_offset as u16) << 16
         | u64::from(rule.cfa_offset as u32) << 32
+}
+
+/// The rule of these bits.
+fn rule_of_bits(bits: u64) -> Rule {
+    Rule {
+        cfa: bits as u8,
+        bp: (bits >> 8) as u8,
+        bp_offset: (bits >> 16) as u16 as i16,
+        cfa_offset: (bits >> 32) as u32 as i32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heaptrace_common::unwind::{bp, cfa};
+
+    use super::*;
+
+    /// Check that a rule has the same value after it was packed and unpacked.
+    #[test]
+    fn packed_rules_unpack() {
+        let rule = Rule {
+            cfa: cfa::BP,
+            bp: bp::AT_CFA,
+            bp_offset: -16,
+            cfa_offset: -70_000,
+        };
+        assert_eq!(rule_of_bits(rule_bits(rule)), rule);
+        assert_eq!(rule_of_bits(0), Rule::NONE);
+    }
 }

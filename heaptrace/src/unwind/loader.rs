@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::{FileKey, TableRef, table};
 
 use super::image::Fingerprint;
@@ -31,6 +32,8 @@ pub(super) trait Arrays {
     fn publish(&mut self, file: FileKey, table: TableRef) -> bool;
     /// Removes a file from the map.
     fn unpublish(&mut self, file: FileKey);
+    /// The rule for an offset in a file, by its table; [`Rule::NONE`] if the table has none for it.
+    fn rule(&self, table: TableRef, at: u64) -> Rule;
     /// Waits until no program uses a table that was removed from the map.
     fn wait_for_walks(&mut self);
     /// Sets the clock by which the kernel program records uses.
@@ -232,6 +235,17 @@ impl<A: Arrays> Loader<A> {
             Some(state) => self.publish(file, state),
             None => false,
         }
+    }
+
+    /// The rule for an offset in a file with a table, and `None` as the rule if it has none; `None` if the file is not known.
+    pub(super) fn rule(&self, file: FileKey, at: u64) -> Option<Option<Rule>> {
+        Some(match self.states.get(file)? {
+            State::Loaded(slot) => {
+                let table = self.tables.get(&slot)?.table;
+                Some(self.arrays.rule(table, at))
+            }
+            State::Absent | State::Refused(..) => None,
+        })
     }
 
     /// Removes the state of a file, so that the kernel program can request its table again.

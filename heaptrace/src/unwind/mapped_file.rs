@@ -10,7 +10,7 @@ use std::path::Path;
 use heaptrace_common::wire::FileKey;
 use rustix::fs::{major, minor};
 
-use crate::open::{self, Opened};
+use crate::open::{self, Identity, Opened};
 use crate::proc::maps;
 
 /// An open file with code, and its key in the kernel program.
@@ -43,13 +43,8 @@ impl From<u32> for UsingProcess {
 
 impl MappedFile {
     fn new(opened: Opened, path: String, process: Option<UsingProcess>) -> Self {
-        let device = opened.identity.file.device;
         Self {
-            key: FileKey {
-                inode: opened.identity.file.inode,
-                device: kernel_device(major(device), minor(device)),
-                version: opened.identity.version,
-            },
+            key: probable_key(&opened.identity),
             file: opened.file,
             path,
             process,
@@ -61,6 +56,16 @@ impl MappedFile {
         let path = path.as_ref();
         let opened = open::named(path).ok()?;
         Some(Self::new(opened, path.display().to_string(), process))
+    }
+
+    /// A file that is open already, by another descriptor of it.
+    pub fn of_open(file: &File, key: FileKey, path: &str) -> Option<Self> {
+        Some(Self {
+            key,
+            file: file.try_clone().ok()?,
+            path: path.to_owned(),
+            process: None,
+        })
     }
 
     /// Opens the file of a process's mapping, if the mapping still exists.
@@ -109,6 +114,16 @@ pub fn of_process(pid: u32) -> Vec<MappedFile> {
             })
         })
         .collect()
+}
+
+/// The key that the kernel program has for a file, unless its file system shows other devices than the kernel uses internally.
+pub fn probable_key(identity: &Identity) -> FileKey {
+    let device = identity.file.device;
+    FileKey {
+        inode: identity.file.inode,
+        device: kernel_device(major(device), minor(device)),
+        version: identity.version,
+    }
 }
 
 /// A device number in the kernel's internal form.

@@ -12,6 +12,7 @@ mod kernel_arrays;
 mod loader;
 mod mapped_file;
 mod ranges;
+mod raw_walk;
 mod request;
 mod rule;
 mod store;
@@ -21,10 +22,11 @@ mod vdso;
 
 pub use build::build;
 pub use cache::default_folder;
-pub use mapped_file::{MappedFile, UsingProcess, of_process};
+pub use mapped_file::{MappedFile, UsingProcess, of_process, probable_key};
+pub use raw_walk::{Code, RawFrame, continue_walk};
 pub(crate) use request::{answer_fingerprint, answer_table};
 pub use table::{Limits, Table, TableError, lookup};
-pub use tables::{TableCounts, Tables};
+pub use tables::{FileTable, TableCounts, Tables};
 pub use vdso::{VDSO, vdso};
 
 #[cfg(test)]

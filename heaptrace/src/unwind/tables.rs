@@ -3,7 +3,7 @@
 //! Stage: unwind. The thread that reads the event ring only queues files: malicious unwind information can take seconds to
 //! read, which must not delay that thread. The kernel program uses a table as soon as it is published, so no reply is needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use heaptrace_common::limits::{MAX_PYTHON_IMAGES, MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
+use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::FileKey;
 
 use super::cache::Cache;
@@ -56,6 +57,19 @@ pub struct TableCounts {
     pub cached: u64,
 }
 
+/// What is known of a file's table, for an offset in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileTable {
+    /// The rule.
+    Rule(Rule),
+    /// The file has no table.
+    None,
+    /// The table is requested.
+    Pending,
+    /// The file was not requested, or its request has failed.
+    Unknown,
+}
+
 /// The tables of a run.
 pub struct Tables {
     queue: SyncSender<Request>,
@@ -78,8 +92,8 @@ struct Shared {
     begin: Instant,
     /// Files that the kernel program requested, and whose tables can't be built now.
     unanswered: Mutex<Vec<FileKey>>,
-    /// Number of files in the queue or in work.
-    pending: Mutex<usize>,
+    /// How many requests for each file are in the queue or in work.
+    pending: Mutex<HashMap<FileKey, u32>>,
     none_pending: Condvar,
     /// Files without a table for lack of room, and the processes that run them.
     refused: Mutex<BTreeSet<String>>,
@@ -148,7 +162,7 @@ impl Tables {
         let waited = self
             .shared
             .none_pending
-            .wait_timeout_while(pending, MAX_WAIT, |pending| *pending > 0);
+            .wait_timeout_while(pending, MAX_WAIT, |pending| !pending.is_empty());
         let waited = waited.unwrap_or_else(PoisonError::into_inner);
         !waited.1.timed_out()
     }
@@ -170,6 +184,19 @@ impl Tables {
             file,
             is_from_kernel: true,
         });
+    }
+
+    /// What the table of a file has for an offset in the file.
+    pub fn rule(&self, file: FileKey, at: u64) -> FileTable {
+        // In this order: a table is loaded before it stops to be pending.
+        let is_pending = lock(&self.shared.pending).contains_key(&file);
+        let rule = lock(&self.shared.loader).rule(file, at);
+        match rule {
+            Some(Some(rule)) => FileTable::Rule(rule),
+            Some(None) => FileTable::None,
+            None if is_pending => FileTable::Pending,
+            None => FileTable::Unknown,
+        }
     }
 
     /// Cancels a request of the kernel program for a file that could not be opened, so that it can request the file again.
@@ -197,10 +224,10 @@ impl Tables {
 
     fn send(&self, request: Request) {
         let key = request.file.key;
-        *lock(&self.shared.pending) += 1;
+        *lock(&self.shared.pending).entry(key).or_default() += 1;
         let sent = self.queue.try_send(request);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = sent {
-            self.shared.done();
+            self.shared.done(key);
             self.shared.counts.delayed.fetch_add(1, Ordering::Relaxed);
             self.shared.forget_later(key);
         }
@@ -215,7 +242,7 @@ impl Shared {
             match request {
                 Ok(request) => {
                     self.load(reader, &request);
-                    self.done();
+                    self.done(request.file.key);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -223,10 +250,15 @@ impl Shared {
         }
     }
 
-    fn done(&self) {
+    fn done(&self, file: FileKey) {
         let mut pending = lock(&self.pending);
-        *pending = pending.saturating_sub(1);
-        if *pending == 0 {
+        if let Some(requests) = pending.get_mut(&file) {
+            *requests -= 1;
+            if *requests == 0 {
+                pending.remove(&file);
+            }
+        }
+        if pending.is_empty() {
             self.none_pending.notify_all();
         }
     }

@@ -202,7 +202,7 @@ impl Machine {
                     process: process as u64,
                     id: stack_id(process, site),
                     walk: 0,
-                    pad2: 0,
+                    raw: 0,
                     hash: [0; 2],
                     python: 0,
                     python_loops: [0; 2],

@@ -141,6 +141,10 @@ impl Arrays for Memory {
         self.in_use.extend(self.names.remove(&file));
     }
 
+    fn rule(&self, table: TableRef, at: u64) -> Rule {
+        self.lookup(table, at).unwrap_or(Rule::NONE)
+    }
+
     fn wait_for_walks(&mut self) {
         self.in_use.clear();
         self.waits += 1;

@@ -1,0 +1,243 @@
+//! Continues a walk that the kernel program could not continue, because a table was not there yet.
+//!
+//! Stage: unwind. Follows the kernel program's walk frame by frame (`heaptrace-ebpf/src/unwind.rs`), with the words that it has sent
+//! in place of the stack. Must not know where code is mapped, nor where tables are.
+
+use heaptrace_common::unwind::{LOST_BP, Memory, Registers, Rule, cfa, outcome, step_either};
+use heaptrace_common::wire::{is_zero_below, walk, word_address, word_slot};
+
+/// A stack as the kernel program has sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct RawFrame<'a> {
+    /// Registers of the last frame that is known.
+    pub registers: Registers,
+    /// Whether its address is a return address.
+    pub is_return_address: bool,
+    /// Whether a rule led to it.
+    pub is_by_rule: bool,
+    /// How many bytes of the stack were searched, from its stack pointer on.
+    pub bytes: u64,
+    /// The words that were found there, each packed with its slot, in the order of slots.
+    pub words: &'a [u64],
+}
+
+/// What is known of the code at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The rule of its file's table, and the end of its mapping.
+    Rule(Rule, u64),
+    /// Its file has no table.
+    NoTable,
+    /// Nothing is mapped there.
+    Unmapped,
+    /// It is the kernel's trampoline: the real return address is not known.
+    Trampoline,
+}
+
+/// The sent words in place of the stack.
+struct Words<'a> {
+    sp: u64,
+    bytes: u64,
+    words: &'a [u64],
+}
+
+impl Memory for Words<'_> {
+    /// A word that was searched and not sent is no address that matters, or 0. A saved frame pointer may be any value, and often no
+    /// step needs it.
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let at = address.wrapping_sub(self.sp);
+        if at >= self.bytes || !at.is_multiple_of(8) {
+            return None;
+        }
+        let slot = at / 8;
+        let before = self.words.partition_point(|word| word_slot(*word) < slot);
+        let next = self.words.get(before).copied();
+        Some(match next {
+            Some(word) if word_slot(word) == slot => word_address(word),
+            Some(word) if is_zero_below(word, word_slot(word).wrapping_sub(slot)) => 0,
+            _ => LOST_BP,
+        })
+    }
+}
+
+/// Continues a walk from the last of its frames on, and appends the frames that it finds, up to so many in total. Returns how it
+/// ended, as a constant of [`walk`]. `code` tells what is known of the code at an address; the walk ends with its error.
+pub fn continue_walk<E>(
+    raw: RawFrame<'_>,
+    frames: &mut Vec<u64>,
+    most_frames: usize,
+    mut code: impl FnMut(u64) -> Result<Code, E>,
+) -> Result<u32, E> {
+    let RawFrame {
+        mut registers,
+        mut is_return_address,
+        mut is_by_rule,
+        ..
+    } = raw;
+    let mut memory = Words {
+        sp: registers.sp,
+        bytes: raw.bytes,
+        words: raw.words,
+    };
+    loop {
+        let ip = registers.ip;
+        let rule = match code(ip.wrapping_sub(is_return_address.into()))? {
+            Code::Unmapped => return Ok(walk::UNMAPPED),
+            Code::Trampoline => return Ok(walk::STEP + outcome::NO_RULE),
+            Code::NoTable => Rule::default(),
+            Code::Rule(rule, end) => {
+                // A return address that was put on the stack by hand is the beginning of a function.
+                if rule.cfa == cfa::NONE
+                    && is_return_address
+                    && is_by_rule
+                    && ip < end
+                    && matches!(code(ip)?, Code::Rule(rule, _) if rule.cfa != cfa::NONE)
+                {
+                    if let Some(frame) = frames.last_mut() {
+                        *frame = ip.wrapping_add(1);
+                    }
+                    return Ok(walk::COMPLETE);
+                }
+                rule
+            }
+        };
+        let (outcome, by_rule) = step_either(rule, &mut registers, &mut memory);
+        is_by_rule = by_rule;
+        is_return_address = match outcome {
+            outcome::CALLER => true,
+            outcome::CALLER_EXACT => false,
+            outcome::OUTERMOST => return Ok(walk::COMPLETE),
+            other => return Ok(walk::STEP + other),
+        };
+        if frames.len() >= most_frames {
+            return Ok(walk::TRUNCATED);
+        }
+        // An address that is not a return address is recorded plus one, because readers subtract one.
+        frames.push(registers.ip.wrapping_add((!is_return_address).into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use heaptrace_common::unwind::bp;
+    use heaptrace_common::wire::{mark_zeros, pack_word};
+
+    use super::*;
+
+    const SP: u64 = 0x7ffc_0000_1000;
+
+    /// A frame whose size is the address of its code without the last two digits, and which does or does not restore the frame
+    /// pointer.
+    fn rule_at(pc: u64) -> Rule {
+        Rule {
+            cfa: cfa::SP,
+            bp: if pc & 1 == 1 { bp::AT_CFA } else { bp::SAME },
+            bp_offset: -16,
+            cfa_offset: (pc >> 8) as i32,
+        }
+    }
+
+    fn code(pc: u64) -> Result<Code, Infallible> {
+        Ok(match pc {
+            0x9000.. => Code::Unmapped,
+            0x8000.. => Code::Rule(Rule::OUTERMOST, 0x9000),
+            0x7000.. => Code::NoTable,
+            0x6000.. => Code::Trampoline,
+            0x5010.. => Code::Rule(Rule::OUTERMOST, 0x6000),
+            0x5000.. => Code::Rule(Rule::NONE, 0x6000),
+            _ => Code::Rule(rule_at(pc), 0x5000),
+        })
+    }
+
+    /// The walk from code at an address, with words at distances from the stack pointer.
+    fn walked(ip: u64, words: &[(u64, u64)], most: usize) -> (u32, Vec<u64>) {
+        let words: Vec<u64> = words
+            .iter()
+            .map(|(at, it)| pack_word(at / 8, *it))
+            .collect();
+        let raw = RawFrame {
+            registers: Registers { ip, sp: SP, bp: 1 },
+            is_return_address: true,
+            is_by_rule: true,
+            bytes: 4096,
+            words: &words,
+        };
+        let mut frames = vec![ip];
+        let walk = continue_walk(raw, &mut frames, most, code);
+        (walk.unwrap_or_else(|never| match never {}), frames)
+    }
+
+    /// Check that a walk follows the sent words to the outermost frame, that a saved frame pointer that was not sent ends it only
+    /// where it is needed, and that the limit of frames holds.
+    #[test]
+    fn sent_words_are_followed() {
+        let words = [(0x18, 0x1002), (0x28, 0x8001)];
+        // The second frame restores a frame pointer, which was no address.
+        let complete = (walk::COMPLETE, vec![0x2001, 0x1002, 0x8001]);
+        assert_eq!(walked(0x2001, &words, 128), complete);
+        assert_eq!(
+            walked(0x2001, &words, 2),
+            (walk::TRUNCATED, vec![0x2001, 0x1002])
+        );
+        let by_pointer = [(0x18, 0x7001)];
+        let lost = walk::STEP + outcome::LOST_FRAME_POINTER;
+        assert_eq!(
+            walked(0x2001, &by_pointer, 128),
+            (lost, vec![0x2001, 0x7001])
+        );
+    }
+
+    /// Check that a saved frame pointer of 0 ends a stack, if the next word that was sent tells of it.
+    #[test]
+    fn a_frame_pointer_of_0_ends_a_stack() {
+        // The frame at 0x2001 has saved the frame pointer one word below its return address.
+        let raw = |zeros| {
+            let words = [mark_zeros(pack_word(3, 0x7001), zeros)];
+            let raw = RawFrame {
+                registers: Registers {
+                    ip: 0x2002,
+                    sp: SP,
+                    bp: 1,
+                },
+                is_return_address: true,
+                is_by_rule: true,
+                bytes: 4096,
+                words: &words,
+            };
+            continue_walk(raw, &mut vec![0x2002], 128, code)
+        };
+        assert_eq!(raw(1), Ok(walk::COMPLETE));
+        let lost = walk::STEP + outcome::LOST_FRAME_POINTER;
+        assert_eq!([raw(0), raw(2)], [Ok(lost), Ok(lost)]);
+    }
+
+    /// Check that a walk ends as broken where a return address was not sent, beyond the part that was searched, and at the
+    /// trampoline, and as complete at an address that was put on the stack by hand.
+    #[test]
+    fn walks_end_as_in_the_kernel() {
+        assert_eq!(walked(0x9001, &[], 128), (walk::UNMAPPED, vec![0x9001]));
+        // The word in place of a return address that was not sent is nowhere mapped in a process.
+        assert_eq!(walked(0x2001, &[], 128).1, [0x2001, LOST_BP]);
+        let far = RawFrame {
+            registers: Registers {
+                ip: 0x2001,
+                sp: SP,
+                bp: 1,
+            },
+            is_return_address: true,
+            is_by_rule: true,
+            bytes: 0x18,
+            words: &[],
+        };
+        let ended = continue_walk(far, &mut Vec::new(), 128, code);
+        assert_eq!(ended, Ok(walk::STEP + outcome::UNREADABLE));
+        let (trampoline, frames) = walked(0x2001, &[(0x18, 0x6001)], 128);
+        assert_eq!(
+            (trampoline, frames.len()),
+            (walk::STEP + outcome::NO_RULE, 2)
+        );
+        assert_eq!(walked(0x5010, &[], 128), (walk::COMPLETE, vec![0x5011]));
+    }
+}
