@@ -10,6 +10,7 @@ mod duty_cycle;
 mod earlier_runs;
 mod fast_path;
 mod governor;
+mod held;
 mod hit_cost;
 mod kernel_state;
 mod late_files;

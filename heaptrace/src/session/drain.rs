@@ -12,6 +12,7 @@ use aya::maps::{MapData, RingBuf};
 use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
+use super::held::Held;
 use super::mapped_files::MappedFiles;
 use super::priority::Priority;
 use super::targets;
@@ -47,6 +48,7 @@ pub(super) struct Drain {
     /// The limits of reader processes, and the files that they could not read.
     budget: Budget,
     batch: Vec<Event>,
+    held: Held,
     /// Bytes of the last batch.
     batch_bytes: usize,
     /// From this many bytes in a batch on, the thread runs before all others.
@@ -78,6 +80,7 @@ impl Drain {
             tables: Tables::new(program, &config.tables, budget)?,
             budget: budget.clone(),
             batch: Vec::new(),
+            held: Held::new(config),
             batch_bytes: 0,
             crowd_bytes,
             priority: Priority::of_this_thread(),
@@ -152,6 +155,27 @@ impl Drain {
 
     /// Joins all events that have a place in the ring by now.
     pub(super) fn empty(&mut self, joiner: &mut Joiner) {
+        self.read_all(joiner);
+        self.flush(joiner);
+    }
+
+    /// The same, but waits for unwind tables that held events need, for some seconds at most.
+    pub(super) fn complete(&mut self, joiner: &mut Joiner) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        self.read_all(joiner);
+        while self.held.is_holding() {
+            std::thread::sleep(PAUSE);
+            self.pass(joiner);
+        }
+    }
+
+    /// Joins the events that are held until an unwind table is ready.
+    pub(super) fn flush(&mut self, joiner: &mut Joiner) {
+        self.held.flush(joiner, &self.tables);
+    }
+
+    /// Reads all events that have a place in the ring by now.
+    fn read_all(&mut self, joiner: &mut Joiner) {
         /// A thread can lose its processor between reserving a record and writing it.
         const PATIENCE: Duration = Duration::from_secs(1);
         const PAUSE: Duration = Duration::from_micros(200);
@@ -208,15 +232,17 @@ impl Drain {
         for event in self.sideband.get_mut().drain() {
             self.join_side_event(event, joiner);
         }
+        self.held.proceed(joiner, &self.tables);
         for event in self.batch.drain(..) {
             match event {
                 Event::NeedTable(it) => {
                     load_table(&self.tables, it.tgid, it.start, it.end, Some(it.file));
                 }
-                event => joiner.event(event),
+                event => self.held.join(event, joiner, &self.tables),
             }
         }
-        if was_emptied {
+        // A held event may need the mappings of an ended process.
+        if was_emptied && !self.held.is_holding() {
             joiner.settle(before);
         }
         was_emptied

@@ -184,6 +184,8 @@ impl DutyCycles {
         std::thread::sleep(GRACE);
         run.program.forget_calls(|pid| new.contains(&pid))?;
         run.pass();
+        // A block that is recorded after the pause would count as one that was allocated then.
+        run.flush();
         let time = sys::monotonic_now();
         for pid in new {
             let share = self.over.iter().find(|over| over.pid == pid);

@@ -86,6 +86,11 @@ impl Run {
         self.drain.pass(&mut self.joiner);
     }
 
+    /// Joins all events that were read.
+    pub(super) fn flush(&mut self) {
+        self.drain.flush(&mut self.joiner);
+    }
+
     /// Closes the ended processes if too many wait for the next update.
     pub(super) fn limit_ending(&mut self) -> Result<()> {
         let Self {
@@ -157,9 +162,9 @@ impl EndedRun {
             swept,
             ..
         } = self;
-        drain.empty(joiner);
+        drain.complete(joiner);
         std::thread::sleep(GRACE);
-        drain.empty(joiner);
+        drain.complete(joiner);
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
         let update = update(drain, joiner, reader, elapsed_ns)?;

@@ -1,0 +1,178 @@
+//! Completes stacks whose walk ended for want of an unwind table, and holds all later events back until the table is ready: their order
+//! decides about peaks.
+//!
+//! Part of the session. Nothing is held while no such stack waits. Must not know where events come from.
+
+mod queue;
+mod raw_stacks;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use heaptrace_common::wire::{ProcessBegin, StackHead, walk};
+
+use crate::config::RunConfig;
+use crate::events::record::Event;
+use crate::join::{Joiner, Note, Process};
+use crate::unwind::Tables;
+use queue::Queue;
+use raw_stacks::{Completed, RawStacks};
+
+/// The longest time that an event is held. A table that takes longer is not waited for.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// The part of a run's memory that held events may use at most.
+const MEMORY_SHARE: u64 = 16;
+
+/// The events that are held.
+pub(super) struct Held {
+    queue: Queue<Item>,
+    raw: RawStacks,
+    /// The pids of processes whose beginning is held, by serial number.
+    begun: HashMap<u64, u32>,
+}
+
+/// An event that waits.
+enum Item {
+    Event(Event),
+    /// The beginning of a process, with what was read of it at once.
+    Begin(ProcessBegin, Box<Process>),
+}
+
+impl Held {
+    pub(super) fn new(config: &RunConfig) -> Self {
+        let most_bytes = usize::try_from(config.max_memory / MEMORY_SHARE).unwrap_or(usize::MAX);
+        Self {
+            queue: Queue::new(most_bytes),
+            raw: RawStacks::new(config.max_stack_depth as usize),
+            begun: HashMap::new(),
+        }
+    }
+
+    /// Whether events are held.
+    pub(super) fn is_holding(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Joins an event, or holds it.
+    pub(super) fn join(&mut self, event: Event, joiner: &mut Joiner, tables: &Tables) {
+        let event = match event {
+            Event::RawStack(raw) => return self.raw.add(*raw, self.queue.is_empty()),
+            event => event,
+        };
+        if self.queue.is_empty() {
+            match ready(&mut self.raw, event, joiner, tables) {
+                Ok(event) => joiner.event(event),
+                Err(event) => self.hold(Item::Event(event)),
+            }
+            return;
+        }
+        let item = match event {
+            Event::ProcessBegin(event) => {
+                self.begun.insert(event.process, event.tgid);
+                Item::Begin(event, Box::new(joiner.read_process(&event)))
+            }
+            event => Item::Event(event),
+        };
+        let thread = match &item {
+            Item::Event(Event::Alloc(it)) => Some((it.process, it.tid, it.time)),
+            Item::Event(Event::MapChange(it)) => Some((it.process, it.tid, it.time)),
+            _ => None,
+        };
+        if let Some((process, tid, time)) = thread {
+            joiner.read_thread(self.begun.get(&process).copied(), process, tid, time);
+        }
+        self.hold(item);
+        if self.queue.is_full() {
+            self.flush(joiner, tables);
+        }
+    }
+
+    /// Joins the events that need not wait any longer.
+    pub(super) fn proceed(&mut self, joiner: &mut Joiner, tables: &Tables) {
+        self.join_held(joiner, tables, false);
+    }
+
+    /// Joins all held events. Stacks whose tables are not ready stay incomplete.
+    pub(super) fn flush(&mut self, joiner: &mut Joiner, tables: &Tables) {
+        self.join_held(joiner, tables, true);
+    }
+
+    fn join_held(&mut self, joiner: &mut Joiner, tables: &Tables, is_last: bool) {
+        let Self {
+            queue, raw, begun, ..
+        } = self;
+        queue.proceed(Instant::now(), MAX_WAIT, |item, is_due| {
+            let event = match item {
+                Item::Begin(event, record) => {
+                    joiner.begin_process(&event, *record);
+                    return None;
+                }
+                Item::Event(event) => event,
+            };
+            match ready(raw, event, joiner, tables) {
+                Ok(event) => joiner.event(event),
+                Err(event) if !is_last && !is_due => return Some(Item::Event(event)),
+                Err(event) => {
+                    if let Event::Stack(head, _) = &event {
+                        raw.drop_of(head);
+                    }
+                    joiner.event(event);
+                }
+            }
+            None
+        });
+        if queue.is_empty() {
+            begun.clear();
+        }
+    }
+
+    fn hold(&mut self, item: Item) {
+        let bytes = bytes_apart(&item);
+        self.queue.push(item, bytes, Instant::now());
+    }
+}
+
+/// An event as it can be joined now; the event itself as an error if it must wait.
+fn ready(
+    raw: &mut RawStacks,
+    event: Event,
+    joiner: &mut Joiner,
+    tables: &Tables,
+) -> Result<Event, Event> {
+    match event {
+        Event::Stack(head, frames) if is_incomplete(&head) => {
+            match raw.complete(&head, &frames, joiner, tables) {
+                Completed::Stack(head, frames) => {
+                    joiner.note_one(Note::StacksWalkedLate);
+                    Ok(Event::Stack(head, frames))
+                }
+                Completed::No => Ok(Event::Stack(head, frames)),
+                Completed::Later => Err(Event::Stack(head, frames)),
+            }
+        }
+        Event::ProcessEnd(event) => {
+            raw.forget(event.process);
+            Ok(Event::ProcessEnd(event))
+        }
+        event => Ok(event),
+    }
+}
+
+/// Whether a stack can be completed by its raw stack.
+fn is_incomplete(head: &StackHead) -> bool {
+    head.raw != 0 && head.walk == walk::NO_TABLE
+}
+
+/// The bytes that a held event uses beside its entry in the queue, about.
+fn bytes_apart(item: &Item) -> usize {
+    match item {
+        Item::Event(Event::Stack(_, frames)) => frames.len() * 8,
+        Item::Event(Event::PythonFrames(it)) => it.frames.len() * 16,
+        Item::Event(Event::PythonCode(it)) => {
+            size_of_val(&**it) + it.lines.len() + it.name.len() + it.file.len()
+        }
+        Item::Event(_) => 0,
+        Item::Begin(_, record) => size_of_val(&**record) + record.command_line.len(),
+    }
+}
