@@ -51,6 +51,7 @@ unsafe impl Wire for MapChange {}
 // SAFETY: integers only.
 unsafe impl Wire for PythonCode<0> {}
 
+/// The struct that the bytes are.
 pub(super) fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
     if bytes.len() != size_of::<T>() {
         return Err(DecodeError::Size {
@@ -60,4 +61,41 @@ pub(super) fn exact<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
     }
     // SAFETY: the bytes have the size of the struct, and every bit pattern is a value of it.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The two parts of a record with a list at its end: `head` bytes, and the list. The record has the number of items, of `each` bytes, behind
+/// its kind, in bytes 4 to 8. There are `most` at most.
+pub(super) fn split_list(
+    bytes: &[u8],
+    head: usize,
+    most: usize,
+    each: usize,
+) -> Result<(&[u8], &[u8]), DecodeError> {
+    let size = |want| DecodeError::Size {
+        got: bytes.len(),
+        want,
+    };
+    let (before, list) = bytes.split_at_checked(head).ok_or_else(|| size(head))?;
+    let count = before.get(4..).and_then(|it| it.first_chunk::<4>());
+    let count = u32::from_ne_bytes(*count.ok_or_else(|| size(head))?);
+    if count as usize > most {
+        return Err(DecodeError::Depth(count));
+    }
+    if list.len() != count as usize * each {
+        return Err(size(head + count as usize * each));
+    }
+    Ok((before, list))
+}
+
+/// The bytes as whole words.
+pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
+    let words = bytes.as_chunks::<8>().0.iter();
+    words.map(|word| u64::from_ne_bytes(*word)).collect()
+}
+
+/// The bytes of a struct, as the kernel program sends it.
+#[cfg(test)]
+pub(super) fn bytes_of<T: Wire>(value: &T) -> Vec<u8> {
+    // SAFETY: integers without padding between them.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }.to_vec()
 }

@@ -5,7 +5,7 @@
 use heaptrace_common::limits::MAX_PYTHON_FRAMES;
 use heaptrace_common::wire::{PythonFrame, PythonStack};
 
-use super::bytes::{DecodeError, exact};
+use super::bytes::{DecodeError, exact, split_list, words};
 use crate::python;
 
 /// The part of a record before its table of lines.
@@ -71,40 +71,20 @@ pub(super) fn code(bytes: &[u8]) -> Result<PythonCode, DecodeError> {
 
 /// Decodes the Python frames of stacks.
 pub(super) fn frames(bytes: &[u8]) -> Result<PythonFrames, DecodeError> {
-    const HEAD: usize = std::mem::offset_of!(PythonStack, frames);
-    let words: Vec<u64> = bytes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|word| u64::from_ne_bytes(*word))
-        .collect();
-    let [kind_and_depth, process, id, words @ ..] = words.as_slice() else {
+    let head = std::mem::offset_of!(PythonStack, frames);
+    let each = size_of::<PythonFrame>();
+    let (head, list) = split_list(bytes, head, MAX_PYTHON_FRAMES, each)?;
+    let [_, process, id] = words(head)[..] else {
         return Err(DecodeError::Size {
             got: bytes.len(),
-            want: HEAD,
+            want: head.len(),
         });
     };
-    let depth = (kind_and_depth >> 32) as u32;
-    if depth as usize > MAX_PYTHON_FRAMES {
-        return Err(DecodeError::Depth(depth));
-    }
-    let want = HEAD + depth as usize * size_of::<PythonFrame>();
-    if bytes.len() != want {
-        return Err(DecodeError::Size {
-            got: bytes.len(),
-            want,
-        });
-    }
-    let frames = words.as_chunks::<2>().0.iter();
+    let frame = |&[code, place]: &[u64; 2]| PythonFrame { code, place };
     Ok(PythonFrames {
-        process: *process,
-        id: *id,
-        frames: frames
-            .map(|[code, place]| PythonFrame {
-                code: *code,
-                place: *place,
-            })
-            .collect(),
+        process,
+        id,
+        frames: words(list).as_chunks::<2>().0.iter().map(frame).collect(),
     })
 }
 
@@ -112,13 +92,8 @@ pub(super) fn frames(bytes: &[u8]) -> Result<PythonFrames, DecodeError> {
 mod tests {
     use heaptrace_common::wire::{PythonText, kind};
 
+    use super::super::bytes::bytes_of;
     use super::*;
-
-    fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
-        // SAFETY: integers without padding between them.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
-            .to_vec()
-    }
 
     fn text<const BYTES: usize>(text: &str) -> PythonText<BYTES> {
         let mut bytes = [0; BYTES];

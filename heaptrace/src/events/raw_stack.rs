@@ -6,7 +6,7 @@ use heaptrace_common::limits::MAX_RAW_WORDS;
 use heaptrace_common::unwind::Registers;
 use heaptrace_common::wire::RawStack as Wire;
 
-use super::bytes::DecodeError;
+use super::bytes::{DecodeError, split_list, words};
 
 /// What a walk can use of a thread's stack, from the last frame of a stack on that ended for want of an unwind table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,54 +29,22 @@ pub struct RawStack {
 
 /// Decodes a raw stack.
 pub(super) fn decode(bytes: &[u8]) -> Result<RawStack, DecodeError> {
-    const HEAD: usize = std::mem::offset_of!(Wire, words);
-    let words: Vec<u64> = bytes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|word| u64::from_ne_bytes(*word))
-        .collect();
-    let [
-        kind_and_count,
-        process,
-        low,
-        high,
-        ip,
-        sp,
-        bp,
-        marks,
-        searched,
-        words @ ..,
-    ] = words.as_slice()
-    else {
+    let head = std::mem::offset_of!(Wire, words);
+    let (head, list) = split_list(bytes, head, MAX_RAW_WORDS, size_of::<u64>())?;
+    let [_, process, low, high, ip, sp, bp, marks, searched] = words(head)[..] else {
         return Err(DecodeError::Size {
             got: bytes.len(),
-            want: HEAD,
+            want: head.len(),
         });
     };
-    let count = (kind_and_count >> 32) as u32;
-    if count as usize > MAX_RAW_WORDS {
-        return Err(DecodeError::Depth(count));
-    }
-    let want = HEAD + count as usize * 8;
-    if bytes.len() != want {
-        return Err(DecodeError::Size {
-            got: bytes.len(),
-            want,
-        });
-    }
     Ok(RawStack {
-        process: *process,
-        hash: [*low, *high],
-        registers: Registers {
-            ip: *ip,
-            sp: *sp,
-            bp: *bp,
-        },
-        is_return_address: *marks as u32 != 0,
+        process,
+        hash: [low, high],
+        registers: Registers { ip, sp, bp },
+        is_return_address: marks as u32 != 0,
         is_by_rule: marks >> 32 != 0,
-        bytes: *searched,
-        words: words.to_vec(),
+        bytes: searched,
+        words: words(list),
     })
 }
 

@@ -7,7 +7,7 @@ use heaptrace_common::wire::{
     Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind,
 };
 
-use super::bytes::{DecodeError, exact};
+use super::bytes::{DecodeError, exact, split_list, words};
 use super::python::{self, PythonFrames};
 use super::raw_stack::{self, RawStack};
 
@@ -61,43 +61,14 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
 }
 
 fn stack(bytes: &[u8]) -> Result<Event, DecodeError> {
-    let (head, frames) =
-        bytes
-            .split_at_checked(size_of::<StackHead>())
-            .ok_or(DecodeError::Size {
-                got: bytes.len(),
-                want: size_of::<StackHead>(),
-            })?;
-    let head: StackHead = exact(head)?;
-    if head.depth as usize > MAX_FRAMES {
-        return Err(DecodeError::Depth(head.depth));
-    }
-    let want = head.depth as usize * 8;
-    if frames.len() != want {
-        return Err(DecodeError::Size {
-            got: bytes.len(),
-            want: size_of::<StackHead>() + want,
-        });
-    }
-    let frames = frames
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|frame| u64::from_ne_bytes(*frame))
-        .collect();
-    Ok(Event::Stack(head, frames))
+    let (head, frames) = split_list(bytes, size_of::<StackHead>(), MAX_FRAMES, size_of::<u64>())?;
+    Ok(Event::Stack(exact(head)?, words(frames)))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::bytes::Wire;
+    use super::super::bytes::bytes_of;
     use super::*;
-
-    fn bytes_of<T: Wire>(value: &T) -> Vec<u8> {
-        // SAFETY: integers without padding between them.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
-            .to_vec()
-    }
 
     pub(crate) fn free(process: u64, id: u64, flags: u16) -> Free {
         Free {

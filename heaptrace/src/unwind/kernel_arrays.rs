@@ -31,7 +31,6 @@ pub(super) struct KernelArrays {
     pages: MappedArray,
     rules: MappedArray,
     rule_cache: MappedArray,
-    /// `None` if the kernel program does not read frames of Python.
     pythons: PythonImages,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,

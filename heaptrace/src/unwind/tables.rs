@@ -113,7 +113,6 @@ impl Tables {
     /// Starts the threads, with no table loaded.
     pub fn new(program: &mut Program, config: &TableConfig, budget: &Budget) -> Result<Self> {
         let slots = config.max_bytes / 8;
-        let arrays = KernelArrays::new(program)?;
         let limits = StoreLimits {
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
             segment: SEGMENT_SLOTS,
@@ -122,7 +121,7 @@ impl Tables {
             tables: MAX_TABLES,
             pythons: MAX_PYTHON_IMAGES,
         };
-        let loader = Loader::new(arrays, limits);
+        let loader = Loader::new(KernelArrays::new(program)?, limits);
         let states = loader.states();
         let (queue, requests) = sync_channel(QUEUE);
         let shared = Arc::new(Shared {
