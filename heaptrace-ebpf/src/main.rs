@@ -8,7 +8,8 @@
 //! - `own_stack`: keeps programs on the stack of the thread they run for
 //! - `kernel`: the clock, and members of kernel structs
 //! - `counters`: counters and unique ids
-//! - `ring`: when the agent is woken for records
+//! - `ring`: records of any length, and when the agent is woken for records
+//! - `hash`: the hash of stacks
 //! - `caller`: the calling thread, and where its call returns to
 //! - `fast`: calls that come from the fast path's code, and the hints for it
 //! - `probe_hits`: the first step of each probe program; counts probe hits per process
@@ -22,6 +23,7 @@
 //! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
 //! - `python`: the frames of Python code
 //! - `unwind`: the walk up a stack
+//! - `raw`: what the agent needs to continue a walk that had no table
 //! - `stack`: call stacks, captured and sent
 //! - `thread`: the pending call of each thread
 //! - `hooks`: the programs, one file per family of functions
@@ -36,6 +38,7 @@ mod counting_filter;
 mod declined;
 mod fast;
 mod globals;
+mod hash;
 mod hooks;
 mod kernel;
 mod live;

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use aya_ebpf::{
     helpers::{
         bpf_probe_read_user,
-        generated::{self, bpf_loop, bpf_ringbuf_output},
+        generated::{self, bpf_loop},
     },
     maps::ring_buf::RingBufEntry,
 };
@@ -311,18 +311,11 @@ fn is_sent(pass: &mut Pass<'_>) -> bool {
         + u64::from(depth) * size_of::<PythonFrame>() as u64;
     // As with stacks, it is sent before it enters the map.
     // SAFETY: the record has at least `bytes` bytes.
-    let sent = unsafe {
-        bpf_ringbuf_output(
-            (&raw const EVENTS).cast_mut().cast(),
-            (&raw mut *stack).cast(),
-            bytes,
-            ring::QUIETLY,
-        )
-    };
-    if sent == 0 {
+    let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
+    if is_sent {
         let _ = PYTHON_STACKS.insert(key, 1, 0);
     }
-    sent == 0
+    is_sent
 }
 
 /// Sends the code object of one frame, if it was not sent before.

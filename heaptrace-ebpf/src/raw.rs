@@ -9,10 +9,7 @@ use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     bindings::BPF_RB_AVAIL_DATA,
-    helpers::{
-        bpf_get_current_pid_tgid,
-        generated::{bpf_loop, bpf_ringbuf_output},
-    },
+    helpers::{bpf_get_current_pid_tgid, generated::bpf_loop},
     programs::ProbeContext,
 };
 use heaptrace_common::{
@@ -29,6 +26,7 @@ use crate::{
     caller::Caller,
     counters::count,
     globals::{HASH_SEED, MM_END_CODE, MM_START_CODE, MM_START_STACK, RING_FILLING_BYTES},
+    hash::mix,
     kernel::read,
     maps::{BLANK_RAW, EVENTS, RAW_WALKS},
     ring, unwind,
@@ -93,15 +91,8 @@ pub fn send(raw: &mut RawWalk, key: StackKey) {
     let words = stack.count.min(MAX_RAW_WORDS as u32);
     let bytes = core::mem::offset_of!(RawStack, words) as u64 + u64::from(words) * 8;
     // SAFETY: the record has at least `bytes` bytes.
-    let sent = unsafe {
-        bpf_ringbuf_output(
-            (&raw const EVENTS).cast_mut().cast(),
-            (stack as *mut RawStack).cast(),
-            bytes,
-            ring::QUIETLY,
-        )
-    };
-    if sent != 0 {
+    let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
+    if !is_sent {
         count(Counter::RawStacksDropped);
     }
 }
@@ -149,10 +140,9 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
     raw.stack.is_by_rule = state.walk.cache.is_by_rule;
     let mark = u64::from(state.walk.is_return_address) | 2 * u64::from(state.walk.cache.is_by_rule);
     raw.hash = [HASH_SEED.load(), mark];
-    mix(raw, registers.sp);
-    mix(raw, registers.ip);
-    let bp = raw.stack.registers.bp;
-    mix(raw, bp);
+    raw.hash = mix(raw.hash, registers.sp);
+    raw.hash = mix(raw.hash, registers.ip);
+    raw.hash = mix(raw.hash, raw.stack.registers.bp);
     let mut pass = Pass {
         raw,
         window: &mut state.walk.window,
@@ -238,7 +228,7 @@ extern "C" fn search(index: u32, pass: *mut c_void) -> i64 {
         raw.stack.bytes = at + 8;
         // Without the marks: they decide at most whether the end of the stack is recognized, and other values come and go beside
         // those that matter.
-        mix(raw, packed);
+        raw.hash = mix(raw.hash, packed);
     }
     let searched = address.wrapping_add(PIECE).wrapping_sub(sp);
     raw.stack.bytes = searched.min(most);
@@ -258,15 +248,4 @@ fn is_target(raw: &RawWalk, word: u64) -> bool {
         }
     }
     false
-}
-
-/// Adds a value to the hash of a raw stack.
-#[inline(always)]
-fn mix(raw: &mut RawWalk, value: u64) {
-    let [mut low, mut high] = raw.hash;
-    low = (low ^ value).wrapping_mul(0x9fb2_1c65_1e98_df25);
-    low ^= low >> 32;
-    high = (high.rotate_left(27) ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    high ^= high >> 29;
-    raw.hash = [low, high];
 }

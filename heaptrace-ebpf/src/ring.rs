@@ -1,10 +1,13 @@
-//! When the agent is woken to read the ring.
+//! Records of any length, and when the agent is woken to read the ring.
 //!
 //! A wake-up costs the traced thread an interrupt to its own processor. In a virtual machine that costs
 //! several times as much as the rest of a probe's work. So the agent is woken at intervals, not for each
 //! record.
 
-use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
+use aya_ebpf::{
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    helpers::generated::bpf_ringbuf_output,
+};
 
 use crate::{
     globals::RING_FILLING_BYTES,
@@ -26,6 +29,25 @@ const DELAY_OF_STACKS: u64 = 1_000_000;
 
 /// Longest delay of any record while the ring is filling up.
 const DELAY_WHEN_FULL: u64 = 100_000;
+
+/// Sends the first bytes of a record. False if the ring is full.
+///
+/// # Safety
+///
+/// The record must have so many bytes.
+#[inline(always)]
+pub unsafe fn output<T>(record: &mut T, bytes: u64, flags: u64) -> bool {
+    // SAFETY: by this function's own condition.
+    let sent = unsafe {
+        bpf_ringbuf_output(
+            (&raw const EVENTS).cast_mut().cast(),
+            (&raw mut *record).cast(),
+            bytes,
+            flags,
+        )
+    };
+    sent == 0
+}
 
 /// Flag of the record of a call at this time.
 #[inline(always)]

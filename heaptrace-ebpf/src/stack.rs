@@ -1,6 +1,6 @@
 //! Call stacks: captured at the entry of a call into the thread's state, and sent once.
 
-use aya_ebpf::{helpers::generated::bpf_ringbuf_output, programs::ProbeContext};
+use aya_ebpf::programs::ProbeContext;
 use heaptrace_common::{
     counters::Counter,
     limits::MAX_FRAMES,
@@ -11,8 +11,9 @@ use heaptrace_common::{
 use crate::{
     counters::{count_and_warn, next_id},
     globals::HASH_SEED,
+    hash::mix,
     kernel::now,
-    maps::{EVENTS, STACKS},
+    maps::STACKS,
     raw, ring, unwind, window,
 };
 
@@ -77,15 +78,8 @@ fn send(
     // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack.
     // Two threads may both send a new stack; the agent recognizes that they are the same.
     // SAFETY: the record has at least `bytes` bytes.
-    let sent = unsafe {
-        bpf_ringbuf_output(
-            (&raw const EVENTS).cast_mut().cast(),
-            (stack as *mut Stack).cast(),
-            bytes,
-            ring::soon_for_stack(stack.head.time),
-        )
-    };
-    if sent != 0 {
+    let is_sent = unsafe { ring::output(stack, bytes, ring::soon_for_stack(stack.head.time)) };
+    if !is_sent {
         stack.head.id = 0;
         return None;
     }
@@ -111,10 +105,7 @@ fn key(stack: &Stack, process: u64, raw: Option<&RawWalk>) -> StackKey {
             break;
         }
         let frame = stack.frames[index];
-        low = (low ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        low ^= low >> 32;
-        high = (high.rotate_left(27) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        high ^= high >> 29;
+        [low, high] = mix([low, high], frame);
     }
     StackKey {
         low,
