@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md.
+//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md or docs/profilers.md.
 //!
 //! It must not know how heaptrace traces. It runs the release build from outside and reads the output of the
 //! programs.
@@ -38,6 +38,9 @@ use section::Section;
 /// The page of results, below the repository's root.
 const PAGE: &str = "docs/benchmarks.md";
 
+/// The page of the comparison with other profilers.
+const PROFILERS_PAGE: &str = "docs/profilers.md";
+
 /// The figures that later runs are compared with.
 const STORED: &str = "docs/benchmarks.json";
 
@@ -50,7 +53,7 @@ pub struct Args {
     /// The length of one measurement in seconds, for programs that run for a given time.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Measure only this part, and write no file.
+    /// Measure only this part, and write no file unless it has a page of its own.
     #[arg(long, value_enum)]
     only: Option<Part>,
     /// Measure only programs whose names contain this text, and write no file.
@@ -78,7 +81,7 @@ enum Part {
     Fast,
     /// Other tracers, on the same programs.
     Beside,
-    /// `--fast` beside other heap profilers.
+    /// `--fast` beside other heap profilers, which takes half an hour and is on a page of its own; left out unless it is named.
     Profilers,
     /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
@@ -96,6 +99,11 @@ impl Part {
         Self::Stream,
         Self::Growth,
     ];
+
+    /// Whether it is measured if only this part, or none, was named.
+    fn is_wanted(self, only: Option<Self>) -> bool {
+        only.map_or(self != Self::Profilers, |only| only == self)
+    }
 }
 
 /// Runs the task.
@@ -113,7 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut all = Section::default();
     for part in Part::ALL {
-        if args.only.is_some_and(|only| only != part) {
+        if !part.is_wanted(args.only) {
             continue;
         }
         let section = match part {
@@ -131,19 +139,30 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if all.text.is_empty() {
         bail!("no measurement has this name");
     }
-    let page = format!(
-        "{}{}{}",
-        head(&machine, args),
-        targets::section(&all.figures),
-        all.text
-    );
+    let page = match args.only {
+        Some(Part::Profilers) => format!("{}{}", profilers::head(&machine, args.rounds), all.text),
+        _ => format!(
+            "{}{}{}",
+            head(&machine, args),
+            targets::section(&all.figures),
+            all.text
+        ),
+    };
     println!("\n{page}");
     let root = workspace::root();
     if args.compare {
         return compare(&all.figures);
     }
-    if args.dry_run || args.only.is_some() || args.filter.is_some() {
+    if args.dry_run || args.filter.is_some() {
         return Ok(ExitCode::SUCCESS);
+    }
+    match args.only {
+        None => {}
+        Some(Part::Profilers) => {
+            write(&root.join(PROFILERS_PAGE), &page)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(_) => return Ok(ExitCode::SUCCESS),
     }
     write(&root.join(PAGE), &page)?;
     write(&root.join(STORED), &figure::write(&all.figures)?)?;

@@ -14,6 +14,7 @@ use super::cell::cell;
 use super::effort::Effort;
 use super::fast;
 use super::jemalloc;
+use super::machine::Machine;
 use super::measured::Runs;
 use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure_once};
 use super::programs::{LATENCIES, p99};
@@ -182,7 +183,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         files: Files::prepare()?,
         jemalloc: jemalloc::library()?,
     };
-    let mut page = head()?;
+    let mut page = String::new();
     for work in &works {
         let mut rows: Vec<Row> = PROFILERS
             .iter()
@@ -266,18 +267,20 @@ fn works(effort: &Effort, folder: &Path) -> Result<Vec<Work>> {
     Ok(works)
 }
 
-fn head() -> Result<String> {
-    let mut page = String::new();
-    writeln!(page, "\n## Beside other profilers\n")?;
-    writeln!(
-        page,
-        "The pair, and programs that run for some seconds, with the time before heaptrace had moved them. All that sample have \
+/// The top of the page.
+pub(super) fn head(machine: &Machine, rounds: u32) -> String {
+    format!(
+        "# Beside other profilers\n\n\
+         Written by `cargo xtask bench --only profilers`; run it for your own machine.\n\n\
+         {machine}\n\
+         The pair, and programs that run for some seconds, with the time before heaptrace had moved them. They are measured \
+         alternately, in {rounds} rounds. A time is the median of the rounds. A ratio is the median of the rounds' ratios, with the smallest and \
+         the largest in parentheses. All that sample have \
          a mean of 512 KiB. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
          allocator without its profiler. heaptrace without `--fast`, and bpftrace, are measured with the pair alone: they \
          would take minutes with the programs. redis runs on the preloaded allocator instead of Debian's jemalloc in these \
          rows; its latencies are those that redis-benchmark prints, of its slowest percent of requests.\n"
-    )?;
-    Ok(page)
+    )
 }
 
 fn write_table(page: &mut String, work: &Work, rows: &[Row]) -> Result<()> {
