@@ -279,7 +279,8 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
          a mean of 512 KiB. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
          allocator without its profiler. heaptrace without `--fast`, and bpftrace, are measured with the pair alone: they \
          would take minutes with the programs. redis runs on the preloaded allocator instead of Debian's jemalloc in these \
-         rows; its latencies are those that redis-benchmark prints, of its slowest percent of requests.\n"
+         rows; its latencies are those that redis-benchmark prints, of its slowest percent of requests. heaptrace traces redis-benchmark, too, whose \
+         calls go by a table of function pointers (hiredis), which `--fast` leaves as it is; heaptrack traces the server alone.\n"
     )
 }
 
