@@ -181,6 +181,8 @@ pub struct RunConfig {
     pub tables: TableConfig,
     /// Files that the user names as allocators.
     pub allocators: Vec<NamedAllocator>,
+    /// Folders of debug files, which are searched before the system's.
+    pub debug_dirs: Vec<PathBuf>,
     /// Which allocations are recorded.
     pub sampling: Sampling,
     /// Largest share of a process's processor time for probes, in ten-thousandths. `None`: no limit.

@@ -23,8 +23,8 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
     move |job, question, files| match job {
         Job::Identify => {
             let file = files.first();
-            let id = file.map(|file| build_id::read_build_id(&object::ReadCache::new(file)));
-            encode(&id.unwrap_or_default())
+            let build = file.map(|file| build_id::read_build(&object::ReadCache::new(file)));
+            encode(&build.unwrap_or_default())
         }
         Job::Needs => image::answer(&files),
         Job::Inspect => allocators::answer(question, &files),

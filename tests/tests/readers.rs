@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use heaptrace::join::{Location, LocationId, Module, ModuleId};
 use heaptrace::profile::{Mode, Profile, RunInfo, SizeRange};
 use heaptrace::reader::{self, Budget};
-use heaptrace::symbolize::{OnDisk, Symbolizer};
+use heaptrace::symbolize::{DebugSources, OnDisk, Symbolizer};
 use heaptrace_tests::{Child, Heaptrace, c, ready_pid, send};
 
 /// The text of a process's `status` file.
@@ -205,7 +205,7 @@ fn names(budget: &Budget, path: &Path, length: u64) -> usize {
             function: None,
         })
         .collect();
-    let mut symbolizer = Symbolizer::new(budget);
+    let mut symbolizer = Symbolizer::new(budget, DebugSources::in_folders(&[]));
     symbolizer.symbolize(&profile, &OnDisk, (0..ADDRESSES as u32).map(LocationId));
     let symbols = symbolizer.into_symbols();
     let frames = symbols.frames.iter().flatten();

@@ -8,7 +8,15 @@ use heaptrace_tests::{Source, rust_sources};
 
 /// Each word, and the files or folders of heaptrace that may have it.
 const RESERVED: [(&str, &[&str]); 11] = [
-    ("Command::new(", &["probes/launch.rs", "reader/process.rs"]),
+    (
+        "Command::new(",
+        &[
+            "probes/launch.rs",
+            "reader/process.rs",
+            // Only if the user has named servers.
+            "symbolize/debuginfod.rs",
+        ],
+    ),
     ("map_files", &["open.rs"]),
     ("Mmap::map", &[]),
     (

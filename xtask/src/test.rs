@@ -19,7 +19,7 @@ use crate::{apt, cargo, digest, process, run, workspace};
 
 /// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
 /// compare with.
-const PACKAGES: [&str; 20] = [
+const PACKAGES: [&str; 21] = [
     "gcc",
     "g++",
     "clang",
@@ -27,6 +27,7 @@ const PACKAGES: [&str; 20] = [
     // valgrind needs the symbols of the dynamic loader.
     "libc6-dbg",
     "valgrind",
+    "debuginfod",
     "gdb",
     "golang-go",
     "git",

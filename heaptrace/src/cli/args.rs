@@ -17,7 +17,7 @@ use crate::config::{NamedAllocator, Probes};
 use crate::output::{Filter, Label, Metric, ShownLanguages, Wrappers};
 
 const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|flamegraph|pprof|doctor [OPTIONS]";
+                     heaptrace record|report|flamegraph|pprof|symbolize|doctor [OPTIONS]";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,6 +88,17 @@ Examples:
   go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
 
+const SYMBOLIZE_EXAMPLES: &str = "\
+Examples:
+  heaptrace symbolize                             add names to heaptrace.data
+  heaptrace symbolize --debug-dir ./symbols       with debug files of your own
+  heaptrace symbolize prod.data -o named.data     leave the file as it is, write a copy
+
+Names are found when a recording ends. Use this on a machine that has debug files which the traced machine lacked. Only
+names change, never numbers. A name is kept unless more is known: a function where there was none, or its source lines.
+A file of another build is never used. With the variable DEBUGINFOD_URLS, debug files that are not here are asked of its
+servers by debuginfod-find, which must be installed.";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   sudo heaptrace doctor                           check this machine
@@ -134,6 +145,9 @@ enum Sub {
     /// Convert a data file to a pprof profile (gzipped profile.proto).
     #[command(after_help = PPROF_EXAMPLES)]
     Pprof(Pprof),
+    /// Add names to a data file, from the debug files of this machine.
+    #[command(after_help = SYMBOLIZE_EXAMPLES)]
+    Symbolize(Symbolize),
     /// Check whether this kernel and your rights allow tracing, and say how to fix what is missing.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(Doctor),
@@ -251,6 +265,25 @@ struct Pprof {
     /// The profile to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
     output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Symbolize {
+    /// The data file to add names to
+    #[arg(value_name = "FILE", default_value = "heaptrace.data")]
+    file: PathBuf,
+    /// Write a copy with names, and leave FILE as it is; - for standard output [default: change FILE]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Search for debug files in this folder, too, before /usr/lib/debug.
+    ///
+    /// As there, they are found by build id (FOLDER/.build-id/ab/cdef.debug) or by name. A file counts only if it has the build id of the
+    /// file that was traced. May be given several times.
+    #[arg(long, value_name = "FOLDER", value_parser = values::folder)]
+    debug_dir: Vec<PathBuf>,
+    /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    max_memory: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -392,6 +425,17 @@ impl Cli {
             Some(Sub::Pprof(pprof)) => Action::Pprof {
                 input: pprof.input.into(),
                 output: pprof.output,
+            },
+            Some(Sub::Symbolize(symbolize)) => Action::Symbolize {
+                input: invocation::Input {
+                    file: symbolize.file,
+                    at: None,
+                    filters: Vec::new(),
+                    shown: ShownLanguages::default(),
+                    max_memory: symbolize.max_memory,
+                },
+                output: symbolize.output,
+                debug_dirs: symbolize.debug_dir,
             },
             Some(Sub::Doctor(doctor)) => Action::Doctor {
                 pids: doctor.pid,

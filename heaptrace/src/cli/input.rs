@@ -9,6 +9,7 @@ use super::invocation::Input;
 use super::{message, offline};
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{Profile, Symbols};
+use crate::symbolize::DebugSources;
 
 /// The content of a data file.
 pub(super) struct Loaded {
@@ -38,7 +39,9 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 ///
 /// If the recorder was killed, the file has no names; then they are looked up in the files of this machine.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
-    let (recording, symbols) = offline::open(input)?.read(to)?.named();
+    let (recording, symbols) = offline::open(input, DebugSources::in_folders(&[]))?
+        .read(to)?
+        .named();
     let mut warnings = recording.warnings;
     if input.filters.iter().any(Filter::is_of_process) && !output::has_own_peaks(&recording.profile)
     {

@@ -83,6 +83,15 @@ pub enum Action {
         /// The profile.
         output: PathBuf,
     },
+    /// Add names to a data file.
+    Symbolize {
+        /// The data file.
+        input: Input,
+        /// The copy with names; `None` to change the data file.
+        output: Option<PathBuf>,
+        /// Folders of debug files.
+        debug_dirs: Vec<PathBuf>,
+    },
     /// Check the machine.
     Doctor {
         /// Processes to check.

@@ -22,7 +22,7 @@ use crate::output::{self, Grouping, Label, Metric, ReportInput, ShownLanguages, 
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::reader::Budget;
 use crate::session::{self, Observer, Progress, Wish};
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{DebugSources, Symbolizer};
 use crate::tty::Restorer;
 use crate::view::{Foot, Key, Layout, Rows, Table, Terminal, Use, ranked};
 
@@ -56,7 +56,11 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
         .context("the run ended before it began")?;
     profile.duration_ns = finished.duration_ns;
     profile.end = RunEnd::Orderly;
-    let symbols = naming::all(&profile, &finished.files);
+    let symbols = naming::all(
+        &profile,
+        &finished.files,
+        DebugSources::in_folders(&config.debug_dirs),
+    );
     let ranking = live.ranking;
     let report_input = ReportInput {
         grouping: ranking.grouping(&profile),
@@ -192,7 +196,10 @@ impl Live {
         Self {
             terminal,
             is_alone,
-            symbolizer: Symbolizer::new(&Budget::default()),
+            symbolizer: Symbolizer::new(
+                &Budget::default(),
+                DebugSources::in_folders(&config.debug_dirs),
+            ),
             ranking,
             wrappers,
             languages,

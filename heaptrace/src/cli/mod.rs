@@ -26,6 +26,7 @@ mod rotation;
 mod rotator;
 mod run_args;
 mod summary;
+mod symbolize;
 mod values;
 
 use std::process::ExitCode;
@@ -84,6 +85,11 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             by,
         } => convert::flamegraph(&input, &output, metric, by),
         Action::Pprof { input, output } => convert::pprof(&input, &output),
+        Action::Symbolize {
+            input,
+            output,
+            debug_dirs,
+        } => symbolize::run(&input, output.as_deref(), &debug_dirs),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
         Action::Placements { files } => placements::run(&files),
     }

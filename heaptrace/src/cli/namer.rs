@@ -16,7 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::naming;
 use crate::join::Update;
 use crate::profile::{DataFileWriter, Profile, ReadOptions, Symbols, read_from};
-use crate::symbolize::OnDisk;
+use crate::symbolize::{DebugSources, OnDisk};
 
 /// The name of the two streams in errors.
 const STREAM: &str = "the process that looks up names";
@@ -28,8 +28,9 @@ pub(super) struct Namer {
 }
 
 impl Namer {
-    /// Starts the process. Must be called while this process has a single thread, because it forks.
-    pub(super) fn start() -> io::Result<Self> {
+    /// Starts the process, which also searches these sources of debug files. Must be called while this process has a single thread,
+    /// because it forks.
+    pub(super) fn start(sources: DebugSources) -> io::Result<Self> {
         let (asked, question) = pipe_with(PipeFlags::CLOEXEC)?;
         let (answer, answered) = pipe_with(PipeFlags::CLOEXEC)?;
         let parent = std::process::id();
@@ -38,7 +39,7 @@ impl Namer {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop((question, answer));
-                serve(parent, asked, answered);
+                serve(parent, asked, answered, sources);
                 // SAFETY: ends this child without the exit handlers of the parent.
                 unsafe { libc::_exit(0) }
             }
@@ -74,7 +75,7 @@ impl Namer {
 }
 
 /// Waits for a question, and answers it.
-fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd) {
+fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd, sources: DebugSources) {
     // SAFETY: plain system calls on this process alone.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -89,7 +90,7 @@ fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd) {
     let Ok(recording) = read_from(reader, STREAM, ReadOptions::default()) else {
         return;
     };
-    let symbols = naming::all(&recording.profile, &OnDisk);
+    let symbols = naming::all(&recording.profile, &OnDisk, sources);
     let info = &recording.profile.info;
     let answer = DataFileWriter::to(answered.into(), PathBuf::from(STREAM), info);
     if let Ok(mut writer) = answer

@@ -9,15 +9,15 @@ use super::{message, progress};
 use crate::join::{LocationId, ModuleId};
 use crate::profile::{Profile, Symbols};
 use crate::reader::Budget;
-use crate::symbolize::{ModuleFiles, Symbolizer};
+use crate::symbolize::{DebugSources, ModuleFiles, Symbolizer};
 
 /// Addresses that are looked up at a time.
 const BATCH: usize = 512;
 
 /// Looks up the names of all locations.
-pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
+pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles, sources: DebugSources) -> Symbols {
     let budget = Budget::default();
-    let mut symbolizer = Symbolizer::new(&budget);
+    let mut symbolizer = Symbolizer::new(&budget, sources);
     progress::counted("Writing names", profile.locations.len(), |done| {
         look_up(&mut symbolizer, profile, files, done);
     });
@@ -29,8 +29,13 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
 }
 
 /// Looks up the names of all locations that have none yet, without progress or warnings.
-pub(super) fn complete(known: Symbols, profile: &Profile, files: &dyn ModuleFiles) -> Symbols {
-    let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default());
+pub(super) fn complete(
+    known: Symbols,
+    profile: &Profile,
+    files: &dyn ModuleFiles,
+    sources: DebugSources,
+) -> Symbols {
+    let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default(), sources);
     look_up(&mut symbolizer, profile, files, &AtomicUsize::new(0));
     symbolizer.into_symbols()
 }

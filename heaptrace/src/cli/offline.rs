@@ -15,6 +15,7 @@ use crate::profile::{self, DataFile, ReadOptions, Recording, Symbols};
 use crate::sandbox::landlock::{self, Access, Allowed};
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{Kept, rights};
+use crate::symbolize::DebugSources;
 
 /// System calls that an output file needs at its end, beyond those of every program: it gets its name, or is
 /// removed.
@@ -32,15 +33,15 @@ pub(super) struct Opened {
     options: ReadOptions,
 }
 
-/// Opens a data file.
-pub(super) fn open(input: &Input) -> anyhow::Result<Opened> {
+/// Opens a data file. Names that are not in it are looked up with these sources of debug files.
+pub(super) fn open(input: &Input, sources: DebugSources) -> anyhow::Result<Opened> {
     let until = input.at.map_or(u64::MAX, |at| {
         u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
     });
     let file = profile::open(&input.file)?;
     Ok(Opened {
         file,
-        namer: Namer::start(),
+        namer: Namer::start(sources),
         options: ReadOptions {
             until,
             max_memory: input.max_memory,
@@ -59,6 +60,7 @@ impl Opened {
         let recording = self.file.read(self.options)?;
         Ok(Read {
             recording,
+            file: self.file,
             namer: self.namer,
             options: self.options,
         })
@@ -68,6 +70,7 @@ impl Opened {
 /// The content of a data file, and the process that looks up names that are not in it.
 pub(super) struct Read {
     pub(super) recording: Recording,
+    file: DataFile,
     namer: io::Result<Namer>,
     options: ReadOptions,
 }
@@ -79,13 +82,12 @@ impl Read {
             mut recording,
             namer,
             options,
+            ..
         } = self;
         if let Some(symbols) = recording.symbols.take() {
             return (recording, symbols);
         }
-        let names = namer
-            .context("can't start a process")
-            .and_then(|it| it.names(&recording.profile, options));
+        let names = names(namer, &recording, options);
         // The recording is useful also without names.
         let symbols = names.unwrap_or_else(|error| {
             recording
@@ -95,6 +97,23 @@ impl Read {
         });
         (recording, symbols)
     }
+
+    /// The recording, the names from the files of this machine, and the data file.
+    pub(super) fn looked_up(self) -> anyhow::Result<(Recording, Symbols, DataFile)> {
+        let symbols = names(self.namer, &self.recording, self.options)?;
+        Ok((self.recording, symbols, self.file))
+    }
+}
+
+/// The names that the files of this machine have for a recording.
+fn names(
+    namer: io::Result<Namer>,
+    recording: &Recording,
+    options: ReadOptions,
+) -> anyhow::Result<Symbols> {
+    namer
+        .context("can't start a process")
+        .and_then(|it| it.names(&recording.profile, options))
 }
 
 /// Gives up all rights that are not needed any more. Each step is tried, also if another step fails.

@@ -19,6 +19,7 @@ use crate::join::{OpenFiles, Update};
 use crate::output::{Intervals, Metric};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer, Progress};
+use crate::symbolize::DebugSources;
 use crate::text;
 use crate::view;
 
@@ -33,7 +34,7 @@ pub(super) fn run(
         path: output,
         destination,
         greeting: greeting(config),
-        rotator: rotation.map(Rotator::new),
+        rotator: rotation.map(|it| Rotator::new(it, &config.debug_dirs)),
         recording: None,
         line: ProgressLine::new(),
     };
@@ -53,7 +54,11 @@ pub(super) fn run(
         profile,
     } = recording.context("the run ended before it began; nothing was recorded")?;
     // Now, while the files are open: they may be replaced at any time.
-    writer.symbols(&naming::all(&profile, &finished.files))?;
+    writer.symbols(&naming::all(
+        &profile,
+        &finished.files,
+        DebugSources::in_folders(&config.debug_dirs),
+    ))?;
     writer.finish(finished.duration_ns)?;
     if let Some(mut rotator) = rotator {
         rotator.wait()?;

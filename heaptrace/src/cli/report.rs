@@ -9,6 +9,7 @@ use super::invocation::{Color, Format, Input, Ranking};
 use super::{input, message, offline};
 use crate::output::{self, Metric, ReportInput, ReportOptions, Wrappers};
 use crate::profile::Profile;
+use crate::symbolize::DebugSources;
 use crate::view;
 
 pub(super) fn run(
@@ -50,7 +51,9 @@ pub(super) fn run(
 
 /// Lists the snapshots of a data file.
 pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
-    let recording = offline::open(input)?.read(None)?.recording;
+    let recording = offline::open(input, DebugSources::in_folders(&[]))?
+        .read(None)?
+        .recording;
     recording.warnings.iter().for_each(message::warn);
     let mut out = io::stdout().lock();
     match format {

@@ -4,7 +4,7 @@
 //! the file before it ended, and ends with the names of all addresses.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -14,6 +14,7 @@ use super::rotation::{Limit, Rotation};
 use crate::create::Destination;
 use crate::join::OpenFiles;
 use crate::profile::{self, DataFileError, DataFileWriter, Profile, Symbols};
+use crate::symbolize::DebugSources;
 
 /// Begins new data files when they are due.
 #[derive(Debug)]
@@ -27,16 +28,19 @@ pub(super) struct Rotator {
     closing: Option<JoinHandle<Result<Symbols, DataFileError>>>,
     /// The names that are cached, so that none is looked up twice.
     symbols: Symbols,
+    /// Folders of debug files.
+    debug_dirs: Vec<PathBuf>,
 }
 
 impl Rotator {
-    pub(super) fn new(rotation: Rotation) -> Self {
+    pub(super) fn new(rotation: Rotation, debug_dirs: &[PathBuf]) -> Self {
         Self {
             rotation,
             begun_ns: 0,
             initial_bytes: 0,
             closing: None,
             symbols: Symbols::default(),
+            debug_dirs: debug_dirs.to_vec(),
         }
     }
 
@@ -73,8 +77,9 @@ impl Rotator {
         done.moved_to(numbered(path.as_os_str(), 1).into());
         let (profile, files) = (profile.clone(), files.clone());
         let known = std::mem::take(&mut self.symbols);
+        let sources = DebugSources::in_folders(&self.debug_dirs);
         self.closing = Some(std::thread::spawn(move || {
-            let symbols = naming::complete(known, &profile, &files);
+            let symbols = naming::complete(known, &profile, &files, sources);
             done.symbols(&symbols)?;
             done.finish(profile.duration_ns)?;
             Ok(symbols)
@@ -195,10 +200,13 @@ mod tests {
     fn each_file_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.data");
-        let mut rotator = Rotator::new(Rotation {
-            limit: Limit::Time(Duration::from_secs(2)),
-            keep: 3,
-        });
+        let mut rotator = Rotator::new(
+            Rotation {
+                limit: Limit::Time(Duration::from_secs(2)),
+                keep: 3,
+            },
+            &[],
+        );
         rotator.prepare(&to(&path), &path).unwrap();
         let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
         let mut profile = Profile::new(RunInfo::exact("--all"));
@@ -226,10 +234,13 @@ mod tests {
     fn sizes_count_new_bytes_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.data");
-        let mut rotator = Rotator::new(Rotation {
-            limit: Limit::Bytes(100),
-            keep: 2,
-        });
+        let mut rotator = Rotator::new(
+            Rotation {
+                limit: Limit::Bytes(100),
+                keep: 2,
+            },
+            &[],
+        );
         let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
         let mut profile = Profile::new(RunInfo::exact("--all"));
         let mut rotated = Vec::new();
@@ -253,7 +264,7 @@ mod tests {
     fn existing_files_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.data");
-        let rotator = Rotator::new(Rotation::parse("1h,3").unwrap());
+        let rotator = Rotator::new(Rotation::parse("1h,3").unwrap(), &[]);
         rotator.prepare(&to(&path), &path).unwrap();
         drop(DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap());
         fs::write(numbered(&path, 2), "precious").unwrap();

@@ -167,6 +167,12 @@ pub(super) struct Run {
     /// Don't keep unwind tables between runs
     #[arg(long, help_heading = "Run options")]
     no_table_cache: bool,
+    /// Search for debug files in this folder, too, before /usr/lib/debug.
+    ///
+    /// As there, they are found by build id (FOLDER/.build-id/ab/cdef.debug) or by name. A file counts only if it has the build id of the
+    /// file that was traced. May be given several times.
+    #[arg(long, value_name = "FOLDER", help_heading = "Run options", value_parser = values::folder)]
+    debug_dir: Vec<PathBuf>,
 }
 
 /// The process filter of `--all`. It works in the kernel program: processes that are not selected are not recorded, but
@@ -265,6 +271,7 @@ impl Run {
                 },
             },
             allocators: self.allocator,
+            debug_dirs: self.debug_dir,
             fast: self.fast,
             probes,
             verbose,

@@ -3,6 +3,7 @@
 //! Part of the command line. Pure functions, whose errors are for users. Must not know clap, nor what a value
 //! is used for.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heaptrace_common::names::{NamePatterns, PatternError};
@@ -50,6 +51,16 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         return Err("the time must be more than zero".to_owned());
     }
     Ok(total)
+}
+
+/// Parses a folder, which must exist: a mistyped one would only be a folder in which nothing is found.
+pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    match path.canonicalize() {
+        Ok(path) if path.is_dir() => Ok(path),
+        Ok(_) => Err("it is no folder".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Parses a file, and after a colon the prefix of its function names.

@@ -20,6 +20,7 @@ use super::program_name;
 use super::update::{Allocator, Location, LocationId, Module, ModuleId};
 use crate::events::sideband::{Change, Mapped, SideEvent};
 use crate::open::{self, Expected, FileId, Identity, Opened};
+use crate::proc::build_id::Build;
 use crate::proc::library_names::is_of_c_library;
 use crate::proc::maps;
 use crate::unwind;
@@ -266,6 +267,7 @@ impl Addresses {
             text_start: mapped.start,
             text_end: mapped.end,
             text_offset: mapped.offset,
+            text_address: None,
             root: root_of(pid),
             started_as: String::new(),
         };
@@ -398,9 +400,9 @@ impl Addresses {
         self.modules.take_unidentified()
     }
 
-    /// Sets the build id of a module that no update has handed out yet.
-    pub(super) fn identify(&mut self, module: ModuleId, build_id: Vec<u8>) {
-        self.modules.identify(module, build_id);
+    /// Sets the build of a module that no update has handed out yet.
+    pub(super) fn identify(&mut self, module: ModuleId, build: Build) {
+        self.modules.identify(module, build);
     }
 
     /// The modules and locations that are new since the last call.

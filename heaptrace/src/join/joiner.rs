@@ -44,6 +44,7 @@ use super::update::{
 use crate::events::record::Event;
 use crate::events::sideband::{Change, SideEvent};
 use crate::open::{Expected, FileId};
+use crate::proc::build_id::Build;
 use crate::proc::memory;
 
 /// Joins the events of a run.
@@ -396,14 +397,14 @@ impl Joiner {
         self.addresses.is_probed(file)
     }
 
-    /// The new modules that need a build id, with their paths and files.
+    /// The new modules that need to be identified, with their paths and files.
     pub fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
         self.addresses.take_unidentified()
     }
 
-    /// Sets the build id of a module that no update has handed out yet.
-    pub fn identify(&mut self, module: ModuleId, build_id: Vec<u8>) {
-        self.addresses.identify(module, build_id);
+    /// Sets the build of a module that no update has handed out yet.
+    pub fn identify(&mut self, module: ModuleId, build: Build) {
+        self.addresses.identify(module, build);
     }
 
     /// The open files of modules.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::update::{Module, ModuleId};
 use crate::open::{Expected, FileId, Identity, Opened};
+use crate::proc::build_id::Build;
 use crate::sys;
 use crate::text::file_name;
 
@@ -25,7 +26,7 @@ pub(super) struct Modules {
     latest: HashMap<(Expected, String), ModuleId>,
     entries: Vec<Entry>,
     new: Vec<Module>,
-    /// New modules that need a build id.
+    /// New modules that need to be identified.
     unidentified: Vec<ModuleId>,
     /// Modules that were handed out and have another `started_as` since.
     started: Vec<(ModuleId, String)>,
@@ -165,7 +166,7 @@ impl Modules {
         entry.map_or("", |entry| &entry.path)
     }
 
-    /// The new modules that need a build id, with their paths and files.
+    /// The new modules that need to be identified, with their paths and files.
     pub(super) fn take_unidentified(&mut self) -> Vec<(ModuleId, String, Arc<File>)> {
         std::mem::take(&mut self.unidentified)
             .into_iter()
@@ -173,10 +174,11 @@ impl Modules {
             .collect()
     }
 
-    /// Sets the build id of a module that was not handed out yet.
-    pub(super) fn identify(&mut self, id: ModuleId, build_id: Vec<u8>) {
+    /// Sets the build of a module that was not handed out yet.
+    pub(super) fn identify(&mut self, id: ModuleId, build: Build) {
         if let Some(module) = self.new_module(id) {
-            module.build_id = build_id;
+            module.text_address = build.address_of(module.text_offset);
+            module.build_id = build.id;
         }
     }
 

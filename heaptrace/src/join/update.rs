@@ -56,6 +56,8 @@ pub struct Module {
     pub text_end: u64,
     /// Offset in the file at which that mapping begins.
     pub text_offset: u64,
+    /// Link-time address of what is at that offset; `None` if it is not known.
+    pub text_address: Option<u64>,
     /// Root folder, in the agent's view, of the first process that mapped it (empty: the agent's own).
     pub root: String,
     /// The name by which it was started as a program. Empty for a library, if it is the file's name, and if there

@@ -111,6 +111,7 @@ mod tests {
             target: Target::All,
             selection: Selection::default(),
             from_birth: false,
+            debug_dirs: Vec::new(),
             children: true,
             threads: false,
             mappings: false,

@@ -4,6 +4,7 @@
 
 use super::image::{self, Needs as Needed};
 use super::placement::{Needs, Placer};
+use crate::proc::build_id::Build;
 use crate::proc::maps;
 use crate::reader::{Job, decode, encode};
 use crate::sys;
@@ -59,7 +60,9 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
 /// Checks a reader's answer about a file's build id, needs, slots or allocators.
 pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     match job {
-        Job::Identify => decode::<Vec<u8>>(answer).map_or(0, |id| 1 + id.len() as u64),
+        Job::Identify => decode::<Build>(answer).map_or(0, |build| {
+            1 + build.id.len() as u64 + 2 * u64::from(build.address_of(0).is_some())
+        }),
         Job::Needs => decode::<Needed>(answer).map_or(0, |needs| {
             assert!(decode::<Needed>(&encode(&needs)).as_ref() == Some(&needs));
             1 + needs.libraries.len() as u64

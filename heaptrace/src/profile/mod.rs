@@ -17,4 +17,4 @@ pub use datafile::{
     read_from,
 };
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
-pub use symbols::{Frame, StringId, Symbols};
+pub use symbols::{Frame, Improvement, StringId, Symbols};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Job {
-    /// The build id of a file.
+    /// The build id of a file, and where its code is linked.
     Identify = 1,
     /// The files that a program needs at its start.
     Needs = 2,

@@ -17,7 +17,7 @@ use crate::kernel::program::Program;
 use crate::open::FileId;
 use crate::probes::allocators::ProbedFunction;
 use crate::probes::attach::Probes;
-use crate::proc::build_id;
+use crate::proc::build_id::{self, Build};
 use crate::reader::Reader;
 
 /// Fewest probes that the kernel removes within a second.
@@ -206,20 +206,20 @@ fn update(
     reader: &mut Reader,
     elapsed_ns: u64,
 ) -> Result<Update> {
-    let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Vec<u8>)> {
+    let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Build)> {
         new.into_iter()
-            .map(|(id, path, file)| (id, build_id::build_id(reader, &path, &file)))
+            .map(|(id, path, file)| (id, build_id::build_of(reader, &path, &file)))
             .collect()
     };
     let new = joiner.take_unidentified();
     if !new.is_empty() {
         // There may be many files, and a reader may hang: events are joined meanwhile.
-        for (id, build_id) in drain.during(joiner, || identify(new))? {
-            joiner.identify(id, build_id);
+        for (id, build) in drain.during(joiner, || identify(new))? {
+            joiner.identify(id, build);
         }
     }
-    for (id, build_id) in identify(joiner.take_unidentified()) {
-        joiner.identify(id, build_id);
+    for (id, build) in identify(joiner.take_unidentified()) {
+        joiner.identify(id, build);
     }
     Ok(joiner.take_update(elapsed_ns))
 }

@@ -1,12 +1,13 @@
 //! Finds the file with the debug information of a stripped file.
 //!
-//! Stage: symbolize. Searches the places that distributions use: by build id below the system's debug folders, and by the
-//! name in the stripped file, below these folders and beside the file. A candidate is accepted only if a reader confirms
-//! that it is of the same build.
+//! Stage: symbolize. Searches the places that distributions use: by build id below the debug folders, and by the
+//! name in the stripped file, below these folders and beside the file. Files directly in a debug folder may be named like the stripped file, too.
+//! A candidate is accepted only if a reader confirms that it is of the same build.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use super::debuginfod::Debuginfod;
 use super::protocol::{Facts, FactsQuestion, StrippedFile};
 use crate::open::{self, Root};
 use crate::proc::build_id;
@@ -14,6 +15,29 @@ use crate::reader::{Job, Reader};
 
 /// The shortest build id that is used to search for a debug file, in bytes.
 const MIN_BUILD_ID: usize = 8;
+
+/// The system's folder of debug files.
+const SYSTEM: &str = "/usr/lib/debug";
+
+/// Where debug files may be, beside the files that they belong to.
+#[derive(Clone, Debug, Default)]
+pub struct DebugSources {
+    /// Folders, in which only those whom the user trusts should be able to write. They are searched in this order.
+    pub folders: Vec<PathBuf>,
+    /// Servers, which are asked if nothing is found.
+    pub debuginfod: Option<Debuginfod>,
+}
+
+impl DebugSources {
+    /// These folders, and then the system's.
+    pub fn in_folders(folders: &[PathBuf]) -> Self {
+        let system = PathBuf::from(SYSTEM);
+        Self {
+            folders: folders.iter().cloned().chain([system]).collect(),
+            debuginfod: None,
+        }
+    }
+}
 
 /// A debug file.
 #[derive(Debug)]
@@ -41,57 +65,115 @@ pub(super) fn facts(
     facts.filter(|facts| facts.build_id.len() <= build_id::MAX_BYTES)
 }
 
-/// Finds the debug file of a file with these facts. `folder` is the folder of that file; if it is empty, files beside it
+/// Finds the debug file of a file with these facts and this name. `folder` is the folder of that file; if it is empty, files beside it
 /// are not searched.
 pub(super) fn find(
     reader: &mut Reader,
     facts: &Facts,
+    name: &str,
     folder: &Path,
-    debug_dirs: &[PathBuf],
+    sources: &mut DebugSources,
 ) -> Option<DebugFile> {
     let of = StrippedFile {
         build_id: facts.build_id.clone(),
         crc: facts.debug_link.as_ref().map(|(_, crc)| *crc),
     };
-    candidates(facts, folder, debug_dirs)
+    let found = candidates(facts, name, folder, &sources.folders)
         .into_iter()
-        .find_map(|(path, is_trusted)| {
-            let opened = if is_trusted {
-                open::named(&path).ok()?
-            } else {
-                Root::own().ok()?.open(&path).ok()?
-            };
-            let name = path.display().to_string();
-            let found = self::facts(reader, &name, &opened.file, Some(of.clone()))?;
-            if !found.is_wanted || found.names_files && !is_trusted {
-                return None;
-            }
-            let shared = found.alt_link.filter(|_| is_trusted).and_then(|path| {
-                let is_in_folder = |dir: &PathBuf| Path::new(&path).starts_with(dir);
-                let opened = debug_dirs
-                    .iter()
-                    .any(is_in_folder)
-                    .then(|| open::named(Path::new(&path)).ok());
-                Some((path, opened.flatten()?.file))
-            });
-            Some(DebugFile {
-                file: opened.file,
-                path: Some(path).filter(|_| found.names_files),
-                shared,
-            })
-        })
+        .find_map(|(path, is_trusted)| take(reader, path, is_trusted, &of));
+    let (file, path, found) = found.or_else(|| {
+        let fetched = sources.fetch(&facts.build_id, name)?;
+        take(reader, fetched, true, &of)
+    })?;
+    let shared = found.alt_link.and_then(|(path, build_id)| {
+        let file = find_shared(reader, Path::new(&path), &build_id, name, sources)?;
+        Some((path, file))
+    });
+    Some(DebugFile {
+        file,
+        path: Some(path).filter(|_| found.names_files),
+        shared,
+    })
+}
+
+/// Opens a candidate, if it is the debug file of a stripped file. Only a trusted file may refer to others.
+fn take(
+    reader: &mut Reader,
+    path: PathBuf,
+    is_trusted: bool,
+    of: &StrippedFile,
+) -> Option<(File, PathBuf, Facts)> {
+    let opened = if is_trusted {
+        open::named(&path).ok()?
+    } else {
+        Root::own().ok()?.open(&path).ok()?
+    };
+    let name = path.display().to_string();
+    let found = facts(reader, &name, &opened.file, Some(of.clone()))?;
+    let is_accepted = found.is_wanted && (is_trusted || !found.names_files);
+    is_accepted.then_some((opened.file, path, found))
+}
+
+/// Opens the supplementary file that a debug file of the file with this name refers to by a path and a build id.
+fn find_shared(
+    reader: &mut Reader,
+    path: &Path,
+    build_id: &[u8],
+    name: &str,
+    sources: &mut DebugSources,
+) -> Option<File> {
+    let of = StrippedFile {
+        build_id: build_id.to_vec(),
+        crc: None,
+    };
+    let folders = &sources.folders;
+    let mut candidates = Vec::new();
+    if folders.iter().any(|folder| path.starts_with(folder)) {
+        candidates.push(path.to_owned());
+    }
+    if let Ok(inside) = path.strip_prefix(SYSTEM) {
+        candidates.extend(folders.iter().map(|folder| folder.join(inside)));
+    }
+    if let Some(by_id) = build_id::debug_file(build_id) {
+        candidates.extend(folders.iter().map(|folder| folder.join(&by_id)));
+    }
+    let found = candidates
+        .into_iter()
+        .find_map(|path| take(reader, path, true, &of));
+    let found = found.or_else(|| take(reader, sources.fetch(build_id, name)?, true, &of));
+    found.map(|(file, ..)| file)
+}
+
+impl DebugSources {
+    fn fetch(&mut self, build_id: &[u8], name: &str) -> Option<PathBuf> {
+        let is_long = build_id.len() >= MIN_BUILD_ID;
+        let debuginfod = self.debuginfod.as_mut().filter(|_| is_long)?;
+        debuginfod.fetch(build_id, name)
+    }
 }
 
 /// Paths where the debug file may be, each with whether it is trusted: only the administrator can write there.
-fn candidates(facts: &Facts, folder: &Path, debug_dirs: &[PathBuf]) -> Vec<(PathBuf, bool)> {
+fn candidates(
+    facts: &Facts,
+    name: &str,
+    folder: &Path,
+    debug_dirs: &[PathBuf],
+) -> Vec<(PathBuf, bool)> {
     let mut candidates = Vec::new();
     if facts.build_id.len() >= MIN_BUILD_ID
         && let Some(path) = build_id::debug_file(&facts.build_id)
     {
         candidates.extend(debug_dirs.iter().map(|dir| (dir.join(&path), true)));
+        if is_plain(name) {
+            candidates.extend(debug_dirs.iter().map(|dir| (dir.join(name), true)));
+        }
     }
-    if let Some((name, _)) = &facts.debug_link
-        && is_plain(name)
+    let debug_link = facts.debug_link.as_ref().map(|(name, _)| name);
+    let debug_link = debug_link.filter(|name| is_plain(name));
+    if let Some(name) = debug_link {
+        candidates.extend(debug_dirs.iter().map(|dir| (dir.join(name), true)));
+    }
+    if let Some(name) = debug_link
         && folder.is_absolute()
     {
         let inside = folder.strip_prefix("/").unwrap_or(folder);

@@ -13,6 +13,8 @@ use object::read::elf::{
 use object::read::{FileKind, ReadCache};
 use object::{Endianness, elf};
 
+use crate::proc::build_id::MAX_BYTES;
+
 /// The largest file that is read.
 const MAX_FILE: u64 = 16 << 30;
 
@@ -57,8 +59,8 @@ pub(super) struct ElfFacts {
     pub(super) names_files: bool,
     /// The debug file that it refers to.
     pub(super) debug_link: Option<DebugLink>,
-    /// The path of the supplementary file that it shares with other debug files.
-    pub(super) alt_link: Option<String>,
+    /// The path of the supplementary file that it shares with other debug files, and that file's build id.
+    pub(super) alt_link: Option<(String, Vec<u8>)>,
     /// Whether it has compressed sections.
     pub(super) compressed: bool,
     segments: Vec<Segment>,
@@ -114,11 +116,15 @@ impl ElfFacts {
                 let inflated = compression.ch_size(endian).into();
                 facts.compressed = true;
                 // The size in the header can be wrong, and a symbolizer would decompress all that follows.
-                if compression.ch_type(endian) == elf::ELFCOMPRESS_ZLIB
-                    && inflated <= MAX_INFLATED
-                    && !inflates_within(&mut file, offset, size, inflated)
-                {
-                    return None;
+                if inflated <= MAX_INFLATED {
+                    let content = Compressed {
+                        kind: compression.ch_type(endian),
+                        offset,
+                        size,
+                    };
+                    if !content.inflates_to(&mut file, inflated).unwrap_or(false) {
+                        return None;
+                    }
                 }
                 facts.inflated_bytes = facts.inflated_bytes.saturating_add(inflated);
             }
@@ -190,14 +196,27 @@ pub(super) fn file_crc(mut file: &File) -> io::Result<u32> {
     }
 }
 
-/// Whether a compressed section decompresses to exactly the size in its header.
-fn inflates_within(file: &mut &File, offset: u64, size: u64, inflated: u64) -> bool {
-    if file.seek(SeekFrom::Start(offset)).is_err() {
-        return false;
+/// The content of a compressed section.
+struct Compressed {
+    kind: elf::CompressionType,
+    offset: u64,
+    size: u64,
+}
+
+impl Compressed {
+    /// Whether it decompresses to exactly the size in its header. Content of unknown kinds does not.
+    fn inflates_to(&self, file: &mut &File, inflated: u64) -> io::Result<bool> {
+        file.seek(SeekFrom::Start(self.offset))?;
+        let content = io::BufReader::new(file.take(self.size));
+        let limit = inflated.saturating_add(1);
+        let copy = |content: &mut dyn Read| io::copy(&mut content.take(limit), &mut io::sink());
+        let length = match self.kind {
+            elf::ELFCOMPRESS_ZLIB => copy(&mut flate2::read::ZlibDecoder::new(content))?,
+            elf::ELFCOMPRESS_ZSTD => copy(&mut zstd::Decoder::with_buffer(content)?)?,
+            _ => return Ok(false),
+        };
+        Ok(length == inflated)
     }
-    let content = flate2::read::ZlibDecoder::new(io::BufReader::new(file.take(size)));
-    let limit = inflated.saturating_add(1);
-    io::copy(&mut content.take(limit), &mut io::sink()).is_ok_and(|n| n == inflated)
 }
 
 /// Parses a debug link. A name with a folder in it is refused, because it could lead anywhere.
@@ -215,10 +234,13 @@ fn debug_link(data: &[u8]) -> Option<DebugLink> {
 }
 
 /// Parses the path of the supplementary file, which the file's build id follows. Only an absolute path is accepted.
-fn alt_link(data: &[u8]) -> Option<String> {
-    let path = data.split(|byte| *byte == 0).next()?;
+fn alt_link(data: &[u8]) -> Option<(String, Vec<u8>)> {
+    let end = data.iter().position(|byte| *byte == 0)?;
+    let (path, rest) = data.split_at(end);
     let path = std::str::from_utf8(path).ok()?;
-    path.starts_with('/').then(|| path.to_owned())
+    let build_id = rest.get(1..)?;
+    let is_sound = path.starts_with('/') && (1..=MAX_BYTES).contains(&build_id.len());
+    is_sound.then(|| (path.to_owned(), build_id.to_vec()))
 }
 
 #[cfg(test)]

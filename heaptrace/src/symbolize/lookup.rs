@@ -115,11 +115,13 @@ impl Lookup {
             let addresses: Vec<u64> = pending
                 .iter()
                 .filter_map(|index| question.offsets.get(*index))
-                .map(|offset| match attempt.is_by_address {
-                    // No function is at the highest address.
-                    true => facts.address(*offset).unwrap_or(u64::MAX),
-                    false => *offset,
-                })
+                .map(
+                    |offset| match attempt.is_by_address && !question.are_addresses {
+                        // No function is at the highest address.
+                        true => facts.address(*offset).unwrap_or(u64::MAX),
+                        false => *offset,
+                    },
+                )
                 .collect();
             let Some(found) = self.look_up(&attempt, &addresses) else {
                 continue;
@@ -240,7 +242,7 @@ fn attempts(
         attempts.push(Attempt {
             path: own.clone(),
             dwarf: true,
-            is_by_address: false,
+            is_by_address: question.are_addresses,
         });
     } else if let (Some(path), Some(debug)) = (&question.debug, debug) {
         attempts.push(Attempt {
@@ -257,7 +259,7 @@ fn attempts(
     attempts.push(Attempt {
         path: own,
         dwarf: false,
-        is_by_address: false,
+        is_by_address: question.are_addresses,
     });
     attempts
 }

@@ -3,6 +3,7 @@
 //! Stage: symbolize. Knows the profile's tables of modules and locations. Must not know how names are displayed.
 
 mod debug_file;
+mod debuginfod;
 mod demangle;
 mod elf;
 mod files;
@@ -15,6 +16,8 @@ mod symbolizer;
 #[cfg(test)]
 mod tests;
 
+pub use debug_file::DebugSources;
+pub use debuginfod::{Debuginfod, NoDebuginfod};
 pub use files::{ModuleFiles, OnDisk};
 pub(crate) use lookup::Lookup;
 pub use symbolizer::Symbolizer;

@@ -31,17 +31,20 @@ pub(super) struct Facts {
     pub(super) names_files: bool,
     /// The name of its debug file, and that file's checksum.
     pub(super) debug_link: Option<(String, u32)>,
-    /// The path of the supplementary file that it shares with other debug files.
-    pub(super) alt_link: Option<String>,
+    /// The path of the supplementary file that it shares with other debug files, and that file's build id.
+    pub(super) alt_link: Option<(String, Vec<u8>)>,
     /// Whether it is the debug file of the stripped file in the question.
     pub(super) is_wanted: bool,
 }
 
-/// Asks for the names of addresses. Three files are sent with it: the module, its debug file, and the supplementary file.
+/// Asks for the names of addresses. Three files are sent with it: the module, its debug file, and the supplementary file. If the module itself
+/// is not at hand, its debug file stands for it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct NamesQuestion {
-    /// Offsets in the module's file.
+    /// Offsets in the module's file, or link-time addresses.
     pub(super) offsets: Vec<u64>,
+    /// Whether they are addresses.
+    pub(super) are_addresses: bool,
     /// The debug file's path. Empty if the debug file refers to no other file.
     pub(super) debug: Option<String>,
     /// The path of the supplementary file.

@@ -8,15 +8,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::debug_file::{self, DebugFile};
+use super::debug_file::{self, DebugFile, DebugSources};
 use super::demangle::MAX_NAME;
 use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
-use super::protocol::{FoundFrame, MAX_INLINED, Names, NamesQuestion};
+use super::protocol::{Facts, FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use crate::join::{LocationId, Module, ModuleId};
 use crate::open::Identity;
 use crate::profile::{Frame, Profile, StringId, Symbols};
 use crate::reader::{Budget, Job, Limits, Reader};
+use crate::text::file_name;
 
 /// Most addresses in one question.
 const MAX_ADDRESSES: usize = 2048;
@@ -36,9 +37,11 @@ const _: () = assert!(MAX_INFLATED < MEMORY);
 /// Finds the names of code addresses.
 pub struct Symbolizer {
     reader: Reader,
-    debug_dirs: Vec<PathBuf>,
+    sources: DebugSources,
     /// The debug files that were found, by module file; `None` for a module that is not an ELF file.
     debug_files: HashMap<Identity, Option<Arc<Debug>>>,
+    /// The debug files of modules that are not at hand, by build id.
+    debug_files_alone: HashMap<Vec<u8>, Arc<Debug>>,
     symbols: Symbols,
     strings: HashMap<String, StringId>,
 }
@@ -56,36 +59,35 @@ impl std::fmt::Debug for Symbolizer {
 }
 
 impl Symbolizer {
-    /// A symbolizer without names. Its readers use this budget.
-    pub fn new(budget: &Budget) -> Self {
+    /// A symbolizer without names. Its readers use this budget. It searches for separate debug files there.
+    pub fn new(budget: &Budget, sources: DebugSources) -> Self {
         let limits = Limits {
             memory: MEMORY,
             time: Limits::default().time * 3,
         };
-        let debug_dirs = vec![PathBuf::from("/usr/lib/debug")];
-        Self::with(Reader::new(budget, limits), debug_dirs)
+        Self::with(Reader::new(budget, limits), sources)
     }
 
-    /// A symbolizer that searches for separate debug files below these folders, which only the administrator should be able
-    /// to write to.
-    pub(super) fn with(reader: Reader, debug_dirs: Vec<PathBuf>) -> Self {
+    /// A symbolizer with this reader.
+    pub(super) fn with(reader: Reader, sources: DebugSources) -> Self {
         Self {
             reader,
-            debug_dirs,
+            sources,
             debug_files: HashMap::new(),
+            debug_files_alone: HashMap::new(),
             symbols: Symbols::default(),
             strings: HashMap::new(),
         }
     }
 
     /// A symbolizer that already has these names.
-    pub fn with_symbols(symbols: Symbols, budget: &Budget) -> Self {
+    pub fn with_symbols(symbols: Symbols, budget: &Budget, sources: DebugSources) -> Self {
         let ids = (0..).map(StringId);
         let strings = symbols.strings.iter().cloned().zip(ids).collect();
         Self {
             symbols,
             strings,
-            ..Self::new(budget)
+            ..Self::new(budget, sources)
         }
     }
 
@@ -123,9 +125,11 @@ impl Symbolizer {
             pending.dedup();
             if let Some(id) = id
                 && let Some(module) = profile.modules.get(id.0 as usize)
-                && let Some(file) = files.file(&mut self.reader, id, module)
             {
-                pending = self.module(module, &file, pending);
+                pending = match files.file(&mut self.reader, id, module) {
+                    Some(file) => self.module(module, &file, pending),
+                    None => self.debug_file_alone(module, pending),
+                };
             }
             for (location, _) in pending {
                 self.set(location, Vec::new());
@@ -143,10 +147,56 @@ impl Symbolizer {
         let Some(debug) = self.debug_file(module, file) else {
             return pending;
         };
+        self.names(pending, |symbolizer, offsets| {
+            symbolizer.ask(module, Some(file), debug.as_ref().as_ref(), offsets)
+        })
+    }
+
+    /// Looks up addresses of a module that is not at hand, in its debug file alone; returns the ones that were not found.
+    fn debug_file_alone(
+        &mut self,
+        module: &Module,
+        pending: Vec<(LocationId, u64)>,
+    ) -> Vec<(LocationId, u64)> {
+        let (Some(text_address), false) = (module.text_address, module.build_id.is_empty()) else {
+            return pending;
+        };
+        let debug = match self.debug_files_alone.get(&module.build_id) {
+            Some(debug) => Arc::clone(debug),
+            None => {
+                let facts = Facts {
+                    build_id: module.build_id.clone(),
+                    ..Facts::default()
+                };
+                let debug = self.search(module, &facts, Path::new(""));
+                let debug = Arc::new(debug);
+                if self.debug_files_alone.len() >= MAX_DEBUG_FILES {
+                    self.debug_files_alone.clear();
+                }
+                let known = &mut self.debug_files_alone;
+                known.insert(module.build_id.clone(), Arc::clone(&debug));
+                debug
+            }
+        };
+        let Some(debug) = debug.as_ref() else {
+            return pending;
+        };
+        let bias = text_address.wrapping_sub(module.text_offset);
+        self.names(pending, |symbolizer, offsets| {
+            let addresses = offsets.into_iter().map(|it| it.wrapping_add(bias));
+            symbolizer.ask(module, None, Some(debug), addresses.collect())
+        })
+    }
+
+    /// Asks for the names of offsets, some at a time, and stores them; returns the ones that were not found.
+    fn names(
+        &mut self,
+        pending: Vec<(LocationId, u64)>,
+        mut ask: impl FnMut(&mut Self, Vec<u64>) -> Names,
+    ) -> Vec<(LocationId, u64)> {
         let mut left = Vec::new();
         for pending in pending.chunks(MAX_ADDRESSES) {
-            let offsets = pending.iter().map(|(_, offset)| *offset).collect();
-            let names = self.ask(module, file, debug.as_ref().as_ref(), offsets);
+            let names = ask(self, pending.iter().map(|(_, offset)| *offset).collect());
             for (index, (location, offset)) in pending.iter().enumerate() {
                 match names.get(index).filter(|found| !found.is_empty()) {
                     Some(found) => self.set(*location, found.clone()),
@@ -157,24 +207,26 @@ impl Symbolizer {
         left
     }
 
+    /// Asks a reader for names. Without the module's file, its debug file stands for it, and the offsets are addresses.
     fn ask(
         &mut self,
         module: &Module,
-        file: &File,
+        file: Option<&File>,
         debug: Option<&DebugFile>,
         offsets: Vec<u64>,
     ) -> Names {
         let shared = debug.and_then(|debug| debug.shared.as_ref());
         let question = NamesQuestion {
             offsets,
+            are_addresses: file.is_none(),
             debug: debug.map(|debug| {
                 let path = debug.path.as_deref().unwrap_or(Path::new(""));
                 path.to_string_lossy().into_owned()
             }),
             shared: shared.map(|(path, _)| path.clone()),
         };
-        let mut files = vec![file];
-        files.extend(debug.map(|debug| &debug.file));
+        let of_debug = debug.map(|debug| &debug.file);
+        let mut files: Vec<&File> = file.or(of_debug).into_iter().chain(of_debug).collect();
         files.extend(shared.map(|(_, file)| file));
         let names = self.reader.ask(Job::Names, &question, &module.path, &files);
         let names: Names = names.unwrap_or_default();
@@ -196,9 +248,8 @@ impl Symbolizer {
         }
         let facts = debug_file::facts(&mut self.reader, &module.path, file, None);
         let found = facts.map(|facts| {
-            let debug = (!facts.is_self_contained).then(|| {
-                debug_file::find(&mut self.reader, &facts, &folder(module), &self.debug_dirs)
-            });
+            let debug =
+                (!facts.is_self_contained).then(|| self.search(module, &facts, &folder(module)));
             Arc::new(debug.flatten())
         });
         if self.debug_files.len() >= MAX_DEBUG_FILES {
@@ -206,6 +257,11 @@ impl Symbolizer {
         }
         self.debug_files.insert(identity, found.clone());
         found
+    }
+
+    fn search(&mut self, module: &Module, facts: &Facts, folder: &Path) -> Debug {
+        let name = file_name(&module.path);
+        debug_file::find(&mut self.reader, facts, name, folder, &mut self.sources)
     }
 
     /// Stores the frames of a location. An empty list means that its name is not known.

@@ -2,6 +2,8 @@
 //!
 //! Stage: symbolize.
 
+mod debug_files;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +58,11 @@ int main(int argc, char **) {
 
 /// A symbolizer that searches for debug files in these folders.
 fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
-    Symbolizer::with(crate::jobs::reader_of_tests(), debug_dirs)
+    let sources = DebugSources {
+        folders: debug_dirs,
+        debuginfod: None,
+    };
+    Symbolizer::with(crate::jobs::reader_of_tests(), sources)
 }
 
 fn run(program: &str, args: &[&str]) -> String {
@@ -357,59 +363,6 @@ fn in_function(path: &Path, name: &str) -> u64 {
         .find(|line| line.ends_with(&format!(" {name}")))
         .unwrap();
     u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap() + 1
-}
-
-/// Check that a stripped file has no names rather than wrong ones, that it has the right names once its debug file is beside
-/// it or in a debug folder, and that a debug file of another build is not used.
-#[test]
-fn stripped_file_needs_its_debug_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = compile(dir.path(), "gcc", C, &["-g", "-rdynamic"]);
-    let addresses = [in_function(&path, "hidden"), in_function(&path, "outer")];
-    let whole = dir.path().join("whole");
-    std::fs::copy(&path, &whole).unwrap();
-    run("strip", &[path.to_str().unwrap()]);
-    let names = |debug_dirs: Vec<PathBuf>| {
-        let profile = profile(module(&path), &addresses);
-        let mut symbolizer = with_folders(debug_dirs);
-        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
-        let symbols = symbolizer.into_symbols();
-        (functions(&symbols, 0), plain(&symbols, 1)[0].clone())
-    };
-    let (hidden, outer) = names(vec![]);
-    assert_eq!(hidden, ["?"]);
-    assert_eq!(outer, (Some("outer".to_owned()), None, 0, false));
-
-    // By build id, in a debug folder.
-    let id: String = module(&path)
-        .build_id
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    let debug_dir = dir.path().join("debug");
-    let by_id = debug_dir.join(".build-id").join(&id[..2]);
-    std::fs::create_dir_all(&by_id).unwrap();
-    let debug_file = by_id.join(format!("{}.debug", &id[2..]));
-    let [whole_arg, debug_arg] = [&whole, &debug_file].map(|path| path.to_str().unwrap());
-    run("objcopy", &["--only-keep-debug", whole_arg, debug_arg]);
-    let (hidden, outer) = names(vec![debug_dir]);
-    assert_eq!(hidden, ["hidden"]);
-    assert!(outer.1.unwrap().ends_with("/fixture.c"));
-    assert!((16..20).contains(&outer.2), "{}", outer.2);
-
-    // By name, beside the file.
-    let beside = dir.path().join("fixture.debug");
-    std::fs::copy(&debug_file, &beside).unwrap();
-    let link = format!("--add-gnu-debuglink={}", beside.to_str().unwrap());
-    run("objcopy", &[&link, path.to_str().unwrap()]);
-    assert_eq!(names(vec![]).0, ["hidden"]);
-
-    // A debug file of another build.
-    let other = dir.path().join("other");
-    std::fs::create_dir(&other).unwrap();
-    let built = compile(&other, "gcc", &C.replace("n * 3", "n * 5"), &["-g"]);
-    std::fs::copy(built, &beside).unwrap();
-    assert_eq!(names(vec![]).0, ["?"]);
 }
 
 /// Check that a location is looked up only once, even if no name was found.

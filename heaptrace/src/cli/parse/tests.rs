@@ -46,6 +46,7 @@ fn defaults_are_those_of_the_configuration() {
             run_as: None,
             selection: Selection::default(),
             from_birth: false,
+            debug_dirs: Vec::new(),
             children: true,
             threads: false,
             mappings: true,

@@ -36,6 +36,7 @@ pub(super) fn profile() -> Profile {
         text_start: start,
         text_end: start + 0x10_0000,
         text_offset: 0x1000,
+        text_address: None,
         root: String::new(),
         started_as: String::new(),
     };

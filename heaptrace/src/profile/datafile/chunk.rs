@@ -77,11 +77,34 @@ pub(super) fn encode(kind: Kind, payload: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// A chunk as it stands in a file, with a checksum that matches.
+pub(super) struct Packed {
+    pub(super) kind: Kind,
+    /// All of its bytes.
+    pub(super) bytes: Vec<u8>,
+    raw_len: usize,
+}
+
 /// Reads the next chunk; `None` at the end of the file.
 pub(super) fn decode(
     reader: &mut impl Read,
     budget: &mut Budget,
 ) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
+    let Some(chunk) = read_packed(reader)? else {
+        return Ok(None);
+    };
+    budget.unpack(chunk.bytes.len() as u64, chunk.raw_len as u64)?;
+    let compressed = chunk.bytes.get(HEADER..).unwrap_or_default();
+    let raw = zstd::bulk::decompress(compressed, chunk.raw_len)
+        .map_err(|_| ChunkError::Damaged("a chunk can't be decompressed"))?;
+    if raw.len() != chunk.raw_len {
+        return Err(ChunkError::Damaged("a chunk has the wrong length"));
+    }
+    Ok(Some((chunk.kind, raw)))
+}
+
+/// Reads the next chunk without unpacking it; `None` at the end of the file.
+pub(super) fn read_packed(reader: &mut impl Read) -> Result<Option<Packed>, ChunkError> {
     let header = read_up_to(reader, HEADER)?;
     if header.is_empty() {
         return Ok(None);
@@ -108,13 +131,13 @@ pub(super) fn decode(
         return Err(ChunkError::Damaged("a checksum does not match"));
     }
     let kind = Kind::from_number(number).ok_or(ChunkError::Damaged("a chunk of unknown kind"))?;
-    budget.unpack((HEADER + compressed_len) as u64, raw_len as u64)?;
-    let raw = zstd::bulk::decompress(&compressed, raw_len)
-        .map_err(|_| ChunkError::Damaged("a chunk can't be decompressed"))?;
-    if raw.len() != raw_len {
-        return Err(ChunkError::Damaged("a chunk has the wrong length"));
-    }
-    Ok(Some((kind, raw)))
+    let mut bytes = header;
+    bytes.extend(compressed);
+    Ok(Some(Packed {
+        kind,
+        bytes,
+        raw_len,
+    }))
 }
 
 /// Whether the rest of a file ends with the chunk that ends a run: then the file is not cut off.

@@ -4,7 +4,7 @@
 //! chunk with a warning, or one clear error.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use prost::Message as _;
@@ -12,12 +12,16 @@ use prost::Message as _;
 use super::chunk::{self, ChunkError, Kind, read_up_to, u32_at};
 use super::error::DataFileError;
 use super::format::{MAGIC, VERSION};
+use super::write;
 use crate::join::Update;
 use crate::profile::budget::Budget;
 use crate::profile::model::{Profile, RunEnd, RunInfo, Snapshot};
 use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, WireError, merge};
 use crate::text;
+
+/// Bytes before the first chunk.
+const HEAD: usize = MAGIC.len() + 4;
 
 /// Nanoseconds between the time that was asked for and the one that is shown, about which there is no warning.
 const NEAR: u64 = 100_000_000;
@@ -83,8 +87,27 @@ pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
 
 impl DataFile {
     /// Reads it, or a part of it.
-    pub fn read(self, options: ReadOptions) -> Result<Recording, DataFileError> {
-        read_from(BufReader::new(self.file), &self.name, options)
+    pub fn read(&self, options: ReadOptions) -> Result<Recording, DataFileError> {
+        read_from(BufReader::new(&self.file), &self.name, options)
+    }
+
+    /// Writes a copy of it that has these names instead of its own. Everything else is copied byte by byte, up to its end, or to where it
+    /// was cut off.
+    pub fn copy_with_names(&self, symbols: &Symbols, out: &mut dyn Write) -> io::Result<()> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(0))?;
+        let mut reader = BufReader::new(file);
+        let mut names = Some(write::encode_names(symbols)?);
+        out.write_all(&read_up_to(&mut reader, HEAD)?)?;
+        while let Ok(Some(chunk)) = chunk::read_packed(&mut reader) {
+            match chunk.kind {
+                Kind::Symbols => continue,
+                Kind::End => out.write_all(&names.take().unwrap_or_default())?,
+                Kind::Start | Kind::Update => {}
+            }
+            out.write_all(&chunk.bytes)?;
+        }
+        out.write_all(&names.unwrap_or_default())
     }
 }
 
@@ -209,7 +232,7 @@ fn read_start(
     budget: &mut Budget,
 ) -> Result<RunInfo, DataFileError> {
     let name = name.to_owned();
-    let head = match read_up_to(reader, MAGIC.len() + 4) {
+    let head = match read_up_to(reader, HEAD) {
         Ok(head) => head,
         Err(source) => return Err(DataFileError::Read { name, source }),
     };
@@ -224,7 +247,7 @@ fn read_start(
         name: name.clone(),
         why,
     };
-    if head.len() < MAGIC.len() + 4 {
+    if head.len() < HEAD {
         return Err(no_start(ChunkError::Cut.to_string()));
     }
     match u32_at(&head, MAGIC.len()) {

@@ -425,3 +425,29 @@ fn failed_writes_leave_whole_chunks() {
     ));
     assert_eq!(read(&path).unwrap().profile.sites.len(), 1);
 }
+
+/// Check that a copy with other names has them in place of its own, and everything else as it was, also if the file was cut off.
+#[test]
+fn copies_have_other_names_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, _, bytes) = written(dir.path());
+    let mut named = symbols();
+    named.strings[0] = "renamed".repeat(1000);
+    let whole = read(&path).unwrap();
+    for length in [bytes.len(), bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        let before = read(&path).unwrap();
+        let mut copy = Vec::new();
+        let file = open(&path).unwrap();
+        file.read(ReadOptions::default()).unwrap();
+        file.copy_with_names(&named, &mut copy).unwrap();
+        let name = path.to_string_lossy();
+        let after = read_from(copy.as_slice(), &name, ReadOptions::default()).unwrap();
+        assert_eq!(after.symbols.as_ref(), Some(&named));
+        let is_whole = length == bytes.len();
+        assert_eq!(after.profile.end == RunEnd::Orderly, is_whole);
+        assert_eq!(after.profile, before.profile);
+        assert_eq!(after.warnings.is_empty(), is_whole);
+        assert_eq!(after.snapshots, whole.snapshots);
+    }
+}

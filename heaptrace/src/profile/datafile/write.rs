@@ -22,6 +22,15 @@ use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
 /// the last record can't exceed that.
 const PART: usize = 4 << 20;
 
+/// The chunks with the names of locations.
+pub(super) fn encode_names(symbols: &Symbols) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for message in SymbolsMessage::parts(symbols, PART) {
+        bytes.extend(chunk::encode(Kind::Symbols, &message.encode_to_vec())?);
+    }
+    Ok(bytes)
+}
+
 /// A data file that is being written.
 #[derive(Debug)]
 pub struct DataFileWriter {

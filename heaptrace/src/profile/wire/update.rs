@@ -78,6 +78,8 @@ pub(super) struct Module {
     root: String,
     #[prost(string, tag = "20")]
     started_as: String,
+    #[prost(uint64, optional, tag = "21")]
+    text_address: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -223,6 +225,7 @@ impl From<&join::Module> for Module {
             text_offset: module.text_offset,
             root: module.root.clone(),
             started_as: module.started_as.clone(),
+            text_address: module.text_address,
         }
     }
 }
@@ -237,6 +240,7 @@ impl From<Module> for join::Module {
             text_offset: module.text_offset,
             root: module.root,
             started_as: module.started_as,
+            text_address: module.text_address,
         }
     }
 }

@@ -58,6 +58,7 @@ pub(super) fn update(n: u32) -> Update {
             text_start: 0x7f00_0000_0000,
             text_end: 0x7f00_0001_0000,
             text_offset: 0x1000,
+            text_address: Some(0x40_1000),
             root: String::new(),
             started_as: "name\x1b".repeat(n as usize % 2),
         }],

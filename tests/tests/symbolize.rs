@@ -1,0 +1,177 @@
+//! Tests of `heaptrace symbolize`: names that were not there when the recording ended, on real programs and debug files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use heaptrace_tests::{Child, Heaptrace, Report, Site, c, require_tool, run, workspace};
+
+fn tool(name: &str, arguments: &[&Path]) -> Result<String> {
+    Ok(run(Command::new(name).args(arguments))?.success()?.stdout)
+}
+
+/// A stripped program in the folder, and a folder with its debug file by build id.
+fn split(here: &Heaptrace) -> Result<(PathBuf, PathBuf)> {
+    let (program, whole) = (here.path("hooks"), here.path("whole"));
+    fs::copy(&c("hooks")?.path, &whole)?;
+    tool("strip", &[Path::new("-o"), &program, &whole])?;
+    let notes = tool("readelf", &[Path::new("-n"), &program])?;
+    let id = notes
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Build ID: "));
+    let (first, rest) = id.context("no build id")?.split_at(2);
+    let symbols = here.path("symbols");
+    let folder = symbols.join(".build-id").join(first);
+    fs::create_dir_all(&folder)?;
+    let debug = folder.join(format!("{rest}.debug"));
+    tool("objcopy", &[Path::new("--only-keep-debug"), &whole, &debug])?;
+    fs::remove_file(whole)?;
+    Ok((program, symbols))
+}
+
+/// Whether a report has the fixture's functions, and whether it has their lines.
+fn names(report: &Report) -> (bool, bool) {
+    let mut frames = report.sites.iter().flat_map(|site| &site.stack);
+    let mut has_line = |function: &str| {
+        let frame = frames.find(|frame| frame.is(function));
+        frame.map(|frame| frame.line.unwrap_or(0) > 0)
+    };
+    match has_line("truth_malloc") {
+        Some(has_line) => (true, has_line),
+        None => (false, false),
+    }
+}
+
+/// The numbers of a data file: the totals, and those of each stack of addresses.
+fn numbers(here: &Heaptrace, file: &str) -> Result<Vec<String>> {
+    let ended = here.run(&["report", "--format", "json", file])?.success()?;
+    let report = Report::parse(&ended.stdout)?;
+    let of_site = |site: &Site| {
+        let addresses: Vec<&str> = site.stack.iter().map(|it| it.address.as_str()).collect();
+        format!("{:?} {addresses:?}", site.totals)
+    };
+    let mut numbers: Vec<String> = report.sites.iter().map(of_site).collect();
+    numbers.sort();
+    numbers.push(format!("{:?}", report.totals));
+    Ok(numbers)
+}
+
+/// Check that a recording of a stripped program gets functions and lines from a debug file, also on a machine that does not have the
+/// program, that nothing but names changes, and that a file of another build is not used.
+#[test]
+fn names_are_added_later() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (program, symbols) = split(&here)?;
+    let recording = here.record_all(&[&program, Path::new("no-pvalloc")])?;
+    assert_eq!(names(&recording.report), (false, false));
+    let before = numbers(&here, "heaptrace.data")?;
+    fs::remove_file(&program)?;
+    let ended = here.run(&["symbolize"])?.success()?;
+    ensure!(ended.stderr.contains("no names for"), "{}", ended.stderr);
+    assert_eq!(names(&here.report()?), (false, false));
+
+    let other = here.path("other");
+    fs::create_dir(&other)?;
+    fs::copy(&c("busy")?.path, other.join("hooks"))?;
+    here.run(&["symbolize", "--debug-dir", "other"])?
+        .success()?;
+    assert_eq!(names(&here.report()?), (false, false));
+
+    let symbols = symbols.to_str().context("no text")?;
+    here.run(&["symbolize", "--debug-dir", symbols, "-o", "named.data"])?
+        .success()?;
+    assert_eq!(names(&here.report()?), (false, false));
+    assert_eq!(numbers(&here, "named.data")?, before);
+    here.run(&["symbolize", "--debug-dir", symbols])?
+        .success()?;
+    assert_eq!(names(&here.report()?), (true, true));
+    assert_eq!(numbers(&here, "heaptrace.data")?, before);
+    // A second time finds nothing more, and changes nothing.
+    let named = fs::read(here.data())?;
+    here.run(&["symbolize", "--debug-dir", symbols])?
+        .success()?;
+    ensure!(fs::read(here.data())? == named);
+    Ok(())
+}
+
+/// Check that a run finds debug files in a folder of the user's, and that a folder which does not exist is refused.
+#[test]
+fn runs_search_a_folder_of_the_users() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (program, symbols) = split(&here)?;
+    let symbols = symbols.to_str().context("no text")?;
+    let options = ["--debug-dir", symbols];
+    let recording = here.record(&options, &[&program, Path::new("no-pvalloc")])?;
+    assert_eq!(names(&recording.report), (true, true));
+    let refused = here.run(&["symbolize", "--debug-dir", "no-such-folder"])?;
+    refused.exits(2)?;
+    Ok(())
+}
+
+/// Check that a damaged file is refused and stays as it is, and that one that was cut off keeps what it has.
+#[test]
+fn damaged_files_are_refused() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (program, symbols) = split(&here)?;
+    here.record_all(&[&program, Path::new("no-pvalloc")])?;
+    let whole = fs::read(here.data())?;
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(here.data(), &damaged)?;
+    let symbols = symbols.to_str().context("no text")?;
+    let words = ["symbolize", "--debug-dir", symbols];
+    here.run(&words)?.fails_clearly()?;
+    ensure!(fs::read(here.data())? == damaged);
+    fs::write(here.data(), &whole[..whole.len() - 3])?;
+    here.run(&words)?.success()?;
+    assert_eq!(names(&here.report()?), (true, true));
+    Ok(())
+}
+
+/// A command that asks a server which behaves in this way.
+fn asking(here: &Heaptrace, mode: &str, debug: &Path) -> Result<(Child, Command)> {
+    require_tool("debuginfod-find", "debuginfod")?;
+    let script = workspace().join("tests/fixtures/python/debuginfod.py");
+    let mut server = Command::new(require_tool("python3", "python3")?);
+    let mut server = Child::spawn(server.arg(script).arg(mode).arg(debug))?;
+    let port = server.line()?;
+    let mut command = here.command(&["symbolize"])?;
+    command
+        .env(
+            "DEBUGINFOD_URLS",
+            format!("http://127.0.0.1:{}", port.trim()),
+        )
+        .env("DEBUGINFOD_CACHE_PATH", here.path(&format!("cache-{mode}")))
+        .env("DEBUGINFOD_TIMEOUT", "2")
+        .env("DEBUGINFOD_MAXTIME", "4")
+        .env("DEBUGINFOD_MAXSIZE", "100000000");
+    Ok((server, command))
+}
+
+/// Check that debug files are asked of a server if the environment names one, and that a server which has nothing, is slow, cuts files
+/// off, or sends others or endless ones, does no harm.
+#[test]
+fn servers_are_asked() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (program, symbols) = split(&here)?;
+    here.record_all(&[&program, Path::new("no-pvalloc")])?;
+    let listed = tool(
+        "find",
+        &[&symbols, Path::new("-name"), Path::new("*.debug")],
+    )?;
+    let debug = PathBuf::from(listed.trim());
+    for mode in ["missing", "slow", "cut", "wrong", "huge", "right"] {
+        let (server, mut command) = asking(&here, mode, &debug)?;
+        let begun = std::time::Instant::now();
+        let ended = run(&mut command)?.success()?;
+        ended.no_panic()?;
+        let is_right = mode == "right";
+        assert_eq!(names(&here.report()?), (is_right, is_right), "{mode}");
+        // Without the limits of time, the slow one would take a minute for each file.
+        ensure!(begun.elapsed().as_secs() < 60, "{mode}");
+        server.signal(libc::SIGKILL)?;
+    }
+    Ok(())
+}
