@@ -1,5 +1,6 @@
-//! Tests of `heaptrace symbolize`: names that were not there when the recording ended, on real programs and debug files.
+//! Tests of names that were not there when the recording ended, on real programs and debug files, and of the lines of sources.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -174,4 +175,75 @@ fn servers_are_asked() -> Result<()> {
         server.signal(libc::SIGKILL)?;
     }
     Ok(())
+}
+
+/// The allocated bytes of each line that allocates itself, by its text, in a listing.
+fn own_lines(listing: &str) -> BTreeMap<String, String> {
+    let lines = listing.lines().filter_map(|line| line.split_once(" > "));
+    let of_line = |(numbers, line): (&str, &str)| {
+        let allocated: Vec<&str> = numbers.rsplitn(3, "  ").collect();
+        let code = line.trim_start().split_once("  ").map(|it| it.1);
+        (
+            code.unwrap_or_default().trim().to_owned(),
+            allocated[0].trim().to_owned(),
+        )
+    };
+    lines.map(of_line).collect()
+}
+
+/// Check that each line of a program's sources has exactly what the program counted for it, at the place where the files were or at
+/// another one, and that the lines are listed without the files, too.
+#[test]
+fn lines_have_exact_memory() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let recording = here.record_all(&[c("hooks")?.path.as_path(), Path::new("no-pvalloc")])?;
+    let truth = recording.truth("main")?;
+    let listing = here.run(&["report", "--source"])?.success()?.stdout;
+    let lines = own_lines(&listing);
+    for (function, (_, bytes)) in truth.hooks.iter().filter(|(_, (calls, _))| *calls > 0) {
+        let call = function.strip_prefix("truth_").context("another name")?;
+        let has_call = |code: &str| {
+            let mut words = code.split(|it: char| !it.is_alphanumeric() && it != '_');
+            words.any(|word| word == call)
+        };
+        let mut of_call = lines.iter().filter(|(code, _)| has_call(code));
+        let (code, allocated) = of_call
+            .next()
+            .with_context(|| format!("{call}: {listing}"))?;
+        ensure!(
+            *allocated == bytes_words(*bytes),
+            "{code}: {allocated} for {bytes}"
+        );
+    }
+    // The fixture's sources somewhere else.
+    let sources = workspace().join("tests/fixtures/c");
+    let moved = here.path("moved");
+    fs::create_dir(&moved)?;
+    for name in ["hooks.c", "truth.h"] {
+        fs::copy(sources.join(name), moved.join(name))?;
+    }
+    let from = format!("{}=/no/such/folder", sources.display());
+    let path = ["report", "--source", "--source-path"];
+    let gone = here.run(&[&path[..], &[&from]].concat())?.success()?.stdout;
+    assert_eq!(own_lines(&gone), lines, "the file itself is still there");
+    let to = format!("{}={}", sources.display(), moved.display());
+    let there = here.run(&[&path[..], &[&to]].concat())?.success()?.stdout;
+    ensure!(there.contains("was changed after the recording"), "{there}");
+    assert_eq!(own_lines(&there), lines);
+    Ok(())
+}
+
+/// Bytes as reports write them.
+fn bytes_words(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{value:.1} {}", units[unit]),
+    }
 }

@@ -9,103 +9,17 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::choices::{by, color, filter, format, language, metric, probes};
+use super::examples::{
+    DOCTOR_EXAMPLES, EXAMPLES, FLAMEGRAPH_EXAMPLES, PPROF_EXAMPLES, RECORD_EXAMPLES,
+    REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
+};
 use super::invocation::{self, Action, Color, Format, Invocation};
 use super::rotation::Rotation;
 use super::run_args::Run;
+use super::sources::SourcePath;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
 use crate::output::{Filter, Label, Metric, ShownLanguages, Wrappers};
-
-const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|flamegraph|pprof|symbolize|doctor [OPTIONS]";
-
-const EXAMPLES: &str = "\
-Examples:
-  sudo heaptrace --pid 1234                       watch a running process
-  sudo heaptrace --all                            watch the whole machine
-  sudo heaptrace --all --by process               memory of each program
-  sudo heaptrace --all --comm 'php-fpm*'          watch every process with that name
-  sudo heaptrace -- ./server --port 80            start a command, watch it from the start
-  sudo heaptrace record -- ./server --port 80     record it to heaptrace.data, then show the data:
-  heaptrace report                                  as text (--format json for programs)
-  heaptrace flamegraph                              as an SVG
-  heaptrace pprof                                   for `go tool pprof` and similar tools
-  sudo heaptrace doctor                           check whether this machine can be traced
-
-Keys in the live table: q quit, s sort, b group, p pause, ? help.
-`heaptrace <SUBCOMMAND> --help` explains a subcommand.";
-
-const RECORD_EXAMPLES: &str = "\
-Examples:
-  sudo heaptrace record -- ls -l                  a command, from its first allocation to its end
-  sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
-  sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
-  sudo heaptrace record -o /tmp/ls.data -- ls     to another file
-  sudo heaptrace record --as www-data -- ./server
-                                                  as another user, with that user's rights
-  sudo heaptrace record --all --interval 10s --rotate 1h,24
-                                                  until Ctrl-C: a snapshot every 10 seconds, a file
-                                                  every hour, and the files of the last day are kept
-
-On SIGUSR1, heaptrace writes a snapshot at once. The file can be read while it is written.
-
-heaptrace exits with the exit status of the command. Next: heaptrace report, flamegraph or pprof.";
-
-const REPORT_EXAMPLES: &str = "\
-Examples:
-  heaptrace report                                memory that was not freed, largest first
-  heaptrace report --metric total-allocations     code that allocates most often
-  heaptrace report --metric peak-bytes --top 5    memory that was live at the peak
-  heaptrace report --by process                   memory of each program
-  heaptrace report --by function --filter process=nginx
-  heaptrace report --wrapper 'pool_*'             code that calls an allocator of your own
-  heaptrace report --filter 'module=libssl*'      allocations through a library
-  heaptrace report --language python --by line    lines of Python that allocate
-  heaptrace report --snapshots                    live memory over time
-  heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
-  heaptrace report --format json | jq .totals     for programs
-
-Exits with 1 if the file is damaged; the readable part is shown nevertheless. It is no error if the
-file only ends early, because its writer was killed.";
-
-const FLAMEGRAPH_EXAMPLES: &str = "\
-Examples:
-  heaptrace flamegraph                            draw heaptrace.data to heaptrace.svg
-  heaptrace flamegraph --metric total-bytes       all allocated memory, freed or not
-  heaptrace flamegraph --by cgroup                control groups at the root
-  heaptrace flamegraph --filter 'container=4d2f*' one container only
-  heaptrace flamegraph old.data -o old.svg        another file
-
-In a browser, the file has a switch between metrics, zoom (click a frame), and a search (/ or Ctrl-F) that
-shows the sum of what it finds. Elsewhere it is a picture of the metric that is drawn first. If that metric
-is zero because all was freed, the peak is drawn instead.";
-
-const PPROF_EXAMPLES: &str = "\
-Examples:
-  heaptrace pprof                                 convert heaptrace.data to heaptrace.pb.gz
-  go tool pprof -http=: heaptrace.pb.gz           show it in a browser
-  heaptrace pprof --filter unit=nginx.service     one service only
-  go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
-  go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
-
-const SYMBOLIZE_EXAMPLES: &str = "\
-Examples:
-  heaptrace symbolize                             add names to heaptrace.data
-  heaptrace symbolize --debug-dir ./symbols       with debug files of your own
-  heaptrace symbolize prod.data -o named.data     leave the file as it is, write a copy
-
-Names are found when a recording ends. Use this on a machine that has debug files which the traced machine lacked. Only
-names change, never numbers. A name is kept unless more is known: a function where there was none, or its source lines.
-A file of another build is never used. With the variable DEBUGINFOD_URLS, debug files that are not here are asked of its
-servers by debuginfod-find, which must be installed.";
-
-const DOCTOR_EXAMPLES: &str = "\
-Examples:
-  sudo heaptrace doctor                           check this machine
-  sudo heaptrace doctor --pid 1234                check also the allocators of a process
-
-Exits with 0 if tracing can work, with 1 otherwise. Run it with the same rights as a trace
-(sudo heaptrace doctor).";
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -234,6 +148,17 @@ struct Report {
     /// Without it, a report has only those of them that make its numbers wrong or incomplete. JSON always has all.
     #[arg(long)]
     details: bool,
+    /// Show the source files that allocate, with live and allocated memory beside each line, instead of a report.
+    ///
+    /// A line has what it allocates itself (marked by >) and what it calls. --top is the number of files. Files are read where the
+    /// compiler has found them.
+    #[arg(long, conflicts_with_all = ["by", "snapshots", "format"])]
+    source: bool,
+    /// With --source: source files below FROM are below TO here, e.g. /build/app=/home/me/app.
+    ///
+    /// May be given several times.
+    #[arg(long, value_name = "FROM=TO", requires = "source", value_parser = SourcePath::parse)]
+    source_path: Vec<SourcePath>,
     /// List the snapshots in the file, instead of a report
     #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details", "language", "native"])]
     snapshots: bool,
@@ -406,6 +331,15 @@ impl Cli {
             Some(Sub::Report(report)) if report.snapshots => Action::Snapshots {
                 input: report.input.into(),
                 format: report.format,
+            },
+            Some(Sub::Report(report)) if report.source => Action::Source {
+                input: report.input.into(),
+                ranking: invocation::Ranking {
+                    details: report.details,
+                    ..report.ranking.of(None)
+                },
+                wrappers: report.wrapping.into(),
+                paths: report.source_path,
             },
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.into(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rotation::Rotation;
+use super::sources::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{Filter, Grouping, Label, Metric, ShownLanguages, Wrappers};
 use crate::profile::Profile;
@@ -57,6 +58,17 @@ pub enum Action {
         ranking: Ranking,
         /// The functions that are not shown as the ones that allocate.
         wrappers: Wrappers,
+    },
+    /// Show the source files of a data file.
+    Source {
+        /// The data file.
+        input: Input,
+        /// How files are ranked.
+        ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// Where source files are here.
+        paths: Vec<SourcePath>,
     },
     /// List the snapshots of a data file.
     Snapshots {

@@ -7,6 +7,7 @@ mod choices;
 mod convert;
 mod destination;
 mod doctor;
+mod examples;
 mod exit;
 mod input;
 mod invocation;
@@ -25,6 +26,7 @@ mod report;
 mod rotation;
 mod rotator;
 mod run_args;
+mod sources;
 mod summary;
 mod symbolize;
 mod values;
@@ -77,6 +79,12 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             ranking,
             wrappers,
         } => report::run(&input, format, ranking, wrappers, color),
+        Action::Source {
+            input,
+            ranking,
+            wrappers,
+            paths,
+        } => report::source(&input, ranking, wrappers, &paths, color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

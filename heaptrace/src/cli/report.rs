@@ -5,7 +5,10 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use super::invocation::{Color, Format, Input, Ranking};
+use super::sources::{SourcePath, Sources};
 use super::{input, message, offline};
 use crate::output::{self, Metric, ReportInput, ReportOptions, Wrappers};
 use crate::profile::Profile;
@@ -49,6 +52,36 @@ pub(super) fn run(
     Ok(loaded.exit_code())
 }
 
+/// Shows the source files of a data file, with the memory of each line.
+pub(super) fn source(
+    input: &Input,
+    ranking: Ranking,
+    wrappers: Wrappers,
+    paths: &[SourcePath],
+    color: Color,
+) -> anyhow::Result<ExitCode> {
+    let screen = Screen::stdout(color);
+    let mut sources = Sources::start(paths).context("can't start a process")?;
+    let mut loaded = input::load(input, None)?;
+    loaded.wrappers = wrappers;
+    loaded.warn();
+    let options = options(ranking, &loaded.profile, screen);
+    let report_input = loaded.report_input();
+    let (files, all) = output::source_files(&report_input, options.metric, options.top);
+    let begun = loaded.profile.info.started_unix_ns;
+    let files = files.into_iter().map(|file| {
+        let text = sources.text(&file.path, begun)?;
+        Ok((file, text))
+    });
+    let files: Vec<_> = files
+        .collect::<io::Result<_>>()
+        .context("the process that reads source files ended early")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    output::write_source(&report_input, &options, &files, all, &mut out)?;
+    out.flush()?;
+    Ok(loaded.exit_code())
+}
+
 /// Lists the snapshots of a data file.
 pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCode> {
     let recording = offline::open(input, DebugSources::in_folders(&[]))?
@@ -82,14 +115,17 @@ impl Screen {
 
 /// The format of the report of a profile for people.
 pub(super) fn text(ranking: Ranking, profile: &Profile, screen: Screen) -> output::Format {
-    let defaults = ReportOptions::default();
-    output::Format::Text(ReportOptions {
+    output::Format::Text(options(ranking, profile, screen))
+}
+
+fn options(ranking: Ranking, profile: &Profile, screen: Screen) -> ReportOptions {
+    ReportOptions {
         metric: ranking.metric(profile),
-        top: ranking.top.unwrap_or(defaults.top),
+        top: ranking.top.unwrap_or(ReportOptions::default().top),
         details: ranking.details,
         color: screen.color,
         width: screen.width,
-    })
+    }
 }
 
 /// Writes a report to standard output.

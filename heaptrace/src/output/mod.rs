@@ -32,6 +32,8 @@ mod select;
 mod shorten;
 mod shown;
 mod snapshots;
+mod source;
+mod style;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -55,4 +57,5 @@ pub use select::select;
 pub(crate) use shorten::function as shorten_function;
 pub use shown::ShownLanguages;
 pub use snapshots::{write_snapshots, write_snapshots_json};
+pub use source::{SourceFile, SourceLine, SourceText, source_files, write_source};
 pub use wrappers::Wrappers;

@@ -5,9 +5,8 @@
 use std::io::{self, Write};
 
 use super::amount::Amount;
-use super::page::DEFAULT_WIDTH;
+use super::page::ReportOptions;
 use super::stack;
-use super::style::Style;
 use crate::output::grouping::Grouping;
 use crate::output::groups::{Group, groups, peaks_are_own};
 use crate::output::interval::Intervals;
@@ -15,6 +14,7 @@ use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
 use crate::output::shorten;
+use crate::output::style::Style;
 use crate::text::{bytes, count, escape, share};
 
 /// The smallest width of the name column.
@@ -160,7 +160,7 @@ pub(super) fn write(
         });
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {
-            for line in stack::lines(input, id, width.unwrap_or(DEFAULT_WIDTH), style) {
+            for line in stack::lines(input, id, width.unwrap_or(ReportOptions::WIDTH), style) {
                 writeln!(out, "     {line}")?;
             }
             writeln!(out)?;

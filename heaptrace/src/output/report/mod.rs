@@ -16,7 +16,6 @@ mod sampling;
 mod short_lived;
 mod sites;
 mod stack;
-mod style;
 mod table;
 mod totals;
 mod verdict;

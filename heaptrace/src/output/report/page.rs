@@ -5,13 +5,10 @@
 use std::io::{self, Write};
 
 use super::paragraph;
-use super::style::Style;
 use crate::output::interval::Intervals;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
-
-/// The width in columns if the terminal's width is unknown.
-pub(super) const DEFAULT_WIDTH: usize = 100;
+use crate::output::style::Style;
 
 /// Options of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +23,11 @@ pub struct ReportOptions {
     pub color: bool,
     /// The width of the terminal in columns, if it is one.
     pub width: Option<usize>,
+}
+
+impl ReportOptions {
+    /// The width in columns if the terminal's width is unknown.
+    pub(in crate::output) const WIDTH: usize = 100;
 }
 
 impl Default for ReportOptions {
@@ -61,7 +63,7 @@ impl<'a, 'o> Page<'a, 'o> {
             options,
             intervals: Intervals::of(input.profile),
             style: Style::new(options.color),
-            width: options.width.unwrap_or(DEFAULT_WIDTH).clamp(40, 400),
+            width: options.width.unwrap_or(ReportOptions::WIDTH).clamp(40, 400),
             out,
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! Stage: output.
 
-use super::style::Style;
 use crate::join::{Completeness, StackId};
 use crate::output::frame::StackFrame;
 use crate::output::report_input::ReportInput;
 use crate::output::shorten;
 use crate::output::shown::language_name;
+use crate::output::style::Style;
 use crate::text::escape;
 
 /// The largest number of frames that are shown. Deeper frames rarely help, and JSON has them all.

@@ -2,9 +2,8 @@
 //!
 //! Stage: output.
 
+use crate::output::style::Style;
 use std::io::{self, Write};
-
-use super::style::Style;
 
 /// The widest cell. A process can choose its own name, so it can be long.
 const MAX_CELL: usize = 40;

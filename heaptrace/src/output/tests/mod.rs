@@ -15,6 +15,7 @@ mod python_sample;
 mod quality;
 mod sample;
 mod sampled;
+mod source;
 mod wide;
 mod wrappers;
 

@@ -1,0 +1,95 @@
+//! The examples in the help texts.
+//!
+//! Part of the command line. Must not know the options.
+
+pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
+                     heaptrace record|report|flamegraph|pprof|symbolize|doctor [OPTIONS]";
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace --pid 1234                       watch a running process
+  sudo heaptrace --all                            watch the whole machine
+  sudo heaptrace --all --by process               memory of each program
+  sudo heaptrace --all --comm 'php-fpm*'          watch every process with that name
+  sudo heaptrace -- ./server --port 80            start a command, watch it from the start
+  sudo heaptrace record -- ./server --port 80     record it to heaptrace.data, then show the data:
+  heaptrace report                                  as text (--format json for programs)
+  heaptrace flamegraph                              as an SVG
+  heaptrace pprof                                   for `go tool pprof` and similar tools
+  sudo heaptrace doctor                           check whether this machine can be traced
+
+Keys in the live table: q quit, s sort, b group, p pause, ? help.
+`heaptrace <SUBCOMMAND> --help` explains a subcommand.";
+
+pub(super) const RECORD_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace record -- ls -l                  a command, from its first allocation to its end
+  sudo heaptrace record --pid 12 --pid 34         running processes, until they end or Ctrl-C
+  sudo heaptrace record --all --duration 30s      the whole machine, for half a minute
+  sudo heaptrace record -o /tmp/ls.data -- ls     to another file
+  sudo heaptrace record --as www-data -- ./server
+                                                  as another user, with that user's rights
+  sudo heaptrace record --all --interval 10s --rotate 1h,24
+                                                  until Ctrl-C: a snapshot every 10 seconds, a file
+                                                  every hour, and the files of the last day are kept
+
+On SIGUSR1, heaptrace writes a snapshot at once. The file can be read while it is written.
+
+heaptrace exits with the exit status of the command. Next: heaptrace report, flamegraph or pprof.";
+
+pub(super) const REPORT_EXAMPLES: &str = "\
+Examples:
+  heaptrace report                                memory that was not freed, largest first
+  heaptrace report --metric total-allocations     code that allocates most often
+  heaptrace report --metric peak-bytes --top 5    memory that was live at the peak
+  heaptrace report --by process                   memory of each program
+  heaptrace report --by function --filter process=nginx
+  heaptrace report --wrapper 'pool_*'             code that calls an allocator of your own
+  heaptrace report --filter 'module=libssl*'      allocations through a library
+  heaptrace report --language python --by line    lines of Python that allocate
+  heaptrace report --source                       memory beside each line of the source files
+  heaptrace report --snapshots                    live memory over time
+  heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
+  heaptrace report --format json | jq .totals     for programs
+
+Exits with 1 if the file is damaged; the readable part is shown nevertheless. It is no error if the
+file only ends early, because its writer was killed.";
+
+pub(super) const FLAMEGRAPH_EXAMPLES: &str = "\
+Examples:
+  heaptrace flamegraph                            draw heaptrace.data to heaptrace.svg
+  heaptrace flamegraph --metric total-bytes       all allocated memory, freed or not
+  heaptrace flamegraph --by cgroup                control groups at the root
+  heaptrace flamegraph --filter 'container=4d2f*' one container only
+  heaptrace flamegraph old.data -o old.svg        another file
+
+In a browser, the file has a switch between metrics, zoom (click a frame), and a search (/ or Ctrl-F) that
+shows the sum of what it finds. Elsewhere it is a picture of the metric that is drawn first. If that metric
+is zero because all was freed, the peak is drawn instead.";
+
+pub(super) const PPROF_EXAMPLES: &str = "\
+Examples:
+  heaptrace pprof                                 convert heaptrace.data to heaptrace.pb.gz
+  go tool pprof -http=: heaptrace.pb.gz           show it in a browser
+  heaptrace pprof --filter unit=nginx.service     one service only
+  go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
+  go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
+
+pub(super) const SYMBOLIZE_EXAMPLES: &str = "\
+Examples:
+  heaptrace symbolize                             add names to heaptrace.data
+  heaptrace symbolize --debug-dir ./symbols       with debug files of your own
+  heaptrace symbolize prod.data -o named.data     leave the file as it is, write a copy
+
+Names are found when a recording ends. Use this on a machine that has debug files which the traced machine lacked. Only
+names change, never numbers. A name is kept unless more is known: a function where there was none, or its source lines.
+A file of another build is never used. With the variable DEBUGINFOD_URLS, debug files that are not here are asked of its
+servers by debuginfod-find, which must be installed.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace doctor                           check this machine
+  sudo heaptrace doctor --pid 1234                check also the allocators of a process
+
+Exits with 0 if tracing can work, with 1 otherwise. Run it with the same rights as a trace
+(sudo heaptrace doctor).";
