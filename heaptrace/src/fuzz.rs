@@ -6,7 +6,7 @@
 //! mutator of our own from `tests/`. Must not know where inputs come from.
 
 use crate::reader::Job;
-use crate::{doctor, events, jobs, output, probes, profile, python, symbolize, sys, unwind};
+use crate::{doctor, events, jit, jobs, output, probes, profile, python, symbolize, sys, unwind};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +201,26 @@ pub static BOUNDARIES: &[Boundary] = &[
             python::fuzz::file,
         )
     },
+    Boundary {
+        fixed_bytes: MIB,
+        per_byte: KIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "perf_map",
+            "a perf map: names of generated code, as text",
+            jit::fuzz::perf_map,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        per_byte: KIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "jitdump",
+            "a jitdump file: names and lines of generated code",
+            jit::fuzz::jitdump,
+        )
+    },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
 
@@ -243,6 +263,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
         Job::Identify | Job::Needs | Job::Inspect | Job::Slots => probes::fuzz::answer(job, answer),
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
         Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
+        Job::GeneratedCode => jit::fuzz::answer(answer),
     }
 }
 

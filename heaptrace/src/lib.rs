@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod jit;
 pub mod jobs;
 pub mod join;
 pub mod kernel;

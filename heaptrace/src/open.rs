@@ -64,6 +64,15 @@ pub enum NotOpened {
     /// It is longer than the limit.
     #[error("it has more than {} GiB", MAX_BYTES >> 30)]
     TooLong,
+    /// It is longer than a file of this kind may be.
+    #[error("it has more than {} MiB", .0 >> 20)]
+    LongerThan(u64),
+    /// It belongs to another user than the process.
+    #[error("it belongs to another user (user {0})")]
+    Foreign(u32),
+    /// It was written before the process started.
+    #[error("it is older than the process")]
+    Older,
     /// It is not the expected file.
     #[error("another file is at its path now")]
     Replaced,
@@ -84,6 +93,17 @@ impl NotOpened {
         let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
         matches!(self, Self::System(error) if gone.contains(&error.raw_os_error()))
     }
+}
+
+/// What must hold of a file that a process has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The users that the process runs as.
+    pub by: Vec<u32>,
+    /// The most bytes that it may have.
+    pub most_bytes: u64,
+    /// The second since the Unix epoch from which on it must have been written.
+    pub from_second: u64,
 }
 
 /// An open regular file.
@@ -225,6 +245,26 @@ impl Root {
     /// Opens a file below this root. Links can't lead out of it.
     pub fn open(&self, path: &Path) -> Result<Opened, NotOpened> {
         checked(self.look_up(path, LOOK)?, None)
+    }
+
+    /// Opens a file below this root that a process has written for others. The last part of the path must not be a link: another
+    /// user could have made it.
+    pub fn open_written(&self, path: &Path, written: &Written) -> Result<Opened, NotOpened> {
+        let found = self.look_up(path, LOOK.union(OFlags::NOFOLLOW))?;
+        let stat = fstat(&found)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(NotOpened::NotRegular);
+        }
+        if stat.st_uid != 0 && !written.by.contains(&stat.st_uid) {
+            return Err(NotOpened::Foreign(stat.st_uid));
+        }
+        if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > written.most_bytes {
+            return Err(NotOpened::LongerThan(written.most_bytes));
+        }
+        if u64::try_from(stat.st_mtime).unwrap_or(0) < written.from_second {
+            return Err(NotOpened::Older);
+        }
+        checked(found, None)
     }
 
     /// The path of a file below this root, relative to the root, with all links resolved.

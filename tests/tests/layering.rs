@@ -31,7 +31,9 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may import them, and they import no stage.
-const BASES: [&str; 6] = ["create", "kernel", "proc", "python", "reader", "sandbox"];
+const BASES: [&str; 7] = [
+    "create", "jit", "kernel", "proc", "python", "reader", "sandbox",
+];
 
 /// The layer of a file.
 #[derive(Debug, PartialEq)]

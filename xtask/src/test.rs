@@ -19,7 +19,7 @@ use crate::{apt, cargo, digest, process, run, workspace};
 
 /// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
 /// compare with.
-const PACKAGES: [&str; 21] = [
+const PACKAGES: [&str; 22] = [
     "gcc",
     "g++",
     "clang",
@@ -33,6 +33,7 @@ const PACKAGES: [&str; 21] = [
     "git",
     "jq",
     "perl",
+    "nodejs",
     "python3",
     // It includes redis-server's program under another name, and starts no service.
     "redis-tools",

@@ -263,7 +263,7 @@ struct Ranking {
 
 #[derive(Debug, Args)]
 struct Languages {
-    /// Show only frames of these languages: native (machine code), python [default: all].
+    /// Show only frames of these languages: native (machine code), python, jit (generated code) [default: all].
     ///
     /// Several are separated by commas. Every allocation stays counted: a stack without such frames becomes one frame, e.g.
     /// `[native]`. By default, Python functions are shown where the interpreter runs them, in place of the interpreter's own loop

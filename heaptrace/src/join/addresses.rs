@@ -3,6 +3,8 @@
 //! Stage: join. Keeps the address spaces of the processes of interest, their modules, and the code locations in
 //! stacks. Knows nothing of blocks.
 
+mod generated;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -82,6 +84,10 @@ pub(super) struct Addresses {
     launched: Option<(u32, PathBuf)>,
     /// Processes whose first thread has ended, with the time.
     exited: Vec<(u32, u64)>,
+    /// The jitdump files that processes have announced.
+    jitdumps: HashMap<u32, Vec<Arc<File>>>,
+    /// The locations of one stack; kept for its memory.
+    looked_at: Vec<LocationId>,
 }
 
 impl Addresses {
@@ -98,6 +104,8 @@ impl Addresses {
             starting: HashMap::new(),
             launched: None,
             exited: Vec::new(),
+            jitdumps: HashMap::new(),
+            looked_at: Vec::new(),
         }
     }
 
@@ -214,6 +222,7 @@ impl Addresses {
                 self.spaces.fork(pid, parent, time);
             }
             Change::Exec { command } if self.may_know(pid) => {
+                self.jitdumps.remove(&pid);
                 self.spaces.begin(pid, time);
                 self.starting.insert(pid, command);
             }
@@ -241,7 +250,12 @@ impl Addresses {
     /// Forgets processes that ended before a time up to which all events have arrived: no event needs their
     /// mappings any more.
     pub(super) fn settle(&mut self, until: u64, is_running: impl Fn(u32) -> bool) {
-        let Self { exited, spaces, .. } = self;
+        let Self {
+            exited,
+            spaces,
+            jitdumps,
+            ..
+        } = self;
         exited.retain(|(pid, time)| {
             if *time >= until {
                 return true;
@@ -249,6 +263,7 @@ impl Addresses {
             // A process with a record is forgotten when the record ends: only its first thread may have ended.
             if !is_running(*pid) {
                 spaces.forget(*pid, *time);
+                jitdumps.remove(pid);
             }
             false
         });
@@ -272,6 +287,7 @@ impl Addresses {
             started_as: String::new(),
         };
         let module = self.modules.intern(module, mapped.file, open);
+        self.note_jitdump(pid, &mapped.path, module);
         self.spaces.map(
             pid,
             CodeMapping {
@@ -387,6 +403,7 @@ impl Addresses {
 
     /// Forgets the images of a process that began before a time.
     pub(super) fn forget(&mut self, pid: u32, until: u64) {
+        self.jitdumps.remove(&pid);
         self.spaces.forget(pid, until);
     }
 

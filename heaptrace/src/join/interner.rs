@@ -40,6 +40,11 @@ impl<T: Clone + Eq + Hash> Interner<T> {
         number
     }
 
+    /// The item with a number.
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.items.get(number as usize)
+    }
+
     /// The items that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<T> {
         let new = self.items.get(self.handed_out..);

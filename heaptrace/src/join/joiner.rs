@@ -8,6 +8,7 @@ mod ahead;
 mod code;
 mod coverage;
 mod facts;
+mod jit;
 mod python;
 
 use std::fs::File;
@@ -46,6 +47,8 @@ use crate::events::sideband::{Change, SideEvent};
 use crate::open::{Expected, FileId};
 use crate::proc::build_id::Build;
 use crate::proc::memory;
+
+pub use jit::GeneratedCode;
 
 /// Joins the events of a run.
 #[derive(Debug)]
@@ -359,7 +362,7 @@ impl Joiner {
     pub fn close(&mut self, count: usize) {
         for process in self.ending.drain(..count.min(self.ending.len())) {
             if let Some(leftovers) = self.ledger.close(process) {
-                self.stacks.python().forget(leftovers.serial);
+                self.stacks.forget(leftovers.serial);
                 self.orphans.add(leftovers);
             }
             self.mappings.forget(process);
@@ -450,6 +453,7 @@ impl Joiner {
         self.facts.set_noted(Note::CodeMappingsNotKept, not_kept);
         let not_kept = self.stacks.python().not_kept();
         self.facts.set_noted(Note::PythonFramesNotKept, not_kept);
+        self.note_generated_code();
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
         let started = self.addresses.take_started();

@@ -7,13 +7,14 @@
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
 use super::estimate::{Estimate, Sums};
+use super::keyed_hash::HashMap;
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
 use super::processes::Processes;
 use super::sent_stack::{Sent, SentStack};
 use super::sites::{SiteOrigin, Sites};
-use super::update::{Process, ProcessId, Site, SiteId, Totals};
+use super::update::{Process, ProcessId, Site, SiteId, StackId, Totals};
 use crate::proc::memory::Resident;
 
 /// Processes, sites, sums and the peak.
@@ -76,6 +77,21 @@ impl Ledger {
     pub(super) fn set_stack(&mut self, process: ProcessId, id: u64, stack: SentStack, time: u64) {
         if let Some(entry) = self.processes.change(process) {
             entry.set_stack(id, stack, time);
+        }
+    }
+
+    /// Gives the sites of a process other stacks.
+    pub(super) fn rename_stacks(
+        &mut self,
+        process: ProcessId,
+        renamed: &HashMap<StackId, StackId>,
+    ) {
+        let entry = self
+            .processes
+            .change(process)
+            .filter(|_| !renamed.is_empty());
+        for (site, stack) in entry.into_iter().flat_map(|it| it.rename_stacks(renamed)) {
+            self.sites.set_stack(site, stack);
         }
     }
 

@@ -10,6 +10,7 @@ mod duty_cycle;
 mod earlier;
 mod estimate;
 mod interner;
+mod jit;
 mod joiner;
 mod keyed_hash;
 mod ledger;
@@ -38,7 +39,7 @@ mod update;
 
 pub use addresses::{CodeInFile, Follow};
 pub use coverage::ReachedProcess;
-pub use joiner::Joiner;
+pub use joiner::{GeneratedCode, Joiner};
 pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
 pub use process::Sampled;

@@ -39,6 +39,14 @@ impl SiteKey {
         let thread = thread.map_or(0, |thread| u64::from(thread.0) + 1);
         Self((u64::from(stack.0) << 32) | (thread << 1) | u64::from(kind == Kind::Mapped))
     }
+
+    fn stack(self) -> StackId {
+        StackId((self.0 >> 32) as u32)
+    }
+
+    fn with_stack(self, stack: StackId) -> Self {
+        Self(u64::from(stack.0) << 32 | self.0 & u64::from(u32::MAX))
+    }
 }
 
 /// What an ended process leaves in the maps of the kernel program.
@@ -171,6 +179,29 @@ impl ProcessEntry {
     /// The site with a key; `add` makes it if there is none.
     pub(super) fn site(&mut self, key: SiteKey, add: impl FnOnce() -> SiteId) -> SiteId {
         *self.sites.entry(key).or_insert_with(add)
+    }
+
+    /// Gives its sites other stacks, and returns these sites. Two sites can have the same stack then.
+    pub(super) fn rename_stacks(
+        &mut self,
+        renamed: &HashMap<StackId, StackId>,
+    ) -> Vec<(SiteId, StackId)> {
+        let sites = self.sites.iter();
+        let found: Vec<_> = sites
+            .filter_map(|(key, site)| Some((*key, *site, *renamed.get(&key.stack())?)))
+            .collect();
+        for (key, site, stack) in &found {
+            let new = key.with_stack(*stack);
+            // Otherwise it keeps its key, which no stack has any more.
+            if !self.sites.contains_key(&new) {
+                self.sites.remove(key);
+                self.sites.insert(new, *site);
+            }
+        }
+        found
+            .into_iter()
+            .map(|(_, site, stack)| (site, stack))
+            .collect()
     }
 
     pub(super) fn sites(&self) -> impl ExactSizeIterator<Item = SiteId> {

@@ -91,6 +91,11 @@ impl Default for Python {
 }
 
 impl Python {
+    /// The number of a function, which is added if it is new.
+    pub(super) fn function(&mut self, function: &Function) -> FunctionId {
+        FunctionId(self.functions.intern(function))
+    }
+
     /// Adds a code object.
     pub(super) fn add_code(&mut self, code: PythonCode) {
         let is_interpreters = code.first_line == 0 && code.name == code.file;

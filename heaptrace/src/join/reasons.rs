@@ -80,6 +80,14 @@ reasons! {
         FilesUnprobedUnnamed = "files_unprobed_unnamed";
         /// A file that no reader could read.
         FilesUnreadable = "files_unreadable";
+        /// A file with names of generated code that was not read.
+        JitFilesRefused = "jit_files_refused";
+        /// A frame in code without a file that has no name.
+        JitFramesUnnamed = "jit_frames_unnamed";
+        /// A function of generated code that was not kept for lack of room.
+        JitFunctionsNotKept = "jit_functions_not_kept";
+        /// A line or a record that is not valid, in a file with names of generated code.
+        JitNamesBroken = "jit_names_broken";
         /// A process that was moved to the fast path.
         ProcessesFast = "processes_fast";
         /// A process that could not be moved to the fast path.

@@ -70,6 +70,14 @@ impl Sites {
         entry.map_or_else(Estimate::default, |entry| entry.sums.live())
     }
 
+    /// Gives a site another stack.
+    pub(super) fn set_stack(&mut self, id: SiteId, stack: StackId) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.origin.stack = stack;
+        }
+        self.change(id, |_| {});
+    }
+
     /// Gives a site to another process.
     pub(super) fn move_to(&mut self, id: SiteId, process: ProcessId) {
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {

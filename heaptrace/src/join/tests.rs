@@ -1,6 +1,7 @@
 //! Tests of the join as a whole, event by event, and the events that other tests use.
 
 mod duty_cycle;
+mod generated_code;
 mod own_peaks;
 mod replaced_code;
 

@@ -75,14 +75,26 @@ impl Module {
     }
 }
 
-/// A language whose functions are not machine code.
+/// A language whose functions are in no file with code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
     /// Python.
     Python,
+    /// Any: machine code that a runtime has generated, of which only the name is known that the runtime wrote.
+    Jit,
 }
 
-/// A function that an interpreter runs.
+impl Language {
+    /// Whether a program runs its functions, which are no machine code.
+    pub fn is_interpreted(self) -> bool {
+        match self {
+            Self::Python => true,
+            Self::Jit => false,
+        }
+    }
+}
+
+/// A function that an interpreter runs, or that a runtime has generated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its language.

@@ -4,7 +4,7 @@
 //! outside of the interpreter's file is an extension, or a library: it allocates on its own account.
 
 use super::frame::StackFrame;
-use crate::join::Module;
+use crate::join::{Language, Module};
 
 /// The interpreter of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,8 @@ pub(super) struct Interpreted<'a> {
 impl<'a> Interpreted<'a> {
     /// The interpreter in these frames, innermost first, whose code is in this file; `None` if it runs none of them.
     pub(super) fn of(frames: &[StackFrame<'_>], by: Option<&'a Module>) -> Option<Self> {
-        let outermost = frames.iter().rposition(|it| it.language.is_some())?;
+        let is_run = |it: &StackFrame<'_>| it.language.is_some_and(Language::is_interpreted);
+        let outermost = frames.iter().rposition(is_run)?;
         Some(Self { outermost, by })
     }
 

@@ -127,6 +127,16 @@ fn note_words(note: Note) -> Words {
             "",
         ),
         Note::FilesUnreadable => harmless("files could not be read"),
+        Note::JitFilesRefused => {
+            harmless("files with names of generated code (perf maps, jitdump) were not read")
+        }
+        Note::JitFramesUnnamed => harmless("frames in generated code have no name"),
+        Note::JitFunctionsNotKept => {
+            harmless("functions of generated code were not kept, because there were too many")
+        }
+        Note::JitNamesBroken => {
+            harmless("lines of files with names of generated code could not be read")
+        }
         Note::ProcessesFast => harmless("processes were on the fast path (--fast)"),
         Note::ProcessesNotFast => bad(
             "processes could not be moved to the fast path (--fast): each of their calls costs a trap",

@@ -16,7 +16,7 @@ use super::shown::{ShownLanguages, hidden_label, language_of};
 use super::sum;
 use super::wrappers::{self, Part, Wrappers};
 use crate::join::{
-    Completeness, FunctionId, Kind, LocationId, Module, Process, Site, StackId, Totals,
+    Completeness, FunctionId, Kind, Language, LocationId, Module, Process, Site, StackId, Totals,
 };
 use crate::profile::{Profile, Symbols};
 use crate::text;
@@ -259,7 +259,10 @@ impl<'a> ReportInput<'a> {
         if self.wrappers.are_shown() {
             return None;
         }
-        let is_run = |id: &LocationId| language_of(self.profile, *id).is_some();
+        let is_run = |id: &LocationId| {
+            let language = language_of(self.profile, *id);
+            language.is_some_and(Language::is_interpreted)
+        };
         // The loop that runs functions follows them.
         let mut pairs = self.all_locations(stack).windows(2);
         let by = pairs.find_map(|pair| match pair {

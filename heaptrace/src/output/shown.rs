@@ -12,7 +12,7 @@ use crate::profile::{Profile, Symbols};
 const PYTHON_LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// The languages that frames can have; `None` is machine code.
-const LANGUAGES: [Option<Language>; 2] = [None, Some(Language::Python)];
+const LANGUAGES: [Option<Language>; 3] = [None, Some(Language::Python), Some(Language::Jit)];
 
 /// The location that stands for a stack of which nothing is shown, of the first language. Those of the others follow downwards.
 /// A profile never has so many locations.
@@ -25,6 +25,7 @@ const HIDDEN: u32 = u32::MAX;
 pub struct ShownLanguages {
     native: bool,
     python: bool,
+    jit: bool,
 }
 
 impl Default for ShownLanguages {
@@ -32,6 +33,7 @@ impl Default for ShownLanguages {
         Self {
             native: true,
             python: true,
+            jit: true,
         }
     }
 }
@@ -41,6 +43,7 @@ impl ShownLanguages {
     pub const NATIVE: Self = Self {
         native: true,
         python: false,
+        jit: false,
     };
 
     /// The language with this name.
@@ -51,6 +54,7 @@ impl ShownLanguages {
         Some(Self {
             native: language.is_none(),
             python: language == Some(Language::Python),
+            jit: language == Some(Language::Jit),
         })
     }
 
@@ -65,14 +69,16 @@ impl ShownLanguages {
         Self {
             native: self.native || other.native,
             python: self.python || other.python,
+            jit: self.jit || other.jit,
         }
     }
 
     /// The choice in words, if frames of this profile may be left out by it: `only python frames`.
     pub(super) fn words(self, profile: &Profile) -> Option<String> {
-        let is_whole = self.native && (self.python || profile.functions.is_empty());
         let shown = LANGUAGES.into_iter().filter(|it| self.has(*it));
         let names: Vec<_> = shown.map(language_name).collect();
+        let has_all = names.len() == LANGUAGES.len();
+        let is_whole = self.native && (has_all || profile.functions.is_empty());
         (!is_whole).then(|| format!("only {} frames", names.join(" and ")))
     }
 
@@ -81,6 +87,7 @@ impl ShownLanguages {
         match language {
             None => self.native,
             Some(Language::Python) => self.python,
+            Some(Language::Jit) => self.jit,
         }
     }
 
@@ -122,10 +129,11 @@ pub(super) fn language_name(language: Option<Language>) -> &'static str {
     match language {
         None => "native",
         Some(Language::Python) => "python",
+        Some(Language::Jit) => "jit",
     }
 }
 
-/// Whether an interpreter runs a function of a stack.
+/// Whether a function of a stack is in a language.
 pub(super) fn is_interpreted(profile: &Profile, locations: &[LocationId]) -> bool {
     let mut locations = locations.iter();
     !profile.functions.is_empty() && locations.any(|id| language_of(profile, *id).is_some())
@@ -163,6 +171,7 @@ pub(super) fn hidden_label(id: LocationId) -> Option<(Option<Language>, &'static
     let label = match language {
         None => "[native]",
         Some(Language::Python) => "[python]",
+        Some(Language::Jit) => "[jit]",
     };
     Some((language, label))
 }
@@ -186,10 +195,10 @@ mod tests {
     /// Check that languages and names map one to one, and that several languages are shown together.
     #[test]
     fn languages_have_names() {
-        let [native, python] =
+        let [native, python, jit] =
             ShownLanguages::names().map(|name| ShownLanguages::from_name(name).unwrap());
         assert_eq!(native, ShownLanguages::NATIVE);
-        assert_eq!(native.and(python), ShownLanguages::default());
+        assert_eq!(native.and(python).and(jit), ShownLanguages::default());
         assert!(!python.has(None) && python.has(Some(Language::Python)));
         assert_eq!(ShownLanguages::from_name("Python"), None);
     }
@@ -215,7 +224,11 @@ mod tests {
     /// Check that each language has its own location that stands for a stack, and that no real location does.
     #[test]
     fn locations_that_stand_for_stacks_have_labels() {
-        for (language, label) in [(None, "[native]"), (Some(Language::Python), "[python]")] {
+        for (language, label) in [
+            (None, "[native]"),
+            (Some(Language::Python), "[python]"),
+            (Some(Language::Jit), "[jit]"),
+        ] {
             assert_eq!(hidden_label(hidden(language)), Some((language, label)));
         }
         assert_eq!(hidden_label(LocationId(0)), None);

@@ -94,10 +94,10 @@ impl Wrappers {
 
     /// The part of a function that an interpreter runs. The list has names of machine code, and these can be the same.
     fn part_of(&self, language: Language, frame: &StackFrame<'_>) -> Part {
-        let files = match language {
-            Language::Python => &IN_PYTHON_FILES,
+        let is_in_library = match language {
+            Language::Python => frame.file.is_some_and(|file| is_in(&IN_PYTHON_FILES, file)),
+            Language::Jit => false,
         };
-        let is_in_library = frame.file.is_some_and(|file| is_in(files, file));
         let mut globs = self.globs.iter();
         let is_added = frame
             .function

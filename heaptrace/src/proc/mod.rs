@@ -4,6 +4,7 @@
 
 pub mod build_id;
 pub mod contents;
+pub mod identity;
 pub mod library_names;
 pub mod maps;
 pub mod memory;

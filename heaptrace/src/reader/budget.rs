@@ -131,7 +131,7 @@ impl Budget {
     }
 
     /// Adds a file to the list of unread files.
-    pub(super) fn record_unread(&self, name: &str, reason: &Unreadable) {
+    pub fn record_unread(&self, name: &str, reason: &Unreadable) {
         let unread = &mut self.lock().unread;
         if unread.files.contains_key(name) {
             return;

@@ -25,11 +25,13 @@ pub enum Job {
     Names = 7,
     /// The slots by which a file calls functions.
     Slots = 8,
+    /// The names of generated code in a piece of a perf map or a jitdump file.
+    GeneratedCode = 9,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -38,6 +40,7 @@ impl Job {
         Self::Facts,
         Self::Names,
         Self::Slots,
+        Self::GeneratedCode,
     ];
 
     /// The job with this number.
@@ -50,7 +53,7 @@ impl Job {
         match self {
             Self::Identify | Self::Fingerprint => 4 << 10,
             Self::Needs | Self::Facts | Self::Slots => 1 << 20,
-            Self::Inspect => 16 << 20,
+            Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,
             Self::Names => 64 << 20,

@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Why a file could not be read.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unreadable {
+    /// It was not opened.
+    #[error("{0}")]
+    NotOpened(String),
     /// The reader reached the limit of processor time for one file.
     #[error("it takes longer to read than a file may ({} s of a processor)", .0.as_secs())]
     Slow(Duration),

@@ -80,7 +80,7 @@ impl Drain {
             tables: Tables::new(program, &config.tables, budget)?,
             budget: budget.clone(),
             batch: Vec::new(),
-            held: Held::new(config),
+            held: Held::new(config, budget)?,
             batch_bytes: 0,
             crowd_bytes,
             priority: Priority::of_this_thread(),
@@ -174,6 +174,11 @@ impl Drain {
         self.held.flush(joiner, &self.tables);
     }
 
+    /// Reads what runtimes have written about the code that they generated, for some seconds at most.
+    pub(super) fn read_names(&mut self, joiner: &mut Joiner) {
+        self.held.read_names(joiner);
+    }
+
     /// Reads all events that have a place in the ring by now.
     fn read_all(&mut self, joiner: &mut Joiner) {
         /// A thread can lose its processor between reserving a record and writing it.
@@ -228,6 +233,7 @@ impl Drain {
     fn batch(&mut self, joiner: &mut Joiner) -> bool {
         let before = sys::monotonic_now();
         self.read_ring();
+        self.held.set_read();
         let was_emptied = self.batch.len() < BATCH;
         for event in self.sideband.get_mut().drain() {
             self.join_side_event(event, joiner);
@@ -313,6 +319,7 @@ impl Drain {
         joiner.set_noted(Note::UnwindFunctionsDamaged, tables.damaged);
         joiner.set_without_tables(self.tables.refused());
         joiner.set_unreadable(self.budget.unread());
+        joiner.set_noted(Note::JitFilesRefused, self.held.refused_files());
     }
 }
 

@@ -1,20 +1,24 @@
-//! Completes stacks whose walk ended for want of an unwind table, and holds all later events back until the table is ready: their order
-//! decides about peaks.
+//! Completes stacks whose walk ended for want of an unwind table, or that need names of generated code, and holds all later events
+//! back until these are there: their order decides about peaks.
 //!
 //! Part of the session. Nothing is held while no such stack waits. Must not know where events come from.
 
+mod jit_files;
 mod queue;
 mod raw_stacks;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use heaptrace_common::wire::{ProcessBegin, StackHead, walk};
 
 use crate::config::RunConfig;
 use crate::events::record::Event;
 use crate::join::{Joiner, Note, Process};
+use crate::reader::Budget;
 use crate::unwind::Tables;
+use jit_files::JitFiles;
 use queue::Queue;
 use raw_stacks::{Completed, RawStacks};
 
@@ -27,9 +31,15 @@ const MEMORY_SHARE: u64 = 16;
 /// The events that are held.
 pub(super) struct Held {
     queue: Queue<Item>,
-    raw: RawStacks,
+    waits: Waits,
     /// The pids of processes whose beginning is held, by serial number.
     begun: HashMap<u64, u32>,
+}
+
+/// What events wait for.
+struct Waits {
+    raw: RawStacks,
+    jit: JitFiles,
 }
 
 /// An event that waits.
@@ -40,13 +50,31 @@ enum Item {
 }
 
 impl Held {
-    pub(super) fn new(config: &RunConfig) -> Self {
+    pub(super) fn new(config: &RunConfig, budget: &Budget) -> Result<Self> {
         let most_bytes = usize::try_from(config.max_memory / MEMORY_SHARE).unwrap_or(usize::MAX);
-        Self {
+        Ok(Self {
             queue: Queue::new(most_bytes),
-            raw: RawStacks::new(config.max_stack_depth as usize),
+            waits: Waits {
+                raw: RawStacks::new(config.max_stack_depth as usize),
+                jit: JitFiles::new(budget)?,
+            },
             begun: HashMap::new(),
-        }
+        })
+    }
+
+    /// Records that all events that come next were read by now.
+    pub(super) fn set_read(&mut self) {
+        self.waits.jit.set_read();
+    }
+
+    /// Reads the names of generated code that are new in all files.
+    pub(super) fn read_names(&mut self, joiner: &mut Joiner) {
+        self.waits.jit.read_all(joiner);
+    }
+
+    /// Files with names of generated code that were not read.
+    pub(super) fn refused_files(&self) -> u64 {
+        self.waits.jit.refused()
     }
 
     /// Whether events are held.
@@ -57,11 +85,11 @@ impl Held {
     /// Joins an event, or holds it.
     pub(super) fn join(&mut self, event: Event, joiner: &mut Joiner, tables: &Tables) {
         let event = match event {
-            Event::RawStack(raw) => return self.raw.add(*raw, self.queue.is_empty()),
+            Event::RawStack(raw) => return self.waits.raw.add(*raw, self.queue.is_empty()),
             event => event,
         };
         if self.queue.is_empty() {
-            match ready(&mut self.raw, event, joiner, tables) {
+            match ready(&mut self.waits, event, joiner, tables) {
                 Ok(event) => joiner.event(event),
                 Err(event) => self.hold(Item::Event(event)),
             }
@@ -90,6 +118,7 @@ impl Held {
 
     /// Joins the events that need not wait any longer.
     pub(super) fn proceed(&mut self, joiner: &mut Joiner, tables: &Tables) {
+        self.waits.jit.take_answers(joiner);
         self.join_held(joiner, tables, false);
     }
 
@@ -100,7 +129,10 @@ impl Held {
 
     fn join_held(&mut self, joiner: &mut Joiner, tables: &Tables, is_last: bool) {
         let Self {
-            queue, raw, begun, ..
+            queue,
+            waits,
+            begun,
+            ..
         } = self;
         queue.proceed(Instant::now(), MAX_WAIT, |item, is_due| {
             let event = match item {
@@ -110,13 +142,14 @@ impl Held {
                 }
                 Item::Event(event) => event,
             };
-            match ready(raw, event, joiner, tables) {
+            match ready(waits, event, joiner, tables) {
                 Ok(event) => joiner.event(event),
                 Err(event) if !is_last && !is_due => return Some(Item::Event(event)),
                 Err(event) => {
                     if let Event::Stack(head, _) = &event {
-                        raw.drop_of(head);
+                        waits.raw.drop_of(head);
                     }
+                    waits.jit.stop_waiting();
                     joiner.event(event);
                 }
             }
@@ -135,11 +168,27 @@ impl Held {
 
 /// An event as it can be joined now; the event itself as an error if it must wait.
 fn ready(
+    waits: &mut Waits,
+    event: Event,
+    joiner: &mut Joiner,
+    tables: &Tables,
+) -> std::result::Result<Event, Event> {
+    let event = completed(&mut waits.raw, event, joiner, tables)?;
+    let is_named = match &event {
+        Event::Stack(head, frames) => waits.jit.is_ready(head, frames, joiner),
+        Event::ProcessEnd(end) => waits.jit.is_read(end.process, joiner),
+        _ => true,
+    };
+    if is_named { Ok(event) } else { Err(event) }
+}
+
+/// An event with a stack that is as long as it can be; the event itself as an error if it must wait for an unwind table.
+fn completed(
     raw: &mut RawStacks,
     event: Event,
     joiner: &mut Joiner,
     tables: &Tables,
-) -> Result<Event, Event> {
+) -> std::result::Result<Event, Event> {
     match event {
         Event::Stack(head, frames) if is_incomplete(&head) => {
             match raw.complete(&head, &frames, joiner, tables) {

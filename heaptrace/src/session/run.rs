@@ -165,6 +165,7 @@ impl EndedRun {
         drain.complete(joiner);
         std::thread::sleep(GRACE);
         drain.complete(joiner);
+        drain.read_names(joiner);
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
         let update = update(drain, joiner, reader, elapsed_ns)?;

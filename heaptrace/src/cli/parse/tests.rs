@@ -254,9 +254,9 @@ fn languages_are_read() {
             ("--native", ShownLanguages::NATIVE),
             ("--language native", ShownLanguages::NATIVE),
             ("--language python", python),
-            ("--language python,native", ShownLanguages::default()),
+            ("--language python,native,jit", ShownLanguages::default()),
             (
-                "--language python --language native",
+                "--language jit,python --language native",
                 ShownLanguages::default(),
             ),
         ] {
@@ -268,7 +268,10 @@ fn languages_are_read() {
         }
         for wrong in ["perl", "", "python,", "Python"] {
             let message = complaint(&format!("{command} --language={wrong}"));
-            assert!(message.contains("use one of native, python"), "{message}");
+            assert!(
+                message.contains("use one of native, python, jit"),
+                "{message}"
+            );
         }
         let both = complaint(&format!("{command} --native --language python"));
         assert!(both.contains("cannot be used with"), "{both}");

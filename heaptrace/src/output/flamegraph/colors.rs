@@ -33,7 +33,9 @@ const RUNTIME: usize = HUES.len() + 1;
 const PLUMBING: usize = HUES.len() + 2;
 /// The functions that Python runs, in the hue between the marks of a search and the first red.
 const PYTHON: usize = HUES.len() + 3;
-const FAMILIES: usize = HUES.len() + 4;
+/// Functions that a runtime has generated, in the hue between two greens of files.
+const JIT: usize = HUES.len() + 4;
+const FAMILIES: usize = HUES.len() + 5;
 
 /// The most entries of the legend.
 const MOST_KEYS: usize = 7;
@@ -79,6 +81,7 @@ impl Colors {
                 Part::Runtime => RUNTIME,
                 Part::Plumbing => PLUMBING,
                 Part::Interpreted(Language::Python) => PYTHON,
+                Part::Interpreted(Language::Jit) => JIT,
                 Part::File(file) => {
                     let first = hash(file) as usize;
                     let mut hues = (0..HUES.len()).map(|step| (first + step) % HUES.len());
@@ -153,6 +156,7 @@ impl<'a> Part<'a> {
             Self::Runtime => "C and C++ runtime",
             Self::Plumbing => "wrappers and library plumbing",
             Self::Interpreted(Language::Python) => "Python functions",
+            Self::Interpreted(Language::Jit) => "generated code",
             Self::File(file) => file,
         }
     }
@@ -175,6 +179,7 @@ pub(super) fn style(is_dark: bool) -> String {
                 RUNTIME => (220, 8, 0),
                 PLUMBING => (220, 28, 3),
                 PYTHON => (322, 62, 5),
+                JIT => (108, 30, 5),
                 hue => {
                     let (hue, saturation) = HUES.get(hue).copied().unwrap_or_default();
                     (hue, saturation, 0)
@@ -266,6 +271,19 @@ mod tests {
         assert_eq!(families[1..], [PYTHON; 3]);
         let legend: Vec<_> = colors.legend.iter().map(|(_, it)| it.as_str()).collect();
         assert_eq!(legend, ["Python functions", "python3.11"]);
+    }
+
+    /// Check that generated code has a color of its own, and is in the legend.
+    #[test]
+    fn generated_code_has_its_hue() {
+        let generated = Name {
+            language: Some(Language::Jit),
+            ..name("f", None)
+        };
+        let colors = colors(&[generated, name("main", Some("server"))]);
+        assert_eq!(colors.color(0) / SHADES.len(), JIT);
+        assert!(colors.color(1) / SHADES.len() < ROOT);
+        assert_eq!(colors.legend[0].1, "generated code");
     }
 
     /// Check that as many files as there are hues have different hues, and that more files are drawn, too.

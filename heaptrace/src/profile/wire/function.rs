@@ -23,6 +23,7 @@ impl From<&join::Function> for Function {
         Self {
             language: match function.language {
                 Language::Python => 1,
+                Language::Jit => 4,
             },
             name: function.name.clone(),
             file: function.file.clone(),
@@ -37,6 +38,7 @@ impl TryFrom<Function> for join::Function {
         Ok(Self {
             language: match function.language {
                 1 => Language::Python,
+                4 => Language::Jit,
                 value => {
                     return Err(WireError::Unknown {
                         what: "language",
