@@ -151,7 +151,7 @@ struct Report {
     /// Show the source files that allocate, with live and allocated memory beside each line, instead of a report.
     ///
     /// A line has what it allocates itself (marked by >) and what it calls. --top is the number of files. Files are read where the
-    /// compiler has found them.
+    /// compiler has found them; relative paths begin in this folder.
     #[arg(long, conflicts_with_all = ["by", "snapshots", "format"])]
     source: bool,
     /// With --source: source files below FROM are below TO here, e.g. /build/app=/home/me/app.
