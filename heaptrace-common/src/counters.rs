@@ -58,6 +58,8 @@ counters! {
     PythonFramesLost = 13, "python_frames_lost", false;
     /// A stack that is incomplete for want of a table, and for whose words there was no room.
     RawStacksDropped = 14, "raw_stacks_dropped", false;
+    /// A stack whose frames of JavaScript did not fit into the ring, and that is recorded without them.
+    V8FramesLost = 15, "javascript_frames_lost", false;
 }
 
 /// Number of counters.

@@ -27,6 +27,15 @@ pub const MAX_PYTHON_CODES: u32 = 1 << 13;
 /// Maximum number of files with a Python interpreter.
 pub const MAX_PYTHON_IMAGES: u32 = 64;
 
+/// Maximum number of frames of JavaScript of a stack: each is one of its frames of machine code.
+pub const MAX_V8_FRAMES: usize = MAX_FRAMES;
+
+/// Maximum number of stacks of JavaScript that are remembered as sent.
+pub const MAX_V8_STACKS: u32 = 1 << 14;
+
+/// Maximum number of files with V8.
+pub const MAX_V8_IMAGES: u32 = 64;
+
 /// Bytes of a stack that are searched for the words of a raw stack.
 pub const RAW_STACK_BYTES: u64 = 16 << 10;
 

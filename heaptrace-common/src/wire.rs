@@ -11,6 +11,7 @@ mod raw_stack;
 mod sampling;
 mod stack;
 mod thread;
+mod v8;
 mod walk_state;
 
 pub use block::*;
@@ -22,6 +23,7 @@ pub use raw_stack::*;
 pub use sampling::*;
 pub use stack::*;
 pub use thread::*;
+pub use v8::*;
 pub use walk_state::*;
 
 /// Kinds of records in the ring: their first two bytes.
@@ -46,4 +48,6 @@ pub mod kind {
     pub const PYTHON_CODE: u16 = 9;
     /// A [`RawStack`](super::RawStack), cut after its last word.
     pub const RAW_STACK: u16 = 10;
+    /// A [`V8Stack`](super::V8Stack), cut after its last frame.
+    pub const V8_STACK: u16 = 11;
 }

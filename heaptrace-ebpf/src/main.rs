@@ -22,6 +22,7 @@
 //! - `window`: a copy of a piece of the traced thread's stack
 //! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
 //! - `python`: the frames of Python code
+//! - `v8`: the frames of JavaScript
 //! - `unwind`: the walk up a stack
 //! - `raw`: what the agent needs to continue a walk that had no table
 //! - `stack`: call stacks, captured and sent
@@ -58,6 +59,7 @@ mod short_lived;
 mod stack;
 mod thread;
 mod unwind;
+mod v8;
 mod walk;
 mod walk_cache;
 mod window;

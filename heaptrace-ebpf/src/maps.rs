@@ -21,14 +21,14 @@ use heaptrace_common::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
         MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS, MAX_RAW_WALKS,
         MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES, MAX_THREADS,
-        RULE_CACHE_SLOTS, SEGMENT_SLOTS,
+        MAX_V8_IMAGES, MAX_V8_STACKS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
         Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, MAX_UNMAPPED, MapCall,
         NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
         PythonWalk, RawWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef,
-        ThreadState, Unmapped, setting,
+        ThreadState, Unmapped, V8Image, V8StackKey, V8Walk, setting,
     },
 };
 
@@ -132,6 +132,23 @@ pub static PYTHON_STACKS: LruHashMap<PythonStackKey, u8> =
 #[map]
 pub static PYTHON_CODES: LruHashMap<PythonCodeKey, u8> =
     LruHashMap::with_max_entries(MAX_PYTHON_CODES, 0);
+
+/// Files with V8, in the same way as those with a Python interpreter.
+#[map]
+pub static V8_IMAGES: Array<V8Image> = Array::with_max_entries(MAX_V8_IMAGES, 0);
+
+/// State of the passes over frames of JavaScript, by process and thread id.
+#[map]
+pub static V8_WALKS: HashMap<u64, V8Walk> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// A state without frames, which is too large for the program's stack.
+#[map]
+pub static BLANK_V8: Array<V8Walk> = Array::with_max_entries(1, 0);
+
+/// Stacks of JavaScript that were sent. One that has no room any more is sent again.
+#[map]
+pub static V8_STACKS: LruHashMap<V8StackKey, u8> = LruHashMap::with_max_entries(MAX_V8_STACKS, 0);
 
 /// Raw stacks of pending calls, by process and thread id.
 #[map]

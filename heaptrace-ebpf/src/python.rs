@@ -46,15 +46,15 @@ pub fn note_frame(walk: &mut Walk<'_>, depth: usize, pc: u64) {
         && walk.state.table.state == table::LOADED
         && is_loop(walk.state, pc)
     {
-        walk.stack.head.python_loops[word] |= bit;
-        walk.state.python_image = walk.state.table.python;
+        walk.stack.head.language_frames[word] |= bit;
+        walk.state.python_image = walk.state.table.python as u16;
         walk.state.python_base = walk
             .state
             .mapping
             .start
             .wrapping_sub(walk.state.mapping.offset);
-    } else if walk.stack.head.python_loops[word] & bit != 0 {
-        walk.stack.head.python_loops[word] &= !bit;
+    } else if walk.stack.head.language_frames[word] & bit != 0 {
+        walk.stack.head.language_frames[word] &= !bit;
     }
 }
 
@@ -78,8 +78,8 @@ pub fn capture(caller: Caller, state: &mut ThreadState) {
     }
     let id = read(caller, state);
     let head = &mut state.stack.head;
-    if head.python != id {
-        head.python = id;
+    if head.language != id {
+        head.language = id;
         head.id = 0;
     }
 }
@@ -87,7 +87,7 @@ pub fn capture(caller: Caller, state: &mut ThreadState) {
 /// The id of the thread's Python frames, which are sent if they are new; 0 if there are none.
 #[inline(never)]
 fn read(caller: Caller, state: &mut ThreadState) -> u64 {
-    let Some(image) = PYTHON_IMAGES.get(state.walk.python_image.wrapping_sub(1)) else {
+    let Some(image) = PYTHON_IMAGES.get(u32::from(state.walk.python_image).wrapping_sub(1)) else {
         return 0;
     };
     let Some(innermost) = innermost(image, state.walk.python_base) else {
@@ -114,7 +114,7 @@ fn read(caller: Caller, state: &mut ThreadState) -> u64 {
         return 0;
     }
     pass.walk.stack.id = hash(&pass.walk.stack);
-    if pass.walk.stack.id == state.stack.head.python || is_sent(&mut pass) {
+    if pass.walk.stack.id == state.stack.head.language || is_sent(&mut pass) {
         return pass.walk.stack.id;
     }
     count(Counter::PythonFramesLost);

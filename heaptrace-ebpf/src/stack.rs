@@ -71,8 +71,8 @@ fn send(
         walk: stack.head.walk,
         raw: u32::from(has_raw),
         hash: [key.low, key.high],
-        python: stack.head.python,
-        python_loops: stack.head.python_loops,
+        language: stack.head.language,
+        language_frames: stack.head.language_frames,
     };
     let bytes = size_of::<StackHead>() as u64 + u64::from(depth) * 8;
     // Sent before it enters the map: a thread that finds the id in the map sends its event after the stack.
@@ -93,11 +93,11 @@ fn send(
     Some(())
 }
 
-/// Hashes a stack to 128 bits. Its Python frames and its raw stack are part of it.
+/// Hashes a stack to 128 bits. Its language frames and its raw stack are part of it.
 #[inline(always)]
 fn key(stack: &Stack, process: u64, raw: Option<&RawWalk>) -> StackKey {
     let raw = raw.map_or([0; 2], |raw| raw.hash);
-    let mut low = HASH_SEED.load() ^ stack.head.python ^ raw[0];
+    let mut low = HASH_SEED.load() ^ stack.head.language ^ raw[0];
     let mut high = low.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f ^ raw[1];
     let depth = stack.head.depth as usize;
     for index in 0..MAX_FRAMES {

@@ -13,7 +13,7 @@ use crate::{
     globals::is_partial,
     live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
-    process, python, raw, sample,
+    process, python, raw, sample, v8,
 };
 
 /// State of the thread, which is created if there is none; `None` if the thread can't be recorded.
@@ -198,11 +198,13 @@ fn begin(ctx: &ProbeContext, caller: Caller) -> Option<&'static mut ThreadState>
         mapping_cache::copy_all(&mut state.walk, &first.walk);
         state.walk.python_base = first.walk.python_base;
         state.walk.python_image = first.walk.python_image;
+        state.walk.v8_image = first.walk.v8_image;
         // If that thread ended just now, its memory may belong to a thread of another process (see `maps`).
         // SAFETY: a reference is valid to read from.
         if unsafe { (&raw const first.process).read_volatile() } != process {
             mapping_cache::clear(&mut state.walk);
             state.walk.python_image = 0;
+            state.walk.v8_image = 0;
         }
     }
     Some(state)
@@ -215,6 +217,9 @@ pub fn end(key: u64) {
         clear_pending(state);
         if state.walk.python_image != 0 {
             python::end(key);
+        }
+        if state.walk.v8_image != 0 {
+            v8::end(key);
         }
         if state.walk.has_raw_walk != 0 {
             raw::end(key);

@@ -33,7 +33,7 @@ use crate::{
     kernel::read,
     mapping_cache,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
-    python, ring, rule_cache,
+    python, ring, rule_cache, v8,
     walk::{CONTINUE, STOP, Walk},
     walk_cache, window,
 };
@@ -121,6 +121,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
             return STOP;
         }
     };
+    v8::note_frame(walk, depth as usize, rule);
     if rule.cfa == cfa::NONE && is_put_by_hand(walk) {
         let ip = walk.state.registers.ip;
         walk.stack.frames[depth as usize & (MAX_FRAMES - 1)] = ip.wrapping_add(1);

@@ -6,7 +6,9 @@
 //! mutator of our own from `tests/`. Must not know where inputs come from.
 
 use crate::reader::Job;
-use crate::{doctor, events, jit, jobs, output, probes, profile, python, symbolize, sys, unwind};
+use crate::{
+    doctor, events, jit, jobs, output, probes, profile, python, symbolize, sys, unwind, v8,
+};
 
 /// A boundary.
 #[derive(Clone, Copy, Debug)]
@@ -219,6 +221,21 @@ pub static BOUNDARIES: &[Boundary] = &[
             "jitdump",
             "a jitdump file: names and lines of generated code",
             jit::fuzz::jitdump,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        longest: 64 * KIB,
+        ..boundary("v8_image", "an ELF file: V8 in it", v8::fuzz::file)
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        per_byte: KIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "v8_heap",
+            "the memory of a process: functions, scripts and positions of JavaScript",
+            v8::fuzz::heap,
         )
     },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),

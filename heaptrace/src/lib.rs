@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod create;
 pub mod doctor;
+mod elf;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -31,4 +32,5 @@ pub mod sys;
 pub mod text;
 pub mod tty;
 pub mod unwind;
+pub mod v8;
 pub mod view;

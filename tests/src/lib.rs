@@ -4,6 +4,7 @@
 //! It is no stage. It runs the built binary as a user would, reads its output, and knows nothing of its inside. Every
 //! child that it starts has a time limit and is killed when its handle is dropped: no test hangs or leaves a process.
 
+mod agreement;
 mod archive;
 mod attach;
 mod cgroup;
@@ -16,6 +17,7 @@ mod imports;
 mod items;
 mod kernel;
 mod maps;
+mod node;
 mod paths;
 mod preloaded;
 mod pty;
@@ -33,6 +35,7 @@ mod until;
 mod uprobe;
 mod valgrind;
 
+pub use agreement::{Agreement, LanguageStack};
 pub use archive::{Archive, unpack};
 pub use cgroup::Group;
 pub use child::{Child, Ended, has_ended, run, send};
@@ -47,10 +50,11 @@ pub use glibc::{GLIBCS, c_on_glibc, glibc_files};
 pub use imports::circles;
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
+pub use node::{javascript_stack, node_agreement, node_programs};
 pub use paths::{heaptrace, target, workspace};
 pub use preloaded::{ALLOCATORS, record_moved};
 pub use pty::{Modes, Pty};
-pub use python::{Agreement, PythonStack, python_agreement, python_interpreters, python_stack};
+pub use python::{python_agreement, python_interpreters, python_stack};
 pub use random::Random;
 pub use record::{Heaptrace, Recording};
 pub use report::{Allocator, DutyCycle, Frame, Mode, Process, Quality, Report, Site, Totals};

@@ -4,19 +4,19 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
-use heaptrace_tests::{Heaptrace, python_agreement, python_interpreters};
+use heaptrace_tests::{
+    Agreement, Heaptrace, Report, node_agreement, node_programs, python_agreement,
+    python_interpreters,
+};
 
 use crate::{apt, run, workspace};
 
 /// The page of results, below the repository's root.
 const PAGE: &str = "docs/runtimes.md";
-
-/// The least share of allocations whose Python stack must be the interpreter's own.
-const LEAST_SHARE: f64 = 0.99;
 
 /// Compare the stacks of interpreted programs with the interpreters' own, for each interpreter of this machine.
 #[derive(clap::Args, Clone, Debug)]
@@ -31,55 +31,32 @@ pub struct Args {
 
 /// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    apt::ensure(&["python3"], "to trace")?;
+    apt::ensure(&["python3", "nodejs"], "to trace")?;
     run::build_release(None)?;
-    let mut page = HEAD.to_owned();
-    let mut costs = COSTS_HEAD.to_owned();
-    let mut is_met = true;
-    let mut is_any = false;
-    for interpreter in python_interpreters() {
-        let name = interpreter.display().to_string();
-        if args.only.as_ref().is_some_and(|only| !name.contains(only)) {
-            continue;
-        }
-        let version = version(&interpreter)?;
-        for (mode, options) in [
-            ("exact", &["--exact"][..]),
-            ("exact, `--fast`", &["--exact", "--fast"]),
-        ] {
-            let found = python_agreement(&[interpreter.as_os_str()], options, args.times)
-                .with_context(|| format!("{name}, {mode}"))?;
-            let percent = |part: u64| part as f64 / found.allocations as f64 * 100.0;
-            let row = format!(
-                "| {version} | {} | {mode} | {} | {:.2} % | {:.2} % | {} |\n",
-                build(&interpreter)?,
-                found.allocations,
-                percent(found.agreeing),
-                percent(found.complete),
-                found.report.quality.lost.values().sum::<u64>(),
-            );
-            print!("{row}");
-            for difference in found.differences.iter().take(3) {
-                println!("  {difference}");
-            }
-            page.push_str(&row);
-            is_met &= found.share() >= LEAST_SHARE;
-            is_any = true;
-        }
-        let cost = cost(&interpreter, &version)?;
-        print!("{cost}");
-        costs.push_str(&cost);
-    }
-    page.push_str(&costs);
-    if !is_any {
+    let python = table(args, &python_interpreters(), &PYTHON)?;
+    let node = table(args, &node_programs(), &NODE)?;
+    let tables = [&python, &node];
+    if tables.iter().all(|table| table.rows.is_empty()) {
         bail!("there is no such interpreter");
     }
     if args.only.is_none() {
+        let page = [
+            HEAD,
+            PYTHON_HEAD,
+            &python.rows,
+            PYTHON_COSTS_HEAD,
+            &python.costs,
+            NODE_HEAD,
+            &node.rows,
+            NODE_COSTS_HEAD,
+            &node.costs,
+        ];
         let path = workspace::root().join(PAGE);
-        fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, page.concat())
+            .with_context(|| format!("cannot write {}", path.display()))?;
         println!("Written to {}", path.display());
     }
-    Ok(if is_met {
+    Ok(if tables.iter().all(|table| table.is_met) {
         ExitCode::SUCCESS
     } else {
         println!("Too few stacks agree.");
@@ -87,42 +64,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-const HEAD: &str = "\
-# Stacks of interpreted programs
+/// How the programs of a runtime are compared.
+struct Runtime {
+    agreement: fn(&[&OsStr], &[&str], u32) -> Result<Agreement>,
+    build: fn(&Path) -> Result<&'static str>,
+    /// What is in front of the version that its programs print.
+    prefix: &'static str,
+    /// The language of which the share of frames with a name is a column, too.
+    named: Option<&'static str>,
+    /// The least share of allocations whose stack must be the runtime's own.
+    least_share: f64,
+    /// The option before a script, and a script that prints the nanoseconds of an operation, below so many functions.
+    script: [&'static str; 2],
+}
 
-`cargo xtask runtimes` writes this page, for each interpreter that it finds on the machine. It fails if fewer than 99 % of the
-allocations have the interpreter's own stack.
-
-## Python
-
-A program allocates from calls, recursion, objects, closures, comprehensions, generators, coroutines, callbacks from C, exceptions,
-signal handlers, threads, a forked child, and code that it makes itself, and keeps for each allocation the stack that Python gives
-(`sys._getframe`). *Agree*: the functions, files and lines of all Python frames are the same, in the same order, and the number of
-allocations and bytes with this stack, too. *Whole*: the stack of machine code reaches its outermost frame.
-
-| version | build | mode | allocations | agree | whole | lost |
-|--|--|--|--:|--:|--:|--:|
-";
-
-const COSTS_HEAD: &str = "
-## The cost of Python frames
-
-An operation allocates a `bytearray` of 1,000 bytes and frees it, in a loop of functions that call each other so deep. It is recorded exactly, with its
-whole stack, which is the same each time. Each depth is measured in five rounds, by turns; the program measures the time itself.
-
-| version | 1 frame, ns | 65 frames, ns | each frame, ns |
-|--|--:|--:|--:|
-";
-
-/// Numbers of Python frames below the outermost ones.
-const DEPTHS: [u32; 2] = [1, 65];
-
-/// Rounds in which each depth is measured.
-const ROUNDS: usize = 5;
-
-/// The row of an interpreter in the table of costs.
-fn cost(interpreter: &Path, version: &str) -> Result<String> {
-    const SCRIPT: &str = "
+const PYTHON: Runtime = Runtime {
+    agreement: python_agreement,
+    build: python_build,
+    prefix: "Python ",
+    named: None,
+    least_share: 0.99,
+    script: [
+        "-c",
+        "
 import sys, time
 
 def call(depth):
@@ -134,17 +98,159 @@ def call(depth):
     return (time.perf_counter_ns() - begin) / 20000
 
 print(call(int(sys.argv[1])))
+",
+    ],
+};
+
+const NODE: Runtime = Runtime {
+    agreement: node_agreement,
+    build: node_build,
+    prefix: "v",
+    named: Some("javascript"),
+    least_share: 0.98,
+    script: [
+        "-e",
+        "
+function call(depth) {
+  if (depth > 1) return call(depth - 1) + 0;
+  const begin = process.hrtime.bigint();
+  for (let i = 0; i < 20000; i += 1) Buffer.allocUnsafeSlow(1000);
+  return Number(process.hrtime.bigint() - begin) / 20000;
+}
+console.log(call(Number(process.argv[1])));
+",
+    ],
+};
+
+/// What was found of the programs of a runtime.
+struct Table {
+    rows: String,
+    costs: String,
+    is_met: bool,
+}
+
+/// Compares the stacks of each program of a runtime, and measures what its frames cost.
+fn table(args: &Args, programs: &[PathBuf], runtime: &Runtime) -> Result<Table> {
+    let mut table = Table {
+        rows: String::new(),
+        costs: String::new(),
+        is_met: true,
+    };
+    for program in programs {
+        let name = program.display().to_string();
+        if args.only.as_ref().is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
+        let version = version(program, runtime.prefix)?;
+        for (mode, options) in [
+            ("exact", &["--exact"][..]),
+            ("exact, `--fast`", &["--exact", "--fast"]),
+        ] {
+            let found = (runtime.agreement)(&[program.as_os_str()], options, args.times)
+                .with_context(|| format!("{name}, {mode}"))?;
+            let percent = |part: u64, of: u64| part as f64 / of as f64 * 100.0;
+            let named = runtime.named.map_or(String::new(), |language| {
+                let [named, frames] = named_frames(&found.report, language);
+                format!(" {:.2} % |", percent(named, frames))
+            });
+            let row = format!(
+                "| {version} | {} | {mode} | {} | {:.2} % | {:.2} % |{named} {} |\n",
+                (runtime.build)(program)?,
+                found.allocations,
+                percent(found.agreeing, found.allocations),
+                percent(found.complete, found.allocations),
+                found.report.quality.lost.values().sum::<u64>(),
+            );
+            print!("{row}");
+            for difference in found.differences.iter().take(3) {
+                println!("  {difference}");
+            }
+            table.rows.push_str(&row);
+            table.is_met &= found.share() >= runtime.least_share;
+        }
+        let cost = cost(program, &version, runtime.script)?;
+        print!("{cost}");
+        table.costs.push_str(&cost);
+    }
+    Ok(table)
+}
+
+/// The frames of a language that have a name, and all of them.
+fn named_frames(report: &Report, language: &str) -> [u64; 2] {
+    let frames = report.sites.iter().flat_map(|site| &site.stack);
+    let frames = frames.filter(|frame| frame.language == language);
+    frames.fold([0, 0], |[named, all], frame| {
+        [named + u64::from(frame.function.is_some()), all + 1]
+    })
+}
+
+const HEAD: &str = "\
+# Stacks of interpreted programs
+
+`cargo xtask runtimes` writes this page, for each interpreter that it finds on the machine. It fails if fewer than 99 % of the
+allocations in Python, or 98 % of those in JavaScript, have the interpreter's own stack.
+
+*Agree*: the functions, files and lines of all frames of the language are the same, in the same order, and the number of
+allocations and bytes with this stack, too. *Whole*: the stack of machine code reaches its outermost frame. *Named*: the frames of the language
+that have a name, of all stacks of the run.
 ";
+
+const PYTHON_HEAD: &str = "
+## Python
+
+A program allocates from calls, recursion, objects, closures, comprehensions, generators, coroutines, callbacks from C, exceptions,
+signal handlers, threads, a forked child, and code that it makes itself, and keeps for each allocation the stack that Python gives
+(`sys._getframe`).
+
+| version | build | mode | allocations | agree | whole | lost |
+|--|--|--|--:|--:|--:|--:|
+";
+
+const PYTHON_COSTS_HEAD: &str = "
+### The cost of Python frames
+
+An operation allocates a `bytearray` of 1,000 bytes and frees it, in a loop of functions that call each other so deep. It is recorded exactly, with its
+whole stack, which is the same each time. Each depth is measured in five rounds, by turns; the program measures the time itself.
+
+| version | 1 frame, ns | 65 frames, ns | each frame, ns |
+|--|--:|--:|--:|
+";
+
+const NODE_HEAD: &str = "
+## JavaScript
+
+A program allocates from calls, recursion, classes, closures, callbacks of built-in functions, generators, asynchronous functions, timers, exceptions,
+scripts that it makes itself, functions that were compiled and optimised, and two workers, and keeps for each allocation the stack that V8 gives
+(`Error.prepareStackTrace`). Of Node's own scripts, only the file is compared.
+
+| version | build | mode | allocations | agree | whole | named | lost |
+|--|--|--|--:|--:|--:|--:|--:|
+";
+
+const NODE_COSTS_HEAD: &str = "
+### The cost of JavaScript frames
+
+The same with `Buffer.allocUnsafeSlow` of 1,000 bytes, which the collector frees.
+
+| version | 1 frame, ns | 65 frames, ns | each frame, ns |
+|--|--:|--:|--:|
+";
+
+/// Numbers of frames below the outermost ones.
+const DEPTHS: [u32; 2] = [1, 65];
+
+/// Rounds in which each depth is measured.
+const ROUNDS: usize = 5;
+
+/// The row of an interpreter in the table of costs.
+fn cost(program: &Path, version: &str, [option, script]: [&str; 2]) -> Result<String> {
     let heaptrace = Heaptrace::tracing()?;
     let mut rounds = [[0.0; ROUNDS]; DEPTHS.len()];
     for round in 0..ROUNDS {
         for (times, depth) in rounds.iter_mut().zip(DEPTHS) {
             let depth = depth.to_string();
-            let command = ["-c", SCRIPT, &depth].map(OsStr::new);
-            let command: Vec<_> = [interpreter.as_os_str()]
-                .into_iter()
-                .chain(command)
-                .collect();
+            let command = [option, script, &depth].map(OsStr::new);
+            let command: Vec<_> = [program.as_os_str()].into_iter().chain(command).collect();
             let recording = heaptrace.record(&["--exact"], &command)?;
             let time = recording.ended.stdout.trim().parse();
             times[round] = time.context("the program has not printed its time")?;
@@ -160,15 +266,24 @@ print(call(int(sys.argv[1])))
     ))
 }
 
-/// The version that an interpreter names.
-fn version(interpreter: &Path) -> Result<String> {
-    let output = Command::new(interpreter).arg("--version").output()?;
+/// The version that a program names, after a prefix.
+fn version(program: &Path, prefix: &str) -> Result<String> {
+    let output = Command::new(program).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(text.trim().trim_start_matches("Python ").to_owned())
+    Ok(text.trim().trim_start_matches(prefix).to_owned())
+}
+
+/// Where a Node comes from.
+fn node_build(program: &Path) -> Result<&'static str> {
+    Ok(if program.starts_with("/usr/bin") {
+        "the system's"
+    } else {
+        "npm's"
+    })
 }
 
 /// Whether the interpreter is in a library, and where the build comes from.
-fn build(interpreter: &Path) -> Result<&'static str> {
+fn python_build(interpreter: &Path) -> Result<&'static str> {
     let script = "print(int('/libpython' in open('/proc/self/maps').read()))";
     let output = Command::new(interpreter)
         .args([OsStr::new("-c"), OsStr::new(script)])

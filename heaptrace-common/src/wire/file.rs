@@ -55,8 +55,8 @@ pub struct TableRef {
     pub check: u32,
     /// One more than the index of its [`PythonImage`](super::PythonImage); 0 if it holds no Python interpreter.
     pub python: u32,
-    /// Zero.
-    pub pad: u32,
+    /// One more than the index of its [`V8Image`](super::V8Image); 0 if it does not hold V8.
+    pub v8: u32,
 }
 
 impl TableRef {
@@ -70,7 +70,7 @@ impl TableRef {
             slot: 0,
             check: 0,
             python: 0,
-            pad: 0,
+            v8: 0,
         }
     }
 

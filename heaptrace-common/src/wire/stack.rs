@@ -24,10 +24,11 @@ pub struct StackHead {
     pub raw: u32,
     /// Its hash: with the process, its key in the stack map.
     pub hash: [u64; 2],
-    /// Id of the [`PythonStack`](super::PythonStack) that belongs to it; 0 if it has none.
-    pub python: u64,
-    /// One bit for each frame: whether it is one of Python's function that interprets bytecode.
-    pub python_loops: [u64; MAX_FRAMES / 64],
+    /// Id of its language frames, such as those of a [`PythonStack`](super::PythonStack); 0 if it has none. A stack has frames of
+    /// one runtime.
+    pub language: u64,
+    /// One bit for each frame: whether it ran language frames, such as one of Python's function that interprets bytecode.
+    pub language_frames: [u64; MAX_FRAMES / 64],
 }
 
 /// A new stack.

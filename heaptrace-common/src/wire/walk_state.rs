@@ -36,7 +36,9 @@ pub struct WalkState {
     /// Address from which a Python interpreter's relative addresses are counted.
     pub python_base: u64,
     /// One more than the index of that interpreter's [`PythonImage`](super::PythonImage); 0 if no walk of the thread has met one.
-    pub python_image: u32,
+    pub python_image: u16,
+    /// One more than the index of the [`V8Image`](super::V8Image) that a walk of the thread has met; 0 if none has.
+    pub v8_image: u16,
     /// 1 if the thread has a [`RawWalk`](super::RawWalk).
     pub has_raw_walk: u32,
     /// A piece of the thread's stack.

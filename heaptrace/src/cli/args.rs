@@ -235,8 +235,8 @@ struct Input {
     at: Option<Duration>,
     /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
     ///
-    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit. The module of a Python
-    /// function is its source file. GLOB must match the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
+    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit. The module of a function
+    /// of Python or JavaScript is its source file. GLOB must match the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
     /// several times: then all must match. With a filter on processes, bytes at the peak are those at the peak of
     /// each process, at its own time.
     #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
@@ -263,11 +263,12 @@ struct Ranking {
 
 #[derive(Debug, Args)]
 struct Languages {
-    /// Show only frames of these languages: native (machine code), python, jit (generated code) [default: all].
+    /// Show only frames of these languages: native (machine code), python, javascript, jit (generated code) [default: all].
     ///
     /// Several are separated by commas. Every allocation stays counted: a stack without such frames becomes one frame, e.g.
-    /// `[native]`. By default, Python functions are shown where the interpreter runs them, in place of the interpreter's own loop
-    /// (_PyEval_EvalFrameDefault). To select allocations, use --filter language=python.
+    /// `[native]`. By default, functions of Python and JavaScript are shown where the interpreter runs them, in place of the
+    /// interpreter's own loop (_PyEval_EvalFrameDefault, Builtins_InterpreterEntryTrampoline). To select allocations, use --filter
+    /// language=python.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = language)]
     language: Vec<ShownLanguages>,
     /// Show machine code alone, also the interpreter's loop, as a debugger does: short for --language native
@@ -291,7 +292,7 @@ struct Wrapping {
     ///
     /// A stack is shown and counted under its innermost function that is no allocator wrapper and no part of a
     /// language's library: operator new, std::, alloc::, xmalloc, g_malloc, zmalloc, sds, _PyObject_Malloc and
-    /// many more. An interpreter's code allocates for the Python function that it runs, and an `import` for the
+    /// many more. An interpreter's code allocates for the function that it runs, and an `import` for the
     /// module that has it. This option adds to that list. GLOB must match the whole name of a function, with or
     /// without its types. May be given several times.
     #[arg(long, value_name = "GLOB")]

@@ -2,7 +2,7 @@
 //!
 //! Stage: events.
 
-use heaptrace_common::limits::{MAX_FRAMES, MAX_PYTHON_FRAMES, MAX_RAW_WORDS};
+use heaptrace_common::limits::{MAX_FRAMES, MAX_PYTHON_FRAMES, MAX_RAW_WORDS, MAX_V8_FRAMES};
 
 use super::record::{Event, decode};
 use super::sideband::{Change, Parsed, parse};
@@ -30,6 +30,11 @@ pub(crate) fn ring(data: &[u8]) -> u64 {
             assert!(it.words.len() <= MAX_RAW_WORDS);
             assert!(it.words.len() * 8 < data.len());
             20_000 + it.words.len() as u64
+        }
+        Ok(Event::V8Frames(it)) => {
+            assert!(it.frames.len() <= MAX_V8_FRAMES);
+            assert!(it.frames.len() * 24 < data.len());
+            40_000 + it.frames.len() as u64
         }
         Ok(_) => u64::from(data[0]),
         Err(error) => {

@@ -11,3 +11,4 @@ pub mod python;
 pub mod raw_stack;
 pub mod record;
 pub mod sideband;
+pub mod v8;

@@ -10,6 +10,7 @@ use heaptrace_common::wire::{
 use super::bytes::{DecodeError, exact, split_list, words};
 use super::python::{self, PythonFrames};
 use super::raw_stack::{self, RawStack};
+use super::v8::{self, V8Frames};
 
 /// A record of the kernel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Event {
     PythonCode(Box<python::PythonCode>),
     /// Python frames that later stacks name.
     PythonFrames(PythonFrames),
+    /// Frames of JavaScript that later stacks name.
+    V8Frames(V8Frames),
     /// What a later stack lacks.
     RawStack(Box<RawStack>),
     /// A process that later events name.
@@ -55,6 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::NEED_TABLE => exact(bytes).map(Event::NeedTable),
         kind::PYTHON_CODE => python::code(bytes).map(|it| Event::PythonCode(Box::new(it))),
         kind::PYTHON_STACK => python::frames(bytes).map(Event::PythonFrames),
+        kind::V8_STACK => v8::frames(bytes).map(Event::V8Frames),
         kind::RAW_STACK => raw_stack::decode(bytes).map(|it| Event::RawStack(Box::new(it))),
         _ => Err(DecodeError::Kind(kind)),
     }
@@ -112,8 +116,8 @@ pub(crate) mod tests {
             walk: 0,
             raw: 0,
             hash: [0; 2],
-            python: 0,
-            python_loops: [0; 2],
+            language: 0,
+            language_frames: [0; 2],
         };
         let mut bytes = bytes_of(&head(2));
         bytes.extend([7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);

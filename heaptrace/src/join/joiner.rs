@@ -8,6 +8,7 @@ mod ahead;
 mod code;
 mod coverage;
 mod facts;
+mod javascript;
 mod jit;
 mod python;
 
@@ -203,6 +204,10 @@ impl Joiner {
             Event::ProcessEnd(event) => self.process_ended(&event),
             Event::PythonCode(event) => self.python_code(*event),
             Event::PythonFrames(event) => self.python_frames(&event),
+            Event::V8Frames(event) => {
+                let read = self.read_javascript(&event);
+                self.javascript_frames(&read);
+            }
             // The session answers the one, and completes stacks by the other.
             Event::NeedTable(_) | Event::RawStack(_) => {}
         }
@@ -451,8 +456,9 @@ impl Joiner {
         self.facts.set_unprobed(self.addresses.unprobed());
         let not_kept = self.addresses.mappings_not_kept();
         self.facts.set_noted(Note::CodeMappingsNotKept, not_kept);
-        let not_kept = self.stacks.python().not_kept();
-        self.facts.set_noted(Note::PythonFramesNotKept, not_kept);
+        for (note, count) in self.stacks.lacks() {
+            self.facts.set_noted(note, count);
+        }
         self.note_generated_code();
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
@@ -462,7 +468,7 @@ impl Joiner {
             elapsed_ns,
             modules,
             started,
-            functions: self.stacks.python().take_new(),
+            functions: self.stacks.take_new_functions(),
             locations,
             stacks: self.stacks.take_new(),
             threads: threads.unwrap_or_default(),

@@ -1,13 +1,11 @@
-//! Python frames: their code objects become functions and lines, and they take their places in stacks.
+//! Python frames: their code objects become functions and lines.
 //!
 //! Stage: join. Knows nothing of how the interpreter keeps its data.
 
-use std::mem;
-
 use heaptrace_common::wire::PythonFrame;
 
-use super::interner::Interner;
 use super::keyed_hash::HashMap;
+use super::language_frames::{LanguageFrames, Place};
 use super::update::{Function, FunctionId, Language, Location, LocationId};
 use crate::events::python::{PythonCode, PythonFrames};
 use crate::python;
@@ -15,36 +13,15 @@ use crate::python;
 /// Most bytes of tables of lines that are kept. Without its table, a function has its first line in all places.
 const MAX_LINES_BYTES: usize = 64 << 20;
 
-/// Most frames of Python stacks that are kept, of four bytes each. Stacks beyond have no Python frames.
-const MAX_PLACES: usize = 16 << 20;
-
-/// The Python frames of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PythonPart {
-    /// The id of the frames in their process.
-    pub(super) id: u64,
-    /// One bit for each frame of machine code: whether it ran Python code.
-    pub(super) loops: [u64; 2],
-}
-
-/// The code objects and frames of all processes.
-#[derive(Debug)]
+/// The code objects of all processes.
+#[derive(Debug, Default)]
 pub(super) struct Python {
-    functions: Interner<Function>,
-    processes: HashMap<u64, OfProcess>,
+    /// By process, and by address and cookie.
+    codes: HashMap<u64, HashMap<(u64, u32), Code>>,
     /// Bytes of the tables of lines that are kept.
     lines_bytes: usize,
-    /// Frames of stacks that are kept.
-    places: usize,
     /// Stacks that were not kept.
     not_kept: u64,
-}
-
-/// The code objects and frames of one process.
-#[derive(Debug, Default)]
-struct OfProcess {
-    codes: HashMap<(u64, u32), Code>,
-    stacks: HashMap<u64, Box<[Place]>>,
 }
 
 #[derive(Debug)]
@@ -56,62 +33,23 @@ struct Code {
     lines: Box<[u8]>,
 }
 
-/// A frame of Python code as a part of stacks, packed: there can be millions.
-#[derive(Clone, Copy, Debug)]
-struct Place(u32);
-
-impl Place {
-    /// The location is `None` if the interpreter's function had just begun to run, without a frame yet, and for code of the
-    /// interpreter's own.
-    fn new(location: Option<LocationId>, is_last_of_run: bool) -> Self {
-        let location = location.map_or(0, |id| id.0 + 1);
-        Self(location << 1 | u32::from(is_last_of_run))
-    }
-
-    fn location(self) -> Option<LocationId> {
-        (self.0 >> 1).checked_sub(1).map(LocationId)
-    }
-
-    /// Whether it is the outermost frame that the same call of the interpreter's function runs.
-    fn is_last_of_run(self) -> bool {
-        self.0 & 1 != 0
-    }
-}
-
-impl Default for Python {
-    fn default() -> Self {
-        Self {
-            functions: Interner::new(),
-            processes: HashMap::default(),
-            lines_bytes: 0,
-            places: 0,
-            not_kept: 0,
-        }
-    }
-}
-
 impl Python {
-    /// The number of a function, which is added if it is new.
-    pub(super) fn function(&mut self, function: &Function) -> FunctionId {
-        FunctionId(self.functions.intern(function))
-    }
-
     /// Adds a code object.
-    pub(super) fn add_code(&mut self, code: PythonCode) {
+    pub(super) fn add_code(&mut self, code: PythonCode, frames: &mut LanguageFrames) {
         let is_interpreters = code.first_line == 0 && code.name == code.file;
         let function = (!is_interpreters).then(|| {
-            FunctionId(self.functions.intern(&Function {
+            frames.function(&Function {
                 language: Language::Python,
                 name: code.name,
                 file: code.file,
-            }))
+            })
         });
         let mut lines = code.lines.into_boxed_slice();
         if self.lines_bytes + lines.len() > MAX_LINES_BYTES {
             lines = Box::default();
         }
         self.lines_bytes += lines.len();
-        let codes = &mut self.processes.entry(code.process).or_default().codes;
+        let codes = self.codes.entry(code.process).or_default();
         let before = codes.insert(
             (code.code, code.cookie),
             Code {
@@ -128,35 +66,24 @@ impl Python {
     pub(super) fn add_frames(
         &mut self,
         event: &PythonFrames,
+        frames: &mut LanguageFrames,
         mut intern: impl FnMut(Location) -> LocationId,
     ) {
-        if self.places + event.frames.len() > MAX_PLACES {
+        if !frames.has_room(event.frames.len()) {
             self.not_kept += 1;
             return;
         }
-        let Self {
-            functions,
-            processes,
-            ..
-        } = self;
-        let of_process = processes.entry(event.process).or_default();
-        let mut unknown = || {
-            FunctionId(functions.intern(&Function {
-                language: Language::Python,
-                name: String::new(),
-                file: String::new(),
-            }))
-        };
+        let codes = self.codes.get(&event.process);
         let places = event.frames.iter().map(|frame| {
             let code = frame.code & !PythonFrame::LAST_OF_RUN;
             let cookie = (frame.place >> 32) as u32;
-            let (function, line) = match of_process.codes.get(&(code, cookie)) {
+            let (function, line) = match codes.and_then(|codes| codes.get(&(code, cookie))) {
                 Some(code) => {
                     let instruction = frame.place as u32 as i32;
                     let line = python::line(code.minor, code.first_line, &code.lines, instruction);
                     (code.function, line)
                 }
-                None => (Some(unknown()), 0),
+                None => (Some(frames.unknown(Language::Python)), 0),
             };
             let function = function.filter(|_| code != 0);
             let location = function.map(|function| Location {
@@ -167,64 +94,26 @@ impl Python {
             let is_last_of_run = frame.code & PythonFrame::LAST_OF_RUN != 0;
             Place::new(location.map(&mut intern), is_last_of_run)
         });
-        let places: Box<[Place]> = places.collect();
-        let before = of_process.stacks.insert(event.id, places);
-        self.places += event.frames.len();
-        self.places -= before.map_or(0, |before| before.len());
-    }
-
-    /// Puts Python frames into a stack of machine code: each run of them before the frame of the interpreter's function that
-    /// ran them. Frames that have no such place, because the walk ended before, come last.
-    pub(super) fn merge(&self, process: u64, part: PythonPart, locations: &mut Vec<LocationId>) {
-        let stacks = self.processes.get(&process).map(|it| &it.stacks);
-        let Some(places) = stacks.and_then(|stacks| stacks.get(&part.id)) else {
-            return;
-        };
-        let native = mem::take(locations);
-        locations.reserve(native.len() + places.len());
-        let mut places = places.iter();
-        for (index, location) in native.into_iter().enumerate() {
-            let bits = part.loops.get(index / 64).copied().unwrap_or(0);
-            if bits >> (index % 64) & 1 != 0 {
-                for place in places.by_ref() {
-                    locations.extend(place.location());
-                    if place.is_last_of_run() {
-                        break;
-                    }
-                }
-            }
-            locations.push(location);
-        }
-        locations.extend(places.filter_map(|place| place.location()));
+        let places = places.collect();
+        frames.add(event.process, event.id, places);
     }
 
     /// Forgets a process that has ended.
     pub(super) fn forget(&mut self, process: u64) {
-        let Some(gone) = self.processes.remove(&process) else {
-            return;
-        };
-        let lines = gone.codes.values().map(|code| code.lines.len());
+        let gone = self.codes.remove(&process).unwrap_or_default();
+        let lines = gone.values().map(|code| code.lines.len());
         self.lines_bytes -= lines.sum::<usize>();
-        self.places -= gone
-            .stacks
-            .values()
-            .map(|places| places.len())
-            .sum::<usize>();
     }
 
     /// Stacks whose Python frames were not kept, for want of room.
     pub(super) fn not_kept(&self) -> u64 {
         self.not_kept
     }
-
-    /// The functions that are new since the last call.
-    pub(super) fn take_new(&mut self) -> Vec<Function> {
-        self.functions.take_new()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::language_frames::LanguagePart;
     use super::*;
 
     const PROCESS: u64 = 4;
@@ -252,9 +141,9 @@ mod tests {
     /// The stack that comes of frames of machine code, which are numbered from 1000 on and some of which ran Python code, and of
     /// Python frames.
     fn merged(frames: &[PythonFrame], native: u32, loops: u64) -> Vec<String> {
-        let mut python = Python::default();
+        let (mut python, mut kept) = (Python::default(), LanguageFrames::default());
         for (address, cookie, name) in [(1, 5, "f"), (1, 6, "g"), (2, 5, "main")] {
-            python.add_code(code(address, cookie, name));
+            python.add_code(code(address, cookie, name), &mut kept);
         }
         let mut locations = Vec::new();
         let event = PythonFrames {
@@ -262,17 +151,17 @@ mod tests {
             id: 9,
             frames: frames.to_vec(),
         };
-        python.add_frames(&event, |location| {
+        python.add_frames(&event, &mut kept, |location| {
             locations.push(location);
             LocationId(locations.len() as u32 - 1)
         });
-        let functions = python.take_new();
+        let functions = kept.take_new();
         let mut stack: Vec<_> = (1000..1000 + native).map(LocationId).collect();
-        let part = PythonPart {
+        let part = LanguagePart {
             id: 9,
-            loops: [loops, 0],
+            frames: [loops, 0],
         };
-        python.merge(PROCESS, part, &mut stack);
+        kept.merge(PROCESS, part, &mut stack);
         let name = |id: &LocationId| match locations.get(id.0 as usize) {
             Some(location) => {
                 let function = &functions[location.function.unwrap().0 as usize];
@@ -304,69 +193,67 @@ mod tests {
     /// Check that the interpreter's own code, which Python 3.13 runs between a class and its `__init__`, is left out.
     #[test]
     fn code_of_the_interpreters_own_is_left_out() {
-        let mut python = Python::default();
+        let (mut python, mut kept) = (Python::default(), LanguageFrames::default());
         let own = PythonCode {
             first_line: 0,
             file: "__init__".to_owned(),
             ..code(3, 5, "__init__")
         };
-        python.add_code(own);
-        python.add_code(code(1, 5, "f"));
+        python.add_code(own, &mut kept);
+        python.add_code(code(1, 5, "f"), &mut kept);
         let event = PythonFrames {
             process: PROCESS,
             id: 9,
             frames: vec![frame(3, 5, false), frame(1, 5, true)],
         };
-        python.add_frames(&event, |_| LocationId(7));
-        let part = PythonPart {
+        python.add_frames(&event, &mut kept, |_| LocationId(7));
+        let part = LanguagePart {
             id: 9,
-            loops: [1, 0],
+            frames: [1, 0],
         };
         let mut stack = vec![LocationId(0)];
-        python.merge(PROCESS, part, &mut stack);
+        kept.merge(PROCESS, part, &mut stack);
         assert_eq!(stack, [LocationId(7), LocationId(0)]);
     }
 
     /// Check that nothing of an ended process is kept, and that what is sent twice counts once.
     #[test]
     fn ended_processes_are_forgotten() {
-        let mut python = Python::default();
+        let (mut python, mut kept) = (Python::default(), LanguageFrames::default());
         let mut with_lines = code(1, 5, "f");
         with_lines.lines = vec![0; 100];
-        python.add_code(with_lines.clone());
-        python.add_code(with_lines);
+        python.add_code(with_lines.clone(), &mut kept);
+        python.add_code(with_lines, &mut kept);
         let event = PythonFrames {
             process: PROCESS,
             id: 9,
             frames: vec![frame(1, 5, true)],
         };
-        python.add_frames(&event, |_| LocationId(0));
-        python.add_frames(&event, |_| LocationId(0));
-        assert_eq!((python.lines_bytes, python.places), (100, 1));
+        python.add_frames(&event, &mut kept, |_| LocationId(0));
+        python.add_frames(&event, &mut kept, |_| LocationId(0));
+        assert_eq!((python.lines_bytes, kept.kept()), (100, 1));
         python.forget(PROCESS);
-        assert_eq!((python.lines_bytes, python.places), (0, 0));
+        kept.forget(PROCESS);
+        assert_eq!((python.lines_bytes, kept.kept()), (0, 0));
     }
 
     /// Check that frames beyond the limit are counted, and that a stack without them has its machine code.
     #[test]
     fn frames_beyond_the_limit_are_counted() {
-        let mut python = Python {
-            places: MAX_PLACES,
-            ..Python::default()
-        };
+        let (mut python, mut kept) = (Python::default(), LanguageFrames::full());
         let event = PythonFrames {
             process: PROCESS,
             id: 9,
             frames: vec![frame(1, 5, true)],
         };
-        python.add_frames(&event, |_| LocationId(7));
+        python.add_frames(&event, &mut kept, |_| LocationId(7));
         assert_eq!(python.not_kept(), 1);
-        let part = PythonPart {
+        let part = LanguagePart {
             id: 9,
-            loops: [1, 0],
+            frames: [1, 0],
         };
         let mut stack = vec![LocationId(0)];
-        python.merge(PROCESS, part, &mut stack);
+        kept.merge(PROCESS, part, &mut stack);
         assert_eq!(stack, [LocationId(0)]);
     }
 }

@@ -80,6 +80,10 @@ reasons! {
         FilesUnprobedUnnamed = "files_unprobed_unnamed";
         /// A file that no reader could read.
         FilesUnreadable = "files_unreadable";
+        /// A stack of JavaScript whose frames were not kept for lack of room.
+        JavaScriptFramesNotKept = "javascript_frames_not_kept";
+        /// A frame of JavaScript whose function could not be read: it was moved or freed before, or there was no time.
+        JavaScriptFramesUnnamed = "javascript_frames_unnamed";
         /// A file with names of generated code that was not read.
         JitFilesRefused = "jit_files_refused";
         /// A frame in code without a file that has no name.

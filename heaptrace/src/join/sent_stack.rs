@@ -4,8 +4,8 @@
 
 use heaptrace_common::wire::walk;
 
+use super::language_frames::LanguagePart;
 use super::packed_addresses::PackedAddresses;
-use super::python::PythonPart;
 use super::update::{Completeness, SiteId, StackId};
 
 /// A stack as the kernel program sent it, and what it means.
@@ -16,7 +16,7 @@ pub(super) struct Sent {
     pub(super) time: u64,
     /// To resolve it anew when code was replaced.
     pub(super) addresses: PackedAddresses,
-    pub(super) python: Option<Box<PythonPart>>,
+    pub(super) language: Option<Box<LanguagePart>>,
 }
 
 /// A stack of one process.

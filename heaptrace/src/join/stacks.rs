@@ -6,22 +6,29 @@ use heaptrace_common::wire::{StackHead, StackKey};
 
 use super::addresses::Addresses;
 use super::interner::StackInterner;
+use super::javascript::{JavaScript, ReadFrames};
 use super::jit::{Jit, JitStack, Tables};
 use super::keyed_hash::HashMap;
+use super::language_frames::{LanguageFrames, LanguagePart};
 use super::ledger::Ledger;
 use super::orphans::Orphans;
 use super::packed_addresses::PackedAddresses;
-use super::python::{Python, PythonPart};
+use super::python::Python;
+use super::reasons::Note;
 use super::sent_stack::{Sent, SentStack, completeness};
 use super::update::{Function, FunctionId, Location, LocationId, ProcessId, Stack, StackId};
+use crate::events::python::{PythonCode, PythonFrames};
+use crate::events::v8::V8Frames;
 use crate::jit::Change;
 
 /// The stacks of a run.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     interned: StackInterner,
+    language: LanguageFrames,
     python: Python,
     jit: Jit,
+    javascript: JavaScript,
     /// The locations of one stack; kept for its memory.
     locations: Vec<LocationId>,
 }
@@ -48,22 +55,22 @@ impl Stacks {
             return false;
         };
         let pid = entry.record().pid;
-        let python = (head.python != 0).then_some(PythonPart {
-            id: head.python,
-            loops: head.python_loops,
+        let language = (head.language != 0).then_some(LanguagePart {
+            id: head.language,
+            frames: head.language_frames,
         });
         let its = Its {
             pid,
             serial: head.process,
             id: head.id,
-            python,
+            language,
         };
         let stack = self.resolve(its, head.time, frames, head.walk, addresses);
         let sent = Sent {
             stack,
             time: head.time,
             addresses: PackedAddresses::new(frames),
-            python: python.map(Box::new),
+            language: language.map(Box::new),
         };
         if let Some(orphan) = ledger.add_stack(process, head.id, key, sent) {
             orphans.add_stack(orphan);
@@ -95,7 +102,7 @@ impl Stacks {
                 pid,
                 serial: entry.serial(),
                 id,
-                python: sent.python.as_deref().copied(),
+                language: sent.language.as_deref().copied(),
             };
             stack = self.resolve(its, time, &frames, stack.walk(), addresses);
         }
@@ -120,14 +127,17 @@ impl Stacks {
             id: its.id,
             time,
             frames,
-            named: its.python.map_or([0; 2], |part| part.loops),
-            has_language: its.python.is_some(),
+            named: its.language.map_or([0; 2], |part| part.frames),
+            has_language: its.language.is_some(),
         };
-        let Self { jit, python, .. } = self;
-        let mut tables = RunTables { addresses, python };
+        let Self { jit, language, .. } = self;
+        let mut tables = RunTables {
+            addresses,
+            language,
+        };
         jit.name(stack, &mut self.locations, &mut tables);
-        if let Some(part) = its.python {
-            self.python.merge(its.serial, part, &mut self.locations);
+        if let Some(part) = its.language {
+            self.language.merge(its.serial, part, &mut self.locations);
         }
         let stack = self.interned.intern(&self.locations, completeness(walk));
         SentStack::new(StackId(stack), walk, is_allocators)
@@ -146,8 +156,11 @@ impl Stacks {
         now: u64,
         addresses: &mut Addresses,
     ) {
-        let Self { jit, python, .. } = self;
-        let mut tables = RunTables { addresses, python };
+        let Self { jit, language, .. } = self;
+        let mut tables = RunTables {
+            addresses,
+            language,
+        };
         jit.change(process, change, now, &mut tables);
     }
 
@@ -170,7 +183,7 @@ impl Stacks {
                 pid: entry.record().pid,
                 serial,
                 id,
-                python: sent.python.as_deref().copied(),
+                language: sent.language.as_deref().copied(),
             };
             let (before, time) = (sent.stack, sent.time);
             let mut stack = self.resolve(its, time, &frames, before.walk(), addresses);
@@ -189,15 +202,53 @@ impl Stacks {
         &mut self.jit
     }
 
-    /// Forgets what belongs to the stacks of a process that has ended.
-    pub(super) fn forget(&mut self, process: u64) {
-        self.python.forget(process);
-        self.jit.forget(process);
+    /// The functions that are new since the last call.
+    pub(super) fn take_new_functions(&mut self) -> Vec<Function> {
+        self.language.take_new()
     }
 
-    /// The Python frames of all processes.
-    pub(super) fn python(&mut self) -> &mut Python {
-        &mut self.python
+    /// Adds a code object of Python.
+    pub(super) fn add_python_code(&mut self, code: PythonCode) {
+        self.python.add_code(code, &mut self.language);
+    }
+
+    /// Adds Python frames. `intern` adds a location.
+    pub(super) fn add_python_frames(
+        &mut self,
+        event: &PythonFrames,
+        intern: impl FnMut(Location) -> LocationId,
+    ) {
+        self.python.add_frames(event, &mut self.language, intern);
+    }
+
+    /// Reads the functions of frames of JavaScript.
+    pub(super) fn read_javascript(&mut self, event: &V8Frames) -> ReadFrames {
+        self.javascript.read(event, &mut self.language)
+    }
+
+    /// Adds frames of JavaScript. `intern` adds a location.
+    pub(super) fn add_javascript(
+        &mut self,
+        read: &ReadFrames,
+        intern: impl FnMut(Location) -> LocationId,
+    ) {
+        self.javascript.add(read, &mut self.language, intern);
+    }
+
+    /// How many stacks or frames lack what belongs to them.
+    pub(super) fn lacks(&self) -> [(Note, u64); 3] {
+        [
+            (Note::PythonFramesNotKept, self.python.not_kept()),
+            (Note::JavaScriptFramesNotKept, self.javascript.not_kept()),
+            (Note::JavaScriptFramesUnnamed, self.javascript.unnamed()),
+        ]
+    }
+
+    /// Forgets the language frames of a process that has ended.
+    pub(super) fn forget(&mut self, process: u64) {
+        self.language.forget(process);
+        self.python.forget(process);
+        self.jit.forget(process);
     }
 }
 
@@ -209,18 +260,18 @@ struct Its {
     serial: u64,
     /// The kernel program's id of the stack.
     id: u64,
-    python: Option<PythonPart>,
+    language: Option<LanguagePart>,
 }
 
 /// The tables of the run that names of generated code are added to.
 struct RunTables<'a> {
     addresses: &'a mut Addresses,
-    python: &'a mut Python,
+    language: &'a mut LanguageFrames,
 }
 
 impl Tables for RunTables<'_> {
     fn function(&mut self, function: &Function) -> FunctionId {
-        self.python.function(function)
+        self.language.function(function)
     }
 
     fn location(&mut self, location: &Location) -> LocationId {

@@ -67,8 +67,8 @@ pub(crate) fn stack(process: u64, id: u64, frames: &[u64]) -> Event {
         walk: 0,
         raw: 0,
         hash: [0; 2],
-        python: 0,
-        python_loops: [0; 2],
+        language: 0,
+        language_frames: [0; 2],
     };
     Event::Stack(head, frames.to_vec())
 }

@@ -80,6 +80,8 @@ impl Module {
 pub enum Language {
     /// Python.
     Python,
+    /// JavaScript.
+    JavaScript,
     /// Any: machine code that a runtime has generated, of which only the name is known that the runtime wrote.
     Jit,
 }
@@ -88,7 +90,7 @@ impl Language {
     /// Whether a program runs its functions, which are no machine code.
     pub fn is_interpreted(self) -> bool {
         match self {
-            Self::Python => true,
+            Self::Python | Self::JavaScript => true,
             Self::Jit => false,
         }
     }

@@ -6,7 +6,7 @@
 
 use heaptrace_common::wire::{
     Block, BlockKey, Countdown, FileKey, NameFilter, ProcessEnd, ProcessState, PythonImage,
-    ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState, Unmapped,
+    ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState, Unmapped, V8Image,
 };
 
 /// A struct that consists of integers, without padding bytes.
@@ -44,5 +44,6 @@ plain!(
     StackKey,
     TableRef,
     ThreadState,
-    Unmapped
+    Unmapped,
+    V8Image
 );

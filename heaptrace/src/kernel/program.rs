@@ -132,6 +132,7 @@ impl Program {
             .map_max_entries("LAST_HITS", if config.fast { sizes.processes } else { 1 })
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PYTHON_WALKS", sizes.threads)
+            .map_max_entries("V8_WALKS", sizes.threads)
             .map_max_entries("RAW_WALKS", sizes.threads / 32)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));

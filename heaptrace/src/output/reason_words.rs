@@ -110,6 +110,12 @@ fn note_words(note: Note) -> Words {
         Note::CodeMappingsNotKept => {
             harmless("parts of code have no names, because a program has too many of them")
         }
+        Note::JavaScriptFramesNotKept => harmless(
+            "stacks have no functions of JavaScript, because there were too many different ones",
+        ),
+        Note::JavaScriptFramesUnnamed => harmless(
+            "frames of JavaScript have no name: it was gone before heaptrace could read it",
+        ),
         Note::PythonFramesNotKept => {
             harmless("stacks have no Python functions, because there were too many different ones")
         }
@@ -203,6 +209,13 @@ fn counter_words(counter: Counter) -> Words {
             matters: false,
             ..bad(
                 "stacks have no Python functions, because heaptrace could not read events fast enough",
+                "raise --ring-size, or record less with --sample",
+            )
+        },
+        Counter::V8FramesLost => Words {
+            matters: false,
+            ..bad(
+                "stacks have no functions of JavaScript, because heaptrace could not read events fast enough",
                 "raise --ring-size, or record less with --sample",
             )
         },

@@ -263,12 +263,12 @@ impl<'a> ReportInput<'a> {
             let language = language_of(self.profile, *id);
             language.is_some_and(Language::is_interpreted)
         };
-        // The loop that runs functions follows them.
-        let mut pairs = self.all_locations(stack).windows(2);
-        let by = pairs.find_map(|pair| match pair {
-            [inner, outer] if is_run(inner) && !is_run(outer) => self.module(*outer),
-            _ => None,
-        });
+        // The code that runs functions follows them, after what was made at run time.
+        let locations = self.all_locations(stack).iter();
+        let mut runs = locations
+            .skip_while(|id| !is_run(id))
+            .filter(|id| !is_run(id));
+        let by = runs.find_map(|id| self.module(*id));
         Interpreted::of(frames, by)
     }
 

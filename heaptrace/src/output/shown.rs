@@ -12,7 +12,12 @@ use crate::profile::{Profile, Symbols};
 const PYTHON_LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// The languages that frames can have; `None` is machine code.
-const LANGUAGES: [Option<Language>; 3] = [None, Some(Language::Python), Some(Language::Jit)];
+const LANGUAGES: [Option<Language>; 4] = [
+    None,
+    Some(Language::Python),
+    Some(Language::JavaScript),
+    Some(Language::Jit),
+];
 
 /// The location that stands for a stack of which nothing is shown, of the first language. Those of the others follow downwards.
 /// A profile never has so many locations.
@@ -23,17 +28,14 @@ const HIDDEN: u32 = u32::MAX;
 /// An interpreter's own loop is left out beside the functions that it runs: each run of these would be followed by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownLanguages {
-    native: bool,
-    python: bool,
-    jit: bool,
+    /// Whether each language is shown, in the order of [`LANGUAGES`].
+    are_shown: [bool; LANGUAGES.len()],
 }
 
 impl Default for ShownLanguages {
     fn default() -> Self {
         Self {
-            native: true,
-            python: true,
-            jit: true,
+            are_shown: [true; LANGUAGES.len()],
         }
     }
 }
@@ -41,21 +43,20 @@ impl Default for ShownLanguages {
 impl ShownLanguages {
     /// Machine code alone, with that of interpreters.
     pub const NATIVE: Self = Self {
-        native: true,
-        python: false,
-        jit: false,
+        are_shown: [true, false, false, false],
     };
+
+    fn only(language: Option<Language>) -> Self {
+        Self {
+            are_shown: LANGUAGES.map(|it| it == language),
+        }
+    }
 
     /// The language with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let language = LANGUAGES
-            .into_iter()
-            .find(|language| language_name(*language) == name)?;
-        Some(Self {
-            native: language.is_none(),
-            python: language == Some(Language::Python),
-            jit: language == Some(Language::Jit),
-        })
+        let mut languages = LANGUAGES.into_iter();
+        let language = languages.find(|language| language_name(*language) == name)?;
+        Some(Self::only(language))
     }
 
     /// The names of all languages.
@@ -67,28 +68,23 @@ impl ShownLanguages {
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
-            native: self.native || other.native,
-            python: self.python || other.python,
-            jit: self.jit || other.jit,
+            are_shown: LANGUAGES.map(|it| self.has(it) || other.has(it)),
         }
     }
 
     /// The choice in words, if frames of this profile may be left out by it: `only python frames`.
     pub(super) fn words(self, profile: &Profile) -> Option<String> {
+        let mut functions = profile.functions.iter();
+        let is_whole = self.has(None) && functions.all(|it| self.has(Some(it.language)));
         let shown = LANGUAGES.into_iter().filter(|it| self.has(*it));
         let names: Vec<_> = shown.map(language_name).collect();
-        let has_all = names.len() == LANGUAGES.len();
-        let is_whole = self.native && (has_all || profile.functions.is_empty());
         (!is_whole).then(|| format!("only {} frames", names.join(" and ")))
     }
 
     /// Whether frames of a language are shown.
     fn has(self, language: Option<Language>) -> bool {
-        match language {
-            None => self.native,
-            Some(Language::Python) => self.python,
-            Some(Language::Jit) => self.jit,
-        }
+        let mut shown = LANGUAGES.into_iter().zip(self.are_shown);
+        shown.any(|(it, is_shown)| it == language && is_shown)
     }
 
     /// The locations of a stack that are shown. A stack without any has one that stands for all.
@@ -98,19 +94,21 @@ impl ShownLanguages {
         symbols: &Symbols,
         locations: &'a [LocationId],
     ) -> Cow<'a, [LocationId]> {
-        let is_whole = self.native && !is_interpreted(profile, locations);
+        let is_whole = self.has(None) && !is_interpreted(profile, locations);
         if is_whole || locations.is_empty() {
             return locations.into();
         }
         let mut shown = Vec::with_capacity(locations.len());
+        // The language that the stack's functions have.
+        let languages = locations.iter().filter_map(|id| language_of(profile, *id));
+        let mut interpreted = languages.filter(|it| it.is_interpreted());
+        let run = interpreted.next().filter(|run| self.has(Some(*run)));
         let mut before = None;
         for id in locations {
             let language = language_of(profile, *id);
-            let is_loop = self.python
-                && before == Some(Language::Python)
-                && language.is_none()
-                && is_python_loop(symbols, *id);
-            if self.has(language) && !is_loop {
+            let is_left_out = language.is_none()
+                && run.is_some_and(|run| is_runtimes_own(run, before == Some(run), symbols, *id));
+            if self.has(language) && !is_left_out {
                 shown.push(*id);
             }
             before = language;
@@ -129,6 +127,7 @@ pub(super) fn language_name(language: Option<Language>) -> &'static str {
     match language {
         None => "native",
         Some(Language::Python) => "python",
+        Some(Language::JavaScript) => "javascript",
         Some(Language::Jit) => "jit",
     }
 }
@@ -171,16 +170,45 @@ pub(super) fn hidden_label(id: LocationId) -> Option<(Option<Language>, &'static
     let label = match language {
         None => "[native]",
         Some(Language::Python) => "[python]",
+        Some(Language::JavaScript) => "[javascript]",
         Some(Language::Jit) => "[jit]",
     };
     Some((language, label))
 }
 
-/// Whether the code that follows a Python function is the loop that runs it. In a program without symbols, it has no name.
-fn is_python_loop(symbols: &Symbols, id: LocationId) -> bool {
+/// Whether code does nothing but run functions of a language. It may follow one directly. In a program without symbols, it has no
+/// name.
+fn is_runtimes_own(language: Language, follows: bool, symbols: &Symbols, id: LocationId) -> bool {
     // The last function is the one that all others are inlined into.
     let function = symbols.frames(id).last().and_then(|it| it.function);
-    function.is_none_or(|function| is_python_loop_name(symbols.text(function)))
+    let name = function.map(|function| symbols.text(function));
+    match language {
+        Language::Python => follows && name.is_none_or(is_python_loop_name),
+        Language::JavaScript => name.map_or(follows, is_javascript_glue),
+        Language::Jit => false,
+    }
+}
+
+/// What V8's own pieces of code have in front of their names.
+const BUILT_IN: &str = "Builtins_";
+
+/// Those pieces that only lead from a function to the next one, or to machine code and back.
+const GLUE: [&str; 10] = [
+    "InterpreterEntryTrampoline",
+    "InterpreterPushArgs",
+    "BaselineOutOfLinePrologue",
+    "JSEntry",
+    "JSRunMicrotasksEntry",
+    "JSConstructStub",
+    "JSBuiltinsConstructStub",
+    "CEntry",
+    "HandleApiCall",
+    "CallApiCallback",
+];
+
+fn is_javascript_glue(name: &str) -> bool {
+    let built_in = name.strip_prefix(BUILT_IN);
+    built_in.is_some_and(|name| GLUE.iter().any(|glue| name.starts_with(glue)))
 }
 
 fn is_python_loop_name(name: &str) -> bool {
@@ -195,12 +223,27 @@ mod tests {
     /// Check that languages and names map one to one, and that several languages are shown together.
     #[test]
     fn languages_have_names() {
-        let [native, python, jit] =
-            ShownLanguages::names().map(|name| ShownLanguages::from_name(name).unwrap());
-        assert_eq!(native, ShownLanguages::NATIVE);
-        assert_eq!(native.and(python).and(jit), ShownLanguages::default());
-        assert!(!python.has(None) && python.has(Some(Language::Python)));
+        let all = ShownLanguages::names().map(|name| ShownLanguages::from_name(name).unwrap());
+        assert_eq!(all[0], ShownLanguages::NATIVE);
+        let together = all.into_iter().reduce(ShownLanguages::and);
+        assert_eq!(together, Some(ShownLanguages::default()));
+        assert!(!all[1].has(None) && all[1].has(Some(Language::Python)));
         assert_eq!(ShownLanguages::from_name("Python"), None);
+    }
+
+    /// Check that the code of V8 that only leads from function to function is recognised.
+    #[test]
+    fn the_glue_of_javascript_is_recognised() {
+        for (name, expected) in [
+            ("Builtins_InterpreterEntryTrampoline", true),
+            ("Builtins_JSEntryTrampoline", true),
+            ("Builtins_CEntry_Return1_ArgvOnStack_BuiltinExit", true),
+            ("Builtins_ArrayMap", false),
+            ("InterpreterEntryTrampoline", false),
+            ("", false),
+        ] {
+            assert_eq!(is_javascript_glue(name), expected, "{name}");
+        }
     }
 
     /// Check that the loop of Python is recognised with what compilers add to its name, and no other function.
@@ -227,6 +270,7 @@ mod tests {
         for (language, label) in [
             (None, "[native]"),
             (Some(Language::Python), "[python]"),
+            (Some(Language::JavaScript), "[javascript]"),
             (Some(Language::Jit), "[jit]"),
         ] {
             assert_eq!(hidden_label(hidden(language)), Some((language, label)));

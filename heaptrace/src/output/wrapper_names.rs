@@ -104,6 +104,9 @@ pub(super) const PYTHON_FILES: &[&str] = &[
     "<frozen?importlib.* <frozen?zipimport> */importlib/_bootstrap.py */importlib/_bootstrap_external.py",
 ];
 
+/// Scripts of Node whose functions allocate for their callers.
+pub(super) const JAVASCRIPT_FILES: &[&str] = &["node:buffer node:internal/buffer buffer.js"];
+
 /// Functions in which processes and threads begin. If nothing else is outside of the plumbing, no function is the
 /// user's.
 pub(super) const STARTS: &[&str] = &[

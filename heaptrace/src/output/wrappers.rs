@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 use super::frame::StackFrame;
 use super::function_name::{bare, leading_brackets, path, type_and_trait};
 use super::glob::{Glob, is_match};
-use super::wrapper_names::{FILES, FUNCTIONS, PATHS, PYTHON_FILES, STARTS, TRAITS};
+use super::wrapper_names::{
+    FILES, FUNCTIONS, JAVASCRIPT_FILES, PATHS, PYTHON_FILES, STARTS, TRAITS,
+};
 use crate::join::Language;
 
 /// The largest nesting of `<<<T as A>::B as C>::D as E>::f` that is followed; a crafted name can nest without end.
@@ -37,6 +39,7 @@ static IN_PATHS: Patterns = LazyLock::new(|| split(PATHS));
 static IN_TRAITS: Patterns = LazyLock::new(|| split(TRAITS));
 static IN_FILES: Patterns = LazyLock::new(|| split(FILES));
 static IN_PYTHON_FILES: Patterns = LazyLock::new(|| split(PYTHON_FILES));
+static IN_JAVASCRIPT_FILES: Patterns = LazyLock::new(|| split(JAVASCRIPT_FILES));
 static IN_STARTS: Patterns = LazyLock::new(|| split(STARTS));
 
 fn split(texts: &[&'static str]) -> Vec<&'static str> {
@@ -96,6 +99,9 @@ impl Wrappers {
     fn part_of(&self, language: Language, frame: &StackFrame<'_>) -> Part {
         let is_in_library = match language {
             Language::Python => frame.file.is_some_and(|file| is_in(&IN_PYTHON_FILES, file)),
+            Language::JavaScript => frame
+                .file
+                .is_some_and(|file| is_in(&IN_JAVASCRIPT_FILES, file)),
             Language::Jit => false,
         };
         let mut globs = self.globs.iter();

@@ -12,8 +12,8 @@ use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 use object::read::ReadRef;
 
 use super::cold;
-use super::elf::{CodeSegment, Elf, Symbol};
 use super::layouts::{key_offset, layout};
+use crate::elf::{CodeSegment, Elf, Symbol};
 
 /// The state of the interpreter.
 const RUNTIME: &str = "_PyRuntime";

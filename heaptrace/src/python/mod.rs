@@ -5,7 +5,6 @@
 //! processes, stacks nor kernel maps.
 
 mod cold;
-mod elf;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod image;

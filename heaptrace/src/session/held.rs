@@ -15,7 +15,7 @@ use heaptrace_common::wire::{ProcessBegin, StackHead, walk};
 
 use crate::config::RunConfig;
 use crate::events::record::Event;
-use crate::join::{Joiner, Note, Process};
+use crate::join::{Joiner, Note, Process, ReadFrames};
 use crate::reader::Budget;
 use crate::unwind::Tables;
 use jit_files::JitFiles;
@@ -47,6 +47,8 @@ enum Item {
     Event(Event),
     /// The beginning of a process, with what was read of it at once.
     Begin(ProcessBegin, Box<Process>),
+    /// Frames of JavaScript, with what was read of them at once.
+    JavaScript(ReadFrames),
 }
 
 impl Held {
@@ -100,6 +102,7 @@ impl Held {
                 self.begun.insert(event.process, event.tgid);
                 Item::Begin(event, Box::new(joiner.read_process(&event)))
             }
+            Event::V8Frames(event) => Item::JavaScript(joiner.read_javascript(&event)),
             event => Item::Event(event),
         };
         let thread = match &item {
@@ -138,6 +141,10 @@ impl Held {
             let event = match item {
                 Item::Begin(event, record) => {
                     joiner.begin_process(&event, *record);
+                    return None;
+                }
+                Item::JavaScript(read) => {
+                    joiner.javascript_frames(&read);
                     return None;
                 }
                 Item::Event(event) => event,
@@ -222,6 +229,7 @@ fn bytes_apart(item: &Item) -> usize {
             size_of_val(&**it) + it.lines.len() + it.name.len() + it.file.len()
         }
         Item::Event(_) => 0,
+        Item::JavaScript(read) => read.bytes_apart(),
         Item::Begin(_, record) => size_of_val(&**record) + record.command_line.len(),
     }
 }

@@ -90,6 +90,7 @@ pub(super) fn from_image(image: &Image<'_>, limits: &Limits) -> Result<Table, Ta
     }
     Ok(Table {
         python: image.python,
+        v8: image.v8,
         ..writer.finish(first_page, damaged.iter().sum())
     })
 }
@@ -409,6 +410,7 @@ impl TableWriter {
             first_page,
             damaged,
             python: None,
+            v8: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The byte format of a cached table.
 //!
-//! Stage: unwind. A header, pages, rows, rules and a Python interpreter, all in 32-bit words, then a checksum of everything
+//! Stage: unwind. A header, pages, rows, rules, a Python interpreter and V8, all in 32-bit words, then a checksum of everything
 //! before it. The checksum detects accidental damage only. So a decoded table must also be sound, and within the limits of
 //! built tables.
 
@@ -8,21 +8,31 @@ use heaptrace_common::unwind::{Rule, bp, cfa};
 
 use super::image::Fingerprint;
 use super::table::{Limits, Table};
-use crate::python::{self, IMAGE_WORDS};
+use crate::{python, v8};
 
 /// The first bytes of each entry.
 const MAGIC: &[u8; 7] = b"heaptab";
 
 /// The format version, after the magic. Incremented with every change of the format, or of the meaning of a rule.
-const FORMAT_VERSION: u8 = 2;
+const FORMAT_VERSION: u8 = 3;
 
 /// Bytes of the header: magic, format version, fingerprint, and six numbers.
 const HEADER: usize = 8 + 32 + 6 * 4;
 
+/// Bits of the last number of the header: which runtimes the file holds.
+mod runtimes {
+    pub(super) const PYTHON: u32 = 1;
+    pub(super) const V8: u32 = 2;
+    pub(super) const ALL: u32 = 3;
+}
+
+/// Most words of runtimes.
+const RUNTIME_WORDS: usize = python::IMAGE_WORDS + v8::IMAGE_WORDS;
+
 /// Encodes a table.
 pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     let words = table.pages.len() + table.rows.len() + 2 * table.rules.len();
-    let mut bytes = Vec::with_capacity(HEADER + (words + IMAGE_WORDS) * 4 + 4);
+    let mut bytes = Vec::with_capacity(HEADER + (words + RUNTIME_WORDS) * 4 + 4);
     bytes.extend(MAGIC);
     bytes.push(FORMAT_VERSION);
     bytes.extend(fingerprint);
@@ -31,7 +41,9 @@ pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     lengths.into_iter().for_each(|length| word(length as u32));
     word(table.first_page);
     word(table.damaged);
-    word(u32::from(table.python.is_some()));
+    let has_python = u32::from(table.python.is_some()) * runtimes::PYTHON;
+    let has_v8 = u32::from(table.v8.is_some()) * runtimes::V8;
+    word(has_python | has_v8);
     table
         .pages
         .iter()
@@ -45,6 +57,8 @@ pub(super) fn encode(table: &Table, fingerprint: &Fingerprint) -> Vec<u8> {
     }
     let python = table.python.as_ref().map(python::to_words);
     python.iter().flatten().for_each(|it| word(*it));
+    let v8 = table.v8.as_ref().map(v8::to_words);
+    v8.iter().flatten().for_each(|it| word(*it));
     let checksum = crc32fast::hash(&bytes);
     bytes.extend(checksum.to_le_bytes());
     bytes
@@ -66,18 +80,26 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
     let mut words = words.0.iter().map(|word| u32::from_le_bytes(*word));
     let [pages, rows, rules] = [words.next()?, words.next()?, words.next()?];
     let (first_page, damaged) = (words.next()?, words.next()?);
-    let pythons = words.next()?;
+    let runtimes = words.next()?;
+    let has = |runtime| runtimes & runtime != 0;
     let all = u64::from(pages) + u64::from(rows) + 2 * u64::from(rules);
-    let of_python = u64::from(pythons) * IMAGE_WORDS as u64;
-    if pythons > 1 || all + of_python != words.len() as u64 {
+    let of_python = u64::from(has(runtimes::PYTHON)) * python::IMAGE_WORDS as u64;
+    let of_v8 = u64::from(has(runtimes::V8)) * v8::IMAGE_WORDS as u64;
+    if runtimes & !runtimes::ALL != 0 || all + of_python + of_v8 != words.len() as u64 {
         return None;
     }
     let mut take = |count: u32| words.by_ref().take(count as usize).collect::<Vec<u32>>();
     let (pages, rows, rules) = (take(pages), take(rows), take(2 * rules));
-    let python = match words.collect::<Vec<u32>>().first_chunk::<IMAGE_WORDS>() {
-        Some(words) => Some(python::from_words(*words)?),
-        None => None,
-    };
+    let mut python = None;
+    if has(runtimes::PYTHON) {
+        let words = take(python::IMAGE_WORDS as u32);
+        python = Some(python::from_words(*words.first_chunk()?)?);
+    }
+    let mut v8 = None;
+    if has(runtimes::V8) {
+        let words = take(v8::IMAGE_WORDS as u32);
+        v8 = Some(v8::from_words(*words.first_chunk()?)?);
+    }
     let rules = rules.as_chunks::<2>().0.iter().map(|[kinds, cfa_offset]| {
         let rule = Rule {
             cfa: *kinds as u8,
@@ -95,6 +117,7 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
         first_page,
         damaged,
         python,
+        v8,
     };
     let limits = Limits::default();
     // A builder makes at most half of the pages that a `u32` offset can address.
@@ -105,14 +128,14 @@ pub(super) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Option<Table> {
 /// Bytes of the longest possible table.
 pub(super) fn max_bytes(limits: &Limits) -> u64 {
     let words = limits.rows as u64 + (1 << 16) + 2 * (1 << 16);
-    HEADER as u64 + (words + IMAGE_WORDS as u64) * 4 + 4
+    HEADER as u64 + (words + RUNTIME_WORDS as u64) * 4 + 4
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use heaptrace_common::wire::PythonImage;
+    use heaptrace_common::wire::{PythonImage, V8Image};
 
     use super::*;
     use crate::unwind::build;
@@ -127,6 +150,7 @@ mod tests {
             first_page: 3,
             damaged: 1,
             python: None,
+            v8: None,
         }
     }
 
@@ -139,6 +163,13 @@ mod tests {
         Table {
             python: Some(image),
             ..small()
+        }
+    }
+
+    fn with_v8() -> Table {
+        Table {
+            v8: v8::from_words([11 << 16 | 3]),
+            ..with_python()
         }
     }
 
@@ -155,7 +186,8 @@ mod tests {
     fn tables_survive_a_round_trip() {
         let data = fs::read("/proc/self/exe").unwrap();
         let table = build(data.as_slice(), &Limits::default()).unwrap();
-        for table in [table, small(), with_python()] {
+        assert!(with_v8().v8.is_some());
+        for table in [table, small(), with_python(), with_v8()] {
             let bytes = encode(&table, &FINGERPRINT);
             assert!(bytes.len() as u64 <= max_bytes(&Limits::default()));
             assert_eq!(decode(&bytes, &FINGERPRINT).as_ref(), Some(&table));
@@ -167,7 +199,7 @@ mod tests {
     /// sound table.
     #[test]
     fn invalid_tables_are_refused() {
-        let bytes = encode(&with_python(), &FINGERPRINT);
+        let bytes = encode(&with_v8(), &FINGERPRINT);
         for end in 0..bytes.len() {
             assert_eq!(decode(&bytes[..end], &FINGERPRINT), None);
         }
@@ -196,6 +228,13 @@ mod tests {
             broken_image(|image| image.layout.thread_data = 2),
             broken_image(|image| image.loops[0] = [8192, 4096]),
             broken_image(|image| image.loops[1] = [1, 1 << 30]),
+            Table {
+                v8: Some(V8Image {
+                    version: 5 << 16,
+                    ..V8Image::default()
+                }),
+                ..small()
+            },
             Table {
                 pages: vec![0, 2, 4],
                 ..small()

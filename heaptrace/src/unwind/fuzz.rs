@@ -66,6 +66,7 @@ pub(crate) fn cached_table(data: &[u8]) -> u64 {
         first_page: 0,
         damaged: 0,
         python: None,
+        v8: None,
     };
     let head = cache_format::encode(&empty, &FINGERPRINT);
     let (head, _) = head.split_at(8 + FINGERPRINT.len());

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
-use heaptrace_common::wire::PythonImage;
+use heaptrace_common::wire::{PythonImage, V8Image};
 use object::elf::{
     CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, EM_X86_64, ET_DYN, ET_EXEC,
     FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS,
@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::table::{Limits, TableError};
 use crate::python::{self, Frames};
+use crate::v8;
 
 const ENDIAN: object::LittleEndian = object::LittleEndian;
 
@@ -48,7 +49,7 @@ pub(super) enum FrameSection {
 pub(super) type Fingerprint = [u8; 32];
 
 /// The version of the table builder. Incremented when the same file gives another table than before.
-const BUILDER_VERSION: u64 = 2;
+const BUILDER_VERSION: u64 = 3;
 
 /// Largest window that a compressed section may ask for, as a power of two.
 const MAX_WINDOW: u32 = 24;
@@ -63,6 +64,8 @@ pub(super) struct Image<'data> {
     pub(super) bases: BaseAddresses,
     /// The Python interpreter in the file.
     pub(super) python: Option<PythonImage>,
+    /// V8 in the file.
+    pub(super) v8: Option<V8Image>,
     /// These addresses as a list: `.eh_frame`, `.eh_frame_hdr`, `.text`, `.got`.
     addresses: [Option<u64>; 4],
 }
@@ -83,6 +86,7 @@ impl<'data> Image<'data> {
             frames: Vec::new(),
             bases: BaseAddresses::default(),
             python: None,
+            v8: None,
             addresses: [None; 4],
         };
         let mut frame_header = None;
@@ -109,6 +113,7 @@ impl<'data> Image<'data> {
         }
         image.frames.sort_by_key(|(kind, _)| *kind);
         image.python = python::find(data, image.eh_frame());
+        image.v8 = v8::find(data);
         Ok(image)
     }
 
@@ -121,6 +126,7 @@ impl<'data> Image<'data> {
             number(limit as u64);
         }
         number(u64::from(self.python.is_some()));
+        number(u64::from(self.v8.is_some()));
         for segment in &self.segments {
             number(segment.address);
             number(segment.offset);
@@ -132,6 +138,9 @@ impl<'data> Image<'data> {
         }
         // The rest of an image follows from the version.
         for word in self.python.as_ref().map(python::to_words).iter().flatten() {
+            number((*word).into());
+        }
+        for word in self.v8.as_ref().map(v8::to_words).iter().flatten() {
             number((*word).into());
         }
         for (kind, bytes) in &self.frames {

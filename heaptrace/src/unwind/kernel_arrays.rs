@@ -1,4 +1,4 @@
-//! The kernel program's arrays of rows, pages, rules and Python interpreters, and the map from files to tables.
+//! The kernel program's arrays of rows, pages, rules and runtimes, and the map from files to tables.
 //!
 //! Stage: unwind. The arrays are written through shared memory: a system call for each row would take hundreds of times
 //! longer. Must not know files, nor which table is where.
@@ -10,13 +10,13 @@ use heaptrace_common::rows::{
     PAGE_BITS, page_first_row, page_rows, row_of_slot, row_offset, row_rule,
 };
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::{FileKey, TableRef};
+use heaptrace_common::wire::{FileKey, PythonImage, TableRef, V8Image};
 
 use super::loader::Arrays;
 use super::store::Placement;
 use crate::kernel::mapped_array::MappedArray;
 use crate::kernel::program::{Program, TableMap};
-use crate::kernel::python_images::PythonImages;
+use crate::kernel::runtime_images::RuntimeImages;
 
 /// A segment of rows. The kernel program finds it by its index in the map of segments.
 struct Segment {
@@ -31,7 +31,8 @@ pub(super) struct KernelArrays {
     pages: MappedArray,
     rules: MappedArray,
     rule_cache: MappedArray,
-    pythons: PythonImages,
+    pythons: RuntimeImages<PythonImage>,
+    v8s: RuntimeImages<V8Image>,
     rows: ArrayOfMaps<MapData, MapData>,
     segments: Vec<Segment>,
 }
@@ -51,7 +52,8 @@ impl KernelArrays {
             rules,
             tables: program.take_tables()?,
             rows: program.take_rows()?,
-            pythons: program.take_python_images()?,
+            pythons: program.take_runtime_images("PYTHON_IMAGES")?,
+            v8s: program.take_runtime_images("V8_IMAGES")?,
             segments: Vec::new(),
         })
     }
@@ -81,6 +83,12 @@ impl Arrays for KernelArrays {
             // The kernel program takes an entry that is not set for no interpreter.
             if let Err(error) = self.pythons.set(index, *image) {
                 tracing::warn!("can't set a Python interpreter: {error:#}");
+            }
+        }
+        for (index, image) in (placement.v8s.first..).zip(&placement.v8s.values) {
+            // The kernel program finds no function by an entry that is not set.
+            if let Err(error) = self.v8s.set(index, *image) {
+                tracing::warn!("can't set a file with V8: {error:#}");
             }
         }
         for (segment, write) in &placement.rows {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use heaptrace_common::rows::{pack_page, pack_row, row_offset, row_rule, slot_of_rows};
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::{PythonImage, TableRef, table};
+use heaptrace_common::wire::{PythonImage, TableRef, V8Image, table};
 
 use super::ranges::Ranges;
 use super::table::Table;
@@ -27,6 +27,8 @@ pub(super) struct StoreLimits {
     pub(super) tables: u32,
     /// Python interpreters.
     pub(super) pythons: u32,
+    /// Files with V8.
+    pub(super) v8s: u32,
 }
 
 /// Values for adjacent elements of an array.
@@ -38,7 +40,7 @@ pub(super) struct Write<T> {
     pub(super) values: Vec<T>,
 }
 
-/// The values to write before a table may be published: rules and Python interpreters first, then rows, then pages, so that
+/// The values to write before a table may be published: rules and runtimes first, then rows, then pages, so that
 /// each reference is valid when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
@@ -46,6 +48,8 @@ pub(super) struct Placement {
     pub(super) rules: Write<Rule>,
     /// A new Python interpreter.
     pub(super) pythons: Write<PythonImage>,
+    /// A new V8.
+    pub(super) v8s: Write<V8Image>,
     /// Slots of rows, by segment.
     pub(super) rows: Vec<(u32, Write<u64>)>,
     /// Page entries.
@@ -99,6 +103,7 @@ pub(super) struct Store {
     limits: StoreLimits,
     rules: HashMap<Rule, u16>,
     pythons: Vec<PythonImage>,
+    v8s: Vec<V8Image>,
     segments: Vec<Ranges>,
     pages: Ranges,
     /// Numbers of tables; 0 means no table.
@@ -115,6 +120,7 @@ impl Store {
             // The zeroed arrays of the kernel have this rule at index 0.
             rules: HashMap::from([(Rule::NONE, 0)]),
             pythons: Vec::new(),
+            v8s: Vec::new(),
             segments: Vec::new(),
             pages: Ranges::new(limits.pages),
             numbers,
@@ -152,7 +158,8 @@ impl Store {
         }
         // What is entered here is in the arrays only if the caller gets it. So this is the last that can fail.
         let rules = self.intern(&built.rules);
-        let (python, pythons) = self.intern_python(built.python);
+        let (python, pythons) = intern(&mut self.pythons, self.limits.pythons, built.python);
+        let (v8, v8s) = intern(&mut self.v8s, self.limits.v8s, built.v8);
         let row = |row: &u32| {
             let rule = rules.1.get(row_rule(*row) as usize).copied().unwrap_or(0);
             pack_row(row_offset(*row) as u16, rule)
@@ -177,11 +184,13 @@ impl Store {
             first_page: built.first_page,
             slot,
             python,
+            v8,
             ..TableRef::none(table::LOADED)
         };
         let placement = Placement {
             rules: rules.0,
             pythons,
+            v8s,
             rows: rows.collect(),
             pages: Write {
                 first: pages_at,
@@ -297,25 +306,25 @@ impl Store {
         let numbers = numbers.collect();
         (new, numbers)
     }
+}
 
-    /// One more than the index of a Python interpreter, and the new entry. Without room for it, 0: its stacks then have no
-    /// frames of Python. Interpreters are never removed: there are few, and a walk could still use one.
-    fn intern_python(&mut self, image: Option<PythonImage>) -> (u32, Write<PythonImage>) {
-        let mut new = Write {
-            first: self.pythons.len() as u32,
-            values: Vec::new(),
-        };
-        let Some(image) = image else {
-            return (0, new);
-        };
-        if let Some(index) = self.pythons.iter().position(|known| *known == image) {
-            return (index as u32 + 1, new);
-        }
-        if new.first >= self.limits.pythons {
-            return (0, new);
-        }
-        self.pythons.push(image);
-        new.values.push(image);
-        (new.first + 1, new)
+/// One more than the index of a runtime, and the new entry. Without room for it, 0: its stacks then have no frames of its language.
+/// Runtimes are never removed: there are few, and a walk could still use one.
+fn intern<T: Copy + PartialEq>(known: &mut Vec<T>, most: u32, image: Option<T>) -> (u32, Write<T>) {
+    let mut new = Write {
+        first: known.len() as u32,
+        values: Vec::new(),
+    };
+    let Some(image) = image else {
+        return (0, new);
+    };
+    if let Some(index) = known.iter().position(|known| *known == image) {
+        return (index as u32 + 1, new);
     }
+    if new.first >= most {
+        return (0, new);
+    }
+    known.push(image);
+    new.values.push(image);
+    (new.first + 1, new)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use heaptrace_common::rows::{PAGE_BITS, row_offset, row_rule};
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::PythonImage;
+use heaptrace_common::wire::{PythonImage, V8Image};
 
-use crate::python;
+use crate::{python, v8};
 
 /// Limits for the build of a file's table.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub struct Table {
     pub damaged: u32,
     /// The Python interpreter in the file.
     pub python: Option<PythonImage>,
+    /// V8 in the file.
+    pub v8: Option<V8Image>,
 }
 
 impl Table {
@@ -101,6 +103,7 @@ impl Table {
                 .iter()
                 .all(|row| (row_rule(*row) as usize) < self.rules.len())
             && self.python.as_ref().is_none_or(python::is_sound)
+            && self.v8.as_ref().is_none_or(v8::is_sound)
     }
 }
 

@@ -10,7 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use heaptrace_common::limits::{MAX_PYTHON_IMAGES, MAX_RULES, MAX_TABLES, SEGMENT_SLOTS};
+use heaptrace_common::limits::{
+    MAX_PYTHON_IMAGES, MAX_RULES, MAX_TABLES, MAX_V8_IMAGES, SEGMENT_SLOTS,
+};
 use heaptrace_common::unwind::Rule;
 use heaptrace_common::wire::FileKey;
 
@@ -120,6 +122,7 @@ impl Tables {
             rules: MAX_RULES,
             tables: MAX_TABLES,
             pythons: MAX_PYTHON_IMAGES,
+            v8s: MAX_V8_IMAGES,
         };
         let loader = Loader::new(KernelArrays::new(program)?, limits);
         let states = loader.states();

@@ -204,8 +204,8 @@ impl Machine {
                     walk: 0,
                     raw: 0,
                     hash: [0; 2],
-                    python: 0,
-                    python_loops: [0; 2],
+                    language: 0,
+                    language_frames: [0; 2],
                 };
                 joiner.event(Event::Stack(head, vec![stack_id(process, site)]));
             }

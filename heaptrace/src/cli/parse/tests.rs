@@ -254,10 +254,13 @@ fn languages_are_read() {
             ("--native", ShownLanguages::NATIVE),
             ("--language native", ShownLanguages::NATIVE),
             ("--language python", python),
-            ("--language python,native,jit", ShownLanguages::default()),
             (
-                "--language jit,python --language native",
+                "--language python,native,javascript,jit",
                 ShownLanguages::default(),
+            ),
+            (
+                "--language python --language native",
+                python.and(ShownLanguages::NATIVE),
             ),
         ] {
             assert_eq!(
@@ -269,7 +272,7 @@ fn languages_are_read() {
         for wrong in ["perl", "", "python,", "Python"] {
             let message = complaint(&format!("{command} --language={wrong}"));
             assert!(
-                message.contains("use one of native, python, jit"),
+                message.contains("use one of native, python, javascript, jit"),
                 "{message}"
             );
         }

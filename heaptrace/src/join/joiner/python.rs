@@ -6,7 +6,7 @@ use crate::events::python::{PythonCode, PythonFrames};
 impl Joiner {
     pub(super) fn python_code(&mut self, event: PythonCode) {
         if self.ledger.processes().id(event.process).is_some() {
-            self.stacks.python().add_code(event);
+            self.stacks.add_python_code(event);
         }
     }
 
@@ -15,8 +15,7 @@ impl Joiner {
             let Self {
                 stacks, addresses, ..
             } = self;
-            let python = stacks.python();
-            python.add_frames(event, |location| addresses.intern(&location));
+            stacks.add_python_frames(event, |location| addresses.intern(&location));
         }
     }
 }

@@ -33,9 +33,11 @@ const RUNTIME: usize = HUES.len() + 1;
 const PLUMBING: usize = HUES.len() + 2;
 /// The functions that Python runs, in the hue between the marks of a search and the first red.
 const PYTHON: usize = HUES.len() + 3;
-/// Functions that a runtime has generated, in the hue between two greens of files.
-const JIT: usize = HUES.len() + 4;
-const FAMILIES: usize = HUES.len() + 5;
+/// The functions of JavaScript, in the hue between those of files that is furthest from them.
+const JAVASCRIPT: usize = HUES.len() + 4;
+/// Functions that a runtime has generated: a gray with some blue.
+const JIT: usize = HUES.len() + 5;
+const FAMILIES: usize = HUES.len() + 6;
 
 /// The most entries of the legend.
 const MOST_KEYS: usize = 7;
@@ -81,6 +83,7 @@ impl Colors {
                 Part::Runtime => RUNTIME,
                 Part::Plumbing => PLUMBING,
                 Part::Interpreted(Language::Python) => PYTHON,
+                Part::Interpreted(Language::JavaScript) => JAVASCRIPT,
                 Part::Interpreted(Language::Jit) => JIT,
                 Part::File(file) => {
                     let first = hash(file) as usize;
@@ -156,6 +159,7 @@ impl<'a> Part<'a> {
             Self::Runtime => "C and C++ runtime",
             Self::Plumbing => "wrappers and library plumbing",
             Self::Interpreted(Language::Python) => "Python functions",
+            Self::Interpreted(Language::JavaScript) => "JavaScript functions",
             Self::Interpreted(Language::Jit) => "generated code",
             Self::File(file) => file,
         }
@@ -179,7 +183,8 @@ pub(super) fn style(is_dark: bool) -> String {
                 RUNTIME => (220, 8, 0),
                 PLUMBING => (220, 28, 3),
                 PYTHON => (322, 62, 5),
-                JIT => (108, 30, 5),
+                JAVASCRIPT => (108, 66, 5),
+                JIT => (230, 22, 5),
                 hue => {
                     let (hue, saturation) = HUES.get(hue).copied().unwrap_or_default();
                     (hue, saturation, 0)

@@ -23,6 +23,7 @@ impl From<&join::Function> for Function {
         Self {
             language: match function.language {
                 Language::Python => 1,
+                Language::JavaScript => 2,
                 Language::Jit => 4,
             },
             name: function.name.clone(),
@@ -38,6 +39,7 @@ impl TryFrom<Function> for join::Function {
         Ok(Self {
             language: match function.language {
                 1 => Language::Python,
+                2 => Language::JavaScript,
                 4 => Language::Jit,
                 value => {
                     return Err(WireError::Unknown {

@@ -11,7 +11,7 @@ use object::elf::SHT_SYMTAB;
 use object::{Object as _, ObjectSection as _};
 
 use super::interpreters::interpreters;
-use crate::python::elf::Elf;
+use crate::elf::Elf;
 use crate::python::{Frames, find, from_words, is_sound, to_words};
 
 /// Finds the interpreter in a file. Without `sections`, the file seems to have no `.symtab`.

@@ -17,6 +17,7 @@ const LIMITS: StoreLimits = StoreLimits {
     rules: 10,
     tables: 5,
     pythons: 2,
+    v8s: 2,
 };
 
 /// A table with one rule, and with an interpreter whose key is at this address.

@@ -170,6 +170,7 @@ const LIMITS: StoreLimits = StoreLimits {
     rules: 2_000,
     tables: 50,
     pythons: 2,
+    v8s: 2,
 };
 
 fn file(inode: u64) -> FileKey {
@@ -219,6 +220,7 @@ fn tables() -> [Table; 2] {
         first_page: 1,
         damaged: 0,
         python: None,
+        v8: None,
     };
     let small = build(vdso().as_slice(), &Limits::default()).unwrap();
     [large, small]

@@ -1,6 +1,6 @@
 //! Reads symbols, code and data of an ELF file.
 //!
-//! Part of `python`. The file is untrusted: what is read at once has a bound. Must not know Python.
+//! No stage: runtimes are found with it. The file is untrusted: what is read at once has a bound. Must not know any runtime.
 
 use std::collections::HashMap;
 
@@ -24,27 +24,27 @@ const MAX_LIST: u64 = 1 << 16;
 
 /// A function or variable: its address, and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Symbol {
-    pub(super) address: u64,
-    pub(super) size: u64,
+pub(crate) struct Symbol {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
 }
 
 /// A segment of code: its address, and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CodeSegment {
+pub(crate) struct CodeSegment {
     address: u64,
     offset: u64,
 }
 
 impl CodeSegment {
     /// An address of the file, relative to the address at which the beginning of the file would be mapped with this segment.
-    pub(super) fn relative(self, address: u64) -> u64 {
+    pub(crate) fn relative(self, address: u64) -> u64 {
         address.wrapping_sub(self.address).wrapping_add(self.offset)
     }
 }
 
 /// An ELF file.
-pub(super) struct Elf<'data, R: ReadRef<'data>> {
+pub(crate) struct Elf<'data, R: ReadRef<'data>> {
     data: R,
     segments: &'data [ProgramHeader64<Endian>],
     sections: SectionTable<'data, FileHeader64<Endian>, R>,
@@ -52,7 +52,7 @@ pub(super) struct Elf<'data, R: ReadRef<'data>> {
 
 impl<'data, R: ReadRef<'data>> Elf<'data, R> {
     /// Reads the headers.
-    pub(super) fn parse(data: R) -> Option<Self> {
+    pub(crate) fn parse(data: R) -> Option<Self> {
         let header = FileHeader64::<Endian>::parse(data).ok()?;
         Some(Self {
             data,
@@ -62,7 +62,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
     }
 
     /// Whether there is a section with this name.
-    pub(super) fn has_section(&self, name: &str) -> bool {
+    pub(crate) fn has_section(&self, name: &str) -> bool {
         self.sections
             .section_by_name(ENDIAN, name.as_bytes())
             .is_some()
@@ -83,7 +83,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
 
     /// Finds the symbols of a table with these names. All of the names begin with `prefix`, or with `_` and `prefix`: few
     /// other symbols of a file do.
-    pub(super) fn symbols(
+    pub(crate) fn symbols(
         &self,
         kind: SectionType,
         prefix: &str,
@@ -121,7 +121,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
     }
 
     /// The content of the file at an address.
-    pub(super) fn bytes(&self, address: u64, size: u64) -> Option<&'data [u8]> {
+    pub(crate) fn bytes(&self, address: u64, size: u64) -> Option<&'data [u8]> {
         self.loaded().find_map(|segment| {
             let within = address.checked_sub(segment.p_vaddr(ENDIAN))?;
             let end = within.checked_add(size)?;
@@ -132,7 +132,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
     }
 
     /// The segment with the code at an address.
-    pub(super) fn code_segment(&self, code: Symbol) -> Option<CodeSegment> {
+    pub(crate) fn code_segment(&self, code: Symbol) -> Option<CodeSegment> {
         let mut code_segments = self
             .loaded()
             .filter(|segment| segment.p_flags(ENDIAN).contains(PF_X));
@@ -149,7 +149,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
     }
 
     /// Whether the file names musl: as the libc that it needs, or by its loader.
-    pub(super) fn names_musl(&self) -> bool {
+    pub(crate) fn names_musl(&self) -> bool {
         let is_short = |segment: &&ProgramHeader64<Endian>| segment.p_filesz(ENDIAN) <= MAX_LIST;
         let names = self.table(SHT_DYNSYM).map(|(_, names)| names);
         self.segments

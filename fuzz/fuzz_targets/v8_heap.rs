@@ -1,0 +1,4 @@
+//! The cargo-fuzz target of the boundary `v8_heap` (heaptrace/src/fuzz.rs). Run: `cargo +nightly fuzz run v8_heap`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| heaptrace_fuzz::check("v8_heap", data));

@@ -1,0 +1,25 @@
+//! V8: finds it in a file, and reads what functions of JavaScript are from the memory of a process.
+//!
+//! No stage: every stage may import this folder. The unwind stage looks for V8 in each file whose table it builds. The join stage
+//! asks for the functions of frames. Files and memory are untrusted. Must not know processes, stacks nor kernel maps.
+
+mod bytecodes;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
+mod heap;
+mod image;
+mod layouts;
+mod lines;
+mod names;
+mod places;
+mod positions;
+
+pub use heap::Memory;
+pub use image::{IMAGE_WORDS, find, from_words, is_sound, to_words};
+pub use layouts::{Layout, layout};
+pub use lines::Lines;
+pub use names::{Found, Named, Script, function, lines_of, shared};
+pub use places::{At, places};
+
+#[cfg(test)]
+mod tests;

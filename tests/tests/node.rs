@@ -1,0 +1,104 @@
+//! Frames of JavaScript in stacks, compared with V8's own, and what can go wrong with them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use anyhow::{Result, ensure};
+use heaptrace_tests::{
+    Agreement, Heaptrace, Report, c_linked, javascript_stack, node_agreement, require_tool,
+};
+
+/// The system's own Node.
+fn node() -> Result<&'static OsStr> {
+    require_tool("node", "nodejs")?;
+    Ok(OsStr::new("node"))
+}
+
+fn check(agreement: &Agreement) -> Result<()> {
+    agreement.report.check_nothing_lost()?;
+    println!(
+        "{} of {} agree, {} are complete",
+        agreement.agreeing, agreement.allocations, agreement.complete
+    );
+    for difference in agreement.differences.iter().take(5) {
+        println!("{difference}");
+    }
+    ensure!(agreement.allocations >= 500, "the program did too little");
+    ensure!(agreement.share() >= 0.98, "too few stacks agree");
+    ensure!(agreement.complete as f64 >= 0.98 * agreement.allocations as f64);
+    Ok(())
+}
+
+/// Check that functions, files and lines are those of V8's own stacks: of calls, classes, callbacks of V8's own functions, generators,
+/// asynchronous functions, timers, scripts that are made while the program runs, and threads.
+#[test]
+fn javascript_stacks_are_v8s_own() -> Result<()> {
+    check(&node_agreement(
+        &[node()?, OsStr::new("--jitless")],
+        &["--exact"],
+        5,
+    )?)
+}
+
+/// Check the same in code that was compiled, and on the fast path.
+#[test]
+fn javascript_stacks_are_whole_on_the_fast_path() -> Result<()> {
+    check(&node_agreement(&[node()?], &["--exact", "--fast"], 5)?)
+}
+
+/// Records a script.
+fn record(script: &str, options: &[&str]) -> Result<Report> {
+    let command = [node()?, OsStr::new("-e"), OsStr::new(script)];
+    let recording = Heaptrace::tracing()?.record(options, &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    Ok(recording.report)
+}
+
+/// Check that two functions that are called in turn by the interpreter have their own bytes, exactly: their stacks of machine code are the
+/// same. So it is with a function that is compiled while the program runs.
+#[test]
+fn functions_called_in_turn_have_their_own_bytes() -> Result<()> {
+    let script = "
+function f() { Buffer.allocUnsafeSlow(200000); }
+function g() { Buffer.allocUnsafeSlow(300000); }
+function both() { f(); g(); }
+for (let i = 0; i < 2000; i += 1) both();
+";
+    let report = record(script, &["--exact", "--min-size", "200000"])?;
+    let mut sums = BTreeMap::<_, (u64, u64)>::new();
+    for site in &report.sites {
+        let mut stack = javascript_stack(site).into_iter();
+        // Node's own functions allocate for them.
+        let found = stack.find(|(_, file, _)| !file.starts_with("node:"));
+        let sum = sums
+            .entry(found.map(|(function, _, _)| function))
+            .or_default();
+        sum.0 += site.totals.allocations;
+        sum.1 += site.totals.allocated_bytes;
+    }
+    let of = |function: &str| sums.get(&Some(function.to_owned())).copied();
+    assert_eq!(of("f"), Some((2000, 2000 * 200_000)), "{sums:?}");
+    assert_eq!(of("g"), Some((2000, 2000 * 300_000)), "{sums:?}");
+    Ok(())
+}
+
+/// Check that a program which claims to be V8, and whose objects are parts of themselves, huge, or lead nowhere, is counted exactly, and harms
+/// nothing.
+#[test]
+fn false_frames_do_no_harm() -> Result<()> {
+    let program = c_linked("false_v8", "false_v8", "cc", &["-rdynamic"])?;
+    let recording = Heaptrace::tracing()?.record(&["--exact"], &[&program])?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let (report, truth) = (&recording.report, recording.truth("main")?);
+    report.check_nothing_lost()?;
+    assert_eq!(report.totals.allocations, truth.allocations);
+    assert_eq!(report.totals.allocated_bytes, truth.allocated_bytes);
+    let stacks: Vec<_> = report.sites.iter().map(javascript_stack).collect();
+    // It was taken for V8.
+    ensure!(stacks.iter().flatten().count() > 0, "{:?}", report.quality);
+    for (function, file, _) in stacks.iter().flatten() {
+        assert!(function.chars().count() <= 1025 && file.chars().count() <= 1025);
+    }
+    Ok(())
+}
