@@ -60,6 +60,8 @@ counters! {
     RawStacksDropped = 14, "raw_stacks_dropped", false;
     /// A stack whose frames of JavaScript did not fit into the ring, and that is recorded without them.
     V8FramesLost = 15, "javascript_frames_lost", false;
+    /// A stack whose Java frames did not fit into the ring, and that is recorded without them.
+    JavaFramesLost = 16, "java_frames_lost", false;
 }
 
 /// Number of counters.

@@ -12,6 +12,7 @@ pub mod cookie;
 pub mod counters;
 pub mod counting_filter;
 pub mod hints;
+pub mod java;
 pub mod limits;
 mod logarithm;
 pub mod names;

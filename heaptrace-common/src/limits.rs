@@ -36,6 +36,15 @@ pub const MAX_V8_STACKS: u32 = 1 << 14;
 /// Maximum number of files with V8.
 pub const MAX_V8_IMAGES: u32 = 64;
 
+/// Maximum number of Java frames of a stack, those of generated code included.
+pub const MAX_JAVA_FRAMES: usize = 128;
+
+/// Maximum number of parts of a Java virtual machine's code cache.
+pub const CODE_HEAPS: usize = 3;
+
+/// Maximum number of processes with generated code that are asked about.
+pub const MAX_JVMS: u32 = 1 << 13;
+
 /// Bytes of a stack that are searched for the words of a raw stack.
 pub const RAW_STACK_BYTES: u64 = 16 << 10;
 

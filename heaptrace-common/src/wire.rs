@@ -4,6 +4,7 @@
 
 mod block;
 mod file;
+mod java;
 mod mapping;
 mod process;
 mod python;
@@ -16,6 +17,7 @@ mod walk_state;
 
 pub use block::*;
 pub use file::*;
+pub use java::*;
 pub use mapping::*;
 pub use process::*;
 pub use python::*;
@@ -50,4 +52,8 @@ pub mod kind {
     pub const RAW_STACK: u16 = 10;
     /// A [`V8Stack`](super::V8Stack), cut after its last frame.
     pub const V8_STACK: u16 = 11;
+    /// A [`NeedJvm`](super::NeedJvm).
+    pub const NEED_JVM: u16 = 20;
+    /// A [`JavaStack`](super::JavaStack), cut after its last frame.
+    pub const JAVA_STACK: u16 = 21;
 }

@@ -22,6 +22,7 @@
 //! - `window`: a copy of a piece of the traced thread's stack
 //! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
 //! - `python`: the frames of Python code
+//! - `java`: steps through generated code of Java, and its frames
 //! - `v8`: the frames of JavaScript
 //! - `unwind`: the walk up a stack
 //! - `raw`: what the agent needs to continue a walk that had no table
@@ -41,6 +42,7 @@ mod fast;
 mod globals;
 mod hash;
 mod hooks;
+mod java;
 mod kernel;
 mod live;
 mod mapping_cache;

@@ -18,15 +18,15 @@ use heaptrace_common::{
     counting_filter::{BLOCK_SLOTS, CALL_SLOTS},
     hints::{HINT_SLOTS, MAX_FAST},
     limits::{
-        DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_PAGES,
-        MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS, MAX_RAW_WALKS,
-        MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES, MAX_THREADS,
-        MAX_V8_IMAGES, MAX_V8_STACKS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
+        DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_JVMS,
+        MAX_PAGES, MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS,
+        MAX_RAW_WALKS, MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES,
+        MAX_THREADS, MAX_V8_IMAGES, MAX_V8_STACKS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
-        Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, MAX_UNMAPPED, MapCall,
-        NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
+        Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, JavaStack, Jvm, MAX_UNMAPPED,
+        MapCall, NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
         PythonWalk, RawWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef,
         ThreadState, Unmapped, V8Image, V8StackKey, V8Walk, setting,
     },
@@ -149,6 +149,19 @@ pub static BLANK_V8: Array<V8Walk> = Array::with_max_entries(1, 0);
 /// Stacks of JavaScript that were sent. One that has no room any more is sent again.
 #[map]
 pub static V8_STACKS: LruHashMap<V8StackKey, u8> = LruHashMap::with_max_entries(MAX_V8_STACKS, 0);
+
+/// Java virtual machines, by process id. The kernel program adds an entry with its request, the agent sets it.
+#[map]
+pub static JVMS: HashMap<u32, Jvm> = HashMap::with_max_entries(MAX_JVMS, BPF_F_NO_PREALLOC);
+
+/// Java frames of pending calls, by process and thread id.
+#[map]
+pub static JAVA_STACKS: HashMap<u64, JavaStack> =
+    HashMap::with_max_entries(MAX_THREADS, BPF_F_NO_PREALLOC);
+
+/// A state without frames, which is too large for the program's stack.
+#[map]
+pub static BLANK_JAVA: Array<JavaStack> = Array::with_max_entries(1, 0);
 
 /// Raw stacks of pending calls, by process and thread id.
 #[map]

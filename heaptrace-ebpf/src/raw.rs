@@ -18,7 +18,7 @@ use heaptrace_common::{
     unwind::LOST_BP,
     wire::{
         NO_WINDOW, RAW_TARGETS, RawStack, RawWalk, Stack, StackKey, StackWindow, ThreadState,
-        WINDOW_SLOTS, kind, mark_zeros, next_zeros, pack_word, walk,
+        WINDOW_SLOTS, has, kind, mark_zeros, next_zeros, pack_word, walk,
     },
 };
 
@@ -51,9 +51,9 @@ pub fn capture(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) {
     if is_wanted && !is_kept {
         count(Counter::RawStacksDropped);
     }
-    if !is_wanted && state.walk.has_raw_walk != 0 {
+    if !is_wanted && state.walk.has & has::RAW_WALK != 0 {
         end(caller.key);
-        state.walk.has_raw_walk = 0;
+        state.walk.has &= !has::RAW_WALK;
     }
     // A walk that did not reach an outermost frame has cleared the stack's id.
     state.stack.head.raw = u32::from(is_kept);
@@ -116,7 +116,7 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
     {
         // Whether it failed shows in the lookup that follows.
         let _ = RAW_WALKS.insert(caller.key, blank, 0);
-        state.walk.has_raw_walk = 1;
+        state.walk.has |= has::RAW_WALK;
     }
     let Some(raw) = existing(caller.key) else {
         return false;

@@ -3,7 +3,7 @@
 use aya_ebpf::{bindings::BPF_NOEXIST, programs::ProbeContext};
 use heaptrace_common::{
     counters::Counter,
-    wire::{ThreadState, call},
+    wire::{ThreadState, call, has},
 };
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     counters::{count, count_and_warn},
     counting_filter, declined, fast,
     globals::is_partial,
-    live, mapping_cache,
+    java, live, mapping_cache,
     maps::{BLANK_THREAD, MAP_CALLS, THREADS},
     process, python, raw, sample, v8,
 };
@@ -221,8 +221,11 @@ pub fn end(key: u64) {
         if state.walk.v8_image != 0 {
             v8::end(key);
         }
-        if state.walk.has_raw_walk != 0 {
+        if state.walk.has & has::RAW_WALK != 0 {
             raw::end(key);
+        }
+        if state.walk.has & has::JAVA_STACK != 0 {
+            java::end(key);
         }
     }
     let _ = THREADS.remove(key);

@@ -30,6 +30,7 @@ use crate::{
         MAX_STACK_DEPTH, MM_VDSO, SUPER_DEVICE, VMA_DETACHED, VMA_END, VMA_FILE, VMA_MM, VMA_PGOFF,
         VMA_REFERENCES, VMA_START,
     },
+    java,
     kernel::read,
     mapping_cache,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
@@ -129,13 +130,22 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
         walk.stack.head.walk = walk::COMPLETE;
         return STOP;
     }
-    let WalkState {
-        registers, window, ..
-    } = &mut *walk.state;
-    let mut stack = window::Stack::new(window);
-    let (outcome, is_by_rule) = step_either(rule, registers, &mut stack);
-    let last_read = stack.last;
-    walk.state.cache.is_by_rule = u32::from(is_by_rule);
+    let (outcome, rule, last_read) = match generated(walk, depth, pc) {
+        outcome::NO_RULE => {
+            let WalkState {
+                registers, window, ..
+            } = &mut *walk.state;
+            let mut stack = window::Stack::new(window);
+            let (outcome, is_by_rule) = step_either(rule, registers, &mut stack);
+            let last_read = stack.last;
+            walk.state.cache.is_by_rule = u32::from(is_by_rule);
+            (outcome, rule, last_read)
+        }
+        outcome => {
+            walk.state.cache.is_by_rule = 1;
+            (outcome, Rule::UNSUPPORTED, 1)
+        }
+    };
     match outcome {
         outcome::CALLER => walk.state.is_return_address = 1,
         outcome::CALLER_EXACT => walk.state.is_return_address = 0,
@@ -151,6 +161,16 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     }
     walk_cache::record_step(walk.state, rule, last_read);
     CONTINUE
+}
+
+/// Steps through code that a runtime has generated: code without a file, and thus without a table. Returns
+/// [`outcome::NO_RULE`] if no runtime that is known has.
+#[inline(always)]
+fn generated(walk: &mut Walk<'_>, depth: u32, pc: u64) -> u32 {
+    if walk.state.table.state != table::ABSENT || walk.state.mapping.file.inode != 0 {
+        return outcome::NO_RULE;
+    }
+    java::step(walk, depth, pc)
 }
 
 /// Whether the return address of the current frame, before which no rule applies, is the beginning of a function. No

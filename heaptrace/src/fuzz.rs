@@ -7,7 +7,7 @@
 
 use crate::reader::Job;
 use crate::{
-    doctor, events, jit, jobs, output, probes, profile, python, symbolize, sys, unwind, v8,
+    doctor, events, hotspot, jit, jobs, output, probes, profile, python, symbolize, sys, unwind, v8,
 };
 
 /// A boundary.
@@ -238,6 +238,24 @@ pub static BOUNDARIES: &[Boundary] = &[
             v8::fuzz::heap,
         )
     },
+    Boundary {
+        fixed_bytes: MIB,
+        longest: 64 * KIB,
+        ..boundary(
+            "hotspot_image",
+            "an ELF file: a Java virtual machine in it",
+            hotspot::fuzz::file,
+        )
+    },
+    Boundary {
+        fixed_bytes: 4 * MIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "hotspot_memory",
+            "the memory of a Java virtual machine: its structures, and the names of a frame",
+            hotspot::fuzz::memory,
+        )
+    },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
 ];
 
@@ -279,6 +297,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
     match job {
         Job::Identify | Job::Needs | Job::Inspect | Job::Slots => probes::fuzz::answer(job, answer),
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
+        Job::HotSpot => hotspot::fuzz::answer(answer),
         Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
         Job::GeneratedCode => jit::fuzz::answer(answer),
     }

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 
+use crate::hotspot;
 use crate::jit;
 use crate::probes::fast::slots;
 use crate::probes::{allocators, image};
@@ -34,6 +35,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Facts => lookup.answer_facts(question, files),
         Job::Names => lookup.answer_names(question, files),
         Job::Slots => slots::answer(question, &files),
+        Job::HotSpot => hotspot::answer(question, &files),
         Job::GeneratedCode => jit::answer(question, &files),
     }
 }

@@ -12,6 +12,7 @@ mod elf;
 pub mod events;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod hotspot;
 pub mod jit;
 pub mod jobs;
 pub mod join;

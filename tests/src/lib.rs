@@ -15,6 +15,7 @@ mod gdb;
 mod glibc;
 mod imports;
 mod items;
+mod java;
 mod kernel;
 mod maps;
 mod node;
@@ -48,6 +49,7 @@ pub use fixture::{
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use glibc::{GLIBCS, c_on_glibc, glibc_files};
 pub use imports::circles;
+pub use java::{JavaStack, java_agreement, java_classes, java_machines, java_stack};
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
 pub use node::{javascript_stack, node_agreement, node_programs};

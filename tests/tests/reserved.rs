@@ -25,6 +25,7 @@ const RESERVED: [(&str, &[&str]); 11] = [
             // Files of `/proc`, `/sys` and the like.
             "join/cgroups.rs",
             "join/command_line.rs",
+            "proc/address_space.rs",
             "proc/contents.rs",
             "proc/owner.rs",
             "unwind/vdso.rs",

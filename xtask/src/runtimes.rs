@@ -2,6 +2,8 @@
 //!
 //! It runs the comparison of the tests for each interpreter of this machine, and must not know how that is done.
 
+mod java;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,12 +33,16 @@ pub struct Args {
 
 /// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    apt::ensure(&["python3", "nodejs"], "to trace")?;
+    apt::ensure(
+        &["python3", "nodejs", "openjdk-17-jdk-headless"],
+        "to trace",
+    )?;
     run::build_release(None)?;
     let python = table(args, &python_interpreters(), &PYTHON)?;
     let node = table(args, &node_programs(), &NODE)?;
+    let java = java::compare(args.times, args.only.as_deref())?;
     let tables = [&python, &node];
-    if tables.iter().all(|table| table.rows.is_empty()) {
+    if tables.iter().all(|table| table.rows.is_empty()) && !java.is_any {
         bail!("there is no such interpreter");
     }
     if args.only.is_none() {
@@ -50,13 +56,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             &node.rows,
             NODE_COSTS_HEAD,
             &node.costs,
+            &java.page,
         ];
         let path = workspace::root().join(PAGE);
         fs::write(&path, page.concat())
             .with_context(|| format!("cannot write {}", path.display()))?;
         println!("Written to {}", path.display());
     }
-    Ok(if tables.iter().all(|table| table.is_met) {
+    Ok(if tables.iter().all(|table| table.is_met) && java.is_met {
         ExitCode::SUCCESS
     } else {
         println!("Too few stacks agree.");

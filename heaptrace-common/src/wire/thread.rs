@@ -48,7 +48,7 @@ pub struct ThreadState {
 }
 
 /// A range of code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CodeRange {
     /// First address.

@@ -39,12 +39,20 @@ pub struct WalkState {
     pub python_image: u16,
     /// One more than the index of the [`V8Image`](super::V8Image) that a walk of the thread has met; 0 if none has.
     pub v8_image: u16,
-    /// 1 if the thread has a [`RawWalk`](super::RawWalk).
-    pub has_raw_walk: u32,
+    /// What else the thread has: bits of [`has`].
+    pub has: u32,
     /// A piece of the thread's stack.
     pub window: StackWindow,
     /// The words that this walk has read, and those of the last walk for frames that this walk has not reached.
     pub cache: WalkCache,
+}
+
+/// States that few threads have, in maps of their own.
+pub mod has {
+    /// A [`RawWalk`](crate::wire::RawWalk).
+    pub const RAW_WALK: u32 = 1;
+    /// A [`JavaStack`](crate::wire::JavaStack).
+    pub const JAVA_STACK: u32 = 2;
 }
 
 /// The walk cache: the words that each step of a walk has read. Frames are indexes in the thread's [`Stack`].

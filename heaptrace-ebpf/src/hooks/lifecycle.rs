@@ -10,7 +10,7 @@ use heaptrace_common::wire::end;
 use crate::{
     fast,
     globals::{SIGNAL_LIVE, TASK_MM, TASK_SIGNAL, TASK_TGID},
-    kernel, process, short_lived, thread,
+    java, kernel, process, short_lived, thread,
 };
 
 /// `sched_process_fork(parent, child)`: a child that runs in its parent's memory shares its parent's record.
@@ -45,6 +45,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     thread::end(key);
     thread::end(u64::from(tgid) << 32 | old_tid & 0xffff_ffff);
     process::end(&ctx, tgid, end::EXEC);
+    java::end_process(tgid);
     fast::leave(tgid);
     0
 }
@@ -63,6 +64,7 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
         let tgid = (key >> 32) as u32;
         short_lived::end(&ctx, tgid);
         process::end(&ctx, tgid, end::EXIT);
+        java::end_process(tgid);
         fast::leave(tgid);
     }
     0

@@ -10,7 +10,7 @@ use aya_ebpf::{
 };
 
 use super::{arguments::stack_pointer, mapping, next, returned};
-use crate::{caller::Caller, own_stack, python, raw, stack, thread, v8};
+use crate::{caller::Caller, java, own_stack, python, raw, stack, thread, v8};
 
 /// Walks the stack of the call that the thread has entered: an allocation that is pending now, or else a mapping.
 ///
@@ -27,6 +27,7 @@ pub fn walk_stack(ctx: ProbeContext) -> u32 {
     stack::capture(&ctx, stack_pointer(&ctx), &mut state.stack, &mut state.walk);
     python::capture(caller, state);
     v8::capture(caller, state);
+    java::capture(caller, state);
     raw::capture(&ctx, caller, state);
     if state.sp != 0 {
         thread::walked(&ctx, state);

@@ -263,12 +263,12 @@ struct Ranking {
 
 #[derive(Debug, Args)]
 struct Languages {
-    /// Show only frames of these languages: native (machine code), python, javascript, jit (generated code) [default: all].
+    /// Show only frames of these languages: native (machine code), python, javascript, java, jit (generated code) [default: all].
     ///
     /// Several are separated by commas. Every allocation stays counted: a stack without such frames becomes one frame, e.g.
     /// `[native]`. By default, functions of Python and JavaScript are shown where the interpreter runs them, in place of the
-    /// interpreter's own loop (_PyEval_EvalFrameDefault, Builtins_InterpreterEntryTrampoline). To select allocations, use --filter
-    /// language=python.
+    /// interpreter's own loop (_PyEval_EvalFrameDefault, Builtins_InterpreterEntryTrampoline), and Java methods in place of generated
+    /// code. To select allocations, use --filter language=python.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = language)]
     language: Vec<ShownLanguages>,
     /// Show machine code alone, also the interpreter's loop, as a debugger does: short for --language native

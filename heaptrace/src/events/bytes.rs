@@ -3,7 +3,7 @@
 //! Stage: events.
 
 use heaptrace_common::wire::{
-    Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, PythonCode, StackHead,
+    Alloc, Free, MapChange, NeedJvm, NeedTable, ProcessBegin, ProcessEnd, PythonCode, StackHead,
 };
 use thiserror::Error;
 
@@ -46,6 +46,8 @@ unsafe impl Wire for ProcessBegin {}
 unsafe impl Wire for ProcessEnd {}
 // SAFETY: integers only.
 unsafe impl Wire for NeedTable {}
+// SAFETY: integers only.
+unsafe impl Wire for NeedJvm {}
 // SAFETY: integers only.
 unsafe impl Wire for MapChange {}
 // SAFETY: integers only.

@@ -7,6 +7,7 @@
 mod bytes;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+pub mod java;
 pub mod python;
 pub mod raw_stack;
 pub mod record;

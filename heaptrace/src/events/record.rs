@@ -4,10 +4,11 @@
 
 use heaptrace_common::limits::MAX_FRAMES;
 use heaptrace_common::wire::{
-    Alloc, Free, MapChange, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind,
+    Alloc, Free, MapChange, NeedJvm, NeedTable, ProcessBegin, ProcessEnd, StackHead, kind,
 };
 
 use super::bytes::{DecodeError, exact, split_list, words};
+use super::java::{self, JavaFrames, NamedJavaFrames};
 use super::python::{self, PythonFrames};
 use super::raw_stack::{self, RawStack};
 use super::v8::{self, V8Frames};
@@ -29,6 +30,10 @@ pub enum Event {
     PythonFrames(PythonFrames),
     /// Frames of JavaScript that later stacks name.
     V8Frames(V8Frames),
+    /// Java frames that later stacks name.
+    JavaFrames(JavaFrames),
+    /// The same with the names that were read from the process.
+    NamedJavaFrames(NamedJavaFrames),
     /// What a later stack lacks.
     RawStack(Box<RawStack>),
     /// A process that later events name.
@@ -37,6 +42,8 @@ pub enum Event {
     ProcessEnd(ProcessEnd),
     /// The kernel program needs the unwind table of a file.
     NeedTable(NeedTable),
+    /// The kernel program needs the virtual machine of a process.
+    NeedJvm(NeedJvm),
 }
 
 /// Decodes a record.
@@ -59,6 +66,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         kind::PYTHON_CODE => python::code(bytes).map(|it| Event::PythonCode(Box::new(it))),
         kind::PYTHON_STACK => python::frames(bytes).map(Event::PythonFrames),
         kind::V8_STACK => v8::frames(bytes).map(Event::V8Frames),
+        kind::NEED_JVM => exact(bytes).map(Event::NeedJvm),
+        kind::JAVA_STACK => java::frames(bytes).map(Event::JavaFrames),
         kind::RAW_STACK => raw_stack::decode(bytes).map(|it| Event::RawStack(Box::new(it))),
         _ => Err(DecodeError::Kind(kind)),
     }

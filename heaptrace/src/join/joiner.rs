@@ -8,6 +8,7 @@ mod ahead;
 mod code;
 mod coverage;
 mod facts;
+mod java;
 mod javascript;
 mod jit;
 mod python;
@@ -208,8 +209,10 @@ impl Joiner {
                 let read = self.read_javascript(&event);
                 self.javascript_frames(&read);
             }
-            // The session answers the one, and completes stacks by the other.
-            Event::NeedTable(_) | Event::RawStack(_) => {}
+            Event::NamedJavaFrames(event) => self.java_frames(&event),
+            // The session answers requests, names Java frames, and completes stacks by raw ones.
+            Event::NeedTable(_) | Event::NeedJvm(_) | Event::JavaFrames(_) | Event::RawStack(_) => {
+            }
         }
     }
 

@@ -25,9 +25,17 @@ pub(super) struct LanguagePart {
 pub(super) struct LanguageFrames {
     functions: Interner<Function>,
     /// By process, and by their id.
-    stacks: HashMap<u64, HashMap<u64, Box<[Place]>>>,
+    stacks: HashMap<u64, HashMap<u64, Frames>>,
     /// Frames that are kept.
     places: usize,
+}
+
+/// The frames that stacks name by an id.
+#[derive(Debug)]
+struct Frames {
+    places: Box<[Place]>,
+    /// Whether they stand in place of the frames of machine code that run them, and not before these.
+    are_in_place: bool,
 }
 
 /// A frame as a part of stacks, packed: there can be millions.
@@ -83,22 +91,39 @@ impl LanguageFrames {
 
     /// Adds the frames that stacks of a process name by an id.
     pub(super) fn add(&mut self, process: u64, id: u64, places: Box<[Place]>) {
-        self.places += places.len();
-        let stacks = self.stacks.entry(process).or_default();
-        let before = stacks.insert(id, places);
-        self.places -= before.map_or(0, |before| before.len());
+        let frames = Frames {
+            places,
+            are_in_place: false,
+        };
+        self.add_frames(process, id, frames);
     }
 
-    /// Puts language frames into a stack of machine code: each run of them before the frame that ran them. Frames that have no such
-    /// place, because the walk ended before, come last.
+    /// The same for frames that stand in place of the frames of machine code that run them.
+    pub(super) fn add_in_place(&mut self, process: u64, id: u64, places: Box<[Place]>) {
+        let frames = Frames {
+            places,
+            are_in_place: true,
+        };
+        self.add_frames(process, id, frames);
+    }
+
+    fn add_frames(&mut self, process: u64, id: u64, frames: Frames) {
+        self.places += frames.places.len();
+        let stacks = self.stacks.entry(process).or_default();
+        let before = stacks.insert(id, frames);
+        self.places -= before.map_or(0, |before| before.places.len());
+    }
+
+    /// Puts language frames into a stack of machine code: each run of them before the frame that ran them, or in its place. Frames that
+    /// have no such place, because the walk ended before, come last.
     pub(super) fn merge(&self, process: u64, part: LanguagePart, locations: &mut Vec<LocationId>) {
         let stacks = self.stacks.get(&process);
-        let Some(places) = stacks.and_then(|stacks| stacks.get(&part.id)) else {
+        let Some(frames) = stacks.and_then(|stacks| stacks.get(&part.id)) else {
             return;
         };
         let native = mem::take(locations);
-        locations.reserve(native.len() + places.len());
-        let mut places = places.iter();
+        locations.reserve(native.len() + frames.places.len());
+        let mut places = frames.places.iter();
         for (index, location) in native.into_iter().enumerate() {
             let bits = part.frames.get(index / 64).copied().unwrap_or(0);
             if bits >> (index % 64) & 1 != 0 {
@@ -107,6 +132,9 @@ impl LanguageFrames {
                     if place.is_last_of_run() {
                         break;
                     }
+                }
+                if frames.are_in_place {
+                    continue;
                 }
             }
             locations.push(location);
@@ -117,7 +145,7 @@ impl LanguageFrames {
     /// Forgets a process that has ended.
     pub(super) fn forget(&mut self, process: u64) {
         let gone = self.stacks.remove(&process).unwrap_or_default();
-        let places = gone.values().map(|places| places.len());
+        let places = gone.values().map(|frames| frames.places.len());
         self.places -= places.sum::<usize>();
     }
 

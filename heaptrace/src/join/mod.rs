@@ -10,6 +10,7 @@ mod duty_cycle;
 mod earlier;
 mod estimate;
 mod interner;
+mod java;
 mod javascript;
 mod jit;
 mod joiner;

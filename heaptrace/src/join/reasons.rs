@@ -80,6 +80,10 @@ reasons! {
         FilesUnprobedUnnamed = "files_unprobed_unnamed";
         /// A file that no reader could read.
         FilesUnreadable = "files_unreadable";
+        /// A stack of Java whose frames were not kept for lack of room.
+        JavaFramesNotKept = "java_frames_not_kept";
+        /// A Java frame whose name could not be read from its process.
+        JavaFramesUnnamed = "java_frames_unnamed";
         /// A stack of JavaScript whose frames were not kept for lack of room.
         JavaScriptFramesNotKept = "javascript_frames_not_kept";
         /// A frame of JavaScript whose function could not be read: it was moved or freed before, or there was no time.

@@ -6,6 +6,7 @@ use heaptrace_common::wire::{StackHead, StackKey};
 
 use super::addresses::Addresses;
 use super::interner::StackInterner;
+use super::java::Java;
 use super::javascript::{JavaScript, ReadFrames};
 use super::jit::{Jit, JitStack, Tables};
 use super::keyed_hash::HashMap;
@@ -17,6 +18,7 @@ use super::python::Python;
 use super::reasons::Note;
 use super::sent_stack::{Sent, SentStack, completeness};
 use super::update::{Function, FunctionId, Location, LocationId, ProcessId, Stack, StackId};
+use crate::events::java::NamedJavaFrames;
 use crate::events::python::{PythonCode, PythonFrames};
 use crate::events::v8::V8Frames;
 use crate::jit::Change;
@@ -29,6 +31,7 @@ pub(super) struct Stacks {
     python: Python,
     jit: Jit,
     javascript: JavaScript,
+    java: Java,
     /// The locations of one stack; kept for its memory.
     locations: Vec<LocationId>,
 }
@@ -235,12 +238,22 @@ impl Stacks {
         self.javascript.add(read, &mut self.language, intern);
     }
 
+    /// Adds frames of Java. `intern` adds a location.
+    pub(super) fn add_java(
+        &mut self,
+        event: &NamedJavaFrames,
+        intern: impl FnMut(Location) -> LocationId,
+    ) {
+        self.java.add(event, &mut self.language, intern);
+    }
+
     /// How many stacks or frames lack what belongs to them.
-    pub(super) fn lacks(&self) -> [(Note, u64); 3] {
+    pub(super) fn lacks(&self) -> [(Note, u64); 4] {
         [
             (Note::PythonFramesNotKept, self.python.not_kept()),
             (Note::JavaScriptFramesNotKept, self.javascript.not_kept()),
             (Note::JavaScriptFramesUnnamed, self.javascript.unnamed()),
+            (Note::JavaFramesNotKept, self.java.not_kept()),
         ]
     }
 

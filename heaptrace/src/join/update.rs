@@ -84,13 +84,15 @@ pub enum Language {
     JavaScript,
     /// Any: machine code that a runtime has generated, of which only the name is known that the runtime wrote.
     Jit,
+    /// Java, and other languages that are compiled for its virtual machine.
+    Java,
 }
 
 impl Language {
     /// Whether a program runs its functions, which are no machine code.
     pub fn is_interpreted(self) -> bool {
         match self {
-            Self::Python | Self::JavaScript => true,
+            Self::Python | Self::JavaScript | Self::Java => true,
             Self::Jit => false,
         }
     }

@@ -5,7 +5,7 @@
 //! kernel program's lock file, and with that into its digest.
 
 use heaptrace_common::wire::{
-    Block, BlockKey, Countdown, FileKey, NameFilter, ProcessEnd, ProcessState, PythonImage,
+    Block, BlockKey, Countdown, FileKey, Jvm, NameFilter, ProcessEnd, ProcessState, PythonImage,
     ShortLived, ShortLivedKey, StackKey, TableRef, ThreadState, Unmapped, V8Image,
 };
 
@@ -35,6 +35,7 @@ plain!(
     BlockKey,
     Countdown,
     FileKey,
+    Jvm,
     NameFilter,
     ProcessEnd,
     ProcessState,

@@ -133,6 +133,7 @@ impl Program {
             .map_max_entries("STACKS", sizes.stacks)
             .map_max_entries("PYTHON_WALKS", sizes.threads)
             .map_max_entries("V8_WALKS", sizes.threads)
+            .map_max_entries("JAVA_STACKS", sizes.threads)
             .map_max_entries("RAW_WALKS", sizes.threads / 32)
             .map_max_entries("PAGES", config.tables.pages())
             .map_max_entries("ROWS", segments(config.tables.max_bytes));

@@ -110,6 +110,9 @@ fn note_words(note: Note) -> Words {
         Note::CodeMappingsNotKept => {
             harmless("parts of code have no names, because a program has too many of them")
         }
+        Note::JavaFramesNotKept => {
+            harmless("stacks have no Java methods, because there were too many different ones")
+        }
         Note::JavaScriptFramesNotKept => harmless(
             "stacks have no functions of JavaScript, because there were too many different ones",
         ),
@@ -143,6 +146,7 @@ fn note_words(note: Note) -> Words {
         Note::JitNamesBroken => {
             harmless("lines of files with names of generated code could not be read")
         }
+        Note::JavaFramesUnnamed => harmless("frames of Java code have no names"),
         Note::ProcessesFast => harmless("processes were on the fast path (--fast)"),
         Note::ProcessesNotFast => bad(
             "processes could not be moved to the fast path (--fast): each of their calls costs a trap",
@@ -216,6 +220,13 @@ fn counter_words(counter: Counter) -> Words {
             matters: false,
             ..bad(
                 "stacks have no functions of JavaScript, because heaptrace could not read events fast enough",
+                "raise --ring-size, or record less with --sample",
+            )
+        },
+        Counter::JavaFramesLost => Words {
+            matters: false,
+            ..bad(
+                "stacks have no Java methods, because heaptrace could not read events fast enough",
                 "raise --ring-size, or record less with --sample",
             )
         },

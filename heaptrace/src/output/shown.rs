@@ -12,10 +12,11 @@ use crate::profile::{Profile, Symbols};
 const PYTHON_LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// The languages that frames can have; `None` is machine code.
-const LANGUAGES: [Option<Language>; 4] = [
+const LANGUAGES: [Option<Language>; 5] = [
     None,
     Some(Language::Python),
     Some(Language::JavaScript),
+    Some(Language::Java),
     Some(Language::Jit),
 ];
 
@@ -43,7 +44,7 @@ impl Default for ShownLanguages {
 impl ShownLanguages {
     /// Machine code alone, with that of interpreters.
     pub const NATIVE: Self = Self {
-        are_shown: [true, false, false, false],
+        are_shown: [true, false, false, false, false],
     };
 
     fn only(language: Option<Language>) -> Self {
@@ -128,6 +129,7 @@ pub(super) fn language_name(language: Option<Language>) -> &'static str {
         None => "native",
         Some(Language::Python) => "python",
         Some(Language::JavaScript) => "javascript",
+        Some(Language::Java) => "java",
         Some(Language::Jit) => "jit",
     }
 }
@@ -171,6 +173,7 @@ pub(super) fn hidden_label(id: LocationId) -> Option<(Option<Language>, &'static
         None => "[native]",
         Some(Language::Python) => "[python]",
         Some(Language::JavaScript) => "[javascript]",
+        Some(Language::Java) => "[java]",
         Some(Language::Jit) => "[jit]",
     };
     Some((language, label))
@@ -185,7 +188,7 @@ fn is_runtimes_own(language: Language, follows: bool, symbols: &Symbols, id: Loc
     match language {
         Language::Python => follows && name.is_none_or(is_python_loop_name),
         Language::JavaScript => name.map_or(follows, is_javascript_glue),
-        Language::Jit => false,
+        Language::Java | Language::Jit => false,
     }
 }
 
@@ -271,6 +274,7 @@ mod tests {
             (None, "[native]"),
             (Some(Language::Python), "[python]"),
             (Some(Language::JavaScript), "[javascript]"),
+            (Some(Language::Java), "[java]"),
             (Some(Language::Jit), "[jit]"),
         ] {
             assert_eq!(hidden_label(hidden(language)), Some((language, label)));

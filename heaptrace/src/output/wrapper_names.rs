@@ -107,6 +107,11 @@ pub(super) const PYTHON_FILES: &[&str] = &[
 /// Scripts of Node whose functions allocate for their callers.
 pub(super) const JAVASCRIPT_FILES: &[&str] = &["node:buffer node:internal/buffer buffer.js"];
 
+/// Methods of Java that get native memory for their caller.
+pub(super) const JAVA_METHODS: &[&str] = &[
+    "jdk.internal.misc.Unsafe.* sun.misc.Unsafe.* java.nio.DirectByteBuffer.* java.nio.ByteBuffer.allocateDirect",
+];
+
 /// Functions in which processes and threads begin. If nothing else is outside of the plumbing, no function is the
 /// user's.
 pub(super) const STARTS: &[&str] = &[

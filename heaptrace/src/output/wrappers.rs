@@ -9,7 +9,7 @@ use super::frame::StackFrame;
 use super::function_name::{bare, leading_brackets, path, type_and_trait};
 use super::glob::{Glob, is_match};
 use super::wrapper_names::{
-    FILES, FUNCTIONS, JAVASCRIPT_FILES, PATHS, PYTHON_FILES, STARTS, TRAITS,
+    FILES, FUNCTIONS, JAVA_METHODS, JAVASCRIPT_FILES, PATHS, PYTHON_FILES, STARTS, TRAITS,
 };
 use crate::join::Language;
 
@@ -40,6 +40,7 @@ static IN_TRAITS: Patterns = LazyLock::new(|| split(TRAITS));
 static IN_FILES: Patterns = LazyLock::new(|| split(FILES));
 static IN_PYTHON_FILES: Patterns = LazyLock::new(|| split(PYTHON_FILES));
 static IN_JAVASCRIPT_FILES: Patterns = LazyLock::new(|| split(JAVASCRIPT_FILES));
+static IN_JAVA_METHODS: Patterns = LazyLock::new(|| split(JAVA_METHODS));
 static IN_STARTS: Patterns = LazyLock::new(|| split(STARTS));
 
 fn split(texts: &[&'static str]) -> Vec<&'static str> {
@@ -97,13 +98,13 @@ impl Wrappers {
 
     /// The part of a function that an interpreter runs. The list has names of machine code, and these can be the same.
     fn part_of(&self, language: Language, frame: &StackFrame<'_>) -> Part {
-        let is_in_library = match language {
-            Language::Python => frame.file.is_some_and(|file| is_in(&IN_PYTHON_FILES, file)),
-            Language::JavaScript => frame
-                .file
-                .is_some_and(|file| is_in(&IN_JAVASCRIPT_FILES, file)),
-            Language::Jit => false,
+        let (patterns, text) = match language {
+            Language::Python => (&IN_PYTHON_FILES, frame.file),
+            Language::JavaScript => (&IN_JAVASCRIPT_FILES, frame.file),
+            Language::Java => (&IN_JAVA_METHODS, frame.function),
+            Language::Jit => (&IN_PYTHON_FILES, None),
         };
+        let is_in_library = text.is_some_and(|text| is_in(patterns, text));
         let mut globs = self.globs.iter();
         let is_added = frame
             .function

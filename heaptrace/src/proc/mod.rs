@@ -2,6 +2,7 @@
 //!
 //! No stage: all stages may use it, and it imports none.
 
+pub mod address_space;
 pub mod build_id;
 pub mod contents;
 pub mod identity;

@@ -27,11 +27,13 @@ pub enum Job {
     Slots = 8,
     /// The names of generated code in a piece of a perf map or a jitdump file.
     GeneratedCode = 9,
+    /// The description that a Java virtual machine has of itself.
+    HotSpot = 10,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -41,6 +43,7 @@ impl Job {
         Self::Names,
         Self::Slots,
         Self::GeneratedCode,
+        Self::HotSpot,
     ];
 
     /// The job with this number.
@@ -51,7 +54,7 @@ impl Job {
     /// Most bytes of an answer.
     pub(super) fn most_bytes(self) -> usize {
         match self {
-            Self::Identify | Self::Fingerprint => 4 << 10,
+            Self::Identify | Self::Fingerprint | Self::HotSpot => 4 << 10,
             Self::Needs | Self::Facts | Self::Slots => 1 << 20,
             Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.

@@ -4,6 +4,8 @@
 //! joined. So every mapping is known before the stacks that go through it. Must not know what else a run does
 //! with its state.
 
+mod java;
+
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
 use crate::unwind::{self, MappedFile, Tables};
+use java::Java;
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -49,6 +52,7 @@ pub(super) struct Drain {
     budget: Budget,
     batch: Vec<Event>,
     held: Held,
+    java: Java,
     /// Bytes of the last batch.
     batch_bytes: usize,
     /// From this many bytes in a batch on, the thread runs before all others.
@@ -81,6 +85,7 @@ impl Drain {
             budget: budget.clone(),
             batch: Vec::new(),
             held: Held::new(config, budget)?,
+            java: Java::new(program, budget)?,
             batch_bytes: 0,
             crowd_bytes,
             priority: Priority::of_this_thread(),
@@ -239,12 +244,23 @@ impl Drain {
             self.join_side_event(event, joiner);
         }
         self.held.proceed(joiner, &self.tables);
+        self.java.begin_batch();
         for event in self.batch.drain(..) {
             match event {
                 Event::NeedTable(it) => {
                     load_table(&self.tables, it.tgid, it.start, it.end, Some(it.file));
                 }
-                event => self.held.join(event, joiner, &self.tables),
+                Event::NeedJvm(it) => self.java.need(it),
+                Event::JavaFrames(it) => {
+                    let named = Event::NamedJavaFrames(self.java.name(&it));
+                    self.held.join(named, joiner, &self.tables);
+                }
+                event => {
+                    if let Event::ProcessEnd(it) = &event {
+                        self.java.forget(it.process);
+                    }
+                    self.held.join(event, joiner, &self.tables);
+                }
             }
         }
         // A held event may need the mappings of an ended process.
@@ -277,6 +293,7 @@ impl Drain {
             Change::Mapped(mapped) => {
                 if joiner.follows(pid) {
                     load_table(&self.tables, pid, mapped.start, mapped.end, None);
+                    self.java.mapped(pid, &mapped.path);
                 }
                 mapped.path.starts_with('/').then(|| mapped.clone())
             }
@@ -317,6 +334,7 @@ impl Drain {
         joiner.set_noted(Note::UnwindTablesDelayed, tables.delayed);
         joiner.set_noted(Note::UnwindTablesCached, tables.cached);
         joiner.set_noted(Note::UnwindFunctionsDamaged, tables.damaged);
+        joiner.set_noted(Note::JavaFramesUnnamed, self.java.unnamed());
         joiner.set_without_tables(self.tables.refused());
         joiner.set_unreadable(self.budget.unread());
         joiner.set_noted(Note::JitFilesRefused, self.held.refused_files());

@@ -225,6 +225,7 @@ fn bytes_apart(item: &Item) -> usize {
     match item {
         Item::Event(Event::Stack(_, frames)) => frames.len() * 8,
         Item::Event(Event::PythonFrames(it)) => it.frames.len() * 16,
+        Item::Event(Event::NamedJavaFrames(it)) => size_of_val(&*it.frames),
         Item::Event(Event::PythonCode(it)) => {
             size_of_val(&**it) + it.lines.len() + it.name.len() + it.file.len()
         }

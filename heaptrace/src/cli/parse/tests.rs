@@ -255,7 +255,7 @@ fn languages_are_read() {
             ("--language native", ShownLanguages::NATIVE),
             ("--language python", python),
             (
-                "--language python,native,javascript,jit",
+                "--language python,native,javascript,java,jit",
                 ShownLanguages::default(),
             ),
             (
@@ -272,7 +272,7 @@ fn languages_are_read() {
         for wrong in ["perl", "", "python,", "Python"] {
             let message = complaint(&format!("{command} --language={wrong}"));
             assert!(
-                message.contains("use one of native, python, javascript, jit"),
+                message.contains("use one of native, python, javascript, java, jit"),
                 "{message}"
             );
         }

@@ -37,7 +37,9 @@ const PYTHON: usize = HUES.len() + 3;
 const JAVASCRIPT: usize = HUES.len() + 4;
 /// Functions that a runtime has generated: a gray with some blue.
 const JIT: usize = HUES.len() + 5;
-const FAMILIES: usize = HUES.len() + 6;
+/// Java's methods.
+const JAVA: usize = HUES.len() + 6;
+const FAMILIES: usize = HUES.len() + 7;
 
 /// The most entries of the legend.
 const MOST_KEYS: usize = 7;
@@ -85,6 +87,7 @@ impl Colors {
                 Part::Interpreted(Language::Python) => PYTHON,
                 Part::Interpreted(Language::JavaScript) => JAVASCRIPT,
                 Part::Interpreted(Language::Jit) => JIT,
+                Part::Interpreted(Language::Java) => JAVA,
                 Part::File(file) => {
                     let first = hash(file) as usize;
                     let mut hues = (0..HUES.len()).map(|step| (first + step) % HUES.len());
@@ -161,6 +164,7 @@ impl<'a> Part<'a> {
             Self::Interpreted(Language::Python) => "Python functions",
             Self::Interpreted(Language::JavaScript) => "JavaScript functions",
             Self::Interpreted(Language::Jit) => "generated code",
+            Self::Interpreted(Language::Java) => "Java methods",
             Self::File(file) => file,
         }
     }
@@ -184,7 +188,8 @@ pub(super) fn style(is_dark: bool) -> String {
                 PLUMBING => (220, 28, 3),
                 PYTHON => (322, 62, 5),
                 JAVASCRIPT => (108, 66, 5),
-                JIT => (230, 22, 5),
+                JIT => (40, 12, 5),
+                JAVA => (228, 62, 6),
                 hue => {
                     let (hue, saturation) = HUES.get(hue).copied().unwrap_or_default();
                     (hue, saturation, 0)

@@ -25,6 +25,7 @@ impl From<&join::Function> for Function {
                 Language::Python => 1,
                 Language::JavaScript => 2,
                 Language::Jit => 4,
+                Language::Java => 3,
             },
             name: function.name.clone(),
             file: function.file.clone(),
@@ -41,6 +42,7 @@ impl TryFrom<Function> for join::Function {
                 1 => Language::Python,
                 2 => Language::JavaScript,
                 4 => Language::Jit,
+                3 => Language::Java,
                 value => {
                     return Err(WireError::Unknown {
                         what: "language",

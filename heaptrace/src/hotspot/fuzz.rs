@@ -1,0 +1,119 @@
+//! Properties that must hold for any file and for any memory of a process.
+//!
+//! Part of `hotspot`.
+
+use heaptrace_common::wire::JavaFrame;
+
+use super::image::{Image, find};
+use super::layout::{CodeBegin, Description, Layout, SourceFile};
+use super::machine::{Machine, describe};
+use super::memory::Memory;
+use super::names::{Named, Names};
+use super::packed::Packing;
+use crate::reader::{decode, encode};
+
+/// Asserts that the description in a file, if it has one, survives a message.
+pub(crate) fn file(data: &[u8]) -> u64 {
+    let Some(image) = find(data) else {
+        return u64::from(data.starts_with(b"\x7fELF"));
+    };
+    let sent = encode(&Some(image));
+    assert_eq!(decode::<Option<Image>>(&sent), Some(Some(image)));
+    2
+}
+
+/// Decodes an answer of the reader; 0 if it is refused.
+pub(crate) fn answer(answer: &[u8]) -> u64 {
+    match decode::<Option<Image>>(answer) {
+        Some(Some(_)) => 2,
+        Some(None) => 1,
+        None => 0,
+    }
+}
+
+/// The memory of a process that is filled with copies of an input.
+struct Filled<'a>(&'a [u8]);
+
+impl Memory for Filled<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let length = self.0.len().max(1);
+        let start = address as usize % length;
+        for (index, to) in buffer.iter_mut().enumerate() {
+            *to = self.0.get((start + index) % length).copied().unwrap_or(0);
+        }
+        buffer.len()
+    }
+}
+
+/// Asserts that names are bounded, and that a second look finds the same. The input: the frame, and memory.
+pub(crate) fn memory(data: &[u8]) -> u64 {
+    let Some((frame, rest)) = data.split_first_chunk::<16>() else {
+        return 0;
+    };
+    let ([code, place], _) = frame.as_chunks::<8>() else {
+        return 0;
+    };
+    let memory = Filled(rest);
+    let frame = JavaFrame {
+        code: u64::from_le_bytes(*code),
+        place: u64::from_le_bytes(*place),
+    };
+    let anywhere = Image {
+        structs: 0,
+        types: 8,
+    };
+    let described = describe(&memory, anywhere, 0);
+    let machine = described.unwrap_or(Machine {
+        jvm: Default::default(),
+        layout: LAYOUT,
+    });
+    let mut names = Names::default();
+    let named = names.named(&memory, &machine, frame);
+    assert_eq!(names.named(&memory, &machine, frame), named);
+    match named {
+        Named::Unknown => 1,
+        Named::Own => 2,
+        Named::Java(frames) => {
+            assert!(!frames.is_empty() && frames.len() <= 64);
+            // A byte that is no UTF-8 becomes a character of three bytes.
+            let is_short = |text: &str| text.len() <= 3 * 2050;
+            assert!(
+                frames
+                    .iter()
+                    .all(|it| is_short(it.name()) && is_short(it.file()))
+            );
+            3 + frames.len() as u64
+        }
+    }
+}
+
+/// The layout of Java 17.
+const LAYOUT: Layout = Layout {
+    packing: Packing::Old,
+    block_head: 16,
+    blob_name: 96,
+    blob_size: 12,
+    blob_frame_size: 28,
+    blob_code: CodeBegin::Address(32),
+    compile_id: 304,
+    compiled_method: 112,
+    description: Description::InBlob {
+        positions: 268,
+        positions_end: 272,
+        scopes: 120,
+        methods: 260,
+    },
+    position_bytes: 16,
+    method_constant: 8,
+    constant_bytes: 48,
+    constant_pool: 8,
+    constant_code_size: 32,
+    constant_name: 34,
+    constant_flags: 28,
+    pool_bytes: 72,
+    pool_holder: 24,
+    source_file: SourceFile::InPool(54),
+    class_name: 24,
+    symbol_length: 4,
+    symbol_body: 6,
+};

@@ -1,0 +1,119 @@
+//! A virtual machine in a process: where its code is, for the walk, and how to find the names of that code.
+//!
+//! Part of `hotspot`.
+
+use heaptrace_common::limits::CODE_HEAPS;
+use heaptrace_common::wire::{CodeHeap, CodeRange, Jvm, JvmLayout, jvm};
+
+use super::image::Image;
+use super::layout::{Layout, MEMBERS, SIZES};
+use super::memory::Memory;
+use super::structs::Structs;
+
+/// Of a frame of the interpreter: how far below the frame pointer the instruction is. Java 8 has it elsewhere, and is not
+/// supported.
+const FRAME_INSTRUCTION: u16 = 64;
+
+/// A virtual machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What the kernel program must know.
+    pub jvm: Jvm,
+    pub(super) layout: Layout,
+}
+
+/// Why a virtual machine could not be described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotDescribed {
+    /// It is about to start: its code cache or its interpreter is not there.
+    Yet,
+    /// Its version is not known.
+    Unknown,
+}
+
+/// Describes the virtual machine of a process, whose file is mapped at an address.
+pub fn describe<M: Memory>(memory: &M, image: Image, base: u64) -> Result<Machine, NotDescribed> {
+    let list = |pointer: u64| memory.word(base.wrapping_add(pointer));
+    let (Some(structs), Some(types)) = (list(image.structs), list(image.types)) else {
+        return Err(NotDescribed::Yet);
+    };
+    let structs = Structs::read(memory, structs, types, MEMBERS, SIZES);
+    let layout = Layout::new(memory, &structs).ok_or(NotDescribed::Unknown)?;
+    let interpreter = interpreter(memory, &structs).ok_or(NotDescribed::Unknown)??;
+    let heaps = heaps(memory, &structs).ok_or(NotDescribed::Unknown)??;
+    Ok(Machine {
+        jvm: Jvm {
+            state: jvm::READY,
+            pad: 0,
+            interpreter,
+            heaps,
+            layout: JvmLayout {
+                block_head: layout.block_head,
+                blob_frame_size: layout.blob_frame_size,
+                blob_size: layout.blob_size,
+                blob_compile_id: layout.compile_id,
+                method_constant: layout.method_constant,
+                constant_bytes: layout.constant_bytes,
+                frame_instruction: FRAME_INSTRUCTION,
+                pad: 0,
+            },
+        },
+        layout,
+    })
+}
+
+/// What is there or not yet; `None` if it is not known where to look.
+type Found<T> = Option<Result<T, NotDescribed>>;
+
+fn interpreter<M: Memory>(memory: &M, structs: &Structs) -> Found<CodeRange> {
+    let code = structs.address("AbstractInterpreter", "_code")?;
+    let buffer = structs.offset("StubQueue", "_stub_buffer")?;
+    let limit = structs.offset("StubQueue", "_buffer_limit")?;
+    let read = || {
+        let queue = memory.word(code).filter(|queue| *queue != 0)?;
+        let start = memory.word(queue.wrapping_add(buffer.into()))?;
+        let bytes = memory.half(queue.wrapping_add(limit.into()))?;
+        Some(CodeRange {
+            start,
+            end: start.checked_add(bytes.into())?,
+        })
+    };
+    Some(read().ok_or(NotDescribed::Yet))
+}
+
+fn heaps<M: Memory>(memory: &M, structs: &Structs) -> Found<[CodeHeap; CODE_HEAPS]> {
+    let list = structs.address("CodeCache", "_heaps")?;
+    let count = structs
+        .offset("GrowableArrayBase", "_len")
+        .or_else(|| structs.offset("GenericGrowableArray", "_len"))?;
+    let data = structs.offset("GrowableArray<int>", "_data")?;
+    let space = structs.offset("CodeHeap", "_memory")?;
+    let segments = structs.offset("CodeHeap", "_segmap")?;
+    let shift = structs.offset("CodeHeap", "_log2_segment_size")?;
+    let low = structs.offset("VirtualSpace", "_low_boundary")?;
+    let high = structs.offset("VirtualSpace", "_high_boundary")?;
+    let first = structs.offset("VirtualSpace", "_low")?;
+    let read = || {
+        let list = memory.word(list).filter(|list| *list != 0)?;
+        let count = memory.half(list.wrapping_add(count.into()))? as usize;
+        let data = memory.word(list.wrapping_add(data.into()))?;
+        let mut heaps = [CodeHeap::default(); CODE_HEAPS];
+        if count == 0 || count > CODE_HEAPS {
+            return None;
+        }
+        for (index, found) in (0u64..).zip(heaps.iter_mut().take(count)) {
+            let heap = memory.word(data.wrapping_add(index * 8))?;
+            let space = heap.wrapping_add(space.into());
+            let segments = heap.wrapping_add(segments.into());
+            *found = CodeHeap {
+                start: memory.word(space.wrapping_add(low.into()))?,
+                end: memory.word(space.wrapping_add(high.into()))?,
+                segments: memory.word(segments.wrapping_add(first.into()))?,
+                shift: memory.half(heap.wrapping_add(shift.into()))?.into(),
+            };
+        }
+        let is_sound = |heap: &CodeHeap| heap.start < heap.end && heap.shift < 32;
+        heaps.iter().take(count).all(is_sound).then_some(heaps)
+    };
+    Some(read().ok_or(NotDescribed::Yet))
+}

@@ -1,0 +1,62 @@
+//! Frames of Java: each stands in place of the generated code, or of the interpreter's frame, that runs it.
+//!
+//! Stage: join. Knows nothing of how the virtual machine keeps its data.
+
+use super::language_frames::{LanguageFrames, Place};
+use super::update::{Function, Language, Location, LocationId};
+use crate::events::java::NamedJavaFrames;
+use crate::hotspot::Named;
+
+/// What the frames of Java lack.
+#[derive(Debug, Default)]
+pub(super) struct Java {
+    /// Stacks that were not kept.
+    not_kept: u64,
+}
+
+impl Java {
+    /// Adds the frames of stacks. `intern` adds a location.
+    pub(super) fn add(
+        &mut self,
+        event: &NamedJavaFrames,
+        frames: &mut LanguageFrames,
+        mut intern: impl FnMut(Location) -> LocationId,
+    ) {
+        if !frames.has_room(event.frames.len()) {
+            self.not_kept += 1;
+            return;
+        }
+        let mut place = |name: &str, file: &str, line: u32, is_last| {
+            let function = frames.function(&Function {
+                language: Language::Java,
+                name: name.to_owned(),
+                file: file.to_owned(),
+            });
+            let location = Location {
+                module: None,
+                address: line.into(),
+                function: Some(function),
+            };
+            Place::new(Some(intern(location)), is_last)
+        };
+        let mut places = Vec::with_capacity(event.frames.len());
+        for named in &event.frames {
+            match named {
+                Named::Own => places.push(Place::new(None, true)),
+                Named::Unknown => places.push(place("", "", 0, true)),
+                Named::Java(frames) => {
+                    for (index, frame) in frames.iter().enumerate() {
+                        let is_last = index + 1 == frames.len();
+                        places.push(place(frame.name(), frame.file(), frame.line, is_last));
+                    }
+                }
+            }
+        }
+        frames.add_in_place(event.process, event.id, places.into());
+    }
+
+    /// Stacks whose frames of Java were not kept, for want of room.
+    pub(super) fn not_kept(&self) -> u64 {
+        self.not_kept
+    }
+}

@@ -1,0 +1,110 @@
+//! Java frames in stacks, compared with the virtual machine's own, and how many stacks are whole.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use anyhow::{Result, ensure};
+use heaptrace_tests::{
+    Agreement, Heaptrace, Report, java_agreement, java_stack, require_tool, workspace,
+};
+
+/// Debian's virtual machine.
+fn java() -> Result<&'static OsStr> {
+    require_tool("java", "openjdk-17-jdk-headless")?;
+    require_tool("javac", "openjdk-17-jdk-headless")?;
+    Ok(OsStr::new("java"))
+}
+
+/// Checks that stacks agree, and that those of the whole program are whole.
+fn check(agreement: &Agreement) -> Result<()> {
+    agreement.report.check_nothing_lost()?;
+    let share = whole_share(&agreement.report);
+    println!(
+        "{} of {} agree, {} are complete; {:.2} % of all",
+        agreement.agreeing,
+        agreement.allocations,
+        agreement.complete,
+        100.0 * share
+    );
+    for difference in agreement.differences.iter().take(5) {
+        println!("{difference}");
+    }
+    ensure!(agreement.allocations >= 2_000, "the program did too little");
+    ensure!(agreement.share() >= 0.99, "too few stacks agree");
+    ensure!(share >= 0.95, "too few stacks of the process are whole");
+    ensure!(agreement.complete as f64 >= 0.99 * agreement.allocations as f64);
+    Ok(())
+}
+
+/// The share of allocations whose stack is whole.
+fn whole_share(report: &Report) -> f64 {
+    let quality = &report.quality;
+    let all = quality.stacks_complete + quality.stacks_truncated + quality.stacks_broken;
+    quality.stacks_complete as f64 / all as f64
+}
+
+/// Check that methods, files and lines are those of the virtual machine's own stacks, while methods are compiled, inlined and
+/// replaced: of calls, recursion, interfaces, lambdas, streams, exceptions, locks, reflection and threads.
+#[test]
+fn java_stacks_are_the_virtual_machines_own() -> Result<()> {
+    check(&java_agreement(&[java()?], &["--exact"], 300)?)
+}
+
+/// Check the same where everything is interpreted.
+#[test]
+fn interpreted_java_stacks_are_the_virtual_machines_own() -> Result<()> {
+    check(&java_agreement(
+        &[java()?, OsStr::new("-Xint")],
+        &["--exact"],
+        100,
+    )?)
+}
+
+/// Check the same for code of the first compiler alone, and of the second one alone.
+#[test]
+fn compiled_java_stacks_are_the_virtual_machines_own() -> Result<()> {
+    for option in ["-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation"] {
+        check(&java_agreement(
+            &[java()?, OsStr::new(option)],
+            &["--exact"],
+            300,
+        )?)?;
+    }
+    Ok(())
+}
+
+/// Check that direct buffers belong to the method that makes them, exactly.
+#[test]
+fn direct_buffers_belong_to_their_method() -> Result<()> {
+    let agreement = java_agreement(&[java()?], &["--exact"], 1)?;
+    let mut sums = BTreeMap::<String, u64>::new();
+    for site in &agreement.report.sites {
+        let stack = java_stack(site);
+        let is_large = site.totals.allocated_bytes >= 300_000 * site.totals.allocations;
+        let of = stack.iter().find(|frame| frame.0.starts_with("Points."));
+        if let (true, Some((method, _, _))) = (is_large, of) {
+            *sums.entry(method.clone()).or_default() += site.totals.allocations;
+        }
+    }
+    assert_eq!(sums.get("Points.buffers"), Some(&50), "{sums:?}");
+    Ok(())
+}
+
+/// Check that nearly all stacks of a whole program are whole: of the Java compiler, which is a Java program.
+#[test]
+fn stacks_of_the_java_compiler_are_whole() -> Result<()> {
+    java()?;
+    let heaptrace = Heaptrace::tracing()?;
+    let source = workspace().join("tests/fixtures/java/Points.java");
+    let classes = heaptrace.path("classes");
+    let options = ["javac", "-nowarn", "-XDignore.symbol.file", "-d"].map(OsStr::new);
+    let command = [&options[..], &[classes.as_os_str(), source.as_os_str()]].concat();
+    // The first run builds the unwind tables that are missing.
+    heaptrace.record(&["--exact"], &command)?;
+    let recording = heaptrace.record(&["--exact"], &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let share = whole_share(&recording.report);
+    println!("{:.2} % are whole", 100.0 * share);
+    ensure!(share >= 0.95);
+    Ok(())
+}
