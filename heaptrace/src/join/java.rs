@@ -60,3 +60,36 @@ impl Java {
         self.not_kept
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::language_frames::LanguagePart;
+    use super::*;
+
+    /// Check that frames take the place of the code that runs them, that the virtual machine's own code leaves none, and that frames
+    /// beyond the limit are counted.
+    #[test]
+    fn frames_take_the_place_of_their_code() {
+        let (mut java, mut kept) = (Java::default(), LanguageFrames::default());
+        let event = NamedJavaFrames {
+            process: 4,
+            id: 9,
+            frames: vec![Named::Own, Named::Unknown],
+        };
+        java.add(&event, &mut kept, |location| {
+            assert!(location.function.is_some() && location.module.is_none());
+            LocationId(7)
+        });
+        let part = LanguagePart {
+            id: 9,
+            frames: [0b1010, 0],
+        };
+        let mut stack: Vec<_> = (100..105).map(LocationId).collect();
+        kept.merge(4, part, &mut stack);
+        assert_eq!(stack, [100, 102, 7, 104].map(LocationId));
+        kept.forget(4);
+        assert_eq!(kept.kept(), 0);
+        java.add(&event, &mut LanguageFrames::full(), |_| LocationId(0));
+        assert_eq!(java.not_kept(), 1);
+    }
+}
