@@ -11,6 +11,9 @@ pub trait Memory {
     fn read(&self, address: u64, bytes: &mut [u8]) -> Option<()>;
 }
 
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 10;
+
 /// Most strings of which a string is composed, one inside of another.
 const MAX_DEPTH: u32 = 16;
 
@@ -105,10 +108,15 @@ impl<'a, M: Memory> Heap<'a, M> {
         self.range(array.checked_add(15)?, length)
     }
 
-    /// Bytes at an address.
+    /// Bytes at an address. An object can claim any length, so memory is taken only for what is there.
     pub(super) fn range(&self, address: u64, length: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.memory.read(address, &mut bytes)?;
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let at = bytes.len();
+            bytes.resize(length.min(at + PIECE), 0);
+            let address = address.checked_add(at as u64)?;
+            self.memory.read(address, bytes.get_mut(at..)?)?;
+        }
         Some(bytes)
     }
 
@@ -202,9 +210,8 @@ impl<'a, M: Memory> Heap<'a, M> {
         units: &mut Units,
     ) -> Option<()> {
         let width = if is_narrow { 1 } else { 2 };
-        let mut bytes = vec![0; count.checked_mul(width)?];
         let at = content.checked_add((start * width) as u64)?;
-        self.memory.read(at, &mut bytes)?;
+        let mut bytes = self.range(at, count.checked_mul(width)?)?;
         if is_narrow && units.wide.is_none() {
             units.narrow.append(&mut bytes);
             return Some(());
