@@ -18,8 +18,8 @@ pub const PYTHON_LINES_BYTES: usize = 1 << 13;
 /// The same for most functions; a power of two.
 pub const PYTHON_SHORT_LINES_BYTES: usize = 1 << 9;
 
-/// Maximum number of Python stacks that are remembered as sent.
-pub const MAX_PYTHON_STACKS: u32 = 1 << 14;
+/// Maximum number of stacks of language frames that are remembered as sent.
+pub const MAX_LANGUAGE_STACKS: u32 = 1 << 14;
 
 /// Maximum number of Python code objects that are remembered as sent.
 pub const MAX_PYTHON_CODES: u32 = 1 << 13;
@@ -29,9 +29,6 @@ pub const MAX_PYTHON_IMAGES: u32 = 64;
 
 /// Maximum number of frames of JavaScript of a stack: each is one of its frames of machine code.
 pub const MAX_V8_FRAMES: usize = MAX_FRAMES;
-
-/// Maximum number of stacks of JavaScript that are remembered as sent.
-pub const MAX_V8_STACKS: u32 = 1 << 14;
 
 /// Maximum number of files with V8.
 pub const MAX_V8_IMAGES: u32 = 64;

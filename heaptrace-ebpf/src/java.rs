@@ -15,7 +15,7 @@ use heaptrace_common::{
     limits::{CODE_HEAPS, MAX_FRAMES, MAX_JAVA_FRAMES},
     unwind::{Memory, outcome},
     wire::{
-        CodeHeap, CodeRange, JavaFrame, JavaStack, Jvm, JvmLayout, NeedJvm, PythonStackKey,
+        CodeHeap, CodeRange, JavaFrame, JavaStack, Jvm, JvmLayout, LanguageStackKey, NeedJvm,
         ThreadState, WalkState, has, jvm, kind,
     },
 };
@@ -24,7 +24,7 @@ use crate::{
     caller::Caller,
     counters::count,
     globals::HASH_SEED,
-    maps::{BLANK_JAVA, EVENTS, JAVA_STACKS, JVMS, PYTHON_STACKS},
+    maps::{BLANK_JAVA, EVENTS, JAVA_STACKS, JVMS, LANGUAGE_STACKS},
     process, ring,
     walk::{CONTINUE, STOP, Walk},
     window,
@@ -191,12 +191,12 @@ fn send(caller: Caller, state: &mut ThreadState) -> u64 {
         );
     }
     let Hash { stack, hash } = hash;
-    let key = PythonStackKey {
+    let key = LanguageStackKey {
         process: state.process,
         id: hash.max(1),
     };
     // SAFETY: the value is not used.
-    if key.id == state.stack.head.language || unsafe { PYTHON_STACKS.get(key) }.is_some() {
+    if key.id == state.stack.head.language || unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
         return key.id;
     }
     stack.kind = kind::JAVA_STACK;
@@ -211,7 +211,7 @@ fn send(caller: Caller, state: &mut ThreadState) -> u64 {
     let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
     stack.depth = 0;
     if is_sent {
-        let _ = PYTHON_STACKS.insert(key, 1, 0);
+        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
         return key.id;
     }
     count(Counter::JavaFramesLost);

@@ -19,16 +19,16 @@ use heaptrace_common::{
     hints::{HINT_SLOTS, MAX_FAST},
     limits::{
         DECLINED_SLOTS, DEFAULT_MAX_LIVE, DEFAULT_RING_BYTES, DEFAULT_SEGMENTS, MAX_JVMS,
-        MAX_PAGES, MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES, MAX_PYTHON_STACKS,
+        MAX_LANGUAGE_STACKS, MAX_PAGES, MAX_PROCESSES, MAX_PYTHON_CODES, MAX_PYTHON_IMAGES,
         MAX_RAW_WALKS, MAX_RULES, MAX_SELECTED, MAX_SHORT_LIVED, MAX_STACKS, MAX_TABLES,
-        MAX_THREADS, MAX_V8_IMAGES, MAX_V8_STACKS, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
+        MAX_THREADS, MAX_V8_IMAGES, RULE_CACHE_SLOTS, SEGMENT_SLOTS,
     },
     unwind::Rule,
     wire::{
-        Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, JavaStack, Jvm, MAX_UNMAPPED,
-        MapCall, NameFilter, ProcessEnd, ProcessState, PythonCodeKey, PythonImage, PythonStackKey,
-        PythonWalk, RawWalk, SIZE_CLASSES, ShortLived, ShortLivedKey, StackKey, TableRef,
-        ThreadState, Unmapped, V8Image, V8StackKey, V8Walk, setting,
+        Block, BlockKey, CallSlot, Countdown, DeclinedCall, FileKey, JavaStack, Jvm,
+        LanguageStackKey, MAX_UNMAPPED, MapCall, NameFilter, ProcessEnd, ProcessState,
+        PythonCodeKey, PythonImage, PythonWalk, RawWalk, SIZE_CLASSES, ShortLived, ShortLivedKey,
+        StackKey, TableRef, ThreadState, Unmapped, V8Image, V8Walk, setting,
     },
 };
 
@@ -123,10 +123,10 @@ pub static PYTHON_WALKS: HashMap<u64, PythonWalk> =
 #[map]
 pub static BLANK_PYTHON: Array<PythonWalk> = Array::with_max_entries(1, 0);
 
-/// Python stacks that were sent. One that has no room any more is sent again.
+/// Stacks of language frames that were sent. One that has no room any more is sent again.
 #[map]
-pub static PYTHON_STACKS: LruHashMap<PythonStackKey, u8> =
-    LruHashMap::with_max_entries(MAX_PYTHON_STACKS, 0);
+pub static LANGUAGE_STACKS: LruHashMap<LanguageStackKey, u8> =
+    LruHashMap::with_max_entries(MAX_LANGUAGE_STACKS, 0);
 
 /// Python code objects that were sent, in the same way.
 #[map]
@@ -145,10 +145,6 @@ pub static V8_WALKS: HashMap<u64, V8Walk> =
 /// A state without frames, which is too large for the program's stack.
 #[map]
 pub static BLANK_V8: Array<V8Walk> = Array::with_max_entries(1, 0);
-
-/// Stacks of JavaScript that were sent. One that has no room any more is sent again.
-#[map]
-pub static V8_STACKS: LruHashMap<V8StackKey, u8> = LruHashMap::with_max_entries(MAX_V8_STACKS, 0);
 
 /// Java virtual machines, by process id. The kernel program adds an entry with its request, the agent sets it.
 #[map]

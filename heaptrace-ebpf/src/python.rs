@@ -21,8 +21,8 @@ use heaptrace_common::{
         PYTHON_SHORT_LINES_BYTES,
     },
     wire::{
-        PYTHON_CODE_FROM, PYTHON_WORDS, PythonCode, PythonCodeKey, PythonFrame, PythonImage,
-        PythonLayout, PythonStack, PythonStackKey, PythonText, PythonWalk, ThreadState, WalkState,
+        LanguageStackKey, PYTHON_CODE_FROM, PYTHON_WORDS, PythonCode, PythonCodeKey, PythonFrame,
+        PythonImage, PythonLayout, PythonStack, PythonText, PythonWalk, ThreadState, WalkState,
         entry, kind, table, thread_data,
     },
 };
@@ -32,7 +32,7 @@ use crate::{
     counters::count,
     globals::HASH_SEED,
     kernel::thread_block,
-    maps::{BLANK_PYTHON, EVENTS, PYTHON_CODES, PYTHON_IMAGES, PYTHON_STACKS, PYTHON_WALKS},
+    maps::{BLANK_PYTHON, EVENTS, LANGUAGE_STACKS, PYTHON_CODES, PYTHON_IMAGES, PYTHON_WALKS},
     ring,
     walk::{CONTINUE, STOP, Walk},
 };
@@ -282,12 +282,12 @@ fn hash(stack: &PythonStack) -> u64 {
 /// Sends a Python stack and its code objects, if they were not sent before. False if the ring is full.
 #[inline(always)]
 fn is_sent(pass: &mut Pass<'_>) -> bool {
-    let key = PythonStackKey {
+    let key = LanguageStackKey {
         process: pass.walk.stack.process,
         id: pass.walk.stack.id,
     };
     // SAFETY: the value is not used.
-    if unsafe { PYTHON_STACKS.get(key) }.is_some() {
+    if unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
         return true;
     }
     pass.walk.is_lost = 0;
@@ -313,7 +313,7 @@ fn is_sent(pass: &mut Pass<'_>) -> bool {
     // SAFETY: the record has at least `bytes` bytes.
     let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
     if is_sent {
-        let _ = PYTHON_STACKS.insert(key, 1, 0);
+        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
     }
     is_sent
 }

@@ -16,8 +16,8 @@ use heaptrace_common::{
     limits::{MAX_FRAMES, MAX_V8_FRAMES},
     unwind::{Rule, cfa},
     wire::{
-        Stack, ThreadState, V8_MAP, V8_MAP_TYPE, V8_WORDS, V8Frame, V8Image, V8Stack, V8StackKey,
-        V8Walk, WalkCache, is_v8_object, kind, v8_cookie,
+        LanguageStackKey, Stack, ThreadState, V8_MAP, V8_MAP_TYPE, V8_WORDS, V8Frame, V8Image,
+        V8Stack, V8Walk, WalkCache, is_v8_object, kind, v8_cookie,
     },
 };
 
@@ -25,7 +25,7 @@ use crate::{
     caller::Caller,
     counters::count,
     globals::HASH_SEED,
-    maps::{BLANK_V8, V8_IMAGES, V8_STACKS, V8_WALKS},
+    maps::{BLANK_V8, LANGUAGE_STACKS, V8_IMAGES, V8_WALKS},
     ring,
     walk::{CONTINUE, STOP, Walk},
 };
@@ -220,12 +220,12 @@ fn type_of(map: u64) -> Option<u16> {
 /// Sends a stack, if it was not sent before. False if the ring is full.
 #[inline(always)]
 fn is_sent(caller: Caller, stack: &mut V8Stack, image: &V8Image) -> bool {
-    let key = V8StackKey {
+    let key = LanguageStackKey {
         process: stack.process,
         id: stack.id,
     };
     // SAFETY: the value is not used.
-    if unsafe { V8_STACKS.get(key) }.is_some() {
+    if unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
         return true;
     }
     stack.kind = kind::V8_STACK;
@@ -239,7 +239,7 @@ fn is_sent(caller: Caller, stack: &mut V8Stack, image: &V8Image) -> bool {
     // SAFETY: the record has at least `bytes` bytes.
     let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
     if is_sent {
-        let _ = V8_STACKS.insert(key, 1, 0);
+        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
     }
     is_sent
 }

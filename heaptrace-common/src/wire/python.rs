@@ -185,10 +185,10 @@ pub struct PythonCodeKey {
     pub cookie: u64,
 }
 
-/// Key of the map of Python stacks that were sent.
+/// Key of the map of stacks of language frames that were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct PythonStackKey {
+pub struct LanguageStackKey {
     /// Serial number of the process record.
     pub process: u64,
     /// The id of the stack.
@@ -205,5 +205,5 @@ const _: () = {
     assert!(size_of::<PythonCode<PYTHON_LINES_BYTES>>() == 48 + texts + PYTHON_LINES_BYTES);
     assert!(size_of::<PythonWalk>() == size_of::<PythonStack>() + 16 + 8 * PYTHON_WORDS);
     assert!(size_of::<PythonCodeKey>() == 24);
-    assert!(size_of::<PythonStackKey>() == 16);
+    assert!(size_of::<LanguageStackKey>() == 16);
 };

@@ -106,16 +106,6 @@ pub struct V8Walk {
     pub words: [u64; V8_WORDS],
 }
 
-/// Key of the map of stacks that were sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct V8StackKey {
-    /// Serial number of the process record.
-    pub process: u64,
-    /// The id of the stack.
-    pub id: u64,
-}
-
 const _: () = {
     assert!(size_of::<V8Image>() == 16);
     assert!(size_of::<V8Frame>() == 24);
@@ -123,5 +113,4 @@ const _: () = {
     assert!(size_of::<V8Walk>() == size_of::<V8Stack>() + 8 * V8_WORDS);
     // The kernel allocates entries of maps in pieces of at most a page, with a head of its own.
     assert!(size_of::<V8Walk>() <= 4096 - 64);
-    assert!(size_of::<V8StackKey>() == 16);
 };
