@@ -41,15 +41,37 @@ impl Agreement {
     pub fn share(&self) -> f64 {
         self.agreeing as f64 / self.allocations as f64
     }
+
+    /// Fails if anything was lost, if the program did less than so many allocations, or if a smaller share of them than this agrees or has a
+    /// whole stack.
+    pub fn check(&self, allocations: u64, share: f64) -> Result<()> {
+        self.report.check_nothing_lost()?;
+        println!(
+            "{} of {} agree, {} are complete",
+            self.agreeing, self.allocations, self.complete
+        );
+        for difference in self.differences.iter().take(5) {
+            println!("{difference}");
+        }
+        ensure!(
+            self.allocations >= allocations,
+            "the program did too little"
+        );
+        ensure!(self.share() >= share, "too few stacks agree");
+        ensure!(self.complete as f64 >= share * self.allocations as f64);
+        Ok(())
+    }
 }
 
 /// Records a program that allocates from all kinds of code, so many times, and compares each stack. The command is that of the runtime and
-/// of the script, which gets the path for its own stacks, and the number. `stack_of` gives the frames of a site that count.
+/// of the script, which gets the path for its own stacks, and the number. `stack_of` gives the frames of a site that count, `comparable`
+/// leaves out of a stack of the program's own what is left out there.
 pub(crate) fn agreement(
     command: &[&OsStr],
     options: &[&str],
     times: u32,
     stack_of: impl Fn(&Site) -> Option<LanguageStack>,
+    comparable: impl Fn(LanguageStack) -> LanguageStack,
 ) -> Result<Agreement> {
     let heaptrace = Heaptrace::tracing()?;
     let truth = heaptrace.path("truth.json");
@@ -58,7 +80,7 @@ pub(crate) fn agreement(
     command.extend([truth.as_os_str(), OsStr::new(&times)]);
     let recording = heaptrace.record(options, &command)?;
     ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
-    let expected = counted(&truth)?;
+    let expected = counted(&truth, comparable)?;
     let (found, complete) = reported(&recording.report, stack_of);
     let mut differences = Vec::new();
     let mut agreeing = 0;
@@ -83,13 +105,16 @@ pub(crate) fn agreement(
 }
 
 /// The allocations as the program counted them.
-fn counted(path: &Path) -> Result<Amounts> {
+fn counted(path: &Path, comparable: impl Fn(LanguageStack) -> LanguageStack) -> Result<Amounts> {
     let text = fs::read_to_string(path).context("the program has not written its counts")?;
     let counted: Vec<(LanguageStack, u64, u64)> = serde_json::from_str(&text)?;
-    let counted = counted.into_iter();
-    Ok(counted
-        .map(|(stack, count, bytes)| (stack, (count, bytes)))
-        .collect())
+    let mut amounts = Amounts::new();
+    for (stack, count, bytes) in counted {
+        let amount = amounts.entry(comparable(stack)).or_default();
+        amount.0 += count;
+        amount.1 += bytes;
+    }
+    Ok(amounts)
 }
 
 /// The allocations as the report has them, and how many have a whole stack.

@@ -49,7 +49,7 @@ pub use fixture::{
 pub use gdb::{Backtrace, GdbFrame, backtraces};
 pub use glibc::{GLIBCS, c_on_glibc, glibc_files};
 pub use imports::circles;
-pub use java::{JavaStack, java_agreement, java_classes, java_machines, java_stack};
+pub use java::{java_agreement, java_classes, java_machines, java_stack};
 pub use kernel::{Holdings, definitions};
 pub use maps::map_entries;
 pub use node::{javascript_stack, node_agreement, node_programs};

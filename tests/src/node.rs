@@ -24,7 +24,7 @@ pub fn node_agreement(node: &[&OsStr], options: &[&str], times: u32) -> Result<A
         // Node begins with half a million small allocations: names must be read while the program has them.
         options.extend(["--min-size", "100000"]);
     }
-    agreement(&command, &options, times, |site| {
+    let stack_of = |site: &Site| {
         let mut stack = javascript_stack(site);
         // Node's own functions allocate for the one that calls them.
         let first = stack
@@ -37,7 +37,8 @@ pub fn node_agreement(node: &[&OsStr], options: &[&str], times: u32) -> Result<A
             }
         }
         Some(stack.split_off(first))
-    })
+    };
+    agreement(&command, &options, times, stack_of, |stack| stack)
 }
 
 /// The frames of JavaScript of a site.

@@ -18,13 +18,14 @@ pub fn python_agreement(interpreter: &[&OsStr], options: &[&str], times: u32) ->
     let script = workspace().join("tests/fixtures/python/points.py");
     let mut command = interpreter.to_vec();
     command.push(script.as_os_str());
-    agreement(&command, options, times, |site| {
+    let stack_of = |site: &Site| {
         let stack = python_stack(site);
         let is_point = stack
             .first()
             .is_some_and(|(function, file, _)| function == "point" && Path::new(file) == script);
         is_point.then_some(stack)
-    })
+    };
+    agreement(&command, options, times, stack_of, |stack| stack)
 }
 
 /// The Python frames of a site.

@@ -15,18 +15,7 @@ fn node() -> Result<&'static OsStr> {
 }
 
 fn check(agreement: &Agreement) -> Result<()> {
-    agreement.report.check_nothing_lost()?;
-    println!(
-        "{} of {} agree, {} are complete",
-        agreement.agreeing, agreement.allocations, agreement.complete
-    );
-    for difference in agreement.differences.iter().take(5) {
-        println!("{difference}");
-    }
-    ensure!(agreement.allocations >= 500, "the program did too little");
-    ensure!(agreement.share() >= 0.98, "too few stacks agree");
-    ensure!(agreement.complete as f64 >= 0.98 * agreement.allocations as f64);
-    Ok(())
+    agreement.check(500, 0.98)
 }
 
 /// Check that functions, files and lines are those of V8's own stacks: of calls, classes, callbacks of V8's own functions, generators,

@@ -26,6 +26,7 @@ mod report;
 mod rotation;
 mod rotator;
 mod run_args;
+mod side_process;
 mod sources;
 mod summary;
 mod symbolize;

@@ -7,13 +7,12 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::naming;
+use super::side_process::SideProcess;
 use crate::join::Update;
 use crate::profile::{DataFileWriter, Profile, ReadOptions, Symbols, read_from};
 use crate::symbolize::{DebugSources, OnDisk};
@@ -22,37 +21,20 @@ use crate::symbolize::{DebugSources, OnDisk};
 const STREAM: &str = "the process that looks up names";
 
 /// The second process, which waits for its question.
-pub(super) struct Namer {
-    question: File,
-    answer: File,
-}
+pub(super) struct Namer(SideProcess);
 
 impl Namer {
-    /// Starts the process, which also searches these sources of debug files. Must be called while this process has a single thread,
-    /// because it forks.
+    /// Starts the process, which also searches these sources of debug files. Must be called while this process has a single thread.
     pub(super) fn start(sources: DebugSources) -> io::Result<Self> {
-        let (asked, question) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (answer, answered) = pipe_with(PipeFlags::CLOEXEC)?;
-        let parent = std::process::id();
-        // SAFETY: this process has one thread; the child never returns from here.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                drop((question, answer));
-                serve(parent, asked, answered, sources);
-                // SAFETY: ends this child without the exit handlers of the parent.
-                unsafe { libc::_exit(0) }
-            }
-            _ => Ok(Self {
-                question: question.into(),
-                answer: answer.into(),
-            }),
-        }
+        SideProcess::start(c"heaptrace-names", |asked, answered| {
+            serve(asked, answered, sources);
+        })
+        .map(Self)
     }
 
     /// Looks up names for all addresses of a profile.
     pub(super) fn names(self, profile: &Profile, options: ReadOptions) -> anyhow::Result<Symbols> {
-        let Self { question, answer } = self;
+        let SideProcess { question, answer } = self.0;
         let mut writer = DataFileWriter::to(question, PathBuf::from(STREAM), &profile.info)?;
         writer.update(&Update {
             modules: profile.modules.clone(),
@@ -75,24 +57,15 @@ impl Namer {
 }
 
 /// Waits for a question, and answers it.
-fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd, sources: DebugSources) {
-    // SAFETY: plain system calls on this process alone.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NAME, c"heaptrace-names".as_ptr());
-        // The parent ended before the death signal was set.
-        if libc::getppid() as u32 != parent {
-            return;
-        }
-    }
-    let reader = BufReader::new(File::from(asked));
+fn serve(asked: File, answered: File, sources: DebugSources) {
+    let reader = BufReader::new(asked);
     // Without a question, the parent has ended. With a wrong question, the parent reports that no answer came.
     let Ok(recording) = read_from(reader, STREAM, ReadOptions::default()) else {
         return;
     };
     let symbols = naming::all(&recording.profile, &OnDisk, sources);
     let info = &recording.profile.info;
-    let answer = DataFileWriter::to(answered.into(), PathBuf::from(STREAM), info);
+    let answer = DataFileWriter::to(answered, PathBuf::from(STREAM), info);
     if let Ok(mut writer) = answer
         && writer.symbols(&symbols).is_ok()
     {

@@ -5,12 +5,10 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::pipe::{PipeFlags, pipe_with};
-
+use super::side_process::SideProcess;
 use crate::open;
 use crate::output::SourceText;
 
@@ -56,32 +54,16 @@ impl SourcePath {
 }
 
 /// The process, which waits for questions.
-pub(super) struct Sources {
-    question: File,
-    answer: File,
-}
+pub(super) struct Sources(SideProcess);
 
 impl Sources {
-    /// Starts the process. Must be called while this process has a single thread, because it forks.
+    /// Starts the process. Must be called while this process has a single thread.
     pub(super) fn start(paths: &[SourcePath]) -> io::Result<Self> {
-        let (asked, question) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (answer, answered) = pipe_with(PipeFlags::CLOEXEC)?;
-        let parent = std::process::id();
-        // SAFETY: this process has one thread; the child never returns from here.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                drop((question, answer));
-                // An error means that the parent has ended.
-                let _ = serve(parent, asked, answered, paths);
-                // SAFETY: ends this child without the exit handlers of the parent.
-                unsafe { libc::_exit(0) }
-            }
-            _ => Ok(Self {
-                question: question.into(),
-                answer: answer.into(),
-            }),
-        }
+        SideProcess::start(c"heaptrace-lines", |asked, answered| {
+            // An error means that the parent has ended.
+            let _ = serve(asked, answered, paths);
+        })
+        .map(Self)
     }
 
     /// The text of a file, as a recording that began then names it.
@@ -90,18 +72,18 @@ impl Sources {
         if length > MAX_PATH {
             return Ok(SourceText::default());
         }
-        self.question.write_all(&length.to_le_bytes())?;
-        self.question.write_all(path.as_bytes())?;
+        self.0.question.write_all(&length.to_le_bytes())?;
+        self.0.question.write_all(path.as_bytes())?;
         let mut head = [[0; 8]; 2];
         for word in &mut head {
-            self.answer.read_exact(word)?;
+            self.0.answer.read_exact(word)?;
         }
         let [length, changed] = head.map(u64::from_le_bytes);
         if length == u64::MAX {
             return Ok(SourceText::default());
         }
         let mut bytes = Vec::new();
-        let read = (&mut self.answer).take(length.min(MAX_FILE));
+        let read = (&mut self.0.answer).take(length.min(MAX_FILE));
         { read }.read_to_end(&mut bytes)?;
         Ok(SourceText {
             text: Some(String::from_utf8_lossy(&bytes).into_owned()),
@@ -111,17 +93,7 @@ impl Sources {
 }
 
 /// Answers questions until the parent has ended: each with the length and the time of the last change, and the content.
-fn serve(parent: u32, asked: OwnedFd, answered: OwnedFd, paths: &[SourcePath]) -> io::Result<()> {
-    // SAFETY: plain system calls on this process alone.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NAME, c"heaptrace-lines".as_ptr());
-        // The parent ended before the death signal was set.
-        if libc::getppid() as u32 != parent {
-            return Ok(());
-        }
-    }
-    let (mut asked, mut answered) = (File::from(asked), File::from(answered));
+fn serve(mut asked: File, mut answered: File, paths: &[SourcePath]) -> io::Result<()> {
     loop {
         let mut length = [0; 4];
         asked.read_exact(&mut length)?;

@@ -5,11 +5,10 @@
 use heaptrace_common::wire::JavaFrame;
 
 use super::image::{Image, find};
-use super::layout::{CodeBegin, Description, Layout, SourceFile};
+use super::layout::Layout;
 use super::machine::{Machine, describe};
 use super::memory::Memory;
 use super::names::{Named, Names};
-use super::packed::Packing;
 use crate::reader::{decode, encode};
 
 /// Asserts that the description in a file, if it has one, survives a message.
@@ -65,7 +64,7 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
     let described = describe(&memory, anywhere, 0);
     let machine = described.unwrap_or(Machine {
         jvm: Default::default(),
-        layout: LAYOUT,
+        layout: Layout::JAVA_17,
     });
     let mut names = Names::default();
     let named = names.named(&memory, &machine, frame);
@@ -86,34 +85,3 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
         }
     }
 }
-
-/// The layout of Java 17.
-const LAYOUT: Layout = Layout {
-    packing: Packing::Old,
-    block_head: 16,
-    blob_name: 96,
-    blob_size: 12,
-    blob_frame_size: 28,
-    blob_code: CodeBegin::Address(32),
-    compile_id: 304,
-    compiled_method: 112,
-    description: Description::InBlob {
-        positions: 268,
-        positions_end: 272,
-        scopes: 120,
-        methods: 260,
-    },
-    position_bytes: 16,
-    method_constant: 8,
-    constant_bytes: 48,
-    constant_pool: 8,
-    constant_code_size: 32,
-    constant_name: 34,
-    constant_flags: 28,
-    pool_bytes: 72,
-    pool_holder: 24,
-    source_file: SourceFile::InPool(54),
-    class_name: 24,
-    symbol_length: 4,
-    symbol_body: 6,
-};

@@ -210,3 +210,37 @@ fn description(structs: &Structs) -> Option<Description> {
         methods,
     })
 }
+
+#[cfg(any(test, feature = "fuzz"))]
+impl Layout {
+    /// That of Java 17.
+    pub(super) const JAVA_17: Self = Self {
+        packing: Packing::Old,
+        block_head: 16,
+        blob_name: 96,
+        blob_size: 12,
+        blob_frame_size: 28,
+        blob_code: CodeBegin::Address(32),
+        compile_id: 304,
+        compiled_method: 112,
+        description: Description::InBlob {
+            positions: 268,
+            positions_end: 272,
+            scopes: 120,
+            methods: 260,
+        },
+        position_bytes: 16,
+        method_constant: 8,
+        constant_bytes: 48,
+        constant_pool: 8,
+        constant_code_size: 32,
+        constant_name: 34,
+        constant_flags: 28,
+        pool_bytes: 72,
+        pool_holder: 24,
+        source_file: SourceFile::InPool(54),
+        class_name: 24,
+        symbol_length: 4,
+        symbol_body: 6,
+    };
+}

@@ -4,7 +4,7 @@
 
 use heaptrace_common::wire::{JavaFrame, Jvm};
 
-use super::layout::{CodeBegin, Description, Layout, SourceFile};
+use super::layout::Layout;
 use super::lines::line;
 use super::machine::Machine;
 use super::memory::Memory;
@@ -49,39 +49,6 @@ impl Pieces {
         bytes.extend((text.len() as u16).to_le_bytes());
         bytes.extend(text.as_bytes());
         self.0.push((address, bytes));
-    }
-}
-
-/// The layout of Java 17.
-fn layout() -> Layout {
-    Layout {
-        packing: Packing::Old,
-        block_head: 16,
-        blob_name: 96,
-        blob_size: 12,
-        blob_frame_size: 28,
-        blob_code: CodeBegin::Address(32),
-        compile_id: 304,
-        compiled_method: 112,
-        description: Description::InBlob {
-            positions: 268,
-            positions_end: 272,
-            scopes: 120,
-            methods: 260,
-        },
-        position_bytes: 16,
-        method_constant: 8,
-        constant_bytes: 48,
-        constant_pool: 8,
-        constant_code_size: 32,
-        constant_name: 34,
-        constant_flags: 28,
-        pool_bytes: 72,
-        pool_holder: 24,
-        source_file: SourceFile::InPool(54),
-        class_name: 24,
-        symbol_length: 4,
-        symbol_body: 6,
     }
 }
 
@@ -159,7 +126,7 @@ fn memory() -> Pieces {
 fn machine() -> Machine {
     Machine {
         jvm: Jvm::default(),
-        layout: layout(),
+        layout: Layout::JAVA_17,
     }
 }
 
@@ -172,7 +139,7 @@ fn place(in_code: u32) -> u32 {
 #[test]
 fn return_addresses_lead_to_inlined_methods() {
     let positions = |in_code| {
-        let found = scopes(&memory(), &layout(), BLOB, place(in_code)).unwrap();
+        let found = scopes(&memory(), &Layout::JAVA_17, BLOB, place(in_code)).unwrap();
         assert!(found.iter().all(|scope| scope.method == 0x6_0000));
         found.iter().map(|scope| scope.position).collect::<Vec<_>>()
     };
@@ -254,7 +221,7 @@ fn circles_of_scopes_end() {
     let mut memory = memory();
     let (_, scopes_of) = memory.0.iter_mut().find(|it| it.0 == 0x3_0000).unwrap();
     scopes_of[0x42..0x45].copy_from_slice(&[0x42, 1, 2]);
-    let found = scopes(&memory, &layout(), BLOB, place(0x78)).unwrap();
+    let found = scopes(&memory, &Layout::JAVA_17, BLOB, place(0x78)).unwrap();
     let expected = Scope {
         method: 0x6_0000,
         position: Some(1),
