@@ -99,6 +99,8 @@ struct Live {
     wrapping: Wrapping,
     #[command(flatten)]
     languages: Languages,
+    #[command(flatten)]
+    naming: Naming,
     /// At the end, print the full report [default: a summary on a terminal, the full report elsewhere]
     #[arg(long)]
     details: bool,
@@ -143,6 +145,8 @@ struct Report {
     by: Option<Label>,
     #[command(flatten)]
     wrapping: Wrapping,
+    #[command(flatten)]
+    naming: Naming,
     /// Show everything that was recorded: processes, allocators, sizes, sampling rates and all counters.
     ///
     /// Without it, a report has only those of them that make its numbers wrong or incomplete. JSON always has all.
@@ -181,6 +185,8 @@ struct Flamegraph {
     /// In a browser, the file can switch to the others.
     #[arg(long, value_name = "METRIC", value_parser = metric())]
     metric: Option<Metric>,
+    #[command(flatten)]
+    naming: Naming,
 }
 
 #[derive(Debug, Args)]
@@ -287,6 +293,17 @@ impl From<Languages> for ShownLanguages {
 }
 
 #[derive(Debug, Args)]
+struct Naming {
+    /// Show names of functions as compilers have them, in full.
+    ///
+    /// Without it, names leave out template arguments that are defaults of a library (allocators, hashes, comparisons), namespaces and
+    /// tags of versions, and inner arguments of long names, and std::basic_string<char> is std::string. Functions are different ones if
+    /// their full names differ. A filter matches either form. JSON and pprof always have full names.
+    #[arg(long)]
+    full_names: bool,
+}
+
+#[derive(Debug, Args)]
 struct Wrapping {
     /// Pass over functions that match this, as over allocator wrappers, e.g. 'pool_*'.
     ///
@@ -322,6 +339,7 @@ impl Cli {
                 ranking: self.live.ranking.of(self.live.by),
                 wrappers: self.live.wrapping.into(),
                 languages: self.live.languages.into(),
+                full_names: self.live.naming.full_names,
                 details: self.live.details,
             },
             Some(Sub::Record(record)) => Action::Record {
@@ -334,7 +352,7 @@ impl Cli {
                 format: report.format,
             },
             Some(Sub::Report(report)) if report.source => Action::Source {
-                input: report.input.into(),
+                input: report.input.of(&report.naming),
                 ranking: invocation::Ranking {
                     details: report.details,
                     ..report.ranking.of(None)
@@ -343,7 +361,7 @@ impl Cli {
                 paths: report.source_path,
             },
             Some(Sub::Report(report)) => Action::Report {
-                input: report.input.into(),
+                input: report.input.of(&report.naming),
                 format: report.format,
                 ranking: invocation::Ranking {
                     details: report.details,
@@ -352,7 +370,7 @@ impl Cli {
                 wrappers: report.wrapping.into(),
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
-                input: graph.input.into(),
+                input: graph.input.of(&graph.naming),
                 output: graph.output,
                 metric: graph.metric,
                 by: graph.by,
@@ -367,6 +385,7 @@ impl Cli {
                     at: None,
                     filters: Vec::new(),
                     shown: ShownLanguages::default(),
+                    full_names: false,
                     max_memory: symbolize.max_memory,
                 },
                 output: symbolize.output,
@@ -407,7 +426,17 @@ impl From<Input> for invocation::Input {
             at: input.at,
             filters: input.filter,
             shown: input.languages.into(),
+            full_names: false,
             max_memory: input.max_memory,
+        }
+    }
+}
+
+impl Input {
+    fn of(self, naming: &Naming) -> invocation::Input {
+        invocation::Input {
+            full_names: naming.full_names,
+            ..self.into()
         }
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct Loaded {
     /// The functions that are not shown as the ones that allocate.
     pub(super) wrappers: Wrappers,
     /// The languages whose frames are shown.
-    pub(super) shown: ShownLanguages,
+    shown: ShownLanguages,
+    full_names: bool,
 }
 
 /// The exit code of a command that showed the readable part of a file.
@@ -65,6 +66,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
         grouping: None,
         wrappers: Wrappers::default(),
         shown: input.shown,
+        full_names: input.full_names,
     })
 }
 
@@ -79,6 +81,7 @@ impl Loaded {
             grouping: self.grouping,
             wrappers: &self.wrappers,
             shown: self.shown,
+            full_names: self.full_names,
         }
     }
 

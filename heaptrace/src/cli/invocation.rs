@@ -36,6 +36,8 @@ pub enum Action {
         wrappers: Wrappers,
         /// The languages whose frames are shown.
         languages: ShownLanguages,
+        /// Whether names of functions are as compilers have them.
+        full_names: bool,
         /// Whether the end is the full report, also on a terminal.
         details: bool,
     },
@@ -129,6 +131,8 @@ pub struct Input {
     pub filters: Vec<Filter>,
     /// The languages whose frames are shown.
     pub shown: ShownLanguages,
+    /// Whether people get names of functions as compilers have them.
+    pub full_names: bool,
     /// Most memory for the content; by default it follows from the length of the file.
     pub max_memory: Option<u64>,
 }

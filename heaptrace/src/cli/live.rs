@@ -35,6 +35,8 @@ pub(super) struct Shown {
     pub(super) ranking: Ranking,
     pub(super) wrappers: Wrappers,
     pub(super) languages: ShownLanguages,
+    /// Whether names of functions are as compilers have them.
+    pub(super) full_names: bool,
     /// Whether the end is the full report, also on a terminal.
     pub(super) details: bool,
     pub(super) color: Color,
@@ -66,6 +68,7 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
         grouping: ranking.grouping(&profile),
         wrappers: &live.wrappers,
         shown: live.languages,
+        full_names: live.full_names,
         ..ReportInput::new(&profile, &symbols)
     };
     if live.terminal.is_in_place() && !details {
@@ -95,6 +98,7 @@ struct Live {
     ranking: Ranking,
     wrappers: Wrappers,
     languages: ShownLanguages,
+    full_names: bool,
     /// The keys that the table can be grouped by.
     labels: Vec<Label>,
     profile: Option<Profile>,
@@ -168,6 +172,7 @@ impl Live {
             ranking,
             wrappers,
             languages,
+            full_names,
             color,
             ..
         } = shown;
@@ -203,6 +208,7 @@ impl Live {
             ranking,
             wrappers,
             languages,
+            full_names,
             labels: Label::ALL.into_iter().filter(is_offered).collect(),
             profile: None,
             frozen: None,
@@ -267,6 +273,7 @@ impl Live {
         let input = |symbols| ReportInput {
             wrappers: &self.wrappers,
             shown: self.languages,
+            full_names: self.full_names,
             ..ReportInput::new(profile, symbols)
         };
         let Some(grouping) = self.ranking.grouping(profile) else {

@@ -58,6 +58,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             ranking,
             wrappers,
             languages,
+            full_names,
             details,
         } => live::run(
             &run,
@@ -65,6 +66,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
                 ranking,
                 wrappers,
                 languages,
+                full_names,
                 details,
                 color,
             },

@@ -10,6 +10,7 @@ use super::frame::StackFrame;
 use super::function_name::bare;
 use super::glob::Glob;
 use super::label::Label;
+use super::readable::readable;
 use crate::join::Process;
 use crate::text::file_name;
 
@@ -79,8 +80,8 @@ impl Filter {
         }
     }
 
-    /// Whether a frame matches. It matches also without a function's parameters or a path's folders, and a program
-    /// by the name that started it.
+    /// Whether a frame matches. It matches also by a function's name as reports show it, without a function's parameters or a path's
+    /// folders, and a program by the name that started it.
     pub(super) fn matches_frame(&self, frame: &StackFrame<'_>) -> bool {
         let Some(name) = self.label.of_frame(frame) else {
             return false;
@@ -89,7 +90,11 @@ impl Filter {
             return true;
         }
         match self.label {
-            Label::Function if frame.language.is_none() => self.glob.matches(bare(&name)),
+            Label::Function if frame.language.is_none() => {
+                let shown = readable(&name);
+                let names = [bare(&name), &shown, bare(&shown)];
+                names.iter().any(|name| self.glob.matches(name))
+            }
             Label::Line => self.glob.matches(file_name(&name)),
             Label::Module => {
                 let started_as = frame.module.map_or("", |module| module.name());

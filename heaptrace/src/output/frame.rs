@@ -94,11 +94,12 @@ pub struct FunctionLabel {
 }
 
 impl FunctionLabel {
-    pub(super) fn of(frame: &StackFrame<'_>) -> Self {
+    /// The label of a frame with this name.
+    pub(super) fn new(frame: &StackFrame<'_>, name: String) -> Self {
         let is_placed = frame.language.is_some() && !frame.is_labelled_with_file();
         let place = frame.short_place().filter(|_| is_placed);
         Self {
-            text: frame.label(),
+            text: name,
             place: place.map(|place| text::escape(&place).into_owned()),
         }
     }
@@ -153,7 +154,8 @@ mod tests {
     #[test]
     fn labels_have_places_where_they_fit() {
         let python = frame(Some("load"), Some("/srv/app.py"), 7);
-        let label = FunctionLabel::of(&python);
+        let of = |frame: &StackFrame<'_>| FunctionLabel::new(frame, frame.label());
+        let label = of(&python);
         for (width, expected) in [(15, "load (app.py:7)"), (14, "load"), (3, "l…d")] {
             assert_eq!(label.fitted(width), expected);
         }
@@ -161,9 +163,9 @@ mod tests {
             language: None,
             ..python
         };
-        assert_eq!(FunctionLabel::of(&native).fitted(80), "load");
+        assert_eq!(of(&native).fitted(80), "load");
         let nameless = frame(None, Some("/srv/app.py"), 7);
-        assert_eq!(FunctionLabel::of(&nameless).fitted(80), "[python app.py:7]");
+        assert_eq!(of(&nameless).fitted(80), "[python app.py:7]");
     }
 
     /// Check that a Python file has its folder's name where all packages have a file of that name, and no other file has.

@@ -90,14 +90,19 @@ pub(super) fn leading_brackets(name: &str) -> Option<(&str, &str)> {
 
 /// The type and the trait of `Type as Trait`.
 pub(super) fn type_and_trait(inner: &str) -> (&str, Option<&str>) {
+    split_outside(inner, " as ")
+}
+
+/// The text before and behind the first such word outside of brackets; the whole text if there is none.
+pub(super) fn split_outside<'a>(text: &'a str, word: &str) -> (&'a str, Option<&'a str>) {
     let mut brackets = Brackets::default();
-    for (at, c) in inner.char_indices() {
-        let outside = brackets.pass(inner, at, c) == 0;
-        if outside && inner[at..].starts_with(" as ") {
-            return (&inner[..at], Some(&inner[at + 4..]));
+    for (at, c) in text.char_indices() {
+        let outside = brackets.pass(text, at, c) == 0;
+        if outside && text[at..].starts_with(word) {
+            return (&text[..at], Some(&text[at + word.len()..]));
         }
     }
-    (inner, None)
+    (text, None)
 }
 
 /// Whether the bracket at `at` belongs to an operator's name or to an arrow.

@@ -13,8 +13,8 @@ use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::own_peaks::has_own_peaks;
 use super::shown::{ShownLanguages, hidden_label, language_of};
-use super::sum;
 use super::wrappers::{self, Part, Wrappers};
+use super::{readable, shorten, sum};
 use crate::join::{
     Completeness, FunctionId, Kind, Language, LocationId, Module, Process, Site, StackId, Totals,
 };
@@ -38,6 +38,8 @@ pub struct ReportInput<'a> {
     pub wrappers: &'a Wrappers,
     /// The languages whose frames are shown.
     pub shown: ShownLanguages,
+    /// Whether people, too, get names as compilers have them. Programs always do.
+    pub full_names: bool,
 }
 
 impl<'a> ReportInput<'a> {
@@ -51,6 +53,28 @@ impl<'a> ReportInput<'a> {
             grouping: None,
             wrappers: &wrappers::LISTED,
             shown: ShownLanguages::default(),
+            full_names: false,
+        }
+    }
+
+    /// The name of a function of machine code for people, not escaped.
+    pub fn for_people<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        readable::for_people(name, self.full_names)
+    }
+
+    /// A frame's name for people. Safe to print.
+    pub(super) fn label(&self, frame: &StackFrame<'_>) -> String {
+        match frame.language {
+            None => text::escape(&self.for_people(&frame.name())).into_owned(),
+            Some(_) => frame.label(),
+        }
+    }
+
+    /// A function's name in at most `width` characters, unless all names are shown in full.
+    pub fn fitted(&self, name: &str, width: usize) -> String {
+        match self.full_names {
+            true => name.to_owned(),
+            false => shorten::function(name, width),
         }
     }
 
@@ -222,7 +246,8 @@ impl<'a> ReportInput<'a> {
             shown.drain(kept..line);
         }
         shown.truncate(most);
-        shown.into_iter().map(FunctionLabel::of).collect()
+        let label = |frame| FunctionLabel::new(frame, self.label(frame));
+        shown.into_iter().map(label).collect()
     }
 
     /// The parts that frames have in their stack.

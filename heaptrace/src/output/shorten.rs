@@ -9,7 +9,7 @@ use super::function_name::{
 
 /// The largest nesting of `<<<T as A>::B as C>::D as E>::f` that is parsed; a crafted name can nest without
 /// end.
-const MAX_LEADING: u32 = 4;
+pub(super) const MAX_LEADING: u32 = 4;
 
 /// Shortens a function name to at most `width` characters.
 pub(crate) fn function(name: &str, width: usize) -> String {
@@ -178,7 +178,7 @@ fn without_lists(name: &str) -> String {
 }
 
 /// Replaces template arguments and parameters deeper than `keep` levels by `…`.
-fn without_arguments(name: &str, keep: usize, leading: u32) -> String {
+pub(super) fn without_arguments(name: &str, keep: usize, leading: u32) -> String {
     // The `<Type as Trait>` at the start of a Rust method is not a list of arguments.
     if leading > 0
         && let Some((inner, rest)) = leading_brackets(name)

@@ -9,7 +9,7 @@ use std::fmt;
 pub(super) const MAX_NAME: usize = 16 << 10;
 
 /// The demangled form of a name, or the name itself if it is not mangled.
-pub(super) fn demangle(name: &str) -> String {
+pub(crate) fn demangle(name: &str) -> String {
     if name.len() <= MAX_NAME {
         if let Ok(symbol) = rustc_demangle::try_demangle(name) {
             // `#` omits the hash, which means nothing to a user.

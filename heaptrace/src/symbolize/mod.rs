@@ -18,6 +18,8 @@ mod tests;
 
 pub use debug_file::DebugSources;
 pub use debuginfod::{Debuginfod, NoDebuginfod};
+#[cfg(test)]
+pub(crate) use demangle::demangle;
 pub use files::{ModuleFiles, OnDisk};
 pub(crate) use lookup::Lookup;
 pub use symbolizer::Symbolizer;

@@ -326,7 +326,7 @@ fn exported_function_of_libc_has_its_name() {
 /// Check that the name of a Rust function has its module path, even if the DWARF has line tables only, as in this program.
 #[test]
 fn rust_function_has_its_path() {
-    let function: fn(&str) -> String = demangle::demangle;
+    let function: fn(&str) -> String = demangle;
     let address = function as usize as u64 + 4;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let hex = |text| u64::from_str_radix(text, 16).unwrap();

@@ -10,7 +10,7 @@ use super::head;
 use super::line::{Line, Tone};
 use super::names::{LONGEST_NAME, joined, shortened};
 use crate::join::{Process, Site, SiteId, Totals};
-use crate::output::{self, Covered, Group, Label, Metric, ReportInput};
+use crate::output::{Covered, Group, Label, Metric, ReportInput};
 use crate::profile::Profile;
 use crate::text;
 
@@ -157,10 +157,12 @@ impl Table<'_> {
             let line = format!("{cells}{}  ", beside(&text::count(group.processes)));
             let room = width.map_or(LONGEST_NAME, |it| it.saturating_sub(line.chars().count()));
             let title = group.title();
-            let title = text::escape(&title);
             let name = group.source_title(room).unwrap_or_else(|| match by {
-                Label::Function => output::shorten_function(&title, room),
-                _ => shortened(&title, room),
+                Label::Function => {
+                    let name = self.input.for_people(&title);
+                    self.input.fitted(&text::escape(&name), room)
+                }
+                _ => shortened(&text::escape(&title), room),
             });
             lines.push(Line::from(line + &name));
         }

@@ -27,7 +27,7 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn of(graphs: &[Graph], names: &'a [Rc<Name>]) -> Self {
+    pub(super) fn of(graphs: &[Graph], names: &'a [Rc<Name>], in_full: bool) -> Self {
         let mut weights = vec![0.0; names.len()];
         for Graph { folded, .. } in graphs {
             for frame in &folded.frames {
@@ -39,7 +39,7 @@ impl<'a> Names<'a> {
         let weighted = names.iter().map(Rc::as_ref).zip(weights);
         Self {
             names,
-            labels: names.iter().map(|name| Labels::of(name)).collect(),
+            labels: names.iter().map(|name| Labels::of(name, in_full)).collect(),
             colors: Colors::of(weighted),
         }
     }

@@ -3,7 +3,7 @@
 //! Stage: output. The script of the page chooses in the same way, at any width.
 
 use crate::output::folded::Name;
-use crate::output::shorten;
+use crate::output::{readable, shorten};
 
 /// A name in three lengths.
 #[derive(Debug, PartialEq)]
@@ -20,8 +20,8 @@ pub(super) struct Labels {
 const LONGEST: usize = 2000;
 
 impl Labels {
-    /// The lengths of a frame's name.
-    pub(super) fn of(name: &Name) -> Self {
+    /// The lengths of a frame's name, as people write it or in full.
+    pub(super) fn of(name: &Name, in_full: bool) -> Self {
         let text = name.text.as_str();
         // Names of processes and `[libfoo.so+0x1234]` have no parts.
         if name.module.is_none() || text.starts_with('[') {
@@ -40,7 +40,8 @@ impl Labels {
                 bare: cut(shorten::python_own_name(text), LONGEST),
             };
         }
-        let [full, brief, bare] = shorten::lengths(text).map(|it| cut(&it, LONGEST));
+        let text = readable::for_people(text, in_full);
+        let [full, brief, bare] = shorten::lengths(&text).map(|it| cut(&it, LONGEST));
         Self { full, brief, bare }
     }
 
@@ -67,13 +68,18 @@ mod tests {
     use super::*;
     use crate::join::Language;
 
-    fn labels(text: &str) -> Labels {
-        Labels::of(&Name {
+    fn lengths_of(text: &str, in_full: bool) -> Labels {
+        let name = Name {
             text: text.to_owned(),
             module: Some("app".to_owned()),
             language: None,
             is_user: true,
-        })
+        };
+        Labels::of(&name, in_full)
+    }
+
+    fn labels(text: &str) -> Labels {
+        lengths_of(text, false)
     }
 
     /// Check that a label begins with the function's name at any width, and is cut at its end.
@@ -82,7 +88,10 @@ mod tests {
         let long =
             "shop::Shelf<std::vector<int, std::allocator<int>>>::put(std::map<int, int> const&)";
         for (width, expected) in [
-            (100, long),
+            (
+                100,
+                "shop::Shelf<std::vector<int>>::put(std::map<int, int> const&)",
+            ),
             (40, "shop::Shelf<…>::put(…)"),
             (21, "put"),
             (3, "put"),
@@ -91,6 +100,7 @@ mod tests {
         ] {
             assert_eq!(labels(long).fit(width), expected);
         }
+        assert_eq!(lengths_of(long, true).fit(100), long);
         assert_eq!(labels("copy_text_of_session").fit(12), "copy_text_o…");
     }
 
@@ -133,19 +143,20 @@ mod tests {
             language: None,
             is_user: false,
         };
-        assert_eq!(Labels::of(&process).bare, "server (41)");
+        assert_eq!(Labels::of(&process, false).bare, "server (41)");
     }
 
     /// Check that the shortest name of a Python function is its own, and that what is in brackets is kept.
     #[test]
     fn names_of_python_have_no_types() {
         let labels = |text: &str| {
-            Labels::of(&Name {
+            let name = Name {
                 text: text.to_owned(),
                 module: Some("app.py".to_owned()),
                 language: Some(Language::Python),
                 is_user: true,
-            })
+            };
+            Labels::of(&name, false)
         };
         let name = "Server.handle.<locals>.<lambda>";
         assert_eq!(labels(name).full, name);

@@ -60,7 +60,7 @@ pub(super) fn write(
             folded,
         });
     }
-    let names = Names::of(&graphs, folder.names());
+    let names = Names::of(&graphs, folder.names(), input.full_names);
     let first = graphs.iter().position(|graph| graph.metric == first);
     let first = first.unwrap_or(0);
     // The SVG is built in memory, so that nothing is written if it can't be drawn.

@@ -153,10 +153,11 @@ pub(super) fn write(
     for (group, row) in groups.iter().zip(&rows) {
         let cells = line(&mut row.iter().map(String::as_str));
         let title = group.title();
-        let title = escape(&title);
         let name = group.source_title(room).unwrap_or_else(|| match by {
-            Label::Function | Label::Stack => shorten::function(&title, room),
-            _ => shorten::cut_front(&title, room),
+            Label::Function | Label::Stack => {
+                input.fitted(&escape(&input.for_people(&title)), room)
+            }
+            _ => shorten::cut_front(&escape(&title), room),
         });
         writeln!(out, "{cells}  {name}")?;
         if let Some(id) = group.stack {

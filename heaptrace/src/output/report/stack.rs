@@ -31,7 +31,8 @@ pub(super) fn lines(
     let mut lines = Vec::new();
     let wrappers = &all[..user];
     if !wrappers.is_empty() {
-        lines.push(style.dim(&via(wrappers, width.saturating_sub(INDENT))));
+        let words = via(input, wrappers, width.saturating_sub(INDENT));
+        lines.push(style.dim(&words));
     }
     let frames = input.without_interpreter(stack, &all, user);
     let left_out = all.len() - user - frames.len();
@@ -44,7 +45,7 @@ pub(super) fn lines(
         }
         let (cycle, times) = repetition(&frames[at..]);
         for frame in &frames[at..at + cycle] {
-            lines.push(line(frame, width.saturating_sub(INDENT), style));
+            lines.push(line(input, frame, width.saturating_sub(INDENT), style));
         }
         if times > 1 {
             lines.push(style.dim(&match cycle {
@@ -94,11 +95,11 @@ pub(super) fn title(input: &ReportInput<'_>, stack: StackId, width: usize, style
     } else {
         place
     };
-    beside(&frame.label(), &place, width, style)
+    beside(input, &input.label(frame), &place, width, style)
 }
 
 /// The line for the wrappers that a stack begins with.
-fn via(wrappers: &[StackFrame<'_>], width: usize) -> String {
+fn via(input: &ReportInput<'_>, wrappers: &[StackFrame<'_>], width: usize) -> String {
     const ARROW: &str = " ← ";
     let count = match wrappers.len() {
         1 | 2 => String::new(),
@@ -111,7 +112,7 @@ fn via(wrappers: &[StackFrame<'_>], width: usize) -> String {
         [] => Vec::new(),
     };
     let room = width.saturating_sub("via ".len() + ARROW.len() + count.len());
-    let names = shown.iter().map(|frame| frame.label());
+    let names = shown.iter().map(|frame| input.label(frame));
     let names: Vec<_> = names
         .map(|name| shorten::function_path(&name, room / shown.len().max(1)))
         .collect();
@@ -142,8 +143,8 @@ fn repetition(frames: &[StackFrame<'_>]) -> (usize, usize) {
     (1, 1)
 }
 
-fn line(frame: &StackFrame<'_>, width: usize, style: Style) -> String {
-    let label = frame.label();
+fn line(input: &ReportInput<'_>, frame: &StackFrame<'_>, width: usize, style: Style) -> String {
+    let label = input.label(frame);
     // The function's path, as far as it leaves room for a short place.
     let wanted = shorten::function_path(&label, width * 2 / 3)
         .chars()
@@ -154,7 +155,7 @@ fn line(frame: &StackFrame<'_>, width: usize, style: Style) -> String {
         .iter()
         .find(|place| wanted + place.chars().count() <= width);
     let place = fitting.or(places.last()).map_or("", String::as_str);
-    beside(&label, place, width, style)
+    beside(input, &label, place, width, style)
 }
 
 /// The place of a frame, from the longest text to the shortest.
@@ -195,9 +196,15 @@ fn places(frame: &StackFrame<'_>, width: usize) -> Vec<String> {
 }
 
 /// A function's name, shortened to the room beside its place.
-fn beside(function: &str, place: &str, width: usize, style: Style) -> String {
+fn beside(
+    input: &ReportInput<'_>,
+    function: &str,
+    place: &str,
+    width: usize,
+    style: Style,
+) -> String {
     let room = width.saturating_sub(place.chars().count() + 2).max(16);
-    let function = shorten::function(function, room);
+    let function = input.fitted(function, room);
     if place.is_empty() {
         return function;
     }

@@ -9,6 +9,7 @@ mod groups;
 mod intervals;
 mod kinds;
 mod memory;
+mod names;
 mod paused;
 mod python;
 mod python_sample;
