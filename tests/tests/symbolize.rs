@@ -131,14 +131,14 @@ fn damaged_files_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// A command that asks a server which behaves in this way.
-fn asking(here: &Heaptrace, mode: &str, debug: &Path) -> Result<(Child, Command)> {
+/// A command that asks a server which behaves in this way and has this file.
+fn asking(here: &Heaptrace, words: &[&str], mode: &str, file: &Path) -> Result<(Child, Command)> {
     require_tool("debuginfod-find", "debuginfod")?;
     let script = workspace().join("tests/fixtures/python/debuginfod.py");
     let mut server = Command::new(require_tool("python3", "python3")?);
-    let mut server = Child::spawn(server.arg(script).arg(mode).arg(debug))?;
+    let mut server = Child::spawn(server.arg(script).arg(mode).arg(file))?;
     let port = server.line()?;
-    let mut command = here.command(&["symbolize"])?;
+    let mut command = here.command(words)?;
     command
         .env(
             "DEBUGINFOD_URLS",
@@ -164,7 +164,7 @@ fn servers_are_asked() -> Result<()> {
     )?;
     let debug = PathBuf::from(listed.trim());
     for mode in ["missing", "slow", "cut", "wrong", "huge", "right"] {
-        let (server, mut command) = asking(&here, mode, &debug)?;
+        let (server, mut command) = asking(&here, &["symbolize"], mode, &debug)?;
         let begun = std::time::Instant::now();
         let ended = run(&mut command)?.success()?;
         ended.no_panic()?;
@@ -174,6 +174,68 @@ fn servers_are_asked() -> Result<()> {
         ensure!(begun.elapsed().as_secs() < 60, "{mode}");
         server.signal(libc::SIGKILL)?;
     }
+    Ok(())
+}
+
+/// Check that a source file which is not here is asked of a server if the environment names one, that a server which has it not, is slow
+/// or sends an endless one does no harm, and that a report without a server asks none.
+#[test]
+fn servers_are_asked_for_sources() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let (program, built, kept) = (here.path("leaks"), here.path("built"), here.path("kept.c"));
+    let source = built.join("leaks.c");
+    fs::create_dir(&built)?;
+    let code = "#include <stdlib.h>\nint main(void) {\n    char *volatile block = malloc(4321);\n    return block == 0;\n}\n";
+    fs::write(&source, code)?;
+    tool(
+        "gcc",
+        &[
+            Path::new("-g"),
+            Path::new("-Wl,--build-id"),
+            Path::new("-o"),
+            &program,
+            &source,
+        ],
+    )?;
+    here.record_all(&[&program])?;
+    fs::rename(&source, &kept)?;
+    let words = ["report", "--source", "--format", "json"];
+    let line = |report: &str| -> Result<(Option<String>, Option<String>)> {
+        let report: serde_json::Value = serde_json::from_str(report)?;
+        let mut files = report["files"].as_array().context("no files")?.iter();
+        let file = files.find(|it| {
+            it["path"]
+                .as_str()
+                .is_some_and(|it| it.ends_with("/leaks.c"))
+        });
+        let file = file.with_context(|| format!("no such file: {report}"))?;
+        let line = &file["lines"][0];
+        assert_eq!(
+            (&line["line"], &line["own"]["allocated_bytes"]),
+            (&3.into(), &4321.into())
+        );
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        Ok((text(&line["text"]), text(&file["read_from"])))
+    };
+    assert_eq!(line(&here.run(&words)?.success()?.stdout)?, (None, None));
+    for mode in ["missing", "slow", "huge", "right"] {
+        let (server, mut command) = asking(&here, &words, mode, &kept)?;
+        let ended = run(&mut command)?.success()?;
+        ended.no_panic()?;
+        let (text, read_from) = line(&ended.stdout)?;
+        let is_right = mode == "right";
+        let found = text.is_some_and(|it| it == "    char *volatile block = malloc(4321);");
+        assert_eq!((found, read_from.is_some()), (is_right, is_right), "{mode}");
+        server.signal(libc::SIGKILL)?;
+    }
+    // A folder of the user's is searched before.
+    let folder = here.path("moved");
+    fs::create_dir(&folder)?;
+    fs::rename(&kept, folder.join("leaks.c"))?;
+    let folder = folder.to_str().context("no text")?;
+    let words = [&words[..], &["--source-path", folder]].concat();
+    let (text, read_from) = line(&here.run(&words)?.success()?.stdout)?;
+    ensure!(text.is_some() && read_from.is_some_and(|it| it.starts_with(folder)));
     Ok(())
 }
 

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::choices::{by, color, filter, format, language, metric, probes};
+use super::choices::{self, by, color, filter, format, language, metric, probes};
 use super::examples::{
     DOCTOR_EXAMPLES, EXAMPLES, FLAMEGRAPH_EXAMPLES, PPROF_EXAMPLES, RECORD_EXAMPLES,
     REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
 };
-use super::invocation::{self, Action, Color, Format, Invocation};
+use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
 use super::rotation::Rotation;
 use super::run_args::Run;
-use super::sources::SourcePath;
+use super::source_path::SourcePath;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
-use crate::output::{Filter, Label, Metric, ShownLanguages, Wrappers};
+use crate::output::{Filter, Label, Metric, ShownLanguages, SourceChoice, Wrappers};
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -154,14 +154,20 @@ struct Report {
     details: bool,
     /// Show the source files that allocate, with live and allocated memory beside each line, instead of a report.
     ///
-    /// A line has what it allocates itself (marked by >) and what it calls. --top is the number of files. Files are read where the
-    /// compiler has found them; relative paths begin in this folder.
-    #[arg(long, conflicts_with_all = ["by", "snapshots", "format"])]
-    source: bool,
-    /// With --source: source files below FROM are below TO here, e.g. /build/app=/home/me/app.
+    /// A line has what it allocates itself (marked by >) and what it calls. --top is the number of files. With GLOB (--source=GLOB), only
+    /// files and functions whose names match are shown, from their first line with memory to the last. Files are read where the
+    /// compiler has found them; relative paths begin in this folder. With DEBUGINFOD_URLS, files that are not here are asked of these
+    /// servers.
+    #[arg(
+        long, value_name = "GLOB", num_args = 0..=1, require_equals = true, value_parser = choices::source,
+        conflicts_with_all = ["by", "snapshots"]
+    )]
+    source: Option<Option<SourceChoice>>,
+    /// With --source: where source files are here.
     ///
-    /// May be given several times.
-    #[arg(long, value_name = "FROM=TO", requires = "source", value_parser = SourcePath::parse)]
+    /// FOLDER is searched for each end of a file's path, the longest first: com/acme/Foo.java, then acme/Foo.java. FROM=TO says that what
+    /// was below FROM is below TO, e.g. /build/app=/home/me/app. May be given several times.
+    #[arg(long, value_name = "FOLDER|FROM=TO", requires = "source", value_parser = SourcePath::parse)]
     source_path: Vec<SourcePath>,
     /// List the snapshots in the file, instead of a report
     #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details", "language", "native"])]
@@ -351,14 +357,18 @@ impl Cli {
                 input: report.input.into(),
                 format: report.format,
             },
-            Some(Sub::Report(report)) if report.source => Action::Source {
+            Some(Sub::Report(report)) if report.source.is_some() => Action::Source {
                 input: report.input.of(&report.naming),
+                format: report.format,
                 ranking: invocation::Ranking {
                     details: report.details,
                     ..report.ranking.of(None)
                 },
                 wrappers: report.wrapping.into(),
-                paths: report.source_path,
+                wanted: WantedSources {
+                    choice: report.source.flatten(),
+                    places: report.source_path,
+                },
             },
             Some(Sub::Report(report)) => Action::Report {
                 input: report.input.of(&report.naming),

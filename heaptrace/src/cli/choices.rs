@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{Filter, Label, Metric, ShownLanguages};
+use crate::output::{Filter, Label, Metric, ShownLanguages, SourceChoice};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -50,6 +50,13 @@ pub(super) fn filter(text: &str) -> Result<Filter, String> {
 pub(super) fn language(text: &str) -> Result<ShownLanguages, String> {
     let found = ShownLanguages::from_name(text);
     found.ok_or_else(|| format!("use one of {}", ShownLanguages::names().join(", ")))
+}
+
+pub(super) fn source(text: &str) -> Result<SourceChoice, String> {
+    match text {
+        "" => Err("the pattern is empty; write it as --source=GLOB".to_owned()),
+        _ => Ok(SourceChoice::new(text)),
+    }
 }
 
 pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {

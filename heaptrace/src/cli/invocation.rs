@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rotation::Rotation;
-use super::sources::SourcePath;
+use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
-use crate::output::{Filter, Grouping, Label, Metric, ShownLanguages, Wrappers};
+use crate::output::{Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice, Wrappers};
 use crate::profile::Profile;
 
 /// A parsed command line.
@@ -65,12 +65,14 @@ pub enum Action {
     Source {
         /// The data file.
         input: Input,
+        /// The format of the output.
+        format: Format,
         /// How files are ranked.
         ranking: Ranking,
         /// The functions that are not shown as the ones that allocate.
         wrappers: Wrappers,
-        /// Where source files are here.
-        paths: Vec<SourcePath>,
+        /// The source files.
+        wanted: WantedSources,
     },
     /// List the snapshots of a data file.
     Snapshots {
@@ -135,6 +137,15 @@ pub struct Input {
     pub full_names: bool,
     /// Most memory for the content; by default it follows from the length of the file.
     pub max_memory: Option<u64>,
+}
+
+/// The source files to show, and where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedSources {
+    /// The files or functions; `None` for those that allocate most.
+    pub choice: Option<SourceChoice>,
+    /// Where source files are here.
+    pub places: Vec<SourcePath>,
 }
 
 /// The format of a report.

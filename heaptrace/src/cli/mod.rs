@@ -5,6 +5,7 @@
 mod args;
 mod choices;
 mod convert;
+mod debuginfod;
 mod destination;
 mod doctor;
 mod examples;
@@ -27,6 +28,7 @@ mod rotation;
 mod rotator;
 mod run_args;
 mod side_process;
+mod source_path;
 mod sources;
 mod summary;
 mod symbolize;
@@ -39,9 +41,10 @@ use anyhow::Context as _;
 use crate::sandbox::{Kept, rights};
 
 pub use exit::failure_code;
-pub use invocation::{Action, Color, Format, Input, Invocation, Ranking};
+pub use invocation::{Action, Color, Format, Input, Invocation, Ranking, WantedSources};
 pub use parse::{Stop, parse};
 pub use rotation::{Limit, Rotation};
+pub use source_path::SourcePath;
 
 /// Does the action of an invocation.
 pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
@@ -84,10 +87,11 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         } => report::run(&input, format, ranking, wrappers, color),
         Action::Source {
             input,
+            format,
             ranking,
             wrappers,
-            paths,
-        } => report::source(&input, ranking, wrappers, &paths, color),
+            wanted,
+        } => report::source(&input, format, ranking, wrappers, &wanted, color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::invocation::{Color, Format, Input, Ranking};
-use super::sources::{SourcePath, Sources};
-use super::{input, message, offline};
-use crate::output::{self, Metric, ReportInput, ReportOptions, Wrappers};
+use super::invocation::{Color, Format, Input, Ranking, WantedSources};
+use super::sources::Sources;
+use super::{debuginfod, input, message, offline};
+use crate::output::{self, Metric, ReportInput, ReportOptions, SourceFiles, Wrappers};
 use crate::profile::Profile;
 use crate::symbolize::DebugSources;
 use crate::view;
@@ -55,29 +55,48 @@ pub(super) fn run(
 /// Shows the source files of a data file, with the memory of each line.
 pub(super) fn source(
     input: &Input,
+    format: Format,
     ranking: Ranking,
     wrappers: Wrappers,
-    paths: &[SourcePath],
+    wanted: &WantedSources,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     let screen = Screen::stdout(color);
-    let mut sources = Sources::start(paths).context("can't start a process")?;
+    let sources = Sources::start(&wanted.places, debuginfod::servers());
+    let mut sources = sources.context("can't start a process")?;
     let mut loaded = input::load(input, None)?;
     loaded.wrappers = wrappers;
     loaded.warn();
     let options = options(ranking, &loaded.profile, screen);
+    let top = match (ranking.top, format) {
+        (None, Format::Json) => usize::MAX,
+        _ => options.top,
+    };
     let report_input = loaded.report_input();
-    let (files, all) = output::source_files(&report_input, options.metric, options.top);
+    let choice = wanted.choice.as_ref();
+    let (files, all) = output::source_files(&report_input, options.metric, top, choice);
     let begun = loaded.profile.info.started_unix_ns;
     let files = files.into_iter().map(|file| {
-        let text = sources.text(&file.path, begun)?;
+        let text = sources.text(&file, begun)?;
+        let text = match format {
+            Format::Text => text,
+            Format::Json => text.of_lines(&file),
+        };
         Ok((file, text))
     });
     let files: Vec<_> = files
         .collect::<io::Result<_>>()
         .context("the process that reads source files ended early")?;
+    let found = SourceFiles {
+        files,
+        all,
+        are_chosen: choice.is_some(),
+    };
     let mut out = BufWriter::new(io::stdout().lock());
-    output::write_source(&report_input, &options, &files, all, &mut out)?;
+    match format {
+        Format::Text => output::write_source(&report_input, &options, &found, &mut out)?,
+        Format::Json => output::write_source_json(&report_input, &found, &mut out)?,
+    }
     out.flush()?;
     Ok(loaded.exit_code())
 }

@@ -4,7 +4,6 @@
 //! found.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,11 +11,11 @@ use anyhow::bail;
 
 use super::destination::Output;
 use super::invocation::Input;
-use super::{message, offline};
+use super::{debuginfod, message, offline};
 use crate::join::{LocationId, ModuleId};
 use crate::output::OutputError;
 use crate::profile::{Improvement, Profile, Symbols};
-use crate::symbolize::{DebugSources, Debuginfod, NoDebuginfod};
+use crate::symbolize::DebugSources;
 
 /// Most files that are named as those without names.
 const MOST_NAMED: usize = 10;
@@ -30,7 +29,7 @@ pub(super) fn run(
     let path = output.unwrap_or(&input.file);
     let to = Output::open(path)?;
     let sources = DebugSources {
-        debuginfod: debuginfod(),
+        debuginfod: debuginfod::servers(),
         ..DebugSources::in_folders(debug_dirs)
     };
     let read = offline::open(input, sources)?.read(Some(&to))?;
@@ -51,29 +50,6 @@ pub(super) fn run(
         message::note(line);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The servers of debug files that the environment names.
-fn debuginfod() -> Option<Debuginfod> {
-    match Debuginfod::from_environment(report_fetch) {
-        Ok(debuginfod) => Some(debuginfod),
-        Err(NoDebuginfod::NoServer) => None,
-        Err(NoDebuginfod::NoProgram) => {
-            message::warn(
-                "DEBUGINFOD_URLS is set, but debuginfod-find is not installed (Debian: apt install debuginfod)",
-            );
-            None
-        }
-    }
-}
-
-/// On a terminal, because it may take long.
-fn report_fetch(name: &str) {
-    if io::stderr().is_terminal() {
-        message::note(format_args!(
-            "asking debuginfod for the debug file of {name}"
-        ));
-    }
 }
 
 /// What was found, and which files still lack names.

@@ -53,6 +53,14 @@ impl fmt::Display for Filter {
 }
 
 impl Filter {
+    /// A filter on functions.
+    pub(super) fn of_function(pattern: &str) -> Self {
+        Self {
+            label: Label::Function,
+            glob: Glob::new(pattern),
+        }
+    }
+
     /// The kind of name that the filter matches.
     pub(super) fn label(&self) -> Label {
         self.label

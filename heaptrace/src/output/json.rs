@@ -29,10 +29,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
     let report = Report {
         schema: 1,
         version: &profile.info.version,
-        mode: match profile.info.mode {
-            profile::Mode::Exact => Mode::Exact,
-            profile::Mode::Sampled { mean_bytes } => Mode::Sampled { mean_bytes },
-        },
+        mode: profile.info.mode.into(),
         duration_ns: profile.duration_ns,
         target: &profile.info.target,
         kernel: &profile.info.kernel,
@@ -130,11 +127,21 @@ struct Rate {
     mean_bytes: u64,
 }
 
+/// Whether every allocation was recorded.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Mode {
+pub(super) enum Mode {
     Exact,
     Sampled { mean_bytes: u64 },
+}
+
+impl From<profile::Mode> for Mode {
+    fn from(mode: profile::Mode) -> Self {
+        match mode {
+            profile::Mode::Exact => Self::Exact,
+            profile::Mode::Sampled { mean_bytes } => Self::Sampled { mean_bytes },
+        }
+    }
 }
 
 #[derive(Serialize)]

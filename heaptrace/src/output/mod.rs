@@ -57,5 +57,8 @@ pub use report_input::{LiveByKind, ReportInput};
 pub use select::select;
 pub use shown::ShownLanguages;
 pub use snapshots::{write_snapshots, write_snapshots_json};
-pub use source::{SourceFile, SourceLine, SourceText, source_files, write_source};
+pub use source::{
+    SourceChoice, SourceFile, SourceFiles, SourceLine, SourceText, source_files, write_source,
+    write_source_json,
+};
 pub use wrappers::Wrappers;

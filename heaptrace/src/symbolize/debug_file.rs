@@ -7,14 +7,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::debuginfod::Debuginfod;
+use super::debuginfod::{Debuginfod, MIN_BUILD_ID};
 use super::protocol::{Facts, FactsQuestion, StrippedFile};
 use crate::open::{self, Root};
 use crate::proc::build_id;
 use crate::reader::{Job, Reader};
-
-/// The shortest build id that is used to search for a debug file, in bytes.
-const MIN_BUILD_ID: usize = 8;
 
 /// The system's folder of debug files.
 const SYSTEM: &str = "/usr/lib/debug";
@@ -146,9 +143,7 @@ fn find_shared(
 
 impl DebugSources {
     fn fetch(&mut self, build_id: &[u8], name: &str) -> Option<PathBuf> {
-        let is_long = build_id.len() >= MIN_BUILD_ID;
-        let debuginfod = self.debuginfod.as_mut().filter(|_| is_long)?;
-        debuginfod.fetch(build_id, name)
+        self.debuginfod.as_mut()?.fetch(build_id, name)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Debug files from the network, by build id: asks `debuginfod-find`, which belongs to elfutils.
+//! Debug files and source files from the network, by build id: asks `debuginfod-find`, which belongs to elfutils.
 //!
 //! Stage: symbolize. That program knows the servers (`DEBUGINFOD_URLS`), and keeps what it gets where other tools look, too. Limits that the
 //! user has not set are set here. What it returns is no more trusted than any other file: it counts only if it has the build id. Must
@@ -17,12 +17,16 @@ const URLS: &str = "DEBUGINFOD_URLS";
 /// The program.
 const PROGRAM: &str = "debuginfod-find";
 
-/// Limits, unless the user has set others: seconds without progress, seconds in all, and bytes.
-const LIMITS: [(&str, &str); 3] = [
-    ("DEBUGINFOD_TIMEOUT", "30"),
-    ("DEBUGINFOD_MAXTIME", "300"),
-    ("DEBUGINFOD_MAXSIZE", "2147483648"),
-];
+/// Limits, unless the user has set others: seconds without progress, and seconds in all.
+const LIMITS: [(&str, &str); 2] = [("DEBUGINFOD_TIMEOUT", "30"), ("DEBUGINFOD_MAXTIME", "300")];
+
+/// The variable with the most bytes of a file, and its value for debug files and for source files unless the user has set another.
+const MOST_BYTES: &str = "DEBUGINFOD_MAXSIZE";
+const MOST_OF_DEBUG: &str = "2147483648";
+const MOST_OF_SOURCE: &str = "16777216";
+
+/// The shortest build id that is asked for, in bytes.
+pub(super) const MIN_BUILD_ID: usize = 8;
 
 /// Most files that are asked for in a run: each may take as long as the limits allow.
 const MOST: usize = 1000;
@@ -31,7 +35,7 @@ const MOST: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Debuginfod {
     /// What was asked for already.
-    asked: HashSet<Vec<u8>>,
+    asked: HashSet<(Vec<u8>, Option<String>)>,
     /// Is told what is asked for.
     report: fn(&str),
 }
@@ -46,7 +50,7 @@ pub enum NoDebuginfod {
 }
 
 impl Debuginfod {
-    /// The way that the environment describes. `report` is told the name of each file that is asked for.
+    /// The way that the environment describes. `report` is told of each file that is asked for.
     pub fn from_environment(report: fn(&str)) -> Result<Self, NoDebuginfod> {
         if env::var_os(URLS).is_none_or(|urls| urls.is_empty()) {
             return Err(NoDebuginfod::NoServer);
@@ -63,15 +67,39 @@ impl Debuginfod {
 
     /// Gets the debug file of a build of the file with this name, once.
     pub(super) fn fetch(&mut self, build_id: &[u8], name: &str) -> Option<PathBuf> {
-        if self.asked.len() >= MOST || !self.asked.insert(build_id.to_vec()) {
+        self.find(build_id, None, &format!("the debug file of {name}"))
+    }
+
+    /// Gets the source file that a build names by an absolute path, once.
+    pub fn fetch_source(&mut self, build_id: &[u8], path: &str) -> Option<PathBuf> {
+        if !path.starts_with('/') {
             return None;
         }
-        (self.report)(name);
+        self.find(build_id, Some(path), path)
+    }
+
+    /// Gets a file of a build: a source file, or else the debug file. `what` are the words for it.
+    fn find(&mut self, build_id: &[u8], source: Option<&str>, what: &str) -> Option<PathBuf> {
+        let question = (build_id.to_vec(), source.map(ToOwned::to_owned));
+        let is_long = build_id.len() >= MIN_BUILD_ID;
+        if !is_long || self.asked.len() >= MOST || !self.asked.insert(question) {
+            return None;
+        }
+        (self.report)(what);
         let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut command = Command::new(PROGRAM);
-        command.args(["debuginfo", &hex]);
+        let most = match source {
+            Some(path) => {
+                command.args(["source", &hex, path]);
+                MOST_OF_SOURCE
+            }
+            None => {
+                command.args(["debuginfo", &hex]);
+                MOST_OF_DEBUG
+            }
+        };
         command.stdin(Stdio::null()).stderr(Stdio::null());
-        for (variable, value) in LIMITS {
+        for (variable, value) in LIMITS.into_iter().chain([(MOST_BYTES, most)]) {
             if env::var_os(variable).is_none() {
                 command.env(variable, value);
             }

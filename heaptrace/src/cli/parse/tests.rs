@@ -1,5 +1,7 @@
 //! Tests of parsing whole command lines.
 
+mod names;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -210,27 +212,6 @@ fn offline_commands_are_read() {
     };
     assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
     assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
-}
-
-/// Check that full names are an option of the live view, reports and flame graphs.
-#[test]
-fn full_names_are_an_option() {
-    let full_names = |line: &str| match parsed(line).unwrap().action {
-        Action::Live { full_names, .. } => full_names,
-        Action::Report { input, .. }
-        | Action::Source { input, .. }
-        | Action::Flamegraph { input, .. } => input.full_names,
-        other => panic!("{line}: {other:?}"),
-    };
-    for command in [
-        "heaptrace --all",
-        "heaptrace report",
-        "heaptrace report --source",
-        "heaptrace flamegraph",
-    ] {
-        assert!(!full_names(command));
-        assert!(full_names(&format!("{command} --full-names")));
-    }
 }
 
 /// Check that wrappers are added and shown in the live view and in reports.

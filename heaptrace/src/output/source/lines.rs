@@ -2,18 +2,25 @@
 //!
 //! Stage: output. Must not know how lines are shown.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::join::{StackId, Totals};
+use crate::join::{Language, StackId, Totals};
+use crate::output::filter::Filter;
+use crate::output::frame::StackFrame;
+use crate::output::glob::Glob;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
 use crate::output::sum::add;
+use crate::text::file_name;
 
 /// A source file that allocates.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Its path, as the compiler or the interpreter wrote it.
+    /// Its path, as the compiler or the interpreter wrote it; for Java that of its package.
     pub path: String,
+    /// The build of the file with its machine code, if there is one.
+    pub build_id: Vec<u8>,
     /// What its lines allocate themselves.
     pub totals: Totals,
     /// Its lines with memory.
@@ -27,31 +34,62 @@ pub struct SourceLine {
     pub function: String,
     /// What it allocates, itself or by what it calls.
     pub totals: Totals,
+    /// What it allocates itself.
+    pub own: Totals,
     /// Whether it allocates itself.
     pub is_own: bool,
 }
 
-/// The source files whose lines allocate most themselves, and how many there are.
+/// The files or functions whose lines are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceChoice {
+    file: Glob,
+    function: Filter,
+}
+
+impl SourceChoice {
+    /// The files and functions that match a pattern.
+    pub fn new(pattern: &str) -> Self {
+        Self {
+            file: Glob::new(pattern),
+            function: Filter::of_function(pattern),
+        }
+    }
+
+    fn has(&self, path: &str, frame: &StackFrame<'_>) -> bool {
+        self.file.matches(path)
+            || self.file.matches(file_name(path))
+            || self.function.matches_frame(frame)
+    }
+}
+
+/// The source files whose lines allocate most themselves, and how many there are. With a choice, files that only call what allocates
+/// are among them.
 pub fn source_files(
     input: &ReportInput<'_>,
     metric: Metric,
     top: usize,
+    choice: Option<&SourceChoice>,
 ) -> (Vec<SourceFile>, usize) {
-    let mut files = HashMap::<&str, SourceFile>::new();
+    let mut files = HashMap::<Cow<'_, str>, SourceFile>::new();
     for (stack, totals) in by_stack(input) {
         let frames = input.stack(stack);
         let user = input.user_frame(stack, &frames);
         let mut met = HashSet::new();
         for (at, frame) in frames.iter().enumerate().skip(user) {
-            let (Some(path), 1..) = (frame.file, frame.line) else {
+            let (Some(path), 1..) = (path_of(frame), frame.line) else {
                 continue;
             };
-            // A recursive function counts its memory once.
-            if !met.insert((path, frame.line)) {
+            if choice.is_some_and(|it| !it.has(&path, frame)) {
                 continue;
             }
-            let file = files.entry(path).or_insert_with(|| SourceFile {
-                path: path.to_owned(),
+            // A recursive function counts its memory once.
+            if !met.insert((path.clone(), frame.line)) {
+                continue;
+            }
+            let file = files.entry(path).or_insert_with_key(|path| SourceFile {
+                path: path.clone().into_owned(),
+                build_id: frame.module.map_or(Vec::new(), |it| it.build_id.clone()),
                 totals: Totals::default(),
                 lines: BTreeMap::new(),
             });
@@ -62,12 +100,18 @@ pub fn source_files(
             add(&mut line.totals, &totals);
             if at == user {
                 line.is_own = true;
+                add(&mut line.own, &totals);
                 add(&mut file.totals, &totals);
             }
         }
     }
     let mut files: Vec<SourceFile> = files.into_values().collect();
-    files.retain(|file| metric.rank(&file.totals) > 0);
+    let has_some = |file: &SourceFile| {
+        let mut lines = file.lines.values();
+        metric.rank(&file.totals) > 0
+            || choice.is_some() && lines.any(|line| metric.rank(&line.totals) > 0)
+    };
+    files.retain(has_some);
     files.sort_by(|a, b| {
         let ranks = metric.rank(&b.totals).cmp(&metric.rank(&a.totals));
         ranks.then_with(|| a.path.cmp(&b.path))
@@ -75,6 +119,20 @@ pub fn source_files(
     let all = files.len();
     files.truncate(top);
     (files, all)
+}
+
+/// The path of a frame's source file. The runtime of Java knows only a file's name: its folders are those of its package.
+fn path_of<'a>(frame: &StackFrame<'a>) -> Option<Cow<'a, str>> {
+    let file = frame.file?;
+    if frame.language != Some(Language::Java) || file.contains('/') {
+        return Some(file.into());
+    }
+    let class = frame.function.and_then(|it| it.rsplit_once('.'));
+    let package = class.and_then(|(class, _)| class.rsplit_once('.'));
+    Some(match package {
+        Some((package, _)) => format!("{}/{file}", package.replace('.', "/")).into(),
+        None => file.into(),
+    })
 }
 
 /// The totals of each stack, of all processes and threads.

@@ -2,8 +2,10 @@
 //!
 //! Stage: output. Escapes every text of the files.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
+use super::files::{SourceFiles, SourceText};
 use super::lines::{SourceFile, SourceLine};
 use crate::output::metric::Metric;
 use crate::output::report::ReportOptions;
@@ -28,23 +30,14 @@ const MOST_CODE: usize = 200;
 /// Columns for which a tab stands.
 const TAB: usize = 4;
 
-/// The text of a source file.
-#[derive(Clone, Debug, Default)]
-pub struct SourceText {
-    /// Its lines, as far as they could be read. `None`: it is not at hand.
-    pub text: Option<String>,
-    /// Whether it was changed after the program was recorded.
-    pub is_newer: bool,
-}
-
-/// Writes source files, each with its text. `all`: how many there are.
+/// Writes source files, each with its text.
 pub fn write_source(
     input: &ReportInput<'_>,
     options: &ReportOptions,
-    files: &[(SourceFile, SourceText)],
-    all: usize,
+    found: &SourceFiles,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let (files, all) = (&found.files, found.all);
     let style = Style::new(options.color);
     let metric = options.metric;
     let width = options.width.unwrap_or(ReportOptions::WIDTH).clamp(40, 400);
@@ -67,6 +60,7 @@ pub fn write_source(
     }
     for (file, source) in files {
         let listing = Listing {
+            input,
             file,
             source,
             metric,
@@ -76,7 +70,8 @@ pub fn write_source(
                 Some(_) => width.saturating_sub(2 * NUMBER + 12),
                 None => MOST_CODE,
             },
-            is_whole: options.details,
+            is_whole: options.details || found.are_chosen,
+            gap: if found.are_chosen { u32::MAX } else { AROUND },
         };
         listing.write(metric.rank(&input.profile.totals), out)?;
         writeln!(out)?;
@@ -93,6 +88,7 @@ pub fn write_source(
 }
 
 struct Listing<'a> {
+    input: &'a ReportInput<'a>,
     file: &'a SourceFile,
     source: &'a SourceText,
     metric: Metric,
@@ -101,6 +97,8 @@ struct Listing<'a> {
     /// Columns of code.
     room: usize,
     is_whole: bool,
+    /// Lines without memory that are shown behind a line, before the next one.
+    gap: u32,
 }
 
 impl Listing<'_> {
@@ -118,7 +116,7 @@ impl Listing<'_> {
         writeln!(out, "{}  {about}", self.style.bold(&path))?;
         let Some(text) = &self.source.text else {
             self.note(
-                "the file is not here: --source-path FROM=TO names another place",
+                "the file is not here: --source-path FOLDER or FROM=TO names another place",
                 out,
             )?;
             self.heading(out)?;
@@ -129,6 +127,10 @@ impl Listing<'_> {
                 "the file was changed after the recording: lines may be off",
                 out,
             )?;
+        }
+        if self.source.read_from != self.file.path {
+            let from = format!("  from {}", escape(&self.source.read_from));
+            writeln!(out, "{}", self.style.dim(&from))?;
         }
         self.heading(out)?;
         self.with_text(&text.lines().collect::<Vec<_>>(), out)
@@ -171,7 +173,8 @@ impl Listing<'_> {
     fn without_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let shown = self.shown();
         for (number, line) in &shown {
-            self.line(*number, Some(line), &format!("in {}", line.function), out)?;
+            let words = format!("in {}", self.function(line));
+            self.line(*number, Some(line), &words, out)?;
         }
         self.left(shown.len(), out)
     }
@@ -190,18 +193,26 @@ impl Listing<'_> {
             match code {
                 Some(code) => self.line(*number, Some(line), code, out)?,
                 None => {
-                    let words = format!("in {}; the file ends at line {last}", line.function);
+                    let function = self.function(line);
+                    let words = format!("in {function}; the file ends at line {last}");
                     self.line(*number, Some(line), &words, out)?;
                 }
             }
             next = number.saturating_add(1);
             let following = shown.iter().find(|(other, _)| other >= &next);
-            let end = following.map_or(u32::MAX, |(other, _)| *other);
-            let end = next.saturating_add(AROUND).min(end);
+            let end = match following {
+                Some((other, _)) => next.saturating_add(self.gap).min(*other),
+                None => next.saturating_add(AROUND),
+            };
             self.plain(next..end, text, out)?;
             next = end;
         }
         self.left(shown.len(), out)
+    }
+
+    /// The function of a line.
+    fn function<'l>(&self, line: &'l SourceLine) -> Cow<'l, str> {
+        self.input.for_people(&line.function)
     }
 
     /// Lines without memory.
