@@ -77,8 +77,13 @@ pub fn status(command: &mut Command) -> Result<ExitStatus> {
 
 /// Runs the command to its end and returns its output. Its standard error is passed through.
 pub fn output(command: &mut Command) -> Result<String> {
+    output_with(command, Stdio::null())
+}
+
+/// Runs the command to its end with this input, and returns its output. Its standard error is passed through.
+pub fn output_with(command: &mut Command, input: impl Into<Stdio>) -> Result<String> {
     let output = command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot run `{}`", describe(command)))?;

@@ -65,6 +65,13 @@ enum Sub {
     /// Check whether this kernel and your rights allow tracing, and say how to fix what is missing.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(Doctor),
+    /// Print the functions at the file offsets on standard input, for programs.
+    #[command(hide = true)]
+    Names {
+        /// File with machine code
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// List the probe locations in the functions of files, as a table for programs.
     #[command(hide = true)]
     Placements {
@@ -405,6 +412,7 @@ impl Cli {
                 pids: doctor.pid,
                 allocators: doctor.allocator,
             },
+            Some(Sub::Names { file }) => Action::Names { file },
             Some(Sub::Placements { files }) => Action::Placements { files },
         };
         Some(Invocation {

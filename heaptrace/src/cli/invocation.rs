@@ -115,6 +115,11 @@ pub enum Action {
         /// Files that the user names as allocators.
         allocators: Vec<NamedAllocator>,
     },
+    /// Print the functions at offsets of a file.
+    Names {
+        /// The file.
+        file: PathBuf,
+    },
     /// List probe locations.
     Placements {
         /// Files of allocators.

@@ -16,6 +16,7 @@ mod live;
 mod logging;
 mod message;
 mod namer;
+mod names;
 mod naming;
 mod offline;
 mod overhead;
@@ -106,6 +107,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             debug_dirs,
         } => symbolize::run(&input, output.as_deref(), &debug_dirs),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
+        Action::Names { file } => names::run(&file),
         Action::Placements { files } => placements::run(&files),
     }
 }

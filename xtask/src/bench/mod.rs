@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md or docs/profilers.md.
+//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md, docs/profilers.md or docs/names.md.
 //!
 //! It must not know how heaptrace traces. It runs the release build from outside and reads the output of the
 //! programs.
@@ -13,6 +13,7 @@ mod jemalloc;
 pub mod machine;
 pub mod measured;
 pub mod mode;
+mod names;
 mod pairs;
 mod profilers;
 pub mod programs;
@@ -40,6 +41,9 @@ const PAGE: &str = "docs/benchmarks.md";
 
 /// The page of the comparison with other profilers.
 const PROFILERS_PAGE: &str = "docs/profilers.md";
+
+/// The page of the comparison with other symbolizers.
+const NAMES_PAGE: &str = "docs/names.md";
 
 /// The figures that later runs are compared with.
 const STORED: &str = "docs/benchmarks.json";
@@ -83,6 +87,8 @@ enum Part {
     Beside,
     /// `--fast` beside other heap profilers, which takes half an hour and is on a page of its own; left out unless it is named.
     Profilers,
+    /// Names, beside other symbolizers, on a page of their own; left out unless they are named.
+    Names,
     /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
     /// The growth of costs.
@@ -90,19 +96,21 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
         Self::Beside,
         Self::Profilers,
+        Self::Names,
         Self::Stream,
         Self::Growth,
     ];
 
     /// Whether it is measured if only this part, or none, was named.
     fn is_wanted(self, only: Option<Self>) -> bool {
-        only.map_or(self != Self::Profilers, |only| only == self)
+        let has_own_page = matches!(self, Self::Profilers | Self::Names);
+        only.map_or(!has_own_page, |only| only == self)
     }
 }
 
@@ -130,6 +138,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Fast => fast::measure_all(&effort)?,
             Part::Beside => beside::measure_all(&effort)?,
             Part::Profilers => profilers::measure_all(&effort)?,
+            Part::Names => names::measure_all(&effort)?,
             Part::Stream => stream::measure_all(&machine, &effort)?,
             Part::Growth => growth::measure_all(&effort)?,
         };
@@ -141,6 +150,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = match args.only {
         Some(Part::Profilers) => format!("{}{}", profilers::head(&machine, args.rounds), all.text),
+        Some(Part::Names) => format!("{}{}", names::head(&machine, args.rounds), all.text),
         _ => format!(
             "{}{}{}",
             head(&machine, args),
@@ -160,6 +170,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => {}
         Some(Part::Profilers) => {
             write(&root.join(PROFILERS_PAGE), &page)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Names) => {
+            write(&root.join(NAMES_PAGE), &page)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(_) => return Ok(ExitCode::SUCCESS),
