@@ -148,7 +148,7 @@ fn name_of(pid: u32) -> Option<String> {
 
 /// Whether an object is still there. It must not be opened: a map of programs that is closed again, while the kernel still has to
 /// clear it because its last user is gone, is never removed (seen with Linux 6.18: the second order to clear it takes a reference that
-/// nobody gives back).
+/// is never given back).
 fn exists(kind: Kind, id: u32) -> bool {
     let Some((_, command, _)) = KINDS.iter().find(|(it, ..)| *it == kind) else {
         return false;

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use super::choices::{self, by, color, filter, format, language, metric, probes};
 use super::examples::{
-    DOCTOR_EXAMPLES, EXAMPLES, FLAMEGRAPH_EXAMPLES, PPROF_EXAMPLES, RECORD_EXAMPLES,
-    REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
+    DOCTOR_EXAMPLES, EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES, PPROF_EXAMPLES,
+    RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
 };
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
 use super::rotation::Rotation;
@@ -53,6 +53,9 @@ enum Sub {
     /// Show a data file as text or JSON.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
+    /// Show what leaks in a data file: sites that grow, and what was not freed at the end.
+    #[command(after_help = LEAKS_EXAMPLES)]
+    Leaks(Leaks),
     /// Draw a data file as a flame graph (SVG).
     #[command(after_help = FLAMEGRAPH_EXAMPLES)]
     Flamegraph(Flamegraph),
@@ -179,6 +182,34 @@ struct Report {
     /// List the snapshots in the file, instead of a report
     #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details", "language", "native"])]
     snapshots: bool,
+}
+
+#[derive(Debug, Args)]
+struct Leaks {
+    #[command(flatten)]
+    input: Input,
+    /// Output format: text for people, json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = format())]
+    format: Format,
+    /// Look at the run from this time after its beginning on, e.g. 30s [default: without its first quarter].
+    ///
+    /// Programs fill their tables when they start, and that is no leak.
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    from: Option<Duration>,
+    /// Leave out the leaks that this file names, in the format of LeakSanitizer.
+    ///
+    /// Each line is leak:NAME. NAME is a part of the name of a function, source file or module of the stack; * matches any characters, ^
+    /// and $ the ends of the name. What is left out is counted. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    suppressions: Vec<PathBuf>,
+    /// Number of sites to show in each list [default: 10; all of them in json]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+    /// Show also the sites that grew and never shrank, but of which it is not sure that they leak
+    #[arg(long)]
+    details: bool,
+    #[command(flatten)]
+    wrapping: Wrapping,
 }
 
 #[derive(Debug, Args)]
@@ -386,6 +417,22 @@ impl Cli {
                 },
                 wrappers: report.wrapping.into(),
             },
+            Some(Sub::Leaks(leaks)) => Action::Leaks {
+                input: invocation::Input {
+                    with_history: true,
+                    ..leaks.input.into()
+                },
+                format: leaks.format,
+                ranking: invocation::Ranking {
+                    by: None,
+                    metric: None,
+                    top: leaks.top.map(|top| top as usize),
+                    details: leaks.details,
+                },
+                wrappers: leaks.wrapping.into(),
+                from: leaks.from,
+                suppressions: leaks.suppressions,
+            },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.of(&graph.naming),
                 output: graph.output,
@@ -404,6 +451,7 @@ impl Cli {
                     shown: ShownLanguages::default(),
                     full_names: false,
                     max_memory: symbolize.max_memory,
+                    with_history: false,
                 },
                 output: symbolize.output,
                 debug_dirs: symbolize.debug_dir,
@@ -446,6 +494,7 @@ impl From<Input> for invocation::Input {
             shown: input.languages.into(),
             full_names: false,
             max_memory: input.max_memory,
+            with_history: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|flamegraph|pprof|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|flamegraph|pprof|symbolize|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +55,18 @@ Examples:
 
 Exits with 1 if the file is damaged; the readable part is shown nevertheless. It is no error if the
 file only ends early, because its writer was killed.";
+
+pub(super) const LEAKS_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace record --pid 1234 --duration 2m  record a running process for a while, then:
+  heaptrace leaks                                 which of its sites grow, and how fast
+  heaptrace leaks --from 1m                       without what happened in the first minute
+  heaptrace leaks --suppressions known.txt        without known leaks (leak:NAME, as for LeakSanitizer)
+  heaptrace leaks --filter process=nginx --format json | jq '.growing[].bytes_per_second'
+
+The recording may still be going on. A site grows if the least that it holds in each of up to 12 steps rises over them: the
+probability that any site is shown by chance is below 1 % (Mann and Kendall's test, with Bonferroni's correction). In a
+sample, growth must be more than three standard errors.";
 
 pub(super) const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:

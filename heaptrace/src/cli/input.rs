@@ -8,12 +8,14 @@ use super::destination::Output;
 use super::invocation::Input;
 use super::{message, offline};
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
-use crate::profile::{Profile, Symbols};
+use crate::profile::{History, Profile, Symbols};
 use crate::symbolize::DebugSources;
 
 /// The content of a data file.
 pub(super) struct Loaded {
     pub(super) profile: Profile,
+    /// The history of each site, if it was asked for.
+    pub(super) history: History,
     symbols: Symbols,
     warnings: Vec<String>,
     is_damaged: bool,
@@ -59,6 +61,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
     }
     Ok(Loaded {
         profile,
+        history: recording.history.unwrap_or_default(),
         symbols,
         warnings,
         is_damaged: recording.is_damaged,

@@ -74,6 +74,21 @@ pub enum Action {
         /// The source files.
         wanted: WantedSources,
     },
+    /// Show what leaks in a data file.
+    Leaks {
+        /// The data file.
+        input: Input,
+        /// The format of the output.
+        format: Format,
+        /// How many are shown.
+        ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// From when on the run is looked at.
+        from: Option<Duration>,
+        /// Files of known leaks.
+        suppressions: Vec<PathBuf>,
+    },
     /// List the snapshots of a data file.
     Snapshots {
         /// The data file.
@@ -142,6 +157,8 @@ pub struct Input {
     pub full_names: bool,
     /// Most memory for the content; by default it follows from the length of the file.
     pub max_memory: Option<u64>,
+    /// Whether the history of each site is needed.
+    pub with_history: bool,
 }
 
 /// The source files to show, and where they are.

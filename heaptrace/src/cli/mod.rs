@@ -12,6 +12,7 @@ mod examples;
 mod exit;
 mod input;
 mod invocation;
+mod leaks;
 mod live;
 mod logging;
 mod message;
@@ -93,6 +94,21 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             wrappers,
             wanted,
         } => report::source(&input, format, ranking, wrappers, &wanted, color),
+        Action::Leaks {
+            input,
+            format,
+            ranking,
+            wrappers,
+            from,
+            suppressions,
+        } => leaks::run(
+            &input,
+            format,
+            ranking,
+            wrappers,
+            &leaks::Search { from, suppressions },
+            color,
+        ),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

@@ -45,6 +45,7 @@ pub(super) fn open(input: &Input, sources: DebugSources) -> anyhow::Result<Opene
         options: ReadOptions {
             until,
             max_memory: input.max_memory,
+            with_history: input.with_history,
         },
     })
 }

@@ -137,7 +137,7 @@ pub(super) fn text(ranking: Ranking, profile: &Profile, screen: Screen) -> outpu
     output::Format::Text(options(ranking, profile, screen))
 }
 
-fn options(ranking: Ranking, profile: &Profile, screen: Screen) -> ReportOptions {
+pub(super) fn options(ranking: Ranking, profile: &Profile, screen: Screen) -> ReportOptions {
     ReportOptions {
         metric: ranking.metric(profile),
         top: ranking.top.unwrap_or(ReportOptions::default().top),

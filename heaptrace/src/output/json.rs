@@ -421,7 +421,7 @@ impl<'a> Site<'a> {
 }
 
 /// A stack that is built while it is written. All stacks together would use far more memory than the profile.
-struct Stack<'a>(&'a ReportInput<'a>, join::StackId);
+pub(super) struct Stack<'a>(pub(super) &'a ReportInput<'a>, pub(super) join::StackId);
 
 impl Serialize for Stack<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

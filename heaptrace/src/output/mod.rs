@@ -21,6 +21,7 @@ mod interval;
 mod json;
 mod json_escaping;
 mod label;
+mod leaks;
 mod metric;
 mod own_peaks;
 mod pprof;
@@ -50,9 +51,12 @@ pub use grouping::Grouping;
 pub use groups::{Covered, Group, all_groups, groups};
 pub use interval::{Interval, Intervals};
 pub use label::Label;
+pub use leaks::{
+    Leaks, Options as LeakOptions, Suppressions, find as find_leaks, write_leaks_json,
+};
 pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
-pub use report::{ReportOptions, write_summary};
+pub use report::{ReportOptions, write_leaks, write_summary};
 pub use report_input::{LiveByKind, ReportInput};
 pub use select::select;
 pub use shown::ShownLanguages;

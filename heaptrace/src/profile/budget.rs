@@ -6,6 +6,7 @@
 
 use thiserror::Error;
 
+use super::history::History;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
 use crate::join::{
@@ -143,6 +144,11 @@ impl Budget {
     /// Charges new sites.
     pub(in crate::profile) fn keep_sites(&mut self, count: usize) {
         self.kept += count as u64 * 2 * size_of::<Site>() as u64;
+    }
+
+    /// Charges new entries of the history.
+    pub(in crate::profile) fn keep_history(&mut self, entries: u64) {
+        self.kept += entries * History::ENTRY;
     }
 
     /// Charges the pending symbols, which are whole now, and frees the earlier ones.

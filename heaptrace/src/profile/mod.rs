@@ -4,6 +4,7 @@ mod budget;
 mod datafile;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod history;
 mod model;
 mod symbols;
 #[cfg(test)]
@@ -16,5 +17,6 @@ pub use datafile::{
     DataFile, DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, open, read,
     read_from,
 };
+pub use history::{History, Period};
 pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};

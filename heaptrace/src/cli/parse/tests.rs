@@ -159,6 +159,7 @@ fn offline_commands_are_read() {
         at: None,
         filters: Vec::new(),
         max_memory: None,
+        with_history: false,
         shown: ShownLanguages::default(),
         full_names: false,
     };

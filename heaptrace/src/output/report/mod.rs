@@ -7,6 +7,7 @@ mod amount;
 mod duty_cycle;
 mod groups;
 mod header;
+mod leaks;
 mod memory;
 mod page;
 mod paragraph;
@@ -24,6 +25,7 @@ use std::io::{BufWriter, Write};
 
 use super::error::OutputError;
 use super::report_input::ReportInput;
+pub use leaks::write_leaks;
 use page::Page;
 pub use page::ReportOptions;
 

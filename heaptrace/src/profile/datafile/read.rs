@@ -15,6 +15,7 @@ use super::format::{MAGIC, VERSION};
 use super::write;
 use crate::join::Update;
 use crate::profile::budget::Budget;
+use crate::profile::history::History;
 use crate::profile::model::{Profile, RunEnd, RunInfo, Snapshot};
 use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, WireError, merge};
@@ -34,6 +35,8 @@ pub struct ReadOptions {
     pub until: u64,
     /// Most memory for its contents; without it, the limit depends on the length of the file.
     pub max_memory: Option<u64>,
+    /// Whether the history of each site is kept.
+    pub with_history: bool,
 }
 
 impl Default for ReadOptions {
@@ -41,6 +44,7 @@ impl Default for ReadOptions {
         Self {
             until: u64::MAX,
             max_memory: None,
+            with_history: false,
         }
     }
 }
@@ -54,6 +58,8 @@ pub struct Recording {
     pub symbols: Option<Symbols>,
     /// Every update, in the order of time.
     pub snapshots: Vec<Snapshot>,
+    /// The history of each site, if it was asked for.
+    pub history: Option<History>,
     /// Warnings for every report about it, one sentence each.
     pub warnings: Vec<String>,
     /// Whether the file has bytes that its writer did not write. A file that was cut off because its writer
@@ -130,6 +136,7 @@ pub fn read_from(
             profile: Profile::new(info),
             symbols: None,
             snapshots: Vec::new(),
+            history: options.with_history.then(History::default),
             warnings: Vec::new(),
             is_damaged: false,
         },
@@ -317,6 +324,9 @@ impl Reading {
         let profile = &mut self.recording.profile;
         let before = profile.sites.len();
         self.budget.keep_update(&update);
+        if let Some(history) = &mut self.recording.history {
+            self.budget.keep_history(history.record(&update));
+        }
         profile
             .fold(update)
             .map_err(|why| format!("it is damaged: {why}"))?;

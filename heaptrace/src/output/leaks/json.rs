@@ -1,0 +1,205 @@
+//! Leaks for programs: JSON, schema 1.
+//!
+//! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::find::{Leaks, Left};
+use super::growth::Growth;
+use crate::join::ProcessId;
+use crate::output::error::OutputError;
+use crate::output::json::{Mode, Stack};
+use crate::output::json_escaping::Escaping;
+use crate::output::label::kind_name;
+use crate::output::report_input::ReportInput;
+
+/// Writes what was found as one line, at most `top` of each list.
+pub fn write_leaks_json(
+    input: &ReportInput<'_>,
+    leaks: &Leaks,
+    top: usize,
+    out: &mut dyn Write,
+) -> Result<(), OutputError> {
+    let info = &input.profile.info;
+    let growing = |list: &[Growth]| -> Vec<_> {
+        let list = list.iter().take(top);
+        list.map(|it| Growing::new(input, it)).collect()
+    };
+    let report = Report {
+        schema: 1,
+        version: &info.version,
+        mode: info.mode.into(),
+        duration_ns: input.profile.duration_ns,
+        target: &info.target,
+        warnings: input.warnings,
+        filters: input.filters.iter().map(ToString::to_string).collect(),
+        from_ns: leaks.from_ns,
+        until_ns: leaks.until_ns,
+        steps: leaks.steps,
+        long_enough: leaks.is_long_enough,
+        changed_sites: leaks.changed,
+        growing: growing(&leaks.growing),
+        unsure: growing(&leaks.unsure),
+        left: leaks
+            .left
+            .iter()
+            .take(top)
+            .map(|it| Remaining::new(input, it))
+            .collect(),
+        suppressed: leaks
+            .suppressed
+            .iter()
+            .map(|it| Suppressed {
+                pattern: &it.pattern,
+                sites: it.sites,
+                bytes: it.bytes,
+            })
+            .collect(),
+    };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
+    report.serialize(&mut serializer).map_err(io::Error::from)?;
+    out.write_all(b"\n")?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    version: &'a str,
+    mode: Mode,
+    duration_ns: u64,
+    target: &'a str,
+    warnings: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    filters: Vec<String>,
+    /// The time that was looked at.
+    from_ns: u64,
+    until_ns: u64,
+    /// The parts that it was divided into. If there are too few, nothing can be growing.
+    steps: usize,
+    long_enough: bool,
+    /// Sites that changed in this time.
+    changed_sites: usize,
+    growing: Vec<Growing<'a>>,
+    unsure: Vec<Growing<'a>>,
+    left: Vec<Remaining<'a>>,
+    suppressed: Vec<Suppressed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Growing<'a> {
+    pid: u32,
+    command: &'a str,
+    kind: &'static str,
+    live_bytes: u64,
+    live_allocations: u64,
+    grew_bytes: u64,
+    bytes_per_second: f64,
+    bytes_per_second_low: f64,
+    bytes_per_second_high: f64,
+    /// One minus the probability that this is chance.
+    confidence: f64,
+    rose_in_steps: usize,
+    /// Since `from_ns`.
+    allocated_bytes: u64,
+    freed_bytes: u64,
+    ever_freed: bool,
+    survival: Survival,
+    floors: Vec<Floor>,
+    stack: Stack<'a>,
+}
+
+/// Of what was live at a moment, at least so much is live at the end.
+#[derive(Serialize)]
+struct Survival {
+    from_ns: u64,
+    live_bytes: u64,
+    at_least_bytes: u64,
+}
+
+/// The least that was live in a step.
+#[derive(Serialize)]
+struct Floor {
+    at_ns: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Remaining<'a> {
+    pid: u32,
+    command: &'a str,
+    kind: &'static str,
+    left_bytes: u64,
+    left_allocations: u64,
+    /// Absent in an exact run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_bytes_error: Option<u64>,
+    stack: Stack<'a>,
+}
+
+#[derive(Serialize)]
+struct Suppressed<'a> {
+    pattern: &'a str,
+    sites: u64,
+    bytes: u64,
+}
+
+impl<'a> Growing<'a> {
+    fn new(input: &'a ReportInput<'a>, growth: &Growth) -> Self {
+        let (pid, command) = process(input, growth.process);
+        let [middle, low, high] = growth.bytes_per_second;
+        Self {
+            pid,
+            command,
+            kind: kind_name(growth.kind),
+            live_bytes: growth.totals.live_bytes,
+            live_allocations: growth.totals.live_allocations,
+            grew_bytes: growth.grew,
+            bytes_per_second: middle,
+            bytes_per_second_low: low,
+            bytes_per_second_high: high,
+            confidence: 1.0 - growth.chance,
+            rose_in_steps: growth.rose,
+            allocated_bytes: growth.allocated,
+            freed_bytes: growth.freed,
+            ever_freed: growth.totals.frees > 0,
+            survival: Survival {
+                from_ns: growth.survival.from_ns,
+                live_bytes: growth.survival.live,
+                at_least_bytes: growth.survival.at_least,
+            },
+            floors: growth
+                .floors
+                .iter()
+                .map(|(at_ns, bytes)| Floor {
+                    at_ns: *at_ns,
+                    bytes: *bytes,
+                })
+                .collect(),
+            stack: Stack(input, growth.stack),
+        }
+    }
+}
+
+impl<'a> Remaining<'a> {
+    fn new(input: &'a ReportInput<'a>, left: &Left) -> Self {
+        let (pid, command) = process(input, left.process);
+        let error = left.totals.errors.left_bytes;
+        Self {
+            pid,
+            command,
+            kind: kind_name(left.kind),
+            left_bytes: left.totals.left_bytes,
+            left_allocations: left.totals.left_allocations,
+            left_bytes_error: input.profile.info.mode.is_sampled().then_some(error),
+            stack: Stack(input, left.stack),
+        }
+    }
+}
+
+fn process<'a>(input: &ReportInput<'a>, id: ProcessId) -> (u32, &'a str) {
+    let process = input.profile.processes.get(id.0 as usize);
+    process.map_or((0, ""), |it| (it.pid, it.command.as_str()))
+}

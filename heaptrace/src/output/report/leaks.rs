@@ -1,0 +1,312 @@
+//! Leaks for people: what grows, how fast and how surely, and what ended processes left.
+//!
+//! Stage: output. Shows what was found, and says what can't be seen.
+
+use std::io::{self, BufWriter, Write};
+
+use super::page::{Page, ReportOptions};
+use super::{header, paragraph, stack};
+use crate::join::{Kind, ProcessId, StackId};
+use crate::output::error::OutputError;
+use crate::output::leaks::{Growth, Leaks, Left};
+use crate::output::report_input::{ReportInput, process_label};
+use crate::text::{bytes, count, duration, share};
+
+/// Writes what was found.
+pub fn write_leaks(
+    input: &ReportInput<'_>,
+    leaks: &Leaks,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), OutputError> {
+    let mut out = BufWriter::new(out);
+    let page = &mut Page::new(input, options, &mut out);
+    header::write(page)?;
+    growing(page, leaks)?;
+    unsure(page, leaks)?;
+    left(page, leaks)?;
+    suppressed(page, leaks)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn growing(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
+    let time = format!(
+        "from {} to {} into the run",
+        duration(leaks.from_ns),
+        duration(leaks.until_ns)
+    );
+    if !leaks.is_long_enough {
+        heading(page, "Whether anything grows can't be said")?;
+        let words = format!(
+            "The recording has {} {time}, and 6 are needed. Record for longer, or with a shorter --interval; --from looks at an \
+             earlier time, too.",
+            match leaks.steps {
+                1 => "one update".to_owned(),
+                many => format!("{many} updates"),
+            }
+        );
+        return says(page, &words);
+    }
+    let found = leaks.growing.len();
+    if found == 0 {
+        heading(page, &format!("No site grows {time}"))?;
+        return says(
+            page,
+            "A leak that is slower than this recording can show, or that comes in bursts, needs a longer one.",
+        );
+    }
+    let of = sites(leaks.changed);
+    let found_words = count(found as u64);
+    heading(
+        page,
+        &format!("Growing: {found_words} of {of} that changed, {time}"),
+    )?;
+    for (rank, growth) in leaks.growing.iter().take(page.options.top).enumerate() {
+        site(page, rank + 1, growth)?;
+    }
+    more(page, found)?;
+    says(
+        page,
+        "A cache that still fills looks like a leak: what a program can still reach is not seen here. Record for longer than it \
+         needs to fill, or look whether its blocks are ever freed.",
+    )
+}
+
+fn unsure(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
+    if leaks.unsure.is_empty() {
+        return Ok(());
+    }
+    if !page.options.details {
+        let grew = sites(leaks.unsure.len());
+        let words = format!(
+            "{grew} grew and never shrank, but too seldom to be sure, or not at the end, as a cache does that has filled; \
+             --details shows them."
+        );
+        return says(page, &words);
+    }
+    heading(
+        page,
+        "Grew and never shrank, but too seldom to be sure, or not at the end",
+    )?;
+    for (rank, growth) in leaks.unsure.iter().take(page.options.top).enumerate() {
+        title(page, rank + 1, &bytes(growth.grew), growth.stack)?;
+        let facts = format!("{}; {}", steps(growth), freed(growth));
+        origin(page, &facts, growth)?;
+    }
+    more(page, leaks.unsure.len())
+}
+
+fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()> {
+    let [middle, low, high] = growth.bytes_per_second;
+    title(page, rank, &format!("+{}", rate(middle)), growth.stack)?;
+    let mut facts = vec![format!(
+        "{}, confidence {}",
+        steps(growth),
+        confidence(growth.chance)
+    )];
+    if low > 0.0 {
+        facts.push(format!("between {} and {}", rate(low), rate(high)));
+    }
+    facts.push(freed(growth));
+    let survival = growth.survival;
+    if survival.at_least > 0 && growth.freed > 0 {
+        facts.push(format!(
+            "of {} that were live at {}, at least {} still are",
+            bytes(survival.live),
+            duration(survival.from_ns),
+            share(survival.at_least, survival.live)
+        ));
+    }
+    origin(page, &facts.join("; "), growth)
+}
+
+/// How a site grew: `live 2.1 MiB in 5,432 blocks, grew by 1.5 MiB in 11 of 11 steps`.
+fn steps(growth: &Growth) -> String {
+    let totals = &growth.totals;
+    format!(
+        "live {} in {} blocks, grew by {} in {} of {} steps",
+        bytes(totals.live_bytes.saturating_add(totals.left_bytes)),
+        count(
+            totals
+                .live_allocations
+                .saturating_add(totals.left_allocations)
+        ),
+        bytes(growth.grew),
+        growth.rose,
+        growth.floors.len() - 1
+    )
+}
+
+/// What was freed of a site's blocks.
+fn freed(growth: &Growth) -> String {
+    if growth.totals.frees == 0 {
+        return "no block was ever freed".to_owned();
+    }
+    if growth.freed == 0 {
+        return "no block was freed in this time".to_owned();
+    }
+    format!(
+        "{} of what was allocated in this time was freed",
+        share(growth.freed, growth.allocated)
+    )
+}
+
+fn left(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
+    if leaks.left.is_empty() {
+        return Ok(());
+    }
+    let sum = leaks.left.iter().fold((0u64, 0u64), |sum, it| {
+        (
+            sum.0.saturating_add(it.totals.left_bytes),
+            sum.1.saturating_add(it.totals.left_allocations),
+        )
+    });
+    heading(
+        page,
+        &format!(
+            "Not freed when the process ended: {} in {} blocks, from {}",
+            bytes(sum.0),
+            count(sum.1),
+            sites(leaks.left.len())
+        ),
+    )?;
+    for (rank, it) in leaks.left.iter().take(page.options.top).enumerate() {
+        remaining(page, rank + 1, it)?;
+    }
+    more(page, leaks.left.len())?;
+    says(
+        page,
+        "Whether anything still pointed to these blocks is not known: LeakSanitizer and valgrind tell that apart.",
+    )
+}
+
+fn remaining(page: &mut Page<'_, '_>, rank: usize, left: &Left) -> io::Result<()> {
+    title(page, rank, &bytes(left.totals.left_bytes), left.stack)?;
+    let facts = format!(
+        "{} of {} blocks",
+        count(left.totals.left_allocations),
+        count(left.totals.allocations)
+    );
+    place(page, &facts, left.process, left.kind, left.stack)
+}
+
+fn suppressed(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
+    for it in &leaks.suppressed {
+        let words = format!(
+            "suppressed by leak:{}: {} with {}",
+            crate::text::escape(&it.pattern),
+            sites(usize::try_from(it.sites).unwrap_or(usize::MAX)),
+            bytes(it.bytes)
+        );
+        writeln!(page.out, "{}", page.style.dim(&words))?;
+    }
+    Ok(())
+}
+
+fn title(page: &mut Page<'_, '_>, rank: usize, amount: &str, id: StackId) -> io::Result<()> {
+    let room = page.width.saturating_sub(amount.chars().count() + 7);
+    let title = stack::title(page.input, id, room, page.style);
+    let amount = page.style.number(amount);
+    writeln!(page.out, "{rank:>3}. {amount}  {title}")
+}
+
+fn origin(page: &mut Page<'_, '_>, facts: &str, growth: &Growth) -> io::Result<()> {
+    place(page, facts, growth.process, growth.kind, growth.stack)
+}
+
+/// The lines below a title: facts, the process if there are several, and the stack.
+fn place(
+    page: &mut Page<'_, '_>,
+    facts: &str,
+    process: ProcessId,
+    kind: Kind,
+    id: StackId,
+) -> io::Result<()> {
+    let mut facts = facts.to_owned();
+    if kind == Kind::Mapped {
+        facts.push_str("; mapped (mmap)");
+    }
+    let processes = &page.input.profile.processes;
+    if let Some(process) = processes
+        .get(process.0 as usize)
+        .filter(|_| processes.len() > 1)
+    {
+        facts.push_str(&format!("; in {}", process_label(process)));
+    }
+    for line in paragraph::lines(&" ".repeat(stack::INDENT), &facts, page.width) {
+        writeln!(page.out, "{line}")?;
+    }
+    for line in stack::lines(page.input, id, page.width, page.style) {
+        writeln!(page.out, "     {line}")?;
+    }
+    writeln!(page.out)
+}
+
+fn heading(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
+    writeln!(page.out, "{}\n", page.style.bold(words))
+}
+
+fn says(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
+    for line in paragraph::lines("", words, page.width) {
+        writeln!(page.out, "{}", page.style.dim(&line))?;
+    }
+    writeln!(page.out)
+}
+
+/// Says how many entries of a list are not shown.
+fn more(page: &mut Page<'_, '_>, all: usize) -> io::Result<()> {
+    let left = all.saturating_sub(page.options.top);
+    if left > 0 {
+        let words = format!("{} not shown; --top {all} shows all", sites(left));
+        says(page, &words)?;
+    }
+    Ok(())
+}
+
+fn sites(number: usize) -> String {
+    match number {
+        1 => "1 site".to_owned(),
+        many => format!("{} sites", count(many as u64)),
+    }
+}
+
+/// Bytes per second, or per minute or hour where that is a number that says something.
+fn rate(bytes_per_second: f64) -> String {
+    let units = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+    let large = units.iter().find(|it| bytes_per_second * it.1 >= 1024.0);
+    let (unit, seconds) = large.unwrap_or(&units[2]);
+    format!(
+        "{}/{unit}",
+        bytes((bytes_per_second * seconds).round() as u64)
+    )
+}
+
+/// A probability of chance as one of truth, never rounded up to certainty.
+fn confidence(chance: f64) -> String {
+    if chance < 1e-4 {
+        return "over 99.99 %".to_owned();
+    }
+    format!("{:.2} %", ((1.0 - chance) * 1e4).floor() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that rates have the unit in which they are read best, and that nothing is certain.
+    #[test]
+    fn rates_and_confidence_in_words() {
+        for (rate_of, expected) in [
+            (5_000.0, "4.9 KiB/s"),
+            (1.0, "3.5 KiB/h"),
+            (20.0, "1.2 KiB/min"),
+            (0.001, "4 B/h"),
+        ] {
+            assert_eq!(rate(rate_of), expected);
+        }
+        assert_eq!(confidence(1e-9), "over 99.99 %");
+        assert_eq!(confidence(0.01), "99.00 %");
+        assert_eq!(confidence(0.00111), "99.88 %");
+    }
+}

@@ -1,0 +1,257 @@
+//! How the memory of each site changed over a run, in a bounded number of periods.
+//!
+//! Stage: profile. Made from the updates of a recording. Must not know what a change means.
+
+use std::collections::HashMap;
+
+use crate::join::{Kind, ProcessId, Site, StackId, ThreadNameId, Update};
+
+/// Most periods. If there are more, neighbours become one.
+const MOST: usize = 64;
+
+/// The memory of a site in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// The least that was not freed at an update of the period, or at its beginning; in bytes, as all of these.
+    pub low: u64,
+    /// What was not freed at its end, also if the process has ended.
+    pub held: u64,
+    /// What had been allocated at its end.
+    pub allocated: u64,
+    /// What had been freed at its end.
+    pub freed: u64,
+}
+
+/// A period in which a site changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    period: usize,
+    state: Period,
+}
+
+/// What makes a site the same one in all updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    process: ProcessId,
+    stack: StackId,
+    thread: Option<ThreadNameId>,
+    kind: Kind,
+}
+
+impl Key {
+    fn of(site: &Site) -> Self {
+        Self {
+            process: site.process,
+            stack: site.stack,
+            thread: site.thread,
+            kind: site.kind,
+        }
+    }
+}
+
+/// The memory of each site over a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// The end of each period, nanoseconds since the run began.
+    ends: Vec<u64>,
+    /// Updates of a whole period.
+    whole: u32,
+    /// Updates of the last period.
+    updates: u32,
+    /// The periods in which each site changed.
+    sites: HashMap<Key, Vec<Entry>>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            ends: Vec::new(),
+            whole: 1,
+            updates: 0,
+            sites: HashMap::new(),
+        }
+    }
+}
+
+impl History {
+    /// The memory that an entry needs.
+    pub(super) const ENTRY: u64 = 2 * size_of::<Entry>() as u64;
+
+    /// Adds an update. Returns the number of new entries.
+    pub fn record(&mut self, update: &Update) -> u64 {
+        self.begin_update(update.elapsed_ns);
+        let period = self.ends.len() - 1;
+        let mut new = 0;
+        for (_, site) in &update.sites {
+            let totals = &site.totals;
+            let held = totals.live_bytes.saturating_add(totals.left_bytes);
+            let state = Period {
+                low: held,
+                held,
+                allocated: totals.allocated_bytes,
+                freed: totals.freed_bytes,
+            };
+            let entries = self.sites.entry(Key::of(site)).or_default();
+            match entries.last_mut() {
+                Some(last) if last.period == period => {
+                    let low = last.state.low.min(held);
+                    last.state = Period { low, ..state };
+                }
+                last => {
+                    let before = last.map_or(0, |it| it.state.held);
+                    let low = held.min(before);
+                    entries.push(Entry {
+                        period,
+                        state: Period { low, ..state },
+                    });
+                    new += 1;
+                }
+            }
+        }
+        new
+    }
+
+    /// Begins a period if the last one is whole.
+    fn begin_update(&mut self, elapsed_ns: u64) {
+        if self.updates >= self.whole || self.ends.is_empty() {
+            if self.ends.len() >= MOST {
+                self.halve();
+            }
+            self.ends.push(elapsed_ns);
+            self.updates = 0;
+        }
+        if let Some(end) = self.ends.last_mut() {
+            *end = elapsed_ns;
+        }
+        self.updates += 1;
+    }
+
+    /// Makes one period of each two.
+    fn halve(&mut self) {
+        self.ends = self
+            .ends
+            .chunks(2)
+            .filter_map(|it| it.last().copied())
+            .collect();
+        self.whole = self.whole.saturating_mul(2);
+        for entries in self.sites.values_mut() {
+            let mut halved: Vec<Entry> = Vec::with_capacity(entries.len());
+            for entry in entries.iter() {
+                let period = entry.period / 2;
+                match halved.last_mut() {
+                    Some(last) if last.period == period => {
+                        let low = last.state.low.min(entry.state.low);
+                        last.state = Period { low, ..entry.state };
+                    }
+                    _ => halved.push(Entry { period, ..*entry }),
+                }
+            }
+            *entries = halved;
+        }
+    }
+
+    /// The end of each period, nanoseconds since the run began.
+    pub fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    /// The last period in which a site of each process changed.
+    pub fn last_changes(&self) -> HashMap<ProcessId, usize> {
+        let mut last = HashMap::new();
+        for (key, entries) in &self.sites {
+            let period = entries.last().map_or(0, |it| it.period);
+            let known = last.entry(key.process).or_insert(period);
+            *known = period.max(*known);
+        }
+        last
+    }
+
+    /// The memory of a site in each period.
+    pub fn of(&self, site: &Site) -> Vec<Period> {
+        let entries = self.sites.get(&Key::of(site));
+        let mut entries = entries.into_iter().flatten().peekable();
+        let mut state = Period::default();
+        (0..self.ends.len())
+            .map(|period| {
+                match entries.next_if(|it| it.period == period) {
+                    Some(entry) => state = entry.state,
+                    None => state.low = state.held,
+                }
+                state
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{OwnPeak, SiteId, Totals};
+
+    fn site(stack: u32, held: u64, freed: u64) -> (SiteId, Site) {
+        let totals = Totals {
+            live_bytes: held,
+            freed_bytes: freed,
+            allocated_bytes: held + freed,
+            ..Totals::default()
+        };
+        let site = Site {
+            process: ProcessId(0),
+            stack: StackId(stack),
+            thread: None,
+            kind: Kind::Heap,
+            totals,
+            own_peak: OwnPeak::default(),
+        };
+        (SiteId(stack), site)
+    }
+
+    fn recorded(updates: impl IntoIterator<Item = Vec<(SiteId, Site)>>) -> History {
+        let mut history = History::default();
+        for (at, sites) in updates.into_iter().enumerate() {
+            let update = Update {
+                elapsed_ns: at as u64 + 1,
+                sites,
+                ..Update::default()
+            };
+            history.record(&update);
+        }
+        history
+    }
+
+    /// Check that a site has its state in each period, also before it began and where it did not change.
+    #[test]
+    fn states_are_kept() {
+        let history = recorded([
+            vec![site(0, 10, 0)],
+            vec![site(1, 7, 0)],
+            vec![site(0, 4, 6), site(1, 9, 0)],
+            vec![],
+        ]);
+        assert_eq!(history.ends(), [1, 2, 3, 4]);
+        let of = |stack| history.of(&site(stack, 0, 0).1);
+        let lows = |stack| of(stack).iter().map(|it| it.low).collect::<Vec<_>>();
+        assert_eq!(lows(0), [0, 10, 4, 4]);
+        assert_eq!(lows(1), [0, 0, 7, 9]);
+        assert_eq!(lows(2), [0; 4]);
+        let last = of(0)[3];
+        assert_eq!((last.held, last.freed, last.allocated), (4, 6, 10));
+    }
+
+    /// Check that a long run has a bounded number of periods, whose lows are those of all their updates.
+    #[test]
+    fn periods_are_bounded() {
+        let saw = |at: u64| 1_000 + at / 8 * 8 - at % 8 * 100;
+        let history = recorded((0..1_000).map(|at| vec![site(0, saw(at), 0)]));
+        let (ends, periods) = (history.ends(), history.of(&site(0, 0, 0).1));
+        assert!((32..=64).contains(&ends.len()), "{}", ends.len());
+        assert_eq!(ends.last(), Some(&1_000));
+        assert!(ends.is_sorted());
+        for (at, pair) in ends.windows(2).enumerate() {
+            let all = (pair[0]..pair[1]).map(saw);
+            let least = all.min().unwrap().min(saw(pair[0] - 1));
+            assert_eq!(periods[at + 1].low, least, "period {at}");
+            assert_eq!(periods[at + 1].held, saw(pair[1] - 1));
+        }
+    }
+}
