@@ -20,6 +20,7 @@ pub mod fuzz;
 pub mod fuzz_table;
 pub mod hostile;
 pub mod licence;
+pub mod npm;
 pub mod packages;
 pub mod placements;
 pub mod process;

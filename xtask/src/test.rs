@@ -15,11 +15,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::test_result::Counts;
-use crate::{apt, cargo, digest, process, run, workspace};
+use crate::{apt, cargo, digest, npm, process, run, workspace};
 
 /// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
 /// compare with.
-const PACKAGES: [&str; 23] = [
+const PACKAGES: [&str; 25] = [
     "gcc",
     "g++",
     "clang",
@@ -42,6 +42,9 @@ const PACKAGES: [&str; 23] = [
     "strace",
     "libjemalloc-dev",
     "libgoogle-perftools-dev",
+    // google-pprof, which reads heap profiles of gperftools.
+    "google-perftools",
+    "heaptrack",
     "libmimalloc-dev",
     "musl-tools",
     "xz-utils",
@@ -172,6 +175,7 @@ fn run_part(part: Part, object: Option<&Path>, args: &Args, counts: &mut Counts)
 }
 
 fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result<()> {
+    npm::ensure()?;
     run::build_release(object)?;
     trace(&args.suites, &args.filters, None, counts)
 }

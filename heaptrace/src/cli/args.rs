@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::choices::{self, by, color, filter, format, language, metric, probes};
+use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::examples::{
-    DOCTOR_EXAMPLES, EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES, PPROF_EXAMPLES,
-    RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
+    DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
+    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
 };
+use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
-use crate::output::{Filter, Label, Metric, ShownLanguages, SourceChoice, Wrappers};
+use crate::output::{ExportFormat, Label, Metric, ShownLanguages, SourceChoice};
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -62,6 +63,9 @@ enum Sub {
     /// Convert a data file to a pprof profile (gzipped profile.proto).
     #[command(after_help = PPROF_EXAMPLES)]
     Pprof(Pprof),
+    /// Convert a data file to a file of another program: speedscope, Firefox profiler, heaptrack and more.
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(Export),
     /// Add names to a data file, from the debug files of this machine.
     #[command(after_help = SYMBOLIZE_EXAMPLES)]
     Symbolize(Symbolize),
@@ -224,6 +228,8 @@ struct Flamegraph {
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
+    #[command(flatten)]
+    written: Written,
     /// The metric that is drawn first [default: live-bytes; left-bytes once all processes have ended]
     ///
     /// In a browser, the file can switch to the others.
@@ -240,6 +246,32 @@ struct Pprof {
     /// The profile to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.pb.gz")]
     output: PathBuf,
+    #[command(flatten)]
+    written: Written,
+}
+
+#[derive(Debug, Args)]
+struct Export {
+    #[command(flatten)]
+    input: Input,
+    /// The format of the file.
+    ///
+    /// folded: stacks with one number, for flame graph tools. heap-text: gperftools' heap profile, for pprof. jeheap: jemalloc's, for
+    /// jeprof. speedscope, firefox (profiler.firefox.com), heaptrack (heaptrack_gui, heaptrack_print): the files of these viewers.
+    /// json: the report. csv: a table of all stacks.
+    #[arg(long, value_name = "FORMAT", value_parser = export_format())]
+    format: ExportFormat,
+    /// The file to write; - for standard output [default: heaptrace.folded, heaptrace.heap and so on]
+    ///
+    /// If its name ends with .gz, it is compressed.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The number of folded stacks, and the one that speedscope and firefox show first [default: live-bytes; left-bytes once all
+    /// processes have ended]
+    #[arg(long, value_name = "METRIC", value_parser = metric())]
+    metric: Option<Metric>,
+    #[command(flatten)]
+    written: Written,
 }
 
 #[derive(Debug, Args)]
@@ -250,6 +282,8 @@ struct Symbolize {
     /// Write a copy with names, and leave FILE as it is; - for standard output [default: change FILE]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    written: Written,
     /// Search for debug files in this folder, too, before /usr/lib/debug.
     ///
     /// As there, they are found by build id (FOLDER/.build-id/ab/cdef.debug) or by name. A file counts only if it has the build id of the
@@ -271,106 +305,6 @@ struct Doctor {
     /// Check also the allocator in this file, as the same option of a trace does
     #[arg(long, value_name = "PATH[:PREFIX]", value_parser = values::allocator)]
     allocator: Vec<NamedAllocator>,
-}
-
-#[derive(Debug, Args)]
-struct Input {
-    /// The data file to read
-    #[arg(value_name = "FILE", default_value = "heaptrace.data")]
-    file: PathBuf,
-    /// Show the run as it was at this time after its beginning, e.g. 90s or 2h [default: at its end].
-    ///
-    /// The snapshot that is nearest to that time is used. `heaptrace report --snapshots` lists the snapshots.
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    at: Option<Duration>,
-    /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
-    ///
-    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit. The module of a function
-    /// of Python or JavaScript is its source file. GLOB must match the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
-    /// several times: then all must match. With a filter on processes, bytes at the peak are those at the peak of
-    /// each process, at its own time.
-    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
-    filter: Vec<Filter>,
-    /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
-    ///
-    /// If a file needs more, reading ends there. The limit guards against files that were made to use up the
-    /// memory.
-    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
-    max_memory: Option<u64>,
-    #[command(flatten)]
-    languages: Languages,
-}
-
-#[derive(Debug, Args)]
-struct Ranking {
-    /// The number to rank by [default: live-bytes; left-bytes once all processes have ended]
-    #[arg(long, value_name = "METRIC", value_parser = metric())]
-    metric: Option<Metric>,
-    /// Number of stacks or groups to show [default: 10; all of them in json]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    top: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-struct Languages {
-    /// Show only frames of these languages: native (machine code), python, javascript, java, jit (generated code) [default: all].
-    ///
-    /// Several are separated by commas. Every allocation stays counted: a stack without such frames becomes one frame, e.g.
-    /// `[native]`. By default, functions of Python and JavaScript are shown where the interpreter runs them, in place of the
-    /// interpreter's own loop (_PyEval_EvalFrameDefault, Builtins_InterpreterEntryTrampoline), and Java methods in place of generated
-    /// code. To select allocations, use --filter language=python.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = language)]
-    language: Vec<ShownLanguages>,
-    /// Show machine code alone, also the interpreter's loop, as a debugger does: short for --language native
-    #[arg(long, conflicts_with = "language")]
-    native: bool,
-}
-
-impl From<Languages> for ShownLanguages {
-    fn from(languages: Languages) -> Self {
-        if languages.native {
-            return Self::NATIVE;
-        }
-        let named = languages.language.into_iter();
-        named.reduce(Self::and).unwrap_or_default()
-    }
-}
-
-#[derive(Debug, Args)]
-struct Naming {
-    /// Show names of functions as compilers have them, in full.
-    ///
-    /// Without it, names leave out template arguments that are defaults of a library (allocators, hashes, comparisons), namespaces and
-    /// tags of versions, and inner arguments of long names, and std::basic_string<char> is std::string. Functions are different ones if
-    /// their full names differ. A filter matches either form. JSON and pprof always have full names.
-    #[arg(long)]
-    full_names: bool,
-}
-
-#[derive(Debug, Args)]
-struct Wrapping {
-    /// Pass over functions that match this, as over allocator wrappers, e.g. 'pool_*'.
-    ///
-    /// A stack is shown and counted under its innermost function that is no allocator wrapper and no part of a
-    /// language's library: operator new, std::, alloc::, xmalloc, g_malloc, zmalloc, sds, _PyObject_Malloc and
-    /// many more. An interpreter's code allocates for the function that it runs, and an `import` for the
-    /// module that has it. This option adds to that list. GLOB must match the whole name of a function, with or
-    /// without its types. May be given several times.
-    #[arg(long, value_name = "GLOB")]
-    wrapper: Vec<String>,
-    /// Pass over no function: show stacks from their innermost frame, and count them under it
-    #[arg(long)]
-    full_stacks: bool,
-}
-
-impl From<Wrapping> for Wrappers {
-    fn from(wrapping: Wrapping) -> Self {
-        if wrapping.full_stacks {
-            Self::shown()
-        } else {
-            Self::with(&wrapping.wrapper)
-        }
-    }
 }
 
 impl Cli {
@@ -436,12 +370,21 @@ impl Cli {
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.of(&graph.naming),
                 output: graph.output,
+                force: graph.written.force,
                 metric: graph.metric,
                 by: graph.by,
             },
             Some(Sub::Pprof(pprof)) => Action::Pprof {
                 input: pprof.input.into(),
                 output: pprof.output,
+                force: pprof.written.force,
+            },
+            Some(Sub::Export(export)) => Action::Export {
+                input: export.input.into(),
+                output: export.output,
+                force: export.written.force,
+                format: export.format,
+                metric: export.metric,
             },
             Some(Sub::Symbolize(symbolize)) => Action::Symbolize {
                 input: invocation::Input {
@@ -454,6 +397,7 @@ impl Cli {
                     with_history: false,
                 },
                 output: symbolize.output,
+                force: symbolize.written.force,
                 debug_dirs: symbolize.debug_dir,
             },
             Some(Sub::Doctor(doctor)) => Action::Doctor {
@@ -475,6 +419,9 @@ impl Cli {
         match &self.subcommand {
             None => self.live.run.contradiction(),
             Some(Sub::Record(record)) => record.run.contradiction(),
+            Some(Sub::Export(export)) if !export.format.has_metric() => export
+                .metric
+                .map(|_| "--metric is for folded, speedscope and firefox: the other formats have all numbers"),
             Some(_) => None,
         }
     }
@@ -482,39 +429,5 @@ impl Cli {
     /// Whether the subcommand is `record`.
     pub(super) fn is_record(&self) -> bool {
         matches!(self.subcommand, Some(Sub::Record(_)))
-    }
-}
-
-impl From<Input> for invocation::Input {
-    fn from(input: Input) -> Self {
-        Self {
-            file: input.file,
-            at: input.at,
-            filters: input.filter,
-            shown: input.languages.into(),
-            full_names: false,
-            max_memory: input.max_memory,
-            with_history: false,
-        }
-    }
-}
-
-impl Input {
-    fn of(self, naming: &Naming) -> invocation::Input {
-        invocation::Input {
-            full_names: naming.full_names,
-            ..self.into()
-        }
-    }
-}
-
-impl Ranking {
-    fn of(&self, by: Option<Label>) -> invocation::Ranking {
-        invocation::Ranking {
-            by,
-            metric: self.metric,
-            top: self.top.map(|top| top as usize),
-            details: false,
-        }
     }
 }

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{Filter, Label, Metric, ShownLanguages, SourceChoice};
+use crate::output::{ExportFormat, Filter, Label, Metric, ShownLanguages, SourceChoice};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -61,6 +61,10 @@ pub(super) fn source(text: &str) -> Result<SourceChoice, String> {
 
 pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {
     one_of(vec![("text", Format::Text), ("json", Format::Json)])
+}
+
+pub(super) fn export_format() -> impl clap::builder::TypedValueParser<Value = ExportFormat> {
+    one_of(ExportFormat::ALL.map(|it| (it.name(), it)).to_vec())
 }
 
 pub(super) fn color() -> impl clap::builder::TypedValueParser<Value = Color> {

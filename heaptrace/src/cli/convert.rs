@@ -1,21 +1,21 @@
-//! `heaptrace flamegraph` and `heaptrace pprof`: convert a data file to a file for another program.
+//! `heaptrace flamegraph`, `heaptrace pprof` and `heaptrace export`: convert a data file to a file for another program.
 //!
 //! Part of the command line. Must not know the formats: the output stage does.
 
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::destination::Output;
+use super::destination::{Output, To};
 use super::invocation::{Input, Ranking};
 use super::{input, message};
-use crate::output::{self, Format, Grouping, Label, Metric, ReportInput};
+use crate::output::{self, Export, ExportFormat, Format, Grouping, Label, Metric, ReportInput};
 use crate::profile::Profile;
 
 /// Draws a data file as a flame graph.
 pub(super) fn flamegraph(
     input: &Input,
-    output: &Path,
+    to: &To<'_>,
     metric: Option<Metric>,
     by: Option<Label>,
 ) -> anyhow::Result<ExitCode> {
@@ -31,7 +31,7 @@ pub(super) fn flamegraph(
         let format = Format::Flamegraph(wanted(profile));
         (ranking.grouping(profile), format)
     };
-    convert(input, output, next, choose, |input| {
+    convert(input, to, next, choose, |input| {
         let metric = wanted(input.profile);
         let drawn = output::drawn_metric(input, metric).filter(|drawn| *drawn != metric);
         if let Some(drawn) = drawn {
@@ -41,22 +41,58 @@ pub(super) fn flamegraph(
     })
 }
 
+/// Converts a data file to a file of another program.
+pub(super) fn export(
+    input: &Input,
+    output: Option<PathBuf>,
+    force: bool,
+    format: ExportFormat,
+    metric: Option<Metric>,
+) -> anyhow::Result<ExitCode> {
+    let output = output.unwrap_or_else(|| format.file_name().into());
+    let to = To::new(&output, force);
+    let choose = |profile: &Profile| {
+        let export = Export {
+            format,
+            metric: metric.unwrap_or_else(|| Metric::usual(profile)),
+            is_compressed: output.extension().is_some_and(|it| it == "gz"),
+        };
+        (None, Format::Export(export))
+    };
+    convert(input, &to, next(format), choose, |_| ())
+}
+
+/// What to do with a file.
+fn next(format: ExportFormat) -> &'static str {
+    match format {
+        ExportFormat::Folded => "draw it with: inferno-flamegraph FILE",
+        ExportFormat::HeapText => "show it with: google-pprof --text PROGRAM FILE",
+        ExportFormat::Jeheap => "show it with: jeprof --text PROGRAM FILE",
+        ExportFormat::Speedscope => "open it on www.speedscope.app, or with: speedscope FILE",
+        ExportFormat::Firefox => "open it on profiler.firefox.com",
+        ExportFormat::Heaptrack => "show it with: heaptrack_gui FILE",
+        ExportFormat::Json => "look into it with: jq .totals FILE",
+        ExportFormat::Csv => "open it in a spreadsheet",
+    }
+}
+
 /// Converts a data file to a pprof profile.
-pub(super) fn pprof(input: &Input, output: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn pprof(input: &Input, to: &To<'_>) -> anyhow::Result<ExitCode> {
     let next = "show it with: go tool pprof -http=: FILE";
-    convert(input, output, next, |_| (None, Format::Pprof), |_| ())
+    convert(input, to, next, |_| (None, Format::Pprof), |_| ())
 }
 
 fn convert(
     input: &Input,
-    output: &Path,
+    to: &To<'_>,
     next: &str,
     choose: impl FnOnce(&Profile) -> (Option<Grouping>, Format),
     note: impl FnOnce(&ReportInput<'_>),
 ) -> anyhow::Result<ExitCode> {
     // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
     let is_terminal = io::stderr().is_terminal();
-    let to = Output::open(output)?;
+    let output = to.path;
+    let to = Output::open(to)?;
     let mut loaded = input::load(input, Some(&to))?;
     let (grouping, format) = choose(&loaded.profile);
     loaded.grouping = grouping;

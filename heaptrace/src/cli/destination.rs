@@ -9,6 +9,21 @@ use std::path::{Path, PathBuf};
 use crate::create::{Destination, Pending};
 use crate::output::OutputError;
 
+/// Where an output goes, as the user asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct To<'a> {
+    /// The file; `-` is standard output.
+    pub(super) path: &'a Path,
+    /// Whether it replaces a file that heaptrace has not made.
+    force: bool,
+}
+
+impl<'a> To<'a> {
+    pub(super) fn new(path: &'a Path, force: bool) -> Self {
+        Self { path, force }
+    }
+}
+
 /// An output, opened before anything is read.
 pub(super) struct Output {
     path: PathBuf,
@@ -17,17 +32,25 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Opens the output at a path; `-` is standard output. A file gets its name only when it is complete.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let to = if path.as_os_str() == "-" {
+    /// Opens the output. A file gets its name only when it is complete.
+    pub(super) fn open(to: &To<'_>) -> anyhow::Result<Self> {
+        let path = to.path;
+        let pending = if path.as_os_str() == "-" {
             None
         } else {
-            let begun = Destination::open(path).and_then(|to| to.begin());
-            Some(begun.map_err(|error| refused(path, error))?)
+            let opened = Destination::open(path).map_err(|error| refused(path, error))?;
+            let is_own = to.force || opened.is_own().map_err(|error| refused(path, error))?;
+            if !is_own {
+                anyhow::bail!(
+                    "{} exists, and heaptrace has not made it; --force replaces it, -o writes another file",
+                    path.display()
+                );
+            }
+            Some(opened.begin().map_err(|error| refused(path, error))?)
         };
         Ok(Self {
             path: path.to_owned(),
-            to,
+            to: pending,
         })
     }
 
@@ -93,7 +116,7 @@ mod tests {
         path: &Path,
         write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
     ) -> anyhow::Result<()> {
-        Output::open(path)?.write(write)
+        Output::open(&To::new(path, false))?.write(write)
     }
 
     fn entries(dir: &Path) -> Vec<OsString> {
@@ -117,11 +140,36 @@ mod tests {
         assert_eq!(entries(dir.path()), ["out.svg"]);
     }
 
+    /// Check that a file of another program is replaced only if the user says so, and that data files, empty files and files with names
+    /// that heaptrace gives are replaced.
+    #[test]
+    fn files_of_others_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &[u8], force| {
+            let path = dir.path().join(name);
+            fs::write(&path, content).unwrap();
+            let output = Output::open(&To::new(&path, force))?;
+            output.write(|out| Ok(out.write_all(b"new")?))?;
+            anyhow::Ok(fs::read(&path).unwrap() == b"new")
+        };
+        let error = write("notes.txt", b"mine", false).unwrap_err();
+        assert!(format!("{error:#}").contains("--force"), "{error:#}");
+        assert_eq!(fs::read(dir.path().join("notes.txt")).unwrap(), b"mine");
+        for (name, content, force) in [
+            ("notes.txt", &b"mine"[..], true),
+            ("empty", b"", false),
+            ("old.data", b"\x89HTRACE\n...", false),
+            ("heaptrace.svg", b"<svg", false),
+        ] {
+            assert!(write(name, content, force).unwrap(), "{name}");
+        }
+    }
+
     /// Check that a failure leaves the existing file unchanged, and leaves no temporary file.
     #[test]
     fn failures_keep_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("out.svg");
+        let path = dir.path().join("heaptrace.svg");
         fs::write(&path, "old").unwrap();
         let error = write_to(&path, |out| {
             out.write_all(b"half")?;
@@ -134,7 +182,7 @@ mod tests {
             "{error:#}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        assert_eq!(entries(dir.path()), ["out.svg"]);
+        assert_eq!(entries(dir.path()), ["heaptrace.svg"]);
     }
 
     /// Check that a full disk is an error, and that a missing folder is named.

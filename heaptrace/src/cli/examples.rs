@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|flamegraph|pprof|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +16,7 @@ Examples:
   heaptrace report                                  as text (--format json for programs)
   heaptrace flamegraph                              as an SVG
   heaptrace pprof                                   for `go tool pprof` and similar tools
+  heaptrace export --format speedscope              for speedscope, Firefox profiler, heaptrack and more
   sudo heaptrace doctor                           check whether this machine can be traced
 
 Keys in the live table: q quit, s sort, b group, p pause, ? help.
@@ -87,6 +88,19 @@ Examples:
   heaptrace pprof --filter unit=nginx.service     one service only
   go tool pprof -tags heaptrace.pb.gz             pid, process, cgroup, container and unit of each sample
   go tool pprof -sample_index=alloc_space -top heaptrace.pb.gz";
+
+pub(super) const EXPORT_EXAMPLES: &str = "\
+Examples:
+  heaptrace export --format speedscope            write heaptrace.speedscope.json, for www.speedscope.app
+  heaptrace export --format firefox               for profiler.firefox.com
+  heaptrace export --format heaptrack             for heaptrack_gui and heaptrack_print
+  heaptrace export --format heap-text && google-pprof --text ./server heaptrace.heap
+  heaptrace export --format folded --metric peak-bytes -o - | flamegraph.pl > peak.svg
+  heaptrace export --format csv --filter process=nginx -o nginx.csv.gz
+
+heap-text and jeheap hold addresses, without names: their readers look the names up, and functions of Python, JavaScript and Java
+are left out. In them and in heaptrack's file, what processes had not freed when they ended counts as not freed. heaptrack's file
+holds one process and a line for each block; its sums are those of the recording, the order of its events is made up.";
 
 pub(super) const SYMBOLIZE_EXAMPLES: &str = "\
 Examples:

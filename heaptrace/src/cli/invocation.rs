@@ -9,7 +9,9 @@ use std::time::Duration;
 use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
-use crate::output::{Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice, Wrappers};
+use crate::output::{
+    ExportFormat, Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice, Wrappers,
+};
 use crate::profile::Profile;
 
 /// A parsed command line.
@@ -102,6 +104,8 @@ pub enum Action {
         input: Input,
         /// The SVG file.
         output: PathBuf,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
         /// The number that the width of a frame shows, if the user chose one.
         metric: Option<Metric>,
         /// The key at the root of the graph.
@@ -113,6 +117,21 @@ pub enum Action {
         input: Input,
         /// The profile.
         output: PathBuf,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
+    },
+    /// Convert a data file to a file of another program.
+    Export {
+        /// The data file.
+        input: Input,
+        /// The file; `None` for the usual one of the format.
+        output: Option<PathBuf>,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
+        /// The format.
+        format: ExportFormat,
+        /// The number of formats that have one, if the user chose it.
+        metric: Option<Metric>,
     },
     /// Add names to a data file.
     Symbolize {
@@ -120,6 +139,8 @@ pub enum Action {
         input: Input,
         /// The copy with names; `None` to change the data file.
         output: Option<PathBuf>,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
         /// Folders of debug files.
         debug_dirs: Vec<PathBuf>,
     },

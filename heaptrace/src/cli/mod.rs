@@ -11,6 +11,7 @@ mod doctor;
 mod examples;
 mod exit;
 mod input;
+mod input_args;
 mod invocation;
 mod leaks;
 mod live;
@@ -41,6 +42,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::sandbox::{Kept, rights};
+
+use destination::To;
 
 pub use exit::failure_code;
 pub use invocation::{Action, Color, Format, Input, Invocation, Ranking, WantedSources};
@@ -113,15 +116,28 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Flamegraph {
             input,
             output,
+            force,
             metric,
             by,
-        } => convert::flamegraph(&input, &output, metric, by),
-        Action::Pprof { input, output } => convert::pprof(&input, &output),
+        } => convert::flamegraph(&input, &To::new(&output, force), metric, by),
+        Action::Pprof {
+            input,
+            output,
+            force,
+        } => convert::pprof(&input, &To::new(&output, force)),
+        Action::Export {
+            input,
+            output,
+            force,
+            format,
+            metric,
+        } => convert::export(&input, output, force, format, metric),
         Action::Symbolize {
             input,
             output,
+            force,
             debug_dirs,
-        } => symbolize::run(&input, output.as_deref(), &debug_dirs),
+        } => symbolize::run(&input, output.as_deref(), force, &debug_dirs),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
         Action::Names { file } => names::run(&file),
         Action::Placements { files } => placements::run(&files),

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::destination::Output;
+use super::destination::{Output, To};
 use super::invocation::Input;
 use super::{debuginfod, message, offline};
 use crate::join::{LocationId, ModuleId};
@@ -24,10 +24,11 @@ const MOST_NAMED: usize = 10;
 pub(super) fn run(
     input: &Input,
     output: Option<&Path>,
+    force: bool,
     debug_dirs: &[PathBuf],
 ) -> anyhow::Result<ExitCode> {
     let path = output.unwrap_or(&input.file);
-    let to = Output::open(path)?;
+    let to = Output::open(&To::new(path, force))?;
     let sources = DebugSources {
         debuginfod: debuginfod::servers(),
         ..DebugSources::in_folders(debug_dirs)

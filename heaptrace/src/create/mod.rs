@@ -9,6 +9,7 @@
 //! opening one never blocks.
 
 mod identity;
+mod ownership;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -86,6 +87,19 @@ impl Destination {
         }
     }
 
+    /// Whether the output replaces no file, or one that heaptrace made. An empty file has nothing to lose.
+    pub fn is_own(&self) -> io::Result<bool> {
+        let Some(name) = self.name() else {
+            return Ok(true);
+        };
+        match self.entry(name)? {
+            Some(entry) if entry.len > 0 && !ownership::is_own_name(name) => {
+                Ok(ownership::is_own(self.read(name)?))
+            }
+            _ => Ok(true),
+        }
+    }
+
     /// Begins a file that gets its name only when it is complete.
     pub fn begin(&self) -> io::Result<Pending> {
         let (folder, name) = match &self.place {
@@ -108,6 +122,7 @@ impl Destination {
                 | OFlags::CLOEXEC;
             match rustix::fs::openat(folder, &temporary, flags, Mode::from_raw_mode(0o600)) {
                 Ok(file) => {
+                    ownership::mark(&file);
                     let pending = Pending {
                         file: Some(file.into()),
                         target: Some(Target {

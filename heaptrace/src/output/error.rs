@@ -6,6 +6,8 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::text;
+
 /// The reason why a profile can't be written.
 #[derive(Debug, Error)]
 pub enum OutputError {
@@ -24,4 +26,22 @@ pub enum OutputError {
     /// The stacks have more text than a drawing can hold.
     #[error("can't draw this profile: its stacks are too long; select a part of it with --filter")]
     TooMuch,
+    /// The format has a line for each block, and there are too many.
+    #[error(
+        "this format has a line for each of the {} allocations, and at most {} can be written; select a part of them \
+         with --filter, or use another format",
+        text::count(*blocks),
+        text::count(*most)
+    )]
+    TooManyBlocks {
+        /// The blocks of the profile.
+        blocks: u64,
+        /// The most that are written.
+        most: u64,
+    },
+    /// The format holds one process, and there are several.
+    #[error(
+        "this format holds one process, and the profile has several; choose one with --filter pid=PID. The largest: {0}"
+    )]
+    SeveralProcesses(String),
 }

@@ -15,7 +15,7 @@ use super::metric::Metric;
 use super::report_input::{ReportInput, process_label};
 use super::shown::{self, language_name};
 use super::wrappers::Part;
-use crate::join::{Completeness, Kind, Language, LocationId, Site, StackId};
+use crate::join::{Kind, Language, LocationId, Site, StackId};
 use crate::text::escape;
 
 /// The merged stacks of a metric.
@@ -284,14 +284,9 @@ impl<'a> Folder<'a> {
                 return Some(self.names.id(Name::other(&root)));
             }
         }
-        // Otherwise an inner function would look like the beginning of the program.
         if cursor.address == 1 {
             cursor.address = 2;
-            let incomplete = match self.input.completeness(site.stack).0 {
-                Completeness::Complete => None,
-                Completeness::Truncated => Some("[stack deeper than the limit]"),
-                Completeness::Broken => Some("[incomplete stack]"),
-            };
+            let incomplete = self.input.incomplete_mark(site.stack);
             if let Some(name) = incomplete.filter(|_| !locations.is_empty()) {
                 return Some(self.names.id(Name::other(name)));
             }

@@ -5,6 +5,7 @@
 use std::io::{BufWriter, Write};
 
 use super::error::OutputError;
+use super::export::Export;
 use super::metric::Metric;
 use super::report::ReportOptions;
 use super::report_input::ReportInput;
@@ -21,6 +22,8 @@ pub enum Format {
     Flamegraph(Metric),
     /// A gzipped profile.proto.
     Pprof,
+    /// A format of another program.
+    Export(Export),
 }
 
 impl Format {
@@ -33,6 +36,7 @@ impl Format {
             Self::Json => json::write(input, &mut out),
             Self::Flamegraph(metric) => flamegraph::write(input, *metric, &mut out),
             Self::Pprof => pprof::write(input, &mut out),
+            Self::Export(export) => export.write(input, &mut out),
         }?;
         out.flush()?;
         Ok(())

@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use super::cgroup::CgroupNames;
+use super::export::{Export, ExportFormat};
 use super::format::Format;
 use super::metric::Metric;
 use super::report::ReportOptions;
@@ -86,6 +87,19 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         if format.write(&input, &mut out).is_ok() {
             assert!(out.bytes > 0 && !out.is_unsafe);
             seen = seen * 32 + u64::from(out.bytes.ilog2());
+        }
+    }
+    for format in ExportFormat::ALL {
+        let mut out = Text::default();
+        let export = Export {
+            format,
+            metric,
+            is_compressed: false,
+        };
+        // heaptrack's file has a line for each block of the profile.
+        if format != ExportFormat::Heaptrack && export.write(&input, &mut out).is_ok() {
+            assert!(out.bytes > 0 && !out.is_unsafe);
+            seen = seen * 2 + 1;
         }
     }
     // A gzipped message, which may contain any byte.

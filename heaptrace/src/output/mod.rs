@@ -5,6 +5,7 @@
 mod cgroup;
 mod counters;
 mod error;
+mod export;
 mod filter;
 mod flamegraph;
 mod folded;
@@ -23,6 +24,7 @@ mod json_escaping;
 mod label;
 mod leaks;
 mod metric;
+mod module_ranges;
 mod own_peaks;
 mod pprof;
 mod proto;
@@ -43,6 +45,7 @@ mod wrapper_names;
 mod wrappers;
 
 pub use error::OutputError;
+pub use export::{Export, ExportFormat};
 pub use filter::Filter;
 pub use flamegraph::{drawn_metric, why_not_drawn};
 pub use format::Format;

@@ -13,6 +13,7 @@ use super::error::OutputError;
 use super::frame::StackFrame;
 use super::label::{Label as By, kind_name};
 use super::metric::Metric;
+use super::module_ranges::{self, ModuleRange};
 use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::report_input::{ReportInput, process_label, rates};
 use crate::join::{Kind, LocationId, ModuleId, Totals};
@@ -53,7 +54,6 @@ pub(super) fn build(input: &ReportInput<'_>) -> Profile {
         input,
         profile: Profile::default(),
         strings: HashMap::new(),
-        ranges: ranges(input),
         mappings: HashMap::new(),
         locations: HashMap::new(),
         functions: HashMap::new(),
@@ -61,8 +61,8 @@ pub(super) fn build(input: &ReportInput<'_>) -> Profile {
     // The format requires that the empty string is first.
     builder.string("");
     builder.head();
-    for id in module_order(input) {
-        builder.mapping(id);
+    for (id, range) in module_ranges::of(input) {
+        builder.mapping(id, range);
     }
     for site in &input.profile.sites {
         builder.sample(site);
@@ -74,8 +74,6 @@ struct Builder<'a> {
     input: &'a ReportInput<'a>,
     profile: Profile,
     strings: HashMap<String, i64>,
-    /// The lowest and highest offset of each module's locations.
-    ranges: HashMap<ModuleId, (u64, u64)>,
     /// The index of each module's mapping.
     mappings: HashMap<ModuleId, usize>,
     locations: HashMap<LocationId, u64>,
@@ -254,24 +252,11 @@ impl Builder<'_> {
         })
     }
 
-    /// Adds the mapping of a module, extended to all of its locations. A file can have several executable
-    /// mappings, and a crafted data file can have any location.
-    fn mapping(&mut self, id: ModuleId) {
+    /// Adds the mapping of a module.
+    fn mapping(&mut self, id: ModuleId, range: ModuleRange) {
         let Some(module) = self.input.profile.modules.get(id.0 as usize) else {
             return;
         };
-        let unused = (module.text_offset, module.text_offset);
-        let (lowest, highest) = self.ranges.get(&id).copied().unwrap_or(unused);
-        let (mut start, mut file_offset) = (module.text_start, module.text_offset);
-        if lowest < file_offset {
-            const PAGE: u64 = 4096;
-            let first = lowest - lowest % PAGE;
-            start = start.saturating_sub(file_offset - first);
-            file_offset = first;
-        }
-        let end = start
-            .saturating_add(highest.saturating_sub(file_offset))
-            .saturating_add(1);
         self.mappings.insert(id, self.profile.mapping.len());
         let build_id: String = module
             .build_id
@@ -280,9 +265,9 @@ impl Builder<'_> {
             .collect();
         let mapping = Mapping {
             id: self.profile.mapping.len() as u64 + 1,
-            memory_start: start,
-            memory_limit: module.text_end.max(end),
-            file_offset,
+            memory_start: range.start,
+            memory_limit: range.end,
+            file_offset: range.offset,
             filename: self.string(&text::escape(&module.path)),
             build_id: self.string(&build_id),
             ..Mapping::default()
@@ -306,42 +291,6 @@ impl Builder<'_> {
         self.strings.insert(text.to_owned(), index);
         index
     }
-}
-
-/// The lowest and highest offset of each module's locations.
-fn ranges(input: &ReportInput<'_>) -> HashMap<ModuleId, (u64, u64)> {
-    let mut ranges = HashMap::new();
-    for location in &input.profile.locations {
-        if let Some(module) = location.module {
-            let at = location.address;
-            let range = ranges.entry(module).or_insert((at, at));
-            *range = (range.0.min(at), range.1.max(at));
-        }
-    }
-    ranges
-}
-
-/// The modules, with the program first, because pprof treats the first mapping as the main binary.
-fn module_order(input: &ReportInput<'_>) -> Vec<ModuleId> {
-    let mut order: Vec<ModuleId> = (0..input.profile.modules.len())
-        .filter_map(|index| u32::try_from(index).ok())
-        .map(ModuleId)
-        .collect();
-    // A process has the name of its program, cut to 15 bytes.
-    let is_program = |id: &ModuleId| {
-        let name = input.profile.modules.get(id.0 as usize);
-        let name = name.map_or("", |module| module.name());
-        let command = input.profile.processes.first();
-        command.is_some_and(|process| {
-            !process.command.is_empty()
-                && (name == process.command
-                    || process.command.len() == 15 && name.starts_with(&process.command))
-        })
-    };
-    if let Some(program) = order.iter().position(is_program) {
-        order[..=program].rotate_right(1);
-    }
-    order
 }
 
 /// Converts to pprof's signed numbers; larger values saturate.

@@ -368,6 +368,16 @@ impl<'a> ReportInput<'a> {
         }
     }
 
+    /// What stands in place of the outermost functions of an incomplete stack. Otherwise an inner function would look like the beginning
+    /// of the program.
+    pub(super) fn incomplete_mark(&self, stack: StackId) -> Option<&'static str> {
+        match self.completeness(stack).0 {
+            Completeness::Complete => None,
+            Completeness::Truncated => Some("[stack deeper than the limit]"),
+            Completeness::Broken => Some("[incomplete stack]"),
+        }
+    }
+
     /// The number of code addresses in the sites' stacks that have no name.
     pub(super) fn unsymbolized(&self) -> u64 {
         let locations: HashSet<LocationId> = self
