@@ -336,3 +336,107 @@ fn the_table_adds_up() -> Result<()> {
     assert_eq!(again.totals.allocated_bytes, report.totals.allocated_bytes);
     Ok(())
 }
+
+/// Check that the labels of pprof's profile select processes, and that a profile without changes has no difference.
+#[test]
+fn pprof_selects_and_subtracts() -> Result<()> {
+    let go = require_tool("go", "golang-go")?;
+    let here = Heaptrace::tracing()?;
+    let shell = Path::new("/bin/sh");
+    let program = c("hooks")?;
+    let script = format!("{} > /dev/null; ls > /dev/null", program.path.display());
+    let recording = here.record(
+        &["--exact"],
+        &[shell.as_os_str(), "-c".as_ref(), script.as_ref()],
+    )?;
+    let processes = recording.report.processes.iter();
+    let process = processes.clone().find(|it| it.command == program.name());
+    let expected = process.context("no process")?.totals.allocated_bytes;
+    ensure!(expected < recording.report.totals.allocated_bytes);
+    here.run(&["pprof", "-o", "heaptrace.pb.gz", "heaptrace.data"])?
+        .success()?;
+    let pprof = |options: &[&str]| {
+        let mut command = Command::new(&go);
+        command.args([
+            "tool",
+            "pprof",
+            "-symbolize=none",
+            "-sample_index=alloc_space",
+            "-unit=B",
+            "-nodefraction=0",
+            "-top",
+        ]);
+        command
+            .args(options)
+            .arg(here.path("heaptrace.pb.gz"))
+            .current_dir(here.folder());
+        Ok::<String, anyhow::Error>(
+            run(command
+                .env("HOME", here.folder())
+                .env("GOTOOLCHAIN", "local"))?
+            .success()?
+            .stdout,
+        )
+    };
+    let focus = format!("process=^{}$", program.name());
+    let top = pprof(&["-tagfocus", &focus])?;
+    ensure!(
+        top.contains(&format!("accounting for {expected}B")),
+        "no {expected} in {top}"
+    );
+    let top = pprof(&["-diff_base=heaptrace.pb.gz"])?;
+    ensure!(top.contains("accounting for 0"), "{top}");
+    Ok(())
+}
+
+/// Check that two files are compared, in every format, and that a file does not differ from itself.
+#[test]
+fn differences_are_written() -> Result<()> {
+    let (here, report) = recorded(EXACT)?;
+    let other = here.path("other.data");
+    fs::copy(here.data(), &other)?;
+    here.record(&["--exact"], &["/bin/true"])?;
+    let diff = |arguments: &[&str]| here.run(&[&["diff"], arguments].concat());
+    let json = diff(&["other.data", "other.data", "--format", "json"])?
+        .success()?
+        .stdout;
+    let json: Value = serde_json::from_str(&json)?;
+    let rows = json["rows"].as_array().context("no rows")?;
+    ensure!(
+        !rows.is_empty() && rows.iter().all(|row| row["fate"] == "same"),
+        "{json}"
+    );
+    let metric = ["--metric", "total-bytes"];
+    let json = diff(&[
+        "heaptrace.data",
+        "other.data",
+        "--format",
+        "json",
+        metric[0],
+        metric[1],
+    ])?;
+    let json: Value = serde_json::from_str(&json.success()?.stdout)?;
+    assert_eq!(
+        json["new"]["totals"]["allocated_bytes"],
+        report.totals.allocated_bytes
+    );
+    let text = diff(&["heaptrace.data", "other.data", metric[0], metric[1]])?
+        .success()?
+        .stdout;
+    ensure!(
+        text.contains("new") && text.contains("truth_pvalloc"),
+        "{text}"
+    );
+    diff(&[
+        "heaptrace.data",
+        "other.data",
+        "--format",
+        "flamegraph",
+        metric[0],
+        metric[1],
+    ])?
+    .success()?;
+    let svg = fs::read_to_string(here.path("heaptrace.diff.svg"))?;
+    ensure!(svg.contains("truth_pvalloc"), "no functions");
+    Ok(())
+}

@@ -9,8 +9,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::choices::{self, by, color, export_format, format, metric, probes};
+use super::diff_args::Diff;
 use super::examples::{
-    DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
+    DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
     PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
 };
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
@@ -66,6 +67,9 @@ enum Sub {
     /// Convert a data file to a file of another program: speedscope, Firefox profiler, heaptrack and more.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(Export),
+    /// Compare two data files, or two moments of one: what grew, shrank, came and went.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(Box<Diff>),
     /// Add names to a data file, from the debug files of this machine.
     #[command(after_help = SYMBOLIZE_EXAMPLES)]
     Symbolize(Symbolize),
@@ -386,6 +390,7 @@ impl Cli {
                 format: export.format,
                 metric: export.metric,
             },
+            Some(Sub::Diff(diff)) => Action::from(*diff),
             Some(Sub::Symbolize(symbolize)) => Action::Symbolize {
                 input: invocation::Input {
                     file: symbolize.file,

@@ -6,7 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{ExportFormat, Filter, Label, Metric, ShownLanguages, SourceChoice};
+use crate::output::{
+    DiffFormat, ExportFormat, Filter, Label, Metric, ShownLanguages, SourceChoice,
+};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -65,6 +67,14 @@ pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {
 
 pub(super) fn export_format() -> impl clap::builder::TypedValueParser<Value = ExportFormat> {
     one_of(ExportFormat::ALL.map(|it| (it.name(), it)).to_vec())
+}
+
+pub(super) fn diff_format() -> impl clap::builder::TypedValueParser<Value = DiffFormat> {
+    one_of(vec![
+        ("text", DiffFormat::Text),
+        ("json", DiffFormat::Json),
+        ("flamegraph", DiffFormat::Flamegraph),
+    ])
 }
 
 pub(super) fn color() -> impl clap::builder::TypedValueParser<Value = Color> {

@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|diff|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +16,7 @@ Examples:
   heaptrace report                                  as text (--format json for programs)
   heaptrace flamegraph                              as an SVG
   heaptrace pprof                                   for `go tool pprof` and similar tools
+  heaptrace diff old.data heaptrace.data            what changed since another recording
   heaptrace export --format speedscope              for speedscope, Firefox profiler, heaptrack and more
   sudo heaptrace doctor                           check whether this machine can be traced
 
@@ -101,6 +102,20 @@ Examples:
 heap-text and jeheap hold addresses, without names: their readers look the names up, and functions of Python, JavaScript and Java
 are left out. In them and in heaptrack's file, what processes had not freed when they ended counts as not freed. heaptrack's file
 holds one process and a line for each block; its sums are those of the recording, the order of its events is made up.";
+
+pub(super) const DIFF_EXAMPLES: &str = "\
+Examples:
+  heaptrace diff old.data new.data                stacks whose memory changed, the largest change first
+  heaptrace diff old.data new.data --by function --metric total-allocations
+  heaptrace diff run.data run.data --old-at 1m --new-at 10m
+                                                  two moments of one run
+  heaptrace diff old.data new.data --format flamegraph
+                                                  heaptrace.diff.svg: frames that grew are red, those that shrank are blue
+  heaptrace diff old.data new.data --format json | jq .total
+
+Two builds of a program can be compared: stacks are joined by the names of their functions. Of sampled runs, each change has a range
+that holds the true one in 95 % of cases; a change whose range holds zero is called noise. Two moments of one run share their samples,
+so there the ranges are wider than they need to be. To draw what is gone, swap OLD and NEW.";
 
 pub(super) const SYMBOLIZE_EXAMPLES: &str = "\
 Examples:

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use super::destination::Output;
 use super::invocation::Input;
-use super::{message, offline};
+use super::message;
+use super::offline::{self, Opened, Read};
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{History, Profile, Symbols};
 use crate::symbolize::DebugSources;
@@ -42,9 +43,20 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 ///
 /// If the recorder was killed, the file has no names; then they are looked up in the files of this machine.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
-    let (recording, symbols) = offline::open(input, DebugSources::in_folders(&[]))?
-        .read(to)?
-        .named();
+    let read = offline::open(input, DebugSources::in_folders(&[]))?.read(to)?;
+    Ok(loaded(input, read))
+}
+
+/// Reads two data files for an output, and applies the filters of each.
+pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loaded; 2]> {
+    let open = |input| offline::open(input, DebugSources::in_folders(&[]));
+    let [old, new] = inputs;
+    let [of_old, of_new] = Opened::read_both([open(old)?, open(new)?], Some(to))?;
+    Ok([loaded(old, of_old), loaded(new, of_new)])
+}
+
+fn loaded(input: &Input, read: Read) -> Loaded {
+    let (recording, symbols) = read.named();
     let mut warnings = recording.warnings;
     if input.filters.iter().any(Filter::is_of_process) && !output::has_own_peaks(&recording.profile)
     {
@@ -59,7 +71,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
         let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
         warnings.push(format!("nothing matches {}", filters.join(" and ")));
     }
-    Ok(Loaded {
+    Loaded {
         profile,
         history: recording.history.unwrap_or_default(),
         symbols,
@@ -70,7 +82,7 @@ pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded>
         wrappers: Wrappers::default(),
         shown: input.shown,
         full_names: input.full_names,
-    })
+    }
 }
 
 impl Loaded {
@@ -91,6 +103,11 @@ impl Loaded {
     /// The exit code of a command that showed all of it. It tells scripts whether the file was damaged.
     pub(super) fn exit_code(&self) -> ExitCode {
         exit_code(self.is_damaged)
+    }
+
+    /// Whether the file was damaged, so that a part is missing.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged
     }
 
     /// Prints the warnings on standard error.

@@ -10,7 +10,8 @@ use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{
-    ExportFormat, Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice, Wrappers,
+    DiffFormat, ExportFormat, Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice,
+    Wrappers,
 };
 use crate::profile::Profile;
 
@@ -132,6 +133,23 @@ pub enum Action {
         format: ExportFormat,
         /// The number of formats that have one, if the user chose it.
         metric: Option<Metric>,
+    },
+    /// Compare two data files.
+    Diff {
+        /// The data file to compare with.
+        old: Input,
+        /// The data file that is compared.
+        new: Input,
+        /// What is compared, and how much of it is shown.
+        ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// The format of the output.
+        format: DiffFormat,
+        /// The file; `-` for standard output.
+        output: PathBuf,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
     },
     /// Add names to a data file.
     Symbolize {

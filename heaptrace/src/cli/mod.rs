@@ -7,6 +7,8 @@ mod choices;
 mod convert;
 mod debuginfod;
 mod destination;
+mod diff;
+mod diff_args;
 mod doctor;
 mod examples;
 mod exit;
@@ -132,6 +134,22 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             format,
             metric,
         } => convert::export(&input, output, force, format, metric),
+        Action::Diff {
+            old,
+            new,
+            ranking,
+            wrappers,
+            format,
+            output,
+            force,
+        } => diff::run(
+            [&old, &new],
+            ranking,
+            wrappers,
+            format,
+            &To::new(&output, force),
+            color,
+        ),
         Action::Symbolize {
             input,
             output,

@@ -53,11 +53,18 @@ pub(super) fn open(input: &Input, sources: DebugSources) -> anyhow::Result<Opene
 impl Opened {
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
-        if let Err(error) = confine(to) {
-            // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only
-            // guards against a fault in our own reader.
-            tracing::info!("can't give up all rights: {error}");
-        }
+        give_up_rights(to);
+        self.read_confined()
+    }
+
+    /// The same for two files.
+    pub(super) fn read_both(both: [Self; 2], to: Option<&Output>) -> anyhow::Result<[Read; 2]> {
+        give_up_rights(to);
+        let [first, second] = both;
+        Ok([first.read_confined()?, second.read_confined()?])
+    }
+
+    fn read_confined(self) -> anyhow::Result<Read> {
         let recording = self.file.read(self.options)?;
         Ok(Read {
             recording,
@@ -115,6 +122,15 @@ fn names(
     namer
         .context("can't start a process")
         .and_then(|it| it.names(&recording.profile, options))
+}
+
+/// Gives up all rights except those to write this output, as far as the kernel can.
+fn give_up_rights(to: Option<&Output>) {
+    if let Err(error) = confine(to) {
+        // The kernel lacks a feature, or a container forbids it. Reading continues: the sandbox only
+        // guards against a fault in our own reader.
+        tracing::info!("can't give up all rights: {error}");
+    }
 }
 
 /// Gives up all rights that are not needed any more. Each step is tried, also if another step fails.

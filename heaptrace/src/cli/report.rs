@@ -118,8 +118,8 @@ pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCod
 /// The width and colors of standard output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
-    color: bool,
-    width: Option<usize>,
+    pub(super) color: bool,
+    pub(super) width: Option<usize>,
 }
 
 impl Screen {

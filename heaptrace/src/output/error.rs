@@ -41,7 +41,7 @@ pub enum OutputError {
     },
     /// The format holds one process, and there are several.
     #[error(
-        "this format holds one process, and the profile has several; choose one with --filter pid=PID. The largest: {0}"
+        "this format holds one process, and the profile has several; choose one with --filter pid=PID or process=NAME. The largest: {0}"
     )]
     SeveralProcesses(String),
 }

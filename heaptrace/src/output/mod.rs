@@ -4,6 +4,7 @@
 
 mod cgroup;
 mod counters;
+mod diff;
 mod error;
 mod export;
 mod filter;
@@ -37,6 +38,7 @@ mod shorten;
 mod shown;
 mod snapshots;
 mod source;
+mod stacks;
 mod style;
 mod sum;
 #[cfg(test)]
@@ -44,6 +46,7 @@ mod tests;
 mod wrapper_names;
 mod wrappers;
 
+pub use diff::{DiffFormat, DiffOptions, Side, write_diff};
 pub use error::OutputError;
 pub use export::{Export, ExportFormat};
 pub use filter::Filter;

@@ -29,6 +29,16 @@ impl Style {
         self.wrap("1;33", text)
     }
 
+    /// A change to more.
+    pub(super) fn more(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    /// A change to less.
+    pub(super) fn less(self, text: &str) -> String {
+        self.wrap("34", text)
+    }
+
     fn wrap(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")

@@ -1,6 +1,7 @@
 //! Tests of parsing whole command lines.
 
 mod names;
+mod outputs;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::cli::{Action, Color, Format, Input, Ranking};
 use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
-use crate::output::{ExportFormat, Label, Metric, ShownLanguages, Wrappers};
+use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 use crate::unwind;
 
 fn parsed(line: &str) -> Result<Invocation, Stop> {
@@ -215,32 +216,6 @@ fn offline_commands_are_read() {
     };
     assert_eq!(action("heaptrace doctor"), doctor(Vec::new()));
     assert_eq!(action("heaptrace doctor --pid 7"), doctor(vec![7]));
-}
-
-/// Check that an export has a format, a usual file for it, and a metric only where the format has one.
-#[test]
-fn exports_are_read() {
-    let Action::Export {
-        output,
-        force,
-        format,
-        metric,
-        ..
-    } = parsed("heaptrace export --format folded --metric peak-bytes -o x --force")
-        .unwrap()
-        .action
-    else {
-        panic!("no export");
-    };
-    assert_eq!((output, force), (Some(PathBuf::from("x")), true));
-    assert_eq!(
-        (format, metric),
-        (ExportFormat::Folded, Some(Metric::PeakBytes))
-    );
-    assert!(complaint("heaptrace export").contains("--format"));
-    assert!(complaint("heaptrace export --format pdf").contains("speedscope"));
-    let words = complaint("heaptrace export --format csv --metric peak-bytes");
-    assert!(words.contains("other formats have all numbers"), "{words}");
 }
 
 /// Check that wrappers are added and shown in the live view and in reports.

@@ -4,11 +4,11 @@
 
 use std::io::Write;
 
-use super::stacks::Stacks;
 use crate::output::error::OutputError;
 use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
+use crate::output::stacks::Stacks;
 use crate::text::escape;
 
 /// The columns of the process, the thread and the kind of memory.

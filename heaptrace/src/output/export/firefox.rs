@@ -9,12 +9,12 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::stacks::Stacks;
 use crate::join::ProcessId;
 use crate::output::error::OutputError;
 use crate::output::json_escaping::Escaping;
 use crate::output::metric::Metric;
 use crate::output::report_input::{ReportInput, process_label};
+use crate::output::stacks::Stacks;
 use crate::text::escape;
 
 /// The version of the format.

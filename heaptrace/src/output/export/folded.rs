@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use super::stacks::Stacks;
 use crate::output::error::OutputError;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
+use crate::output::stacks::Stacks;
 
 /// Writes the stacks of a metric, the outermost function first: `main;load;read_file 4096`.
 pub(super) fn write(

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use super::blocks::{Blocks, Fates};
-use super::stacks::Stacks;
 use crate::join::Process;
 use crate::output::error::OutputError;
 use crate::output::report_input::{ReportInput, process_label};
+use crate::output::stacks::Stacks;
 use crate::text::escape;
 
 /// The most blocks that are written: some gigabytes before they are compressed.

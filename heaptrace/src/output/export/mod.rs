@@ -12,7 +12,6 @@ mod heap_text;
 mod heaptrack;
 mod jeheap;
 mod speedscope;
-mod stacks;
 
 use std::io::{BufWriter, Write};
 

@@ -6,11 +6,11 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::stacks::Stacks;
 use crate::output::error::OutputError;
 use crate::output::json_escaping::Escaping;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
+use crate::output::stacks::Stacks;
 use crate::text::escape;
 
 #[derive(Serialize)]

@@ -4,6 +4,7 @@
 //! anew, and review the difference.
 
 mod bombs;
+mod differences;
 mod exports;
 mod flamegraph;
 mod groups;

@@ -1,14 +1,14 @@
 //! The stacks of sites for other programs: each function and each stack once, from the outermost function inwards.
 //!
-//! Stage: output. Shared by the export formats that hold names. Must not know any of them.
+//! Stage: output. Shared by formats that hold names. Must not know any of them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::frame::StackFrame;
+use super::label::kind_name;
+use super::report_input::{ReportInput, process_label};
 use crate::join::{Kind, LocationId, Site};
-use crate::output::frame::StackFrame;
-use crate::output::label::kind_name;
-use crate::output::report_input::{ReportInput, process_label};
 use crate::text::escape;
 
 /// What a stack consists of: a function, or what stands for a process, a kind of memory, or a missing part. All texts are safe to

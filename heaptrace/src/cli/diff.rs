@@ -1,0 +1,68 @@
+//! `heaptrace diff`: compares two data files, or two moments of one.
+//!
+//! Part of the command line. Must not know how a difference is found or looks: the output stage does.
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+
+use super::destination::{Output, To};
+use super::input::{self, Loaded};
+use super::invocation::{Color, Input, Ranking};
+use super::message;
+use super::report::Screen;
+use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, Wrappers};
+
+/// Compares the data files, and writes the difference.
+pub(super) fn run(
+    [old, new]: [&Input; 2],
+    ranking: Ranking,
+    wrappers: Wrappers,
+    format: DiffFormat,
+    to: &To<'_>,
+    color: Color,
+) -> anyhow::Result<ExitCode> {
+    let (screen, is_terminal) = (Screen::stdout(color), io::stderr().is_terminal());
+    let is_stream = to.path.as_os_str() == "-";
+    let path = to.path;
+    let to = Output::open(to)?;
+    let names = [name(old), name(new)];
+    let loaded = input::load_both([old, new], &to)?;
+    let [mut old, mut new] = loaded;
+    for loaded in [&mut old, &mut new] {
+        loaded.wrappers = wrappers.clone();
+    }
+    if format != DiffFormat::Text {
+        [&old, &new].into_iter().for_each(Loaded::warn);
+    }
+    let options = DiffOptions {
+        metric: ranking.metric.unwrap_or_else(|| metric(&old, &new)),
+        by: ranking.by.unwrap_or(Label::Stack),
+        top: ranking.top,
+        color: is_stream && screen.color,
+        width: screen.width.filter(|_| is_stream),
+    };
+    let [old_name, new_name] = &names;
+    let old_side = Side::new(old_name, old.report_input());
+    let new_side = Side::new(new_name, new.report_input());
+    to.write(|out| output::write_diff(&old_side, &new_side, format, &options, out))?;
+    if is_terminal && !is_stream {
+        message::wrote(path, "open it in a browser");
+    }
+    Ok(input::exit_code(old.is_damaged() || new.is_damaged()))
+}
+
+/// The metric of both runs if the user chose none. A run whose processes have all ended has nothing live, so if only one of them has,
+/// only what was live at the peak can be compared.
+fn metric(old: &Loaded, new: &Loaded) -> Metric {
+    let [old, new] = [&old.profile, &new.profile].map(Metric::usual);
+    if old == new { new } else { Metric::PeakBytes }
+}
+
+/// The name of a file, with the moment if there is one.
+fn name(input: &Input) -> String {
+    let file = input.file.display();
+    match input.at {
+        Some(at) => format!("{file} at {} s", at.as_secs_f64()),
+        None => file.to_string(),
+    }
+}

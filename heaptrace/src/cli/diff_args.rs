@@ -1,0 +1,89 @@
+//! The options of `heaptrace diff`.
+//!
+//! Part of the command line. Turns clap's types into plain ones.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::choices::{by, diff_format, filter};
+use super::input_args::{Languages, Naming, Ranking, Wrapping, Written};
+use super::invocation::{Action, Input};
+use super::values;
+use crate::output::{DiffFormat, Filter, Label, Wrappers};
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// The data file to compare with
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The data file that is compared; the same one to compare two moments of a run
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Show OLD as it was at this time after its beginning, e.g. 90s or 2h [default: at its end]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    old_at: Option<Duration>,
+    /// Show NEW as it was at this time after its beginning [default: at its end]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    new_at: Option<Duration>,
+    /// Compare only allocations that match, e.g. function=main or process=nginx, as for `heaptrace report`.
+    ///
+    /// May be given several times.
+    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
+    filter: Vec<Filter>,
+    #[command(flatten)]
+    ranking: Ranking,
+    /// What is compared [default: stack].
+    ///
+    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container or unit. Stacks are the same if
+    /// the names of their functions are, from the user's function on, in whichever process.
+    #[arg(long, value_name = "KEY", default_value = "stack", value_parser = by(&Label::ALL))]
+    by: Label,
+    #[command(flatten)]
+    wrapping: Wrapping,
+    #[command(flatten)]
+    languages: Languages,
+    #[command(flatten)]
+    naming: Naming,
+    /// Output format: text for people, json for programs, flamegraph for an SVG with red and blue frames
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = diff_format())]
+    format: DiffFormat,
+    /// The file to write; - for standard output [default: -; heaptrace.diff.svg for flamegraph]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    written: Written,
+    /// Most memory for the content of each file [default: 256MiB, and 256 bytes for each byte of the file]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    max_memory: Option<u64>,
+}
+
+impl From<Diff> for Action {
+    fn from(diff: Diff) -> Self {
+        let shown = diff.languages.into();
+        let input = |file, at| Input {
+            file,
+            at,
+            filters: diff.filter.clone(),
+            shown,
+            full_names: diff.naming.full_names,
+            max_memory: diff.max_memory,
+            with_history: false,
+        };
+        let usual = match diff.format {
+            DiffFormat::Text | DiffFormat::Json => "-",
+            DiffFormat::Flamegraph => "heaptrace.diff.svg",
+        };
+        let wrappers: Wrappers = diff.wrapping.into();
+        Self::Diff {
+            old: input(diff.old.clone(), diff.old_at),
+            new: input(diff.new.clone(), diff.new_at),
+            ranking: diff.ranking.of(Some(diff.by)),
+            wrappers,
+            format: diff.format,
+            output: diff.output.unwrap_or_else(|| usual.into()),
+            force: diff.written.force,
+        }
+    }
+}

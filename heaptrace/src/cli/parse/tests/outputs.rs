@@ -1,0 +1,60 @@
+//! Tests of parsing the command lines that write files for other programs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{complaint, parsed};
+use crate::cli::Action;
+use crate::output::{DiffFormat, ExportFormat, Label, Metric};
+
+/// Check that a difference has two files with their moments, and a usual file where it is no text.
+#[test]
+fn differences_are_read() {
+    let line =
+        "heaptrace diff a b --old-at 10s --by function --format flamegraph --filter process=x";
+    let Action::Diff {
+        old,
+        new,
+        ranking,
+        format,
+        output,
+        ..
+    } = parsed(line).unwrap().action
+    else {
+        panic!("no difference");
+    };
+    assert_eq!((old.at, new.at), (Some(Duration::from_secs(10)), None));
+    assert_eq!((old.filters.len(), new.filters.len()), (1, 1));
+    assert_eq!(
+        (ranking.by, format),
+        (Some(Label::Function), DiffFormat::Flamegraph)
+    );
+    assert_eq!(output, PathBuf::from("heaptrace.diff.svg"));
+    assert!(complaint("heaptrace diff a").contains("<NEW>"));
+}
+
+/// Check that an export has a format, a usual file for it, and a metric only where the format has one.
+#[test]
+fn exports_are_read() {
+    let Action::Export {
+        output,
+        force,
+        format,
+        metric,
+        ..
+    } = parsed("heaptrace export --format folded --metric peak-bytes -o x --force")
+        .unwrap()
+        .action
+    else {
+        panic!("no export");
+    };
+    assert_eq!((output, force), (Some(PathBuf::from("x")), true));
+    assert_eq!(
+        (format, metric),
+        (ExportFormat::Folded, Some(Metric::PeakBytes))
+    );
+    assert!(complaint("heaptrace export").contains("--format"));
+    assert!(complaint("heaptrace export --format pdf").contains("speedscope"));
+    let words = complaint("heaptrace export --format csv --metric peak-bytes");
+    assert!(words.contains("other formats have all numbers"), "{words}");
+}
