@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::choices::{by, diff_format, filter};
-use super::input_args::{Languages, Naming, Ranking, Wrapping, Written};
+use super::input_args::{Languages, Ranking, Wrapping, Written};
 use super::invocation::{Action, Input};
 use super::values;
 use crate::output::{DiffFormat, Filter, Label, Wrappers};
@@ -44,8 +44,6 @@ pub(super) struct Diff {
     wrapping: Wrapping,
     #[command(flatten)]
     languages: Languages,
-    #[command(flatten)]
-    naming: Naming,
     /// Output format: text for people, json for programs, flamegraph for an SVG with red and blue frames
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = diff_format())]
     format: DiffFormat,
@@ -67,7 +65,7 @@ impl From<Diff> for Action {
             at,
             filters: diff.filter.clone(),
             shown,
-            full_names: diff.naming.full_names,
+            full_names: true,
             max_memory: diff.max_memory,
             with_history: false,
         };
