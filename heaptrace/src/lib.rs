@@ -26,6 +26,8 @@ pub mod python;
 #[cfg(test)]
 mod random;
 pub mod reader;
+#[cfg(any(test, feature = "images"))]
+mod recorded;
 pub mod sandbox;
 pub mod session;
 pub mod symbolize;

@@ -7,6 +7,8 @@
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod image;
+#[cfg(any(test, feature = "images"))]
+mod images;
 mod layout;
 mod lines;
 mod machine;
@@ -20,6 +22,8 @@ mod structs;
 mod tests;
 
 pub use image::{Image, answer, find, image};
+#[cfg(feature = "images")]
+pub use images::record;
 pub use machine::{Machine, NotDescribed, describe};
 pub use memory::Memory;
 pub use names::{Frame, Named, Names};

@@ -94,6 +94,8 @@ impl JavaScript {
     /// Reads the functions of frames that arrive. The process may end, or move them, at any time.
     pub(super) fn read(&mut self, event: &V8Frames, kept: &mut LanguageFrames) -> ReadFrames {
         let memory = OfProcess(contents::open(event.pid).ok());
+        #[cfg(feature = "images")]
+        v8::record(&memory, event.version, &event.frames);
         let layout = v8::layout(event.version);
         let begin = self.budget.begin();
         let frames = event.frames.iter().map(|frame| {

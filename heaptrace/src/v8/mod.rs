@@ -8,6 +8,8 @@ mod bytecodes;
 pub(crate) mod fuzz;
 mod heap;
 mod image;
+#[cfg(any(test, feature = "images"))]
+mod images;
 mod layouts;
 mod lines;
 mod names;
@@ -16,6 +18,8 @@ mod positions;
 
 pub use heap::Memory;
 pub use image::{IMAGE_WORDS, find, from_words, is_sound, to_words};
+#[cfg(feature = "images")]
+pub use images::record;
 pub use layouts::{Layout, layout};
 pub use lines::Lines;
 pub use names::{Found, Named, Script, function, lines_of, shared};

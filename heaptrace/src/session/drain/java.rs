@@ -52,6 +52,9 @@ pub(super) struct Java {
 struct Described {
     machine: Machine,
     memory: AddressSpace,
+    /// What it was described by.
+    #[cfg(feature = "images")]
+    library: (Image, u64),
 }
 
 /// The described virtual machines, by the serial number of their process record.
@@ -113,6 +116,10 @@ impl Java {
     pub(super) fn name(&mut self, event: &JavaFrames) -> NamedJavaFrames {
         let begin = Instant::now();
         let described = lock(&self.machines).get(&event.process).cloned();
+        #[cfg(feature = "images")]
+        if let Some(it) = &described {
+            hotspot::record(&it.memory, it.library, &event.frames);
+        }
         let names = self.names.entry(event.process).or_default();
         let named = event.frames.iter().map(|frame| match &described {
             Some(it) if self.spent + begin.elapsed() < MAX_TIME => {
@@ -209,7 +216,13 @@ impl Finder {
         if machines.len() >= MAX_MACHINES {
             return Err(NotDescribed::Unknown);
         }
-        machines.insert(need.process, Arc::new(Described { machine, memory }));
+        let described = Described {
+            machine,
+            memory,
+            #[cfg(feature = "images")]
+            library: (image, base),
+        };
+        machines.insert(need.process, Arc::new(described));
         Ok(jvm)
     }
 
