@@ -75,10 +75,16 @@ fn sums<const N: usize>(expected: [(&str, u64, u64); N]) -> BTreeMap<String, (u6
     expected.into_iter().map(sum).collect()
 }
 
-/// Check that functions whose names are written before or after they run have their names and their bytes, exactly.
+/// Check that functions whose names are written before or after they run have their names and their bytes, exactly, in memory that is
+/// private, shared, or mapped twice.
 #[test]
 fn functions_of_perf_maps_have_names() -> Result<()> {
-    for (mode, second) in [("before", "name with blanks"), ("after", "g")] {
+    for (mode, second) in [
+        ("before", "name with blanks"),
+        ("after", "g"),
+        ("shared", "name with blanks"),
+        ("twice", "name with blanks"),
+    ] {
         let heaptrace = Heaptrace::tracing()?;
         let recording = record(&heaptrace, mode, &[])?;
         let _map = MapOf::new(&recording.report);
@@ -212,6 +218,78 @@ fn processes_in_containers_have_names() -> Result<()> {
         assert_eq!(found.get(&name), Some(&amount), "{found:?}");
     }
     Ok(())
+}
+
+/// Check that functions of PHP have the names that its compiler writes, though its code is in shared memory.
+#[test]
+fn functions_of_php_have_names() -> Result<()> {
+    require_tool("php", "php-cli")?;
+    let heaptrace = Heaptrace::tracing()?;
+    let script = heaptrace.path("app.php");
+    fs::write(&script, PHP)?;
+    let options = [
+        "USE_ZEND_ALLOC=0",
+        "php",
+        "-d",
+        "opcache.enable_cli=1",
+        "-d",
+        "opcache.jit_buffer_size=64M",
+        "-d",
+        "opcache.jit=function",
+        "-d",
+        "opcache.jit_debug=16",
+    ];
+    let mut command = vec![OsStr::new("env")];
+    command.extend(options.map(OsStr::new));
+    command.push(script.as_os_str());
+    check_keepers(&heaptrace, &command, "JIT$keep_")
+}
+
+const PHP: &str = "<?php
+function keep_small(array &$kept, int $n): void {
+    $kept[$n % 10] = str_repeat('a', 400000 + $n);
+}
+function keep_large(array &$kept, int $n): void {
+    $kept[$n % 10] = str_repeat('b', 600000 + $n);
+}
+$kept = [];
+for ($n = 0; $n < 300; $n++) {
+    keep_small($kept, $n);
+    keep_large($kept, $n);
+}
+";
+
+/// Checks that two functions, whose names have the same beginning, have allocated 300 blocks each, with their sizes.
+fn check_keepers(heaptrace: &Heaptrace, command: &[&OsStr], names: &str) -> Result<()> {
+    let options = ["--exact", "--min-size", "400000", "--max-size", "900000"];
+    let recording = heaptrace.record(&options, command)?;
+    let _map = MapOf::new(&recording.report);
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    let mut sums = BTreeMap::<_, (u64, u64)>::new();
+    for site in &recording.report.sites {
+        let own = generated_names(site).find_map(|name| name.strip_prefix(names));
+        if let Some(name) = own {
+            let sum = sums.entry(name.to_owned()).or_default();
+            sum.0 += site.totals.allocations;
+            sum.1 += site.totals.allocated_bytes;
+        }
+    }
+    for (name, size) in [("small", 400_000), ("large", 600_000)] {
+        let (count, bytes) = sums.get(name).copied().unwrap_or_default();
+        let mean = bytes / count.max(1);
+        ensure!(
+            count == 300 && mean.abs_diff(size) < 10_000,
+            "{name}: {sums:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The names of the functions of generated code in a stack, from the innermost on.
+fn generated_names(site: &Site) -> impl Iterator<Item = &str> {
+    let frames = site.stack.iter().filter(|frame| frame.language == "jit");
+    frames.filter_map(|frame| frame.function.as_deref())
 }
 
 /// Check that functions of JavaScript are there once where Node writes a perf map and heaptrace reads their names itself, with its own

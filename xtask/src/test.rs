@@ -19,7 +19,7 @@ use crate::{apt, cargo, digest, npm, process, run, workspace};
 
 /// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
 /// compare with.
-const PACKAGES: [&str; 25] = [
+const PACKAGES: [&str; 26] = [
     "gcc",
     "g++",
     "clang",
@@ -34,6 +34,7 @@ const PACKAGES: [&str; 25] = [
     "jq",
     "perl",
     "nodejs",
+    "php-cli",
     "openjdk-17-jdk-headless",
     "python3",
     // It includes redis-server's program under another name, and starts no service.

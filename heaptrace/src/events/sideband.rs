@@ -45,6 +45,21 @@ pub struct Mapped {
     pub path: String,
     /// The file, by the kernel's numbers.
     pub file: Expected,
+    /// Whether what the process writes there is in the file, too.
+    pub is_shared: bool,
+}
+
+/// How the kernel names files that are memory: of a shared mapping without a file, of `memfd_create`, of `shmget`.
+const MEMORY: [&str; 3] = ["/dev/zero (deleted)", "/memfd:", "/SYSV"];
+
+impl Mapped {
+    /// Whether there is no file that names could be found in: memory that the process fills with code. Runtimes also map such code
+    /// twice, to write and to run it, and need a file of memory for that. A program or a library in such a file is
+    /// mapped privately.
+    pub fn is_memory(&self) -> bool {
+        let is_memory_file = || MEMORY.iter().any(|it| self.path.starts_with(it));
+        self.path.starts_with("//") || self.is_shared && is_memory_file()
+    }
 }
 
 /// A change of a process.
@@ -353,6 +368,7 @@ fn mapped(body: &[u8]) -> Option<Mapped> {
             device: (u32_at(body, 40)?, u32_at(body, 44)?),
             inode: u64_at(body, 48)?,
         },
+        is_shared: u32_at(body, 68)? & libc::MAP_SHARED as u32 != 0,
     })
 }
 
@@ -375,105 +391,4 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
-        let mut bytes = kind.to_ne_bytes().to_vec();
-        bytes.extend(misc.to_ne_bytes());
-        bytes.extend((16 + body.len() as u16).to_ne_bytes());
-        bytes.extend(body);
-        bytes.extend(77_u64.to_ne_bytes());
-        bytes
-    }
-
-    fn mmap2() -> Vec<u8> {
-        let mut body = Vec::new();
-        for word in [5_u32, 6] {
-            body.extend(word.to_ne_bytes());
-        }
-        for word in [0x1000_u64, 0x200, 0x3000] {
-            body.extend(word.to_ne_bytes());
-        }
-        body.extend([8, 0, 0, 0, 3, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0]);
-        body.resize(64, 0);
-        body.extend(b"/lib/a b.so\0\0\0\0\0");
-        record(RECORD_MMAP2, 0, &body)
-    }
-
-    /// Check that rings have a size that the kernel accepts, and that many processors share the pages.
-    #[test]
-    fn rings_share_the_pages() {
-        for (cpus, pages) in [
-            (0, 512),
-            (2, 512),
-            (16, 512),
-            (17, 256),
-            (48, 128),
-            (400, 64),
-        ] {
-            assert_eq!(pages_of_each(cpus), pages, "{cpus}");
-        }
-    }
-
-    /// Check that a mapping has its file, path and time.
-    #[test]
-    fn mappings_are_parsed() {
-        let Parsed::Event(event) = parse(&mmap2()) else {
-            panic!("no event");
-        };
-        assert_eq!((event.time, event.pid), (77, 5));
-        assert_eq!(
-            event.change,
-            Change::Mapped(Mapped {
-                start: 0x1000,
-                end: 0x1200,
-                offset: 0x3000,
-                path: "/lib/a b.so".to_owned(),
-                file: Expected {
-                    device: (8, 3),
-                    inode: 99,
-                },
-            })
-        );
-    }
-
-    /// Check that a new thread is no fork, and that only a name by `exec` is an exec.
-    #[test]
-    fn threads_are_not_forks() {
-        let fork = |pid: u32, parent: u32| {
-            let body: Vec<u8> = [pid, parent, 8, 9]
-                .iter()
-                .flat_map(|w| w.to_ne_bytes())
-                .collect();
-            parse(&record(RECORD_FORK, 0, &body))
-        };
-        assert!(matches!(fork(5, 5), Parsed::Other));
-        assert!(matches!(
-            fork(5, 4),
-            Parsed::Event(SideEvent {
-                pid: 5,
-                change: Change::Forked { parent: 4 },
-                ..
-            })
-        ));
-        let comm = [&[5, 0, 0, 0, 5, 0, 0, 0][..], b"name\0\0\0\0"].concat();
-        assert!(matches!(
-            parse(&record(RECORD_COMM, 0, &comm)),
-            Parsed::Other
-        ));
-        assert!(matches!(
-            parse(&record(RECORD_COMM, MISC_COMM_EXEC, &comm)),
-            Parsed::Event(_)
-        ));
-    }
-
-    /// Check that no cut record is read beyond its end.
-    #[test]
-    fn cut_records_are_not_read_beyond_their_end() {
-        let whole = mmap2();
-        for len in 0..whole.len() {
-            let _ = parse(&whole[..len]);
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Takes names apart that V8 writes: `JS:*parse file:///srv/app.js:12:5` is `parse` in a file, from line 12 on.
 //!
-//! Part of `jit`. V8 compiles a function several times, and marks each time how: without the marker, all of them are one
+//! Part of `jit`. V8 and .NET compile a function several times, and mark each time how: without the marker, all of them are one
 //! function. Names of other runtimes stay as they are.
 
 use super::message::MAX_NAME;
@@ -10,6 +10,20 @@ const KINDS: [&str; 5] = ["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"
 
 /// The markers: interpreter, and compilers that optimise less or more.
 const MARKERS: [char; 4] = ['~', '^', '+', '*'];
+
+/// How .NET marks, behind the name, which compiler has made a method, and how.
+const TIERS: [&str; 10] = [
+    "[PreJIT]",
+    "[PreStub]",
+    "[Unknown]",
+    "[MinOptJitted]",
+    "[Optimized]",
+    "[QuickJitted]",
+    "[OptimizedTier1]",
+    "[OptimizedTier1OSR]",
+    "[InstrumentedTier]",
+    "[InstrumentedTierOptimized]",
+];
 
 /// How places of JavaScript begin.
 const PLACES: [&str; 6] = [
@@ -45,7 +59,10 @@ pub(super) fn parts(bytes: &[u8]) -> Parts {
     };
     let kind = KINDS.iter().find(|kind| text.starts_with(**kind));
     let Some(marked) = kind.and_then(|kind| text.strip_prefix(kind)) else {
-        return whole(&text, false);
+        let untiered = TIERS.iter().find_map(|tier| text.strip_suffix(*tier));
+        // A method's name ends with its arguments.
+        let method = untiered.filter(|it| it.ends_with(')'));
+        return whole(method.unwrap_or(&text), false);
     };
     let unmarked = marked.strip_prefix(MARKERS).unwrap_or(marked);
     let unmarked = unmarked.strip_prefix('\'').unwrap_or(unmarked);
@@ -105,7 +122,8 @@ pub(super) fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that names of V8 lose their marker and are taken apart where that is certain, and that other names stay as they are.
+    /// Check that names of V8 and .NET lose their marker, that those of V8 are taken apart where that is certain, and that other names
+    /// stay as they are.
     #[test]
     fn names_of_v8_are_taken_apart() {
         for (text, name, file, line) in [
@@ -121,6 +139,20 @@ mod tests {
             ("JS:~f /srv/app.js:12", "f /srv/app.js:12", "", 0),
             ("Builtin:ArrayMap", "Builtin:ArrayMap", "", 0),
             ("int Foo.bar(int, long)", "int Foo.bar(int, long)", "", 0),
+            ("void [app] A::B()[QuickJitted]", "void [app] A::B()", "", 0),
+            (
+                "void [app] A::B()[OptimizedTier1]",
+                "void [app] A::B()",
+                "",
+                0,
+            ),
+            ("sort[Optimized]", "sort[Optimized]", "", 0),
+            (
+                "int [app] A::B(int32)[x]",
+                "int [app] A::B(int32)[x]",
+                "",
+                0,
+            ),
         ] {
             let found = parts(text.as_bytes());
             assert_eq!(

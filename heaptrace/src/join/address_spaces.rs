@@ -3,6 +3,7 @@
 //! Stage: join. Events of two streams meet here, so every question names a time: since then, a pid may have
 //! called `exec`, or may belong to another process. Knows only executable mappings.
 
+use super::code_ranges::CodeRanges;
 use super::keyed_hash::HashMap;
 use super::update::ModuleId;
 
@@ -43,6 +44,8 @@ struct Image {
     began_at: u64,
     /// In the order of `mapped_at`.
     mappings: Vec<CodeMapping>,
+    /// Code without a file.
+    generated: CodeRanges,
     /// Changes with every mapping. No two images ever have the same version.
     version: u64,
     /// When a mapping last replaced another one; 0 if none has.
@@ -74,23 +77,30 @@ impl AddressSpaces {
 
     /// Begins a program image.
     pub(super) fn begin(&mut self, pid: u32, time: u64) {
-        self.insert(pid, time, Vec::new());
+        self.insert(pid, time, Vec::new(), CodeRanges::default());
     }
 
     /// Begins a child's image with its parent's mappings.
     pub(super) fn fork(&mut self, pid: u32, parent: u32, time: u64) {
-        let mappings = self
+        let (mappings, generated) = self
             .at(parent, time)
-            .map(|image| image.mappings.clone())
+            .map(|image| (image.mappings.clone(), image.generated.clone()))
             .unwrap_or_default();
-        self.insert(pid, time, mappings);
+        self.insert(pid, time, mappings, generated);
     }
 
-    fn insert(&mut self, pid: u32, began_at: u64, mappings: Vec<CodeMapping>) {
+    fn insert(
+        &mut self,
+        pid: u32,
+        began_at: u64,
+        mappings: Vec<CodeMapping>,
+        generated: CodeRanges,
+    ) {
         self.last_version += 1;
         let image = Image {
             began_at,
             mappings,
+            generated,
             version: self.last_version,
             // What was replaced in the parent was replaced before the child's first stack.
             replaced_at: 0,
@@ -175,8 +185,18 @@ impl AddressSpaces {
         !new.is_empty() && addresses.any(|address| new.iter().any(|it| it.covers(address)))
     }
 
-    /// Adds anonymous code. It matters only where it hides a file's.
+    /// Whether a process has, or had, code without a file at an address.
+    pub(super) fn has_generated(&self, pid: u32, time: u64, address: u64) -> bool {
+        let image = self.at(pid, time);
+        image.is_some_and(|image| image.generated.contains(address))
+    }
+
+    /// Adds anonymous code. As a mapping, it matters only where it hides a file's.
     pub(super) fn map_anonymous(&mut self, pid: u32, start: u64, end: u64, mapped_at: u64) {
+        let images = self.by_pid.get_mut(&pid).into_iter().flatten();
+        if let Some(image) = images.rev().find(|image| image.began_at <= mapped_at) {
+            image.generated.add(start, end);
+        }
         let image = self.at(pid, mapped_at);
         let mut before = image
             .into_iter()
@@ -336,6 +356,9 @@ mod tests {
             spaces.map_anonymous(1, 0x10f0, 0x1200, time);
             spaces.map_anonymous(1, 0x5000, 0x6000, time);
         }
+        assert!(spaces.has_generated(1, 30, 0x5fff) && !spaces.has_generated(1, 30, 0x6000));
+        spaces.fork(2, 1, 30);
+        assert!(spaces.has_generated(2, 30, 0x5000));
         assert_eq!(module_at(&spaces, 1, 15, 0x10ff), Some(7));
         assert_eq!(module_at(&spaces, 1, 30, 0x10ff), None);
         assert_eq!(module_at(&spaces, 1, 30, 0x1000), Some(7));

@@ -164,6 +164,8 @@ impl Addresses {
         let program = program_name::path_of(thread);
         for mapping in maps::parse(&text).filter(|mapping| mapping.executable) {
             if mapping.path.is_empty() {
+                self.spaces
+                    .map_anonymous(pid, mapping.start, mapping.end, 0);
                 continue;
             }
             let mapped = Mapped {
@@ -175,7 +177,12 @@ impl Addresses {
                     device: mapping.device,
                     inode: mapping.inode,
                 },
+                is_shared: mapping.permissions[3] == b's',
             };
+            if mapped.is_memory() {
+                self.spaces.map_anonymous(pid, mapped.start, mapped.end, 0);
+                continue;
+            }
             let module = self.map(pid, 0, &mapped, || open_mapped(thread, &mapped));
             if program.as_ref() == Some(&mapped.path) {
                 self.start(module, thread, &name_of(thread), &mapped);
@@ -227,8 +234,7 @@ impl Addresses {
                 self.starting.insert(pid, command);
             }
             Change::Mapped(mapped) if self.spaces.knows(pid) => {
-                // Anonymous code has no file to find names in.
-                if mapped.path.starts_with("//") {
+                if mapped.is_memory() {
                     self.spaces
                         .map_anonymous(pid, mapped.start, mapped.end, time);
                 } else {

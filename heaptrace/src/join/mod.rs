@@ -4,6 +4,7 @@ mod address_spaces;
 mod addresses;
 mod blocks;
 mod cgroups;
+mod code_ranges;
 mod command_line;
 mod coverage;
 mod duty_cycle;

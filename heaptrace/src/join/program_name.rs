@@ -141,6 +141,7 @@ mod tests {
             offset: 0,
             path: path.to_owned(),
             file: open::Expected::default(),
+            is_shared: false,
         };
         let name = |text: &str| Some(text.to_owned());
         assert_eq!(of(u32::MAX, "a", None, &mapped("/x/a")), name("a"));

@@ -71,6 +71,7 @@ mod tests {
                 offset: 0,
                 path: format!("/lib/{n}.so"),
                 file: Expected::default(),
+                is_shared: false,
             };
             files.push(std::process::id(), mapped);
         }

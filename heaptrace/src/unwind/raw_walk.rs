@@ -26,7 +26,7 @@ pub struct RawFrame<'a> {
 pub enum Code {
     /// The rule of its file's table, and the end of its mapping.
     Rule(Rule, u64),
-    /// Its file has no table.
+    /// Its file has no table, or it has no file.
     NoTable,
     /// Nothing is mapped there.
     Unmapped,

@@ -14,6 +14,9 @@ use crate::join::update::{LocationId, ModuleId};
 /// Most jitdump files of a process that wait to be read.
 const MAX_JITDUMPS: usize = 4;
 
+/// The library of Java's virtual machine.
+const JAVA_LIBRARY: &str = "/libjvm.so";
+
 /// The lowest address that a process can map, by the kernel's default.
 const LEAST_ADDRESS: u64 = 0x1_0000;
 
@@ -31,6 +34,14 @@ impl Addresses {
         let has = locations.iter().any(|it| self.is_without_file(*it));
         self.looked_at = locations;
         has
+    }
+
+    /// Whether an address of a process is in code without a file, of which it is not known that it lacks frame pointers: Java's virtual
+    /// machine compiles methods without them.
+    pub(in crate::join) fn is_generated(&self, pid: u32, time: u64, address: u64) -> bool {
+        let is_of_java = |module| self.modules.path(module).ends_with(JAVA_LIBRARY);
+        self.spaces.has_generated(pid, time, address)
+            && !self.spaces.modules(pid, time).any(is_of_java)
     }
 
     /// Whether a location is an address in code that has no file.

@@ -17,6 +17,13 @@ impl Joiner {
         self.addresses.code_at(entry.record().pid, time, address)
     }
 
+    /// Whether the code at an address was generated, and can keep frame pointers.
+    pub fn is_generated(&self, process: u64, time: u64, address: u64) -> bool {
+        let processes = self.ledger.processes();
+        let entry = processes.id(process).and_then(|id| processes.get(id));
+        entry.is_some_and(|it| self.addresses.is_generated(it.record().pid, time, address))
+    }
+
     /// The file of a module, and its path.
     pub fn module_file(&self, module: ModuleId) -> Option<(Arc<File>, &str)> {
         let file = self.addresses.files().file(module)?;

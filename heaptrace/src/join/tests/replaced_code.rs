@@ -16,6 +16,7 @@ fn mapped(time: u64, path: &str) -> SideEvent {
             device: (0, 0),
             inode: 0,
         },
+        is_shared: false,
     };
     SideEvent {
         time,

@@ -163,9 +163,12 @@ fn code_at(
     address: u64,
 ) -> Result<Code, CodeInFile> {
     let Some(code) = joiner.code_at(head.process, head.time, address) else {
-        return Ok(match is_trampoline(address) {
-            true => Code::Trampoline,
-            false => Code::Unmapped,
+        return Ok(if is_trampoline(address) {
+            Code::Trampoline
+        } else if joiner.is_generated(head.process, head.time, address) {
+            Code::NoTable
+        } else {
+            Code::Unmapped
         });
     };
     let Some(file) = code.file else {
