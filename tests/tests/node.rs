@@ -91,3 +91,16 @@ fn false_frames_do_no_harm() -> Result<()> {
     }
     Ok(())
 }
+
+/// Check that a program with a version of V8 that is not known is named in the report.
+#[test]
+fn unknown_versions_are_named() -> Result<()> {
+    let options = ["-rdynamic", "-DMINOR=99"];
+    let program = c_linked("false_v8", "unknown_v8", "cc", &options)?;
+    let recording = Heaptrace::tracing()?.record(&["--exact"], &[&program])?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let unreadable = &recording.report.quality.unreadable;
+    let is_named = |it: &String| it.contains("unknown_v8: its version or build of V8 is not known");
+    ensure!(unreadable.iter().any(is_named), "{unreadable:?}");
+    Ok(())
+}

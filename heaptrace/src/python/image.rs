@@ -87,12 +87,7 @@ pub struct Frames<'a> {
 /// version, a debug build, or a build without the global lock. A program that uses the interpreter in a library has none.
 pub fn find<'data, R: ReadRef<'data>>(data: R, frames: Option<Frames<'_>>) -> Option<PythonImage> {
     let elf = Elf::parse(data)?;
-    let mut symbols = elf.symbols(SHT_DYNSYM, PREFIX, &NAMES);
-    // A program that exports nothing has the names in its other table. Large files have millions of symbols there, so only
-    // files with the interpreter's section are searched. No program before 3.10 has that section.
-    if !symbols.contains_key(RUNTIME) && elf.has_section(RUNTIME_SECTION) {
-        symbols = elf.symbols(SHT_SYMTAB, PREFIX, &NAMES);
-    }
+    let symbols = symbols_of(&elf);
     let (runtime, main) = (symbols.get(RUNTIME)?, symbols.get(LOOP)?);
     if DEBUG_ONLY.iter().any(|name| symbols.contains_key(name)) {
         return None;
@@ -121,6 +116,22 @@ pub fn find<'data, R: ReadRef<'data>>(data: R, frames: Option<Frames<'_>>) -> Op
         },
     };
     is_sound(&image).then_some(image)
+}
+
+/// Whether a file has an interpreter, of whatever version.
+pub fn is_in<'data, R: ReadRef<'data>>(data: R) -> bool {
+    let symbols = Elf::parse(data).map(|elf| symbols_of(&elf));
+    symbols.is_some_and(|it| it.contains_key(RUNTIME) && it.contains_key(LOOP))
+}
+
+fn symbols_of<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>) -> Symbols {
+    let symbols = elf.symbols(SHT_DYNSYM, PREFIX, &NAMES);
+    // A program that exports nothing has the names in its other table. Large files have millions of symbols there, so only
+    // files with the interpreter's section are searched. No program before 3.10 has that section.
+    if !symbols.contains_key(RUNTIME) && elf.has_section(RUNTIME_SECTION) {
+        return elf.symbols(SHT_SYMTAB, PREFIX, &NAMES);
+    }
+    symbols
 }
 
 /// The minor version of the interpreter, if it is a release or a candidate for one.

@@ -12,7 +12,7 @@ mod layouts;
 mod lines;
 mod text;
 
-pub use image::{Frames, IMAGE_WORDS, find, from_words, is_sound, to_words};
+pub use image::{Frames, IMAGE_WORDS, find, from_words, is_in, is_sound, to_words};
 pub use layouts::layout;
 pub use lines::line;
 pub use text::text;

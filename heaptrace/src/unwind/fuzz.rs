@@ -97,7 +97,7 @@ pub(crate) fn cached_table(data: &[u8]) -> u64 {
 /// Asserts that a reader's answer about a table is refused or sound.
 pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
-        let decoded: Option<Result<[u8; 32], String>> = decode(answer);
+        let decoded: Option<Result<super::request::Identified, String>> = decode(answer);
         return decoded.map_or(0, |fingerprint| 1 + u64::from(fingerprint.is_ok()));
     }
     match super::request::decode_answer(answer) {

@@ -18,6 +18,7 @@ mod rule;
 mod store;
 mod table;
 mod tables;
+mod unknown;
 mod vdso;
 
 pub use build::build;

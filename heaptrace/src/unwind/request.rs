@@ -12,28 +12,32 @@ use super::build;
 use super::cache_format;
 use super::image::{Fingerprint, Image};
 use super::table::{Limits, Table};
+use super::unknown::UnknownRuntime;
 use crate::reader::{FileOwner, Job, Reader, Unreadable, decode, encode};
 
 /// The fingerprint in the header of a table in an answer, where it is not used.
 const NO_FINGERPRINT: Fingerprint = [0; 32];
 
-/// The hash of a file's unwind information and of its owner.
+/// What a reader answers about a file whose table may be cached.
+pub(super) type Identified = (Fingerprint, Option<UnknownRuntime>);
+
+/// The hash of a file's unwind information and of its owner, and a runtime in it that is not known.
 pub(super) fn fingerprint(
     reader: &mut Reader,
     name: &str,
     file: &File,
     limits: &Limits,
-) -> Result<Fingerprint, String> {
+) -> Result<Identified, String> {
     let question = limits.section_bytes;
-    let answer: Result<Result<Fingerprint, String>, _> =
+    let answer: Result<Result<Identified, String>, _> =
         reader.ask(Job::Fingerprint, &question, name, &[file]);
-    let fingerprint = answer.map_err(|reason| reason.to_string())??;
+    let (fingerprint, unknown) = answer.map_err(|reason| reason.to_string())??;
     let owner = FileOwner::of(file);
     let mut hash = Sha256::new();
     hash.update(owner.user.to_le_bytes());
     hash.update(owner.device.to_le_bytes());
     hash.update(fingerprint);
-    Ok(hash.finalize().into())
+    Ok((hash.finalize().into(), unknown))
 }
 
 /// The table of a file.
@@ -64,15 +68,17 @@ const REASON: u8 = 1;
 
 /// Answers with the fingerprint of a file's unwind information.
 pub(crate) fn answer_fingerprint(question: &[u8], files: &[File]) -> Vec<u8> {
-    let answered = with_image(question, files, |image, limits| {
-        Ok::<_, String>(image.fingerprint(limits))
-    });
+    let answered: Result<Identified, String> =
+        with_image(question, files, |image, limits, file| {
+            let unknown = UnknownRuntime::find(file, image);
+            Ok((image.fingerprint(limits), unknown))
+        });
     encode(&answered)
 }
 
 /// Answers with the table of a file.
 pub(crate) fn answer_table(question: &[u8], files: &[File]) -> Vec<u8> {
-    let table = with_image(question, files, |image, limits| {
+    let table = with_image(question, files, |image, limits, _| {
         build::from_image(image, limits).map_err(|error| error.to_string())
     });
     match table {
@@ -92,7 +98,7 @@ pub(crate) fn answer_table(question: &[u8], files: &[File]) -> Vec<u8> {
 fn with_image<T>(
     question: &[u8],
     files: &[File],
-    work: impl FnOnce(&Image<'_>, &Limits) -> Result<T, String>,
+    work: impl FnOnce(&Image<'_>, &Limits, &object::ReadCache<&File>) -> Result<T, String>,
 ) -> Result<T, String> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput).to_string();
     let section_bytes: u64 = decode(question).ok_or_else(invalid)?;
@@ -103,5 +109,5 @@ fn with_image<T>(
     let file = files.first().ok_or_else(invalid)?;
     let content = object::ReadCache::new(file);
     let image = Image::read(&content, limits.section_bytes).map_err(|error| error.to_string())?;
-    work(&image, &limits)
+    work(&image, &limits, &content)
 }

@@ -26,7 +26,7 @@ use super::table::{Limits, Table};
 use crate::config::TableConfig;
 use crate::kernel::program::Program;
 use crate::proc::processes;
-use crate::reader::{self, Budget, FileOwner, Reader};
+use crate::reader::{self, Budget, FileOwner, Reader, Unreadable};
 
 /// Length of the queue of files that wait for their tables; each of them is open. A file that does not fit is requested
 /// again.
@@ -90,6 +90,8 @@ struct Shared {
     loader: Mutex<Loader<KernelArrays>>,
     states: FileStates,
     cache: Option<Cache>,
+    /// Has the list of what was not read.
+    budget: Budget,
     requests: Mutex<Receiver<Request>>,
     begin: Instant,
     /// Files that the kernel program requested, and whose tables can't be built now.
@@ -131,6 +133,7 @@ impl Tables {
             loader: Mutex::new(loader),
             states: states.clone(),
             cache: config.cache.as_deref().and_then(Cache::open),
+            budget: budget.clone(),
             requests: Mutex::new(requests),
             begin: Instant::now(),
             unanswered: Mutex::default(),
@@ -312,7 +315,13 @@ impl Shared {
         let limits = Limits::default();
         let name = file.name();
         let fingerprint = match request::fingerprint(reader, &name, &file.file, &limits) {
-            Ok(fingerprint) => fingerprint,
+            Ok((fingerprint, unknown)) => {
+                if let Some(unknown) = unknown {
+                    let reason = Unreadable::NotOpened(unknown.to_string());
+                    self.budget.record_unread(&name, &reason);
+                }
+                fingerprint
+            }
             Err(reason) => {
                 self.set_absent(file, &reason);
                 return Ok(());

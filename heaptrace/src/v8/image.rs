@@ -75,6 +75,12 @@ pub fn find<'data, R: ReadRef<'data>>(data: R) -> Option<V8Image> {
     })
 }
 
+/// Whether a file has V8, of whatever version.
+pub fn is_in<'data, R: ReadRef<'data>>(data: R) -> bool {
+    let versions = Elf::parse(data).map(|elf| elf.symbols(SHT_DYNSYM, VERSION_PREFIX, &VERSION));
+    versions.is_some_and(|it| it.len() == VERSION.len())
+}
+
 /// Whether an image has the form that the kernel program relies on. An image from a cache or a reader may have any content.
 pub fn is_sound(image: &V8Image) -> bool {
     // All offsets in objects are ours.

@@ -17,7 +17,7 @@ mod places;
 mod positions;
 
 pub use heap::Memory;
-pub use image::{IMAGE_WORDS, find, from_words, is_sound, to_words};
+pub use image::{IMAGE_WORDS, find, from_words, is_in, is_sound, to_words};
 #[cfg(feature = "images")]
 pub use images::record;
 pub use layouts::{Layout, layout};

@@ -17,10 +17,14 @@ use crate::kernel::program::Program;
 use crate::open::Identity;
 use crate::proc::address_space::AddressSpace;
 use crate::proc::maps;
-use crate::reader::{self, Budget, Reader};
+use crate::reader::{self, Budget, Reader, Unreadable};
 
 /// The file of the virtual machine.
 const LIBRARY: &str = "/libjvm.so";
+
+/// What reports say of a virtual machine that can't be described.
+const UNKNOWN: &str =
+    "its version of Java is not known: Java's methods are not shown (see docs/limits.md)";
 
 /// Most requests that wait.
 const QUEUE: usize = 256;
@@ -76,6 +80,7 @@ impl Java {
         let mut finder = Finder {
             jvms: program.take_jvms()?,
             reader: Reader::new(budget, reader::Limits::default()),
+            budget: budget.clone(),
             images: HashMap::new(),
             machines: Arc::clone(&machines),
             tries: HashMap::new(),
@@ -160,6 +165,7 @@ fn is_library(path: &str) -> bool {
 struct Finder {
     jvms: Jvms,
     reader: Reader,
+    budget: Budget,
     images: HashMap<Identity, Option<Image>>,
     machines: Machines,
     /// How often a process was found to be about to start its virtual machine.
@@ -210,7 +216,13 @@ impl Finder {
     fn describe(&mut self, need: &NeedJvm) -> Result<Jvm, NotDescribed> {
         let (image, base) = self.library(need.tgid).ok_or(NotDescribed::Unknown)?;
         let memory = AddressSpace::open(need.tgid).map_err(|_| NotDescribed::Unknown)?;
-        let machine = hotspot::describe(&memory, image, base)?;
+        let machine = hotspot::describe(&memory, image, base).inspect_err(|reason| {
+            if *reason == NotDescribed::Unknown {
+                let name = format!("the {} of process {}", &LIBRARY[1..], need.tgid);
+                let reason = Unreadable::NotOpened(UNKNOWN.to_owned());
+                self.budget.record_unread(&name, &reason);
+            }
+        })?;
         let jvm = machine.jvm;
         let mut machines = lock(&self.machines);
         if machines.len() >= MAX_MACHINES {
