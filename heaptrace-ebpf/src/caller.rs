@@ -5,7 +5,7 @@
 //! from the allocator itself.
 
 use aya_ebpf::{
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie},
     programs::ProbeContext,
 };
 use heaptrace_common::{
@@ -18,6 +18,7 @@ use heaptrace_common::{
 use crate::{
     globals::AGENT_TGID,
     maps::{GATE, THREADS},
+    memory::word_at,
 };
 
 /// The current thread.
@@ -71,8 +72,7 @@ pub fn is_recorded() -> bool {
 /// The word in the slot of the return address of a call that was entered with this stack pointer.
 #[inline(always)]
 pub fn return_address(sp: u64) -> Option<u64> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_user(sp as *const u64) }.ok()
+    word_at(sp)
 }
 
 /// Whether the kernel's trampoline is in the slot of the return address.

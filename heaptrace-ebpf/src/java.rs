@@ -3,17 +3,17 @@
 //! Such code has no file, and no unwind information in the process but the virtual machine's own. The agent describes where that is
 //! (`Jvm`), when a walk has met code without a file in a process for the first time.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::offset_of};
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_loop},
+    helpers::{bpf_get_current_pid_tgid, generated::bpf_loop},
 };
 use heaptrace_common::{
     counters::Counter,
     java,
     limits::{CODE_HEAPS, MAX_FRAMES, MAX_JAVA_FRAMES},
-    unwind::{Memory, outcome},
+    unwind::outcome,
     wire::{
         CodeHeap, CodeRange, JavaFrame, JavaStack, Jvm, JvmLayout, LanguageStackKey, NeedJvm,
         ThreadState, WalkState, has, jvm, kind,
@@ -24,22 +24,13 @@ use crate::{
     caller::Caller,
     counters::count,
     globals::HASH_SEED,
-    maps::{BLANK_JAVA, EVENTS, JAVA_STACKS, JVMS, LANGUAGE_STACKS},
+    language,
+    maps::{BLANK_JAVA, EVENTS, JAVA_STACKS, JVMS},
+    memory::Process,
     process, ring,
     walk::{CONTINUE, STOP, Walk},
     window,
 };
-
-/// The memory of the process, read word by word.
-struct Process;
-
-impl Memory for Process {
-    #[inline(always)]
-    fn read(&mut self, address: u64) -> Option<u64> {
-        // SAFETY: the helper checks the address.
-        unsafe { bpf_probe_read_user(address as *const u64) }.ok()
-    }
-}
 
 /// Steps from a frame of generated code to its caller. Returns a constant of [`outcome`]; [`outcome::NO_RULE`] if the code is not
 /// that of a Java virtual machine which is known.
@@ -122,17 +113,10 @@ fn note(walk: &mut Walk<'_>, depth: u32, frame: JavaFrame) {
         return;
     }
     let key = bpf_get_current_pid_tgid();
-    if walk.state.has & has::JAVA_STACK == 0 {
-        let Some(blank) = BLANK_JAVA.get(0) else {
-            return;
-        };
-        // Whether it failed shows in the lookup that follows.
-        let _ = JAVA_STACKS.insert(key, blank, 0);
-        walk.state.has |= has::JAVA_STACK;
-    }
-    let Some(stack) = stack_of(key) else {
+    let Some(stack) = language::of_thread(&JAVA_STACKS, &BLANK_JAVA, key) else {
         return;
     };
+    walk.state.has |= has::JAVA_STACK;
     let count = stack.depth as usize;
     if count >= MAX_JAVA_FRAMES {
         return;
@@ -143,14 +127,6 @@ fn note(walk: &mut Walk<'_>, depth: u32, frame: JavaFrame) {
     walk.stack.head.language_frames[word] |= 1u64 << (depth & 63);
 }
 
-#[inline(always)]
-fn stack_of(key: u64) -> Option<&'static mut JavaStack> {
-    // SAFETY: only the thread itself uses the entry under its key, and it runs one program at a time.
-    JAVA_STACKS
-        .get_ptr_mut(key)
-        .map(|stack| unsafe { &mut *stack })
-}
-
 /// Makes the Java frames of a stack, which was walked just now, a part of it.
 #[inline(always)]
 pub fn capture(caller: Caller, state: &mut ThreadState) {
@@ -158,17 +134,13 @@ pub fn capture(caller: Caller, state: &mut ThreadState) {
         return;
     }
     let id = send(caller, state);
-    let head = &mut state.stack.head;
-    if head.language != id {
-        head.language = id;
-        head.id = 0;
-    }
+    language::set(state, id);
 }
 
 /// The id of the thread's Java frames, which are sent if they are new; 0 if there are none.
 #[inline(never)]
 fn send(caller: Caller, state: &mut ThreadState) -> u64 {
-    let Some(stack) = stack_of(caller.key) else {
+    let Some(stack) = language::existing(&JAVA_STACKS, caller.key) else {
         return 0;
     };
     let depth = stack.depth.min(MAX_JAVA_FRAMES as u32);
@@ -195,8 +167,7 @@ fn send(caller: Caller, state: &mut ThreadState) -> u64 {
         process: state.process,
         id: hash.max(1),
     };
-    // SAFETY: the value is not used.
-    if key.id == state.stack.head.language || unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
+    if key.id == state.stack.head.language || language::is_sent(key) {
         return key.id;
     }
     stack.kind = kind::JAVA_STACK;
@@ -204,14 +175,11 @@ fn send(caller: Caller, state: &mut ThreadState) -> u64 {
     stack.process = key.process;
     stack.id = key.id;
     stack.depth = depth;
-    let bytes = core::mem::offset_of!(JavaStack, frames) as u64
-        + u64::from(depth) * size_of::<JavaFrame>() as u64;
-    // As with stacks, it is sent before it enters the map. The agent reads names from the process, which lives now.
-    // SAFETY: the record has at least `bytes` bytes.
-    let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
+    let head = offset_of!(JavaStack, frames);
+    // SAFETY: the record has at least that depth.
+    let is_sent = unsafe { language::send(key, stack, head, depth, size_of::<JavaFrame>()) };
     stack.depth = 0;
     if is_sent {
-        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
         return key.id;
     }
     count(Counter::JavaFramesLost);

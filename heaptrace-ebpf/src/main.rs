@@ -7,6 +7,7 @@
 //! - `maps`: every map, and how entries are read safely
 //! - `own_stack`: keeps programs on the stack of the thread they run for
 //! - `kernel`: the clock, and members of kernel structs
+//! - `memory`: the memory of the traced process
 //! - `counters`: counters and unique ids
 //! - `ring`: records of any length, and when the agent is woken for records
 //! - `hash`: the hash of stacks
@@ -21,6 +22,7 @@
 //! - `live`: the blocks that are allocated and not freed
 //! - `window`: a copy of a piece of the traced thread's stack
 //! - `mapping_cache`, `rule_cache`, `walk`, `walk_cache`: the state and the caches of a walk
+//! - `language`: what the frames of all languages have in common
 //! - `python`: the frames of Python code
 //! - `java`: steps through generated code of Java, and its frames
 //! - `v8`: the frames of JavaScript
@@ -44,9 +46,11 @@ mod hash;
 mod hooks;
 mod java;
 mod kernel;
+mod language;
 mod live;
 mod mapping_cache;
 mod maps;
+mod memory;
 mod nested;
 mod own_stack;
 mod probe_hits;

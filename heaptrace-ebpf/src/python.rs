@@ -5,13 +5,10 @@
 //! processor. So stacks with the same machine code may have different Python frames: their hash is part of a stack's identity.
 //! Code objects are sent with their names and their tables of lines, because the process may end before the agent could read them.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::offset_of};
 
 use aya_ebpf::{
-    helpers::{
-        bpf_probe_read_user,
-        generated::{self, bpf_loop},
-    },
+    helpers::generated::{self, bpf_loop},
     maps::ring_buf::RingBufEntry,
 };
 use heaptrace_common::{
@@ -32,7 +29,9 @@ use crate::{
     counters::count,
     globals::HASH_SEED,
     kernel::thread_block,
-    maps::{BLANK_PYTHON, EVENTS, LANGUAGE_STACKS, PYTHON_CODES, PYTHON_IMAGES, PYTHON_WALKS},
+    language,
+    maps::{BLANK_PYTHON, EVENTS, PYTHON_CODES, PYTHON_IMAGES, PYTHON_WALKS},
+    memory::{self, read_words, word_at},
     ring,
     walk::{CONTINUE, STOP, Walk},
 };
@@ -77,11 +76,7 @@ pub fn capture(caller: Caller, state: &mut ThreadState) {
         return;
     }
     let id = read(caller, state);
-    let head = &mut state.stack.head;
-    if head.language != id {
-        head.language = id;
-        head.id = 0;
-    }
+    language::set(state, id);
 }
 
 /// The id of the thread's Python frames, which are sent if they are new; 0 if there are none.
@@ -93,7 +88,7 @@ fn read(caller: Caller, state: &mut ThreadState) -> u64 {
     let Some(innermost) = innermost(image, state.walk.python_base) else {
         return 0;
     };
-    let Some(walk) = walk_of(caller) else {
+    let Some(walk) = language::of_thread(&PYTHON_WALKS, &BLANK_PYTHON, caller.key) else {
         return 0;
     };
     walk.frame = innermost;
@@ -125,21 +120,6 @@ fn read(caller: Caller, state: &mut ThreadState) -> u64 {
 struct Pass<'a> {
     walk: &'a mut PythonWalk,
     image: &'static PythonImage,
-}
-
-/// The state of a thread's walks over Python frames.
-#[inline(always)]
-fn walk_of(caller: Caller) -> Option<&'static mut PythonWalk> {
-    if let Some(walk) = PYTHON_WALKS.get_ptr_mut(caller.key) {
-        // SAFETY: only the thread itself uses the entry under its key, and it runs one program at a time.
-        return Some(unsafe { &mut *walk });
-    }
-    let blank = BLANK_PYTHON.get(0)?;
-    let _ = PYTHON_WALKS.insert(caller.key, blank, 0);
-    // SAFETY: as above.
-    PYTHON_WALKS
-        .get_ptr_mut(caller.key)
-        .map(|walk| unsafe { &mut *walk })
 }
 
 /// Removes the state of a thread that ends.
@@ -286,8 +266,7 @@ fn is_sent(pass: &mut Pass<'_>) -> bool {
         process: pass.walk.stack.process,
         id: pass.walk.stack.id,
     };
-    // SAFETY: the value is not used.
-    if unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
+    if language::is_sent(key) {
         return true;
     }
     pass.walk.is_lost = 0;
@@ -307,15 +286,9 @@ fn is_sent(pass: &mut Pass<'_>) -> bool {
     stack.kind = kind::PYTHON_STACK;
     stack.pad = 0;
     let depth = stack.depth.min(MAX_PYTHON_FRAMES as u32);
-    let bytes = core::mem::offset_of!(PythonStack, frames) as u64
-        + u64::from(depth) * size_of::<PythonFrame>() as u64;
-    // As with stacks, it is sent before it enters the map.
-    // SAFETY: the record has at least `bytes` bytes.
-    let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
-    if is_sent {
-        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
-    }
-    is_sent
+    let head = offset_of!(PythonStack, frames);
+    // SAFETY: the record has at least that depth.
+    unsafe { language::send(key, stack, head, depth, size_of::<PythonFrame>()) }
 }
 
 /// Sends the code object of one frame, if it was not sent before.
@@ -450,28 +423,8 @@ fn read_code(words: &mut [u64; PYTHON_WORDS], code: u64) -> bool {
     read_words(words, code.wrapping_add(u64::from(PYTHON_CODE_FROM)), 112)
 }
 
-#[inline(always)]
-fn read_words(words: &mut [u64; PYTHON_WORDS], address: u64, bytes: u32) -> bool {
-    // SAFETY: the helper checks the address, and the words have at least this size.
-    let read = unsafe {
-        generated::bpf_probe_read_user(
-            words.as_mut_ptr().cast::<c_void>(),
-            bytes,
-            address as *const c_void,
-        )
-    };
-    read == 0
-}
-
 /// The word at an offset of what was read, from its lowest byte on.
 #[inline(always)]
 fn word(words: &[u64; PYTHON_WORDS], offset: u16) -> u64 {
-    let index = core::hint::black_box(usize::from(offset >> 3));
-    words[index & (PYTHON_WORDS - 1)] >> (8 * u32::from(offset & 7))
-}
-
-#[inline(always)]
-fn word_at(address: u64) -> Option<u64> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+    memory::word(words, offset) >> (8 * u32::from(offset & 7))
 }

@@ -28,6 +28,7 @@ use crate::{
     globals::{HASH_SEED, MM_END_CODE, MM_START_CODE, MM_START_STACK, RING_FILLING_BYTES},
     hash::mix,
     kernel::read,
+    language,
     maps::{BLANK_RAW, EVENTS, RAW_WALKS},
     ring, unwind,
     walk::{CONTINUE, STOP, Walk},
@@ -71,13 +72,7 @@ pub fn of(stack: &Stack) -> Option<&'static mut RawWalk> {
     if stack.head.raw == 0 {
         return None;
     }
-    existing(bpf_get_current_pid_tgid())
-}
-
-#[inline(always)]
-fn existing(key: u64) -> Option<&'static mut RawWalk> {
-    // SAFETY: only the thread itself uses the entry under its key, and it runs one program at a time.
-    RAW_WALKS.get_ptr_mut(key).map(|raw| unsafe { &mut *raw })
+    language::existing(&RAW_WALKS, bpf_get_current_pid_tgid())
 }
 
 /// Sends the raw stack of a stack that is sent next. If there is no room, that stack stays incomplete.
@@ -111,16 +106,10 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
     if registers.sp & 7 != 0 || unread > 2 * u64::from(RING_FILLING_BYTES.load()) {
         return false;
     }
-    if existing(caller.key).is_none()
-        && let Some(blank) = BLANK_RAW.get(0)
-    {
-        // Whether it failed shows in the lookup that follows.
-        let _ = RAW_WALKS.insert(caller.key, blank, 0);
-        state.walk.has |= has::RAW_WALK;
-    }
-    let Some(raw) = existing(caller.key) else {
+    let Some(raw) = language::of_thread(&RAW_WALKS, &BLANK_RAW, caller.key) else {
         return false;
     };
+    state.walk.has |= has::RAW_WALK;
     let end = registers.sp.wrapping_add(RAW_STACK_BYTES);
     // SAFETY: the offset comes from the kernel's BTF, and the helper checks the address.
     let first = unsafe { read::<u64>(state.walk.space, MM_START_STACK.load()) };

@@ -5,12 +5,9 @@
 //! its bytecode in a word that the walk does not read: the hash of all frames is part of a stack's identity. The garbage collector
 //! moves functions all the time, but hardly ever what all functions of the same source share: that is what is sent.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::offset_of};
 
-use aya_ebpf::helpers::{
-    bpf_probe_read_user,
-    generated::{self, bpf_loop},
-};
+use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_loop};
 use heaptrace_common::{
     counters::Counter,
     limits::{MAX_FRAMES, MAX_V8_FRAMES},
@@ -25,8 +22,9 @@ use crate::{
     caller::Caller,
     counters::count,
     globals::HASH_SEED,
-    maps::{BLANK_V8, LANGUAGE_STACKS, V8_IMAGES, V8_WALKS},
-    ring,
+    language,
+    maps::{BLANK_V8, V8_IMAGES, V8_WALKS},
+    memory::{read_words, word, word_at},
     walk::{CONTINUE, STOP, Walk},
 };
 
@@ -49,11 +47,7 @@ pub fn capture(caller: Caller, state: &mut ThreadState) {
         return;
     }
     let id = read(caller, state);
-    let head = &mut state.stack.head;
-    if head.language != id {
-        head.language = id;
-        head.id = 0;
-    }
+    language::set(state, id);
 }
 
 /// The id of the thread's frames of JavaScript, which are sent if they are new; 0 if there are none.
@@ -62,7 +56,7 @@ fn read(caller: Caller, state: &mut ThreadState) -> u64 {
     let Some(image) = V8_IMAGES.get(u32::from(state.walk.v8_image).wrapping_sub(1)) else {
         return 0;
     };
-    let Some(walk) = walk_of(caller) else {
+    let Some(walk) = language::of_thread(&V8_WALKS, &BLANK_V8, caller.key) else {
         return 0;
     };
     walk.stack.process = state.process;
@@ -101,21 +95,6 @@ struct Pass<'a> {
     image: &'static V8Image,
     stack: &'a mut Stack,
     cache: &'a WalkCache,
-}
-
-/// The state of a thread's passes.
-#[inline(always)]
-fn walk_of(caller: Caller) -> Option<&'static mut V8Walk> {
-    if let Some(walk) = V8_WALKS.get_ptr_mut(caller.key) {
-        // SAFETY: only the thread itself uses the entry under its key, and it runs one program at a time.
-        return Some(unsafe { &mut *walk });
-    }
-    let blank = BLANK_V8.get(0)?;
-    let _ = V8_WALKS.insert(caller.key, blank, 0);
-    // SAFETY: as above.
-    V8_WALKS
-        .get_ptr_mut(caller.key)
-        .map(|walk| unsafe { &mut *walk })
 }
 
 /// Removes the state of a thread that ends.
@@ -173,19 +152,21 @@ mod slot {
 #[inline(always)]
 fn at(words: &mut [u64; V8_WORDS], image: &V8Image, bp: u64, pc: u64) -> Option<V8Frame> {
     let layout = &image.layout;
-    read_words(words, bp.wrapping_sub(u64::from(slot::BYTES)), slot::BYTES)?;
+    let is_read = read_words(words, bp.wrapping_sub(u64::from(slot::BYTES)), slot::BYTES);
     let (position, bytecode) = (words[slot::POSITION], words[slot::BYTECODE]);
     let function = words[slot::FUNCTION];
-    if !is_v8_object(words[slot::CONTEXT]) || !is_v8_object(function) {
+    if !is_read
+        || !is_v8_object(words[slot::CONTEXT])
+        || !is_v8_object(function)
+        || !read_words(words, function.wrapping_sub(1), 56)
+    {
         return None;
     }
-    read_words(words, function.wrapping_sub(1), 56)?;
     let shared = word(words, layout.function_shared);
     let code = word(words, layout.function_code);
-    if !is_v8_object(shared) {
+    if !is_v8_object(shared) || !read_words(words, shared.wrapping_sub(1), 48) {
         return None;
     }
-    read_words(words, shared.wrapping_sub(1), 48)?;
     let map = words[V8_MAP as usize];
     let name = word(words, layout.shared_name);
     let script = word(words, layout.shared_script);
@@ -224,8 +205,7 @@ fn is_sent(caller: Caller, stack: &mut V8Stack, image: &V8Image) -> bool {
         process: stack.process,
         id: stack.id,
     };
-    // SAFETY: the value is not used.
-    if unsafe { LANGUAGE_STACKS.get(key) }.is_some() {
+    if language::is_sent(key) {
         return true;
     }
     stack.kind = kind::V8_STACK;
@@ -233,39 +213,7 @@ fn is_sent(caller: Caller, stack: &mut V8Stack, image: &V8Image) -> bool {
     stack.tgid = caller.tgid();
     stack.version = image.version;
     let depth = stack.depth.min(MAX_V8_FRAMES as u32);
-    let bytes = core::mem::offset_of!(V8Stack, frames) as u64
-        + u64::from(depth) * size_of::<V8Frame>() as u64;
-    // As with stacks, it is sent before it enters the map.
-    // SAFETY: the record has at least `bytes` bytes.
-    let is_sent = unsafe { ring::output(stack, bytes, ring::QUIETLY) };
-    if is_sent {
-        let _ = LANGUAGE_STACKS.insert(key, 1, 0);
-    }
-    is_sent
-}
-
-#[inline(always)]
-fn read_words(words: &mut [u64; V8_WORDS], address: u64, bytes: u32) -> Option<()> {
-    // SAFETY: the helper checks the address, and the words have at least this size.
-    let read = unsafe {
-        generated::bpf_probe_read_user(
-            words.as_mut_ptr().cast::<c_void>(),
-            bytes,
-            address as *const c_void,
-        )
-    };
-    (read == 0).then_some(())
-}
-
-/// The word at an offset of what was read.
-#[inline(always)]
-fn word(words: &[u64; V8_WORDS], offset: u16) -> u64 {
-    let index = core::hint::black_box(usize::from(offset >> 3));
-    words[index & (V8_WORDS - 1)]
-}
-
-#[inline(always)]
-fn word_at(address: u64) -> Option<u64> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+    let head = offset_of!(V8Stack, frames);
+    // SAFETY: the record has at least that depth.
+    unsafe { language::send(key, stack, head, depth, size_of::<V8Frame>()) }
 }

@@ -3,11 +3,13 @@
 
 use core::{ffi::c_void, hint::black_box};
 
-use aya_ebpf::helpers::{bpf_probe_read_user, generated};
+use aya_ebpf::helpers::generated;
 use heaptrace_common::{
     unwind::Memory,
     wire::{NO_WINDOW, StackWindow, WINDOW_SLOTS},
 };
+
+use crate::memory::word_at;
 
 /// How many slots the window keeps below an address that it moves to: a frame's other slots are below that
 /// address.
@@ -52,8 +54,7 @@ pub fn open(window: &mut StackWindow, address: u64) -> Option<u64> {
 fn read(window: &StackWindow, address: u64) -> Option<u64> {
     match slot(window, address) {
         Some(value) => Some(value),
-        // SAFETY: the helper checks the address.
-        None => unsafe { bpf_probe_read_user(address as *const u64) }.ok(),
+        None => word_at(address),
     }
 }
 
