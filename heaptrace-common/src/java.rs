@@ -16,9 +16,11 @@ const FREE: u64 = 255;
 /// Words that code may have pushed for a call, beyond its frame.
 const MAX_PUSHED: u32 = 6;
 
-/// Of a frame of the interpreter, below its frame pointer: its caller's stack pointer, and its method.
+/// Of a frame of the interpreter: how far below its frame pointer its caller's stack pointer is.
 const SENDER_SP: u64 = 8;
-const METHOD: u64 = 24;
+
+/// The same for its method.
+pub const METHOD: u64 = 24;
 
 /// Steps from a frame of generated code to its caller, and describes the frame. Returns a constant of [`outcome`];
 /// [`outcome::NO_RULE`] if the code is not the virtual machine's. The registers change only if there is a caller.
@@ -131,7 +133,7 @@ const MAX_LOCALS_BYTES: u64 = 8 << 16;
 
 /// Whether an address is in the code cache.
 #[inline(always)]
-fn is_generated(jvm: &Jvm, address: u64) -> bool {
+pub fn is_generated(jvm: &Jvm, address: u64) -> bool {
     heap_of(jvm, address).is_some()
 }
 
@@ -213,6 +215,7 @@ mod tests {
                 CodeHeap::default(),
                 CodeHeap::default(),
             ],
+            archive: CodeRange::default(),
             layout: JvmLayout {
                 block_head: 16,
                 blob_size: 12,

@@ -43,10 +43,10 @@ pub const CODE_HEAPS: usize = 3;
 pub const MAX_JVMS: u32 = 1 << 13;
 
 /// Bytes of a stack that are searched for the words of a raw stack.
-pub const RAW_STACK_BYTES: u64 = 16 << 10;
+pub const RAW_STACK_BYTES: u64 = 32 << 10;
 
 /// Maximum number of words of a raw stack; a power of two.
-pub const MAX_RAW_WORDS: usize = 512;
+pub const MAX_RAW_WORDS: usize = 1024;
 
 /// Maximum number of threads that keep a raw stack at a time.
 pub const MAX_RAW_WALKS: u32 = 1 << 10;

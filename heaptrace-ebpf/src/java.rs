@@ -6,7 +6,7 @@
 use core::{ffi::c_void, mem::offset_of};
 
 use aya_ebpf::{
-    bindings::BPF_NOEXIST,
+    bindings::{BPF_EXIST, BPF_NOEXIST},
     helpers::{bpf_get_current_pid_tgid, generated::bpf_loop},
 };
 use heaptrace_common::{
@@ -37,16 +37,13 @@ use crate::{
 #[inline(never)]
 pub fn step(walk: &mut Walk<'_>, depth: u32, pc: u64) -> u32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let Some(jvm) = JVMS.get_ptr(tgid) else {
-        request(tgid);
+    let Some(jvm) = find(tgid) else {
+        request(tgid, BPF_NOEXIST);
         return outcome::NO_RULE;
     };
-    // SAFETY: the entry may belong to another process by now, if this one ends. It is read anew then, and describes code that this
-    // one does not have.
-    let jvm = unsafe { &*jvm };
-    if jvm.state != jvm::READY {
+    let Some(jvm) = described(jvm, tgid) else {
         return outcome::NO_RULE;
-    }
+    };
     let mut frame = JavaFrame::default();
     let WalkState {
         registers, window, ..
@@ -59,19 +56,37 @@ pub fn step(walk: &mut Walk<'_>, depth: u32, pc: u64) -> u32 {
     outcome
 }
 
+/// The description of a process's virtual machine, if it has one. Asks for it if the virtual machine may have started by now.
+#[inline(always)]
+pub fn of(tgid: u32) -> Option<&'static Jvm> {
+    described(find(tgid)?, tgid)
+}
+
+#[inline(always)]
+fn find(tgid: u32) -> Option<&'static Jvm> {
+    // SAFETY: the entry may belong to another process by now, if this one ends. It is read anew then, and describes code that this
+    // one does not have.
+    JVMS.get_ptr(tgid).map(|jvm| unsafe { &*jvm })
+}
+
+#[inline(always)]
+fn described(jvm: &'static Jvm, tgid: u32) -> Option<&'static Jvm> {
+    if jvm.state == jvm::EXPECTED {
+        request(tgid, BPF_EXIST);
+    }
+    (jvm.state == jvm::READY).then_some(jvm)
+}
+
 /// Asks the agent to describe the virtual machine of a process, once.
 #[inline(never)]
-fn request(tgid: u32) {
+fn request(tgid: u32, which: u32) {
     let Some(process) = process::find(tgid) else {
         return;
     };
     let Some(mut event) = EVENTS.reserve::<NeedJvm>(0) else {
         return;
     };
-    if JVMS
-        .insert(tgid, &REQUESTED, u64::from(BPF_NOEXIST))
-        .is_err()
-    {
+    if JVMS.insert(tgid, &REQUESTED, u64::from(which)).is_err() {
         event.discard(ring::QUIETLY);
         return;
     }
@@ -94,6 +109,7 @@ static REQUESTED: Jvm = Jvm {
         segments: 0,
         shift: 0,
     }; CODE_HEAPS],
+    archive: CodeRange { start: 0, end: 0 },
     layout: JvmLayout {
         block_head: 0,
         blob_frame_size: 0,

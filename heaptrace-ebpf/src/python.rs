@@ -65,8 +65,7 @@ fn is_loop(state: &WalkState, pc: u64) -> bool {
     let at = pc
         .wrapping_sub(state.mapping.start)
         .wrapping_add(state.mapping.offset);
-    let is_in = |range: [u32; 2]| at >= u64::from(range[0]) && at < u64::from(range[1]);
-    is_in(image.loops[0]) || is_in(image.loops[1])
+    image.is_loop(at)
 }
 
 /// Reads the Python frames of the calling thread, and makes them part of its stack, which was walked just now.

@@ -3,7 +3,8 @@
 //!
 //! A step reads return addresses and saved stack and frame pointers alone. So only words are kept that can be an address of code, or of
 //! the part of the stack that is searched: some fifty of the two thousand in 16 KiB. They are part of the stack's identity, so a stack is
-//! sent once, as others are. Other contents of the stack never leave the process.
+//! sent once, as others are. In a process with a Java virtual machine, frames of Java code also have addresses of methods and of bytecode.
+//! Other contents of the stack never leave the process.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -17,7 +18,7 @@ use heaptrace_common::{
     limits::{CACHED_MAPPINGS, MAX_RAW_WORDS, RAW_STACK_BYTES},
     unwind::LOST_BP,
     wire::{
-        NO_WINDOW, RAW_TARGETS, RawStack, RawWalk, Stack, StackKey, StackWindow, ThreadState,
+        Jvm, NO_WINDOW, RAW_TARGETS, RawStack, RawWalk, Stack, StackKey, StackWindow, ThreadState,
         WINDOW_SLOTS, has, kind, mark_zeros, next_zeros, pack_word, walk,
     },
 };
@@ -27,6 +28,7 @@ use crate::{
     counters::count,
     globals::{HASH_SEED, MM_END_CODE, MM_START_CODE, MM_START_STACK, RING_FILLING_BYTES},
     hash::mix,
+    java,
     kernel::read,
     language,
     maps::{BLANK_RAW, EVENTS, RAW_WALKS},
@@ -37,6 +39,9 @@ use crate::{
 
 /// Bytes that are read at once. No piece crosses a page, beyond which the stack may end.
 const PIECE: u64 = 8 * WINDOW_SLOTS as u64;
+
+/// Bytes of a page of memory.
+const PAGE: u64 = 4096;
 
 /// Where the kernel maps libraries and stacks: no program and no heap is above this.
 const LIBRARIES: u64 = 0x7000_0000_0000;
@@ -116,9 +121,10 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
     let is_first_thread = first > registers.sp && first < end;
     raw.end = if is_first_thread { first } else { end };
     raw.base = registers.sp & !(PIECE - 1);
-    set_targets(ctx, raw, state);
+    set_targets(ctx, raw, state, java::of(caller.tgid()));
     raw.stack.count = 0;
     raw.zeros = 0;
+    raw.gap_end = 0;
     raw.stack.bytes = 0;
     raw.stack.registers = registers;
     let bp = registers.bp.wrapping_sub(registers.sp);
@@ -148,9 +154,10 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
     true
 }
 
-/// Sets where words must point to: the part of the stack, the program's code, all libraries, and the code at which the walk ended.
+/// Sets where words must point to: the part of the stack, the program's code, all libraries, and the code at which the walk ended. Where
+/// the kernel maps libraries, Java's virtual machine has its code and its methods.
 #[inline(always)]
-fn set_targets(ctx: &ProbeContext, raw: &mut RawWalk, state: &mut ThreadState) {
+fn set_targets(ctx: &ProbeContext, raw: &mut RawWalk, state: &mut ThreadState, jvm: Option<&Jvm>) {
     let sp = state.walk.registers.sp;
     let (start, end) = (state.walk.mapping.start, state.walk.mapping.end);
     // The mapping of the allocator's code is among those of the libraries, unless the program has its own allocator.
@@ -180,6 +187,13 @@ fn set_targets(ctx: &ProbeContext, raw: &mut RawWalk, state: &mut ThreadState) {
     raw.targets[1] = [code, code_end.wrapping_sub(code)];
     raw.targets[2] = [libraries, USER_END.wrapping_sub(libraries)];
     raw.targets[3] = [start, end.wrapping_sub(start)];
+    if let Some(jvm) = jvm {
+        raw.targets[2] = [LIBRARIES, USER_END - LIBRARIES];
+        if start >= LIBRARIES {
+            let archive = jvm.archive;
+            raw.targets[3] = [archive.start, archive.end.wrapping_sub(archive.start)];
+        }
+    }
 }
 
 /// Searches one piece of the stack.
@@ -191,9 +205,14 @@ extern "C" fn search(index: u32, pass: *mut c_void) -> i64 {
     if address >= raw.end {
         return STOP;
     }
+    if address < raw.gap_end {
+        return CONTINUE;
+    }
     window::move_to(window, address);
     if window.start == NO_WINDOW {
-        return STOP;
+        raw.gap_end = (address | (PAGE - 1)).wrapping_add(1);
+        raw.zeros = 0;
+        return CONTINUE;
     }
     let sp = raw.stack.registers.sp;
     let most = raw.targets[0][1];

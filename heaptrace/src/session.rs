@@ -12,6 +12,7 @@ mod fast_path;
 mod governor;
 mod held;
 mod hit_cost;
+mod java;
 mod kernel_state;
 mod late_files;
 mod mapped_files;
@@ -40,8 +41,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::RunConfig;
-use crate::doctor;
-use crate::doctor::capabilities;
+use crate::doctor::{self, capabilities};
 use crate::join::{EndedLimits, Joiner, Loss, Note};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;

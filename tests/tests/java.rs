@@ -63,6 +63,25 @@ fn compiled_java_stacks_are_the_virtual_machines_own() -> Result<()> {
     Ok(())
 }
 
+/// Check that stacks which come before the table of the virtual machine's library go on through generated code when it is there, with the
+/// names of their methods, as in the first run on a machine.
+#[test]
+fn java_stacks_are_completed_late() -> Result<()> {
+    let options = ["--exact", "--no-table-cache"];
+    let report = java_agreement(&[java()?], &options, 100)?.report;
+    report.check_nothing_lost()?;
+    let quality = &report.quality;
+    let noted = |reason: &str| quality.noted.get(reason).copied().unwrap_or_default();
+    let late = noted("stacks_walked_late");
+    let (ended, unnamed) = (noted("stack_broken_unmapped"), noted("java_frames_unnamed"));
+    println!("{late} late, {ended} end in generated code, {unnamed} frames unnamed");
+    ensure!(late > 0, "{quality:?}");
+    // On a loaded machine, the table may come too late for many stacks, but that is another reason.
+    ensure!(ended * 100 <= quality.samples, "{quality:?}");
+    ensure!(unnamed * 10 <= quality.samples, "{quality:?}");
+    Ok(())
+}
+
 /// Check that direct buffers belong to the method that makes them, exactly.
 #[test]
 fn direct_buffers_belong_to_their_method() -> Result<()> {

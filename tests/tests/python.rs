@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
-    Agreement, Heaptrace, Report, Site, c_linked, python_agreement, python_stack, require_tool,
+    Agreement, Frame, Heaptrace, Report, Site, c_linked, python_agreement, python_stack,
+    require_tool, run,
 };
 
 /// The system's own interpreter, which Debian's packages need.
@@ -118,6 +121,75 @@ for thread in threads:
     Ok(())
 }
 
+/// Check that Python frames stand before the interpreter's frame that ran them, also in stacks that are completed when the table of a
+/// library is there, which was loaded just before its first call.
+#[test]
+fn frames_have_their_places_in_late_stacks() -> Result<()> {
+    const LIBRARIES: u64 = 8;
+    require_tool("gcc", "gcc")?;
+    let here = Heaptrace::tracing()?;
+    let script = here.path("late.py");
+    fs::write(
+        &script,
+        "
+import ctypes, sys
+def inner(path):
+    ctypes.CDLL(path).take(300_000)
+def outer(path):
+    inner(path)
+bytearray(400_000)
+for path in sys.argv[1:]:
+    outer(path)
+",
+    )?;
+    let mut command = vec![python()?.to_owned(), script.into()];
+    for number in 0..LIBRARIES {
+        let source = here.path(&format!("late{number}.c"));
+        let library = here.path(&format!("late{number}.so"));
+        // No two have the same table, and it takes longer to build than Python needs to call.
+        let functions = 40_000 + number;
+        let code = format!(
+            "#include <stdlib.h>
+             asm(\".text\\n.rept {functions}\\n.cfi_startproc\\npush %rax\\n.cfi_adjust_cfa_offset 8\\n\"
+                 \"pop %rax\\n.cfi_adjust_cfa_offset -8\\nret\\n.cfi_endproc\\n.endr\");
+             void take(unsigned long size) {{
+                 volatile char room[{number} * 64 + 8];
+                 room[0] = 1;
+                 *(volatile char *)malloc(size) = room[0];
+             }}"
+        );
+        fs::write(&source, code)?;
+        let options = ["-shared", "-fPIC", "-O2", "-fomit-frame-pointer", "-o"];
+        run(Command::new("gcc").args(options).args([&library, &source]))?.success()?;
+        command.push(library.into());
+    }
+    let options = ["--exact", "--min-size", "300000", "--no-table-cache"];
+    let recording = here.record(&options, &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let late = report.quality.noted.get("stacks_walked_late").copied();
+    ensure!(late.unwrap_or_default() > 0, "{:?}", report.quality);
+    let mut found = 0;
+    for site in &report.sites {
+        let name = |frame: &Frame| frame.function.clone().unwrap_or_default();
+        if !site.stack.iter().any(|frame| name(frame) == "take") {
+            continue;
+        }
+        let functions: Vec<_> = site.stack.iter().map(name).collect();
+        ensure!(site.stack_end == "complete", "{functions:?}");
+        // The loop's own frames are left out where those that it ran stand.
+        let python = ["inner", "outer", "<module>", "PyEval_EvalCode"];
+        ensure!(
+            functions.windows(4).any(|four| four == python),
+            "{functions:?}"
+        );
+        found += site.totals.allocations;
+    }
+    ensure!(found == LIBRARIES, "{found} calls");
+    Ok(())
+}
+
 /// Check that a script which ends at once has its names: they are sent with the stacks.
 #[test]
 fn short_scripts_have_names() -> Result<()> {
@@ -202,7 +274,7 @@ while time.monotonic() < end:
     serve()
     time.sleep(0.001)
 ";
-    let mut command = std::process::Command::new(python()?);
+    let mut command = Command::new(python()?);
     command.args(["-c", script]);
     let server = heaptrace_tests::Child::spawn(&mut command)?;
     std::thread::sleep(std::time::Duration::from_millis(500));

@@ -15,6 +15,9 @@ pub struct Jvm {
     pub interpreter: CodeRange,
     /// The parts of the code cache; all zero in an unused one.
     pub heaps: [CodeHeap; CODE_HEAPS],
+    /// The archive of classes that are mapped at once, with their methods; empty if there is none. Other methods are where the
+    /// kernel maps libraries.
+    pub archive: CodeRange,
     /// Its structures.
     pub layout: JvmLayout,
 }
@@ -27,6 +30,8 @@ pub mod jvm {
     pub const READY: u32 = 1;
     /// The process has none, or one that is not known.
     pub const NONE: u32 = 2;
+    /// The process has mapped the file of one, which may have started by now: the kernel program may ask.
+    pub const EXPECTED: u32 = 3;
 }
 
 /// A part of the code cache. Code is kept in blobs, each of which begins at a segment.
@@ -118,7 +123,7 @@ pub struct NeedJvm {
 const _: () = {
     assert!(size_of::<CodeHeap>() == 32);
     assert!(size_of::<JvmLayout>() == 16);
-    assert!(size_of::<Jvm>() == 24 + 32 * CODE_HEAPS + 16);
+    assert!(size_of::<Jvm>() == 40 + 32 * CODE_HEAPS + 16);
     assert!(size_of::<JavaFrame>() == 16);
     assert!(size_of::<JavaStack>() == 24 + 16 * MAX_JAVA_FRAMES);
     assert!(size_of::<NeedJvm>() == 16);

@@ -20,6 +20,19 @@ pub struct PythonImage {
     pub layout: PythonLayout,
 }
 
+impl PythonImage {
+    /// Whether the function that interprets bytecode has the code at an offset in the file.
+    #[inline(always)]
+    pub const fn is_loop(&self, at: u64) -> bool {
+        is_in(self.loops[0], at) || is_in(self.loops[1], at)
+    }
+}
+
+#[inline(always)]
+const fn is_in(range: [u32; 2], at: u64) -> bool {
+    at >= range[0] as u64 && at < range[1] as u64
+}
+
 /// Offsets in the structures of a version of CPython, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]

@@ -44,6 +44,8 @@ pub struct RawWalk {
     pub base: u64,
     /// First address that is not read.
     pub end: u64,
+    /// The end of the last page that could not be read. A function's array may have pages that it has not touched.
+    pub gap_end: u64,
     /// Marks of the last words that are 0: see [`mark_zeros`].
     pub zeros: u64,
     /// Code and stack: where words must point to, as first addresses and lengths.
@@ -54,13 +56,13 @@ pub struct RawWalk {
 pub const RAW_TARGETS: usize = 4;
 
 /// Bits of an address in a packed word.
-const ADDRESS_BITS: u32 = 48;
+const ADDRESS_BITS: u32 = 47;
 
 /// Bits of a slot in a packed word.
-const SLOT_BITS: u32 = 11;
+const SLOT_BITS: u32 = 12;
 
 /// How many words below it a packed word tells about: as many as a function saves before its frame pointer.
-pub const ZERO_MARKS: u32 = 16 - SLOT_BITS;
+pub const ZERO_MARKS: u32 = u64::BITS - ADDRESS_BITS - SLOT_BITS;
 
 /// A word of a raw stack, with its slot: its distance from the stack pointer, in words.
 #[inline(always)]
@@ -103,7 +105,7 @@ pub const fn is_zero_below(word: u64, slots: u64) -> bool {
 const _: () = {
     assert!(RAW_STACK_BYTES / 8 <= 1 << SLOT_BITS);
     assert!(size_of::<RawStack>() == 72 + 8 * MAX_RAW_WORDS);
-    assert!(size_of::<RawWalk>() == size_of::<RawStack>() + 40 + 16 * RAW_TARGETS);
+    assert!(size_of::<RawWalk>() == size_of::<RawStack>() + 48 + 16 * RAW_TARGETS);
 };
 
 #[cfg(test)]
@@ -117,9 +119,9 @@ mod tests {
         for word in [0, 0, 7, 0, 7, 7, 0] {
             zeros = next_zeros(zeros, word == 0);
         }
-        let word = mark_zeros(pack_word(2047, 0x7fff_ffff_fff8), zeros);
+        let word = mark_zeros(pack_word(4095, 0x7fff_ffff_fff8), zeros);
         let unpacked = (word_slot(word), word_address(word));
-        assert_eq!(unpacked, (2047, 0x7fff_ffff_fff8));
+        assert_eq!(unpacked, (4095, 0x7fff_ffff_fff8));
         // The last words are the closest ones; those beyond the marks are not known.
         let marks = core::array::from_fn::<_, 9, _>(|slots| is_zero_below(word, slots as u64));
         let expected = [false, true, false, false, true, false, false, false, false];

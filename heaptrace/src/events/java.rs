@@ -26,6 +26,8 @@ pub struct NamedJavaFrames {
     pub process: u64,
     /// The id that stacks name.
     pub id: u64,
+    /// The id of frames further in, which belong to the same stacks and have arrived before.
+    pub after: Option<u64>,
     /// Innermost first.
     pub frames: Vec<Named>,
 }

@@ -81,6 +81,6 @@ mod tests {
             assert!(decode(&bytes(count, words)).is_err(), "{count}");
         }
         assert!(decode(&bytes(0, &[])[..70]).is_err());
-        assert_eq!(decode(&bytes(513, &[])), Err(DecodeError::Depth(513)));
+        assert_eq!(decode(&bytes(1025, &[])), Err(DecodeError::Depth(1025)));
     }
 }

@@ -43,6 +43,10 @@ pub(super) const MEMBERS: &[(&str, &[&str])] = &[
             "_immutable_data",
         ],
     ),
+    (
+        "MetaspaceObj",
+        &["_shared_metaspace_base", "_shared_metaspace_top"],
+    ),
     ("Method", &["_constMethod"]),
     (
         "ConstMethod",

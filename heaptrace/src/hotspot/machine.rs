@@ -47,6 +47,7 @@ pub fn describe<M: Memory>(memory: &M, image: Image, base: u64) -> Result<Machin
             pad: 0,
             interpreter,
             heaps,
+            archive: archive(memory, &structs).unwrap_or_default(),
             layout: JvmLayout {
                 block_head: layout.block_head,
                 blob_frame_size: layout.blob_frame_size,
@@ -79,6 +80,16 @@ fn interpreter<M: Memory>(memory: &M, structs: &Structs) -> Found<CodeRange> {
         })
     };
     Some(read().ok_or(NotDescribed::Yet))
+}
+
+/// The archive of classes, which is mapped before the first class is loaded.
+fn archive<M: Memory>(memory: &M, structs: &Structs) -> Option<CodeRange> {
+    let word = |member| memory.word(structs.address("MetaspaceObj", member)?);
+    let (start, end) = (
+        word("_shared_metaspace_base")?,
+        word("_shared_metaspace_top")?,
+    );
+    (start < end).then_some(CodeRange { start, end })
 }
 
 fn heaps<M: Memory>(memory: &M, structs: &Structs) -> Found<[CodeHeap; CODE_HEAPS]> {

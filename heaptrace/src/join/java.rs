@@ -26,6 +26,10 @@ impl Java {
             self.not_kept += 1;
             return;
         }
+        let before = event
+            .after
+            .and_then(|id| frames.in_place(event.process, id));
+        let mut places = before.unwrap_or_default().to_vec();
         let mut place = |name: &str, file: &str, line: u32, is_last| {
             let function = frames.function(&Function {
                 language: Language::Java,
@@ -39,7 +43,6 @@ impl Java {
             };
             Place::new(Some(intern(location)), is_last)
         };
-        let mut places = Vec::with_capacity(event.frames.len());
         for named in &event.frames {
             match named {
                 Named::Own => places.push(Place::new(None, true)),
@@ -74,6 +77,7 @@ mod tests {
         let event = NamedJavaFrames {
             process: 4,
             id: 9,
+            after: None,
             frames: vec![Named::Own, Named::Unknown],
         };
         java.add(&event, &mut kept, |location| {
@@ -87,6 +91,20 @@ mod tests {
         let mut stack: Vec<_> = (100..105).map(LocationId).collect();
         kept.merge(4, part, &mut stack);
         assert_eq!(stack, [100, 102, 7, 104].map(LocationId));
+        let further = NamedJavaFrames {
+            id: 10,
+            after: Some(9),
+            frames: vec![Named::Unknown],
+            ..event.clone()
+        };
+        java.add(&further, &mut kept, |_| LocationId(8));
+        let part = LanguagePart {
+            id: 10,
+            frames: [0b1_1010, 0],
+        };
+        let mut stack: Vec<_> = (100..105).map(LocationId).collect();
+        kept.merge(4, part, &mut stack);
+        assert_eq!(stack, [100, 102, 7, 8].map(LocationId));
         kept.forget(4);
         assert_eq!(kept.kept(), 0);
         java.add(&event, &mut LanguageFrames::full(), |_| LocationId(0));

@@ -107,6 +107,12 @@ impl LanguageFrames {
         self.add_frames(process, id, frames);
     }
 
+    /// The frames that stacks of a process name by an id, if they stand in place of the frames of machine code that run them.
+    pub(super) fn in_place(&self, process: u64, id: u64) -> Option<&[Place]> {
+        let frames = self.stacks.get(&process)?.get(&id)?;
+        frames.are_in_place.then_some(&*frames.places)
+    }
+
     fn add_frames(&mut self, process: u64, id: u64, frames: Frames) {
         self.places += frames.places.len();
         let stacks = self.stacks.entry(process).or_default();

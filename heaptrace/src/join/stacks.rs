@@ -247,6 +247,11 @@ impl Stacks {
         self.java.add(event, &mut self.language, intern);
     }
 
+    /// Whether stacks of a process name frames of Java by an id.
+    pub(super) fn has_java(&self, process: u64, id: u64) -> bool {
+        self.language.in_place(process, id).is_some()
+    }
+
     /// How many stacks or frames lack what belongs to them.
     pub(super) fn lacks(&self) -> [(Note, u64); 4] {
         [

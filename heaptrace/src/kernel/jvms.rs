@@ -21,6 +21,12 @@ impl Jvms {
         let _ = self.map.insert(pid, Wire(jvm), ONLY_EXISTING);
     }
 
+    /// Sets the entry of a process, whether the kernel program has asked for it or not.
+    pub fn set(&mut self, pid: u32, jvm: Jvm) {
+        // Without room, the kernel program asks when it meets generated code.
+        let _ = self.map.insert(pid, Wire(jvm), 0);
+    }
+
     /// Removes the entry of a process. The kernel program asks again.
     pub fn remove(&mut self, pid: u32) {
         // The process may have none.

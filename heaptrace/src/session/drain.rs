@@ -4,8 +4,6 @@
 //! joined. So every mapping is known before the stacks that go through it. Must not know what else a run does
 //! with its state.
 
-mod java;
-
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -14,7 +12,8 @@ use aya::maps::{MapData, RingBuf};
 use heaptrace_common::wire::FileKey;
 use tokio::io::unix::AsyncFd;
 
-use super::held::Held;
+use super::held::{Held, Sources};
+use super::java::Java;
 use super::mapped_files::MappedFiles;
 use super::priority::Priority;
 use super::targets;
@@ -29,7 +28,6 @@ use crate::proc::owner::Owner;
 use crate::reader::Budget;
 use crate::sys;
 use crate::unwind::{self, MappedFile, Tables};
-use java::Java;
 
 /// Most events of a batch; a batch is a few megabytes at most.
 const BATCH: usize = 1 << 16;
@@ -176,7 +174,10 @@ impl Drain {
 
     /// Joins the events that are held until an unwind table is ready.
     pub(super) fn flush(&mut self, joiner: &mut Joiner) {
-        self.held.flush(joiner, &self.tables);
+        let Self {
+            held, tables, java, ..
+        } = self;
+        held.flush(joiner, &mut Sources { tables, java });
     }
 
     /// Reads what runtimes have written about the code that they generated, for some seconds at most.
@@ -243,24 +244,27 @@ impl Drain {
         for event in self.sideband.get_mut().drain() {
             self.join_side_event(event, joiner);
         }
-        self.held.proceed(joiner, &self.tables);
-        self.java.begin_batch();
-        for event in self.batch.drain(..) {
+        let Self {
+            held,
+            tables,
+            java,
+            batch,
+            ..
+        } = self;
+        java.begin_batch();
+        let mut sources = Sources { tables, java };
+        held.proceed(joiner, &mut sources);
+        for event in batch.drain(..) {
             match event {
                 Event::NeedTable(it) => {
-                    load_table(&self.tables, it.tgid, it.start, it.end, Some(it.file));
+                    load_table(sources.tables, it.tgid, it.start, it.end, Some(it.file));
                 }
-                Event::NeedJvm(it) => self.java.need(it),
+                Event::NeedJvm(it) => sources.java.need(it),
                 Event::JavaFrames(it) => {
-                    let named = Event::NamedJavaFrames(self.java.name(&it));
-                    self.held.join(named, joiner, &self.tables);
+                    let named = Event::NamedJavaFrames(sources.java.name(&it, 0));
+                    held.join(named, joiner, &mut sources);
                 }
-                event => {
-                    if let Event::ProcessEnd(it) = &event {
-                        self.java.forget(it.process);
-                    }
-                    self.held.join(event, joiner, &self.tables);
-                }
+                event => held.join(event, joiner, &mut sources),
             }
         }
         // A held event may need the mappings of an ended process.

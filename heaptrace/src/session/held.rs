@@ -6,6 +6,7 @@
 mod jit_files;
 mod queue;
 mod raw_stacks;
+mod sources;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use crate::config::RunConfig;
 use crate::events::record::Event;
 use crate::join::{Joiner, Note, Process, ReadFrames};
 use crate::reader::Budget;
-use crate::unwind::Tables;
 use jit_files::JitFiles;
 use queue::Queue;
-use raw_stacks::{Completed, RawStacks};
+use raw_stacks::{Completed, RawStacks, frame_of};
+pub(super) use sources::Sources;
 
 /// The longest time that an event is held. A table that takes longer is not waited for.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -85,13 +86,18 @@ impl Held {
     }
 
     /// Joins an event, or holds it.
-    pub(super) fn join(&mut self, event: Event, joiner: &mut Joiner, tables: &Tables) {
+    pub(super) fn join(&mut self, event: Event, joiner: &mut Joiner, sources: &mut Sources<'_>) {
         let event = match event {
-            Event::RawStack(raw) => return self.waits.raw.add(*raw, self.queue.is_empty()),
+            Event::RawStack(raw) => {
+                let none_waits = self.queue.is_empty();
+                return self.waits.raw.add(*raw, none_waits, |raw| {
+                    sources.java.read_ahead(raw.process, &frame_of(raw))
+                });
+            }
             event => event,
         };
         if self.queue.is_empty() {
-            match ready(&mut self.waits, event, joiner, tables) {
+            match ready(&mut self.waits, event, joiner, sources) {
                 Ok(event) => joiner.event(event),
                 Err(event) => self.hold(Item::Event(event)),
             }
@@ -115,22 +121,22 @@ impl Held {
         }
         self.hold(item);
         if self.queue.is_full() {
-            self.flush(joiner, tables);
+            self.flush(joiner, sources);
         }
     }
 
     /// Joins the events that need not wait any longer.
-    pub(super) fn proceed(&mut self, joiner: &mut Joiner, tables: &Tables) {
+    pub(super) fn proceed(&mut self, joiner: &mut Joiner, sources: &mut Sources<'_>) {
         self.waits.jit.take_answers(joiner);
-        self.join_held(joiner, tables, false);
+        self.join_held(joiner, sources, false);
     }
 
     /// Joins all held events. Stacks whose tables are not ready stay incomplete.
-    pub(super) fn flush(&mut self, joiner: &mut Joiner, tables: &Tables) {
-        self.join_held(joiner, tables, true);
+    pub(super) fn flush(&mut self, joiner: &mut Joiner, sources: &mut Sources<'_>) {
+        self.join_held(joiner, sources, true);
     }
 
-    fn join_held(&mut self, joiner: &mut Joiner, tables: &Tables, is_last: bool) {
+    fn join_held(&mut self, joiner: &mut Joiner, sources: &mut Sources<'_>, is_last: bool) {
         let Self {
             queue,
             waits,
@@ -149,7 +155,7 @@ impl Held {
                 }
                 Item::Event(event) => event,
             };
-            match ready(waits, event, joiner, tables) {
+            match ready(waits, event, joiner, sources) {
                 Ok(event) => joiner.event(event),
                 Err(event) if !is_last && !is_due => return Some(Item::Event(event)),
                 Err(event) => {
@@ -178,9 +184,9 @@ fn ready(
     waits: &mut Waits,
     event: Event,
     joiner: &mut Joiner,
-    tables: &Tables,
+    sources: &mut Sources<'_>,
 ) -> std::result::Result<Event, Event> {
-    let event = completed(&mut waits.raw, event, joiner, tables)?;
+    let event = completed(&mut waits.raw, event, joiner, sources)?;
     let is_named = match &event {
         Event::Stack(head, frames) => waits.jit.is_ready(head, frames, joiner),
         Event::ProcessEnd(end) => waits.jit.is_read(end.process, joiner),
@@ -194,13 +200,18 @@ fn completed(
     raw: &mut RawStacks,
     event: Event,
     joiner: &mut Joiner,
-    tables: &Tables,
+    sources: &mut Sources<'_>,
 ) -> std::result::Result<Event, Event> {
     match event {
         Event::Stack(head, frames) if is_incomplete(&head) => {
-            match raw.complete(&head, &frames, joiner, tables) {
-                Completed::Stack(head, frames) => {
+            let before = head;
+            match raw.complete(&head, &frames, joiner, sources) {
+                Completed::Stack(head, frames, java) => {
                     joiner.note_one(Note::StacksWalkedLate);
+                    if let Some(java) = java {
+                        let named = sources.java.name(&java, before.language);
+                        joiner.event(Event::NamedJavaFrames(named));
+                    }
                     Ok(Event::Stack(head, frames))
                 }
                 Completed::No => Ok(Event::Stack(head, frames)),
@@ -209,6 +220,7 @@ fn completed(
         }
         Event::ProcessEnd(event) => {
             raw.forget(event.process);
+            sources.java.forget(event.process);
             Ok(Event::ProcessEnd(event))
         }
         event => Ok(event),

@@ -237,12 +237,15 @@ impl<A: Arrays> Loader<A> {
         }
     }
 
-    /// The rule for an offset in a file with a table, and `None` as the rule if it has none; `None` if the file is not known.
-    pub(super) fn rule(&self, file: FileKey, at: u64) -> Option<Option<Rule>> {
+    /// The rule for an offset in a file with a table, and whether Python's function that interprets bytecode has that code. `None` in
+    /// place of both if the file has no table; `None` if the file is not known.
+    pub(super) fn rule(&self, file: FileKey, at: u64) -> Option<Option<(Rule, bool)>> {
         Some(match self.states.get(file)? {
             State::Loaded(slot) => {
                 let table = self.tables.get(&slot)?.table;
-                Some(self.arrays.rule(table, at))
+                let python = self.store.python(table.python);
+                let is_loop = python.is_some_and(|image| image.is_loop(at));
+                Some((self.arrays.rule(table, at), is_loop))
             }
             State::Absent | State::Refused(..) => None,
         })

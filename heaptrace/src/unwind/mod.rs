@@ -24,7 +24,7 @@ mod vdso;
 pub use build::build;
 pub use cache::default_folder;
 pub use mapped_file::{MappedFile, UsingProcess, of_process, probable_key};
-pub use raw_walk::{Code, RawFrame, continue_walk};
+pub use raw_walk::{Code, Process, RawFrame, SentWords, continue_walk};
 pub(crate) use request::{answer_fingerprint, answer_table};
 pub use table::{Limits, Table, TableError, lookup};
 pub use tables::{FileTable, TableCounts, Tables};

@@ -24,8 +24,15 @@ pub struct RawFrame<'a> {
 /// What is known of the code at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The rule of its file's table, and the end of its mapping.
-    Rule(Rule, u64),
+    /// Code of a file with a table.
+    Rule {
+        /// The rule of the table.
+        rule: Rule,
+        /// The end of the mapping.
+        end: u64,
+        /// Whether it is Python's function that interprets bytecode.
+        is_loop: bool,
+    },
     /// Its file has no table, or it has no file.
     NoTable,
     /// Nothing is mapped there.
@@ -34,14 +41,48 @@ pub enum Code {
     Trampoline,
 }
 
+/// The process whose stack is walked.
+pub trait Process {
+    /// Why a walk can't go on now.
+    type Error;
+
+    /// What is known of the code at an address.
+    fn code(&self, address: u64) -> Result<Code, Self::Error>;
+
+    /// Notes that a frame, by its number in the stack, is one of Python's function that interprets bytecode.
+    fn note_loop(&mut self, frame: usize);
+
+    /// Steps from a frame whose code belongs to no file to its caller. Returns a constant of [`outcome`]; [`outcome::NO_RULE`] if nothing
+    /// is known of the code.
+    fn step_generated(
+        &mut self,
+        frame: usize,
+        pc: u64,
+        registers: &mut Registers,
+        stack: &mut impl Memory,
+    ) -> u32;
+}
+
+impl<'a> RawFrame<'a> {
+    /// The sent words in place of the stack.
+    pub fn stack(&self) -> SentWords<'a> {
+        SentWords {
+            sp: self.registers.sp,
+            bytes: self.bytes,
+            words: self.words,
+        }
+    }
+}
+
 /// The sent words in place of the stack.
-struct Words<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct SentWords<'a> {
     sp: u64,
     bytes: u64,
     words: &'a [u64],
 }
 
-impl Memory for Words<'_> {
+impl Memory for SentWords<'_> {
     /// A word that was searched and not sent is no address that matters, or 0. A saved frame pointer may be any value, and often no
     /// step needs it.
     fn read(&mut self, address: u64) -> Option<u64> {
@@ -61,47 +102,54 @@ impl Memory for Words<'_> {
 }
 
 /// Continues a walk from the last of its frames on, and appends the frames that it finds, up to so many in total. Returns how it
-/// ended, as a constant of [`walk`]. `code` tells what is known of the code at an address; the walk ends with its error.
-pub fn continue_walk<E>(
+/// ended, as a constant of [`walk`]. The walk ends with the error of the process, if it has one.
+pub fn continue_walk<P: Process>(
     raw: RawFrame<'_>,
     frames: &mut Vec<u64>,
     most_frames: usize,
-    mut code: impl FnMut(u64) -> Result<Code, E>,
-) -> Result<u32, E> {
+    process: &mut P,
+) -> Result<u32, P::Error> {
     let RawFrame {
         mut registers,
         mut is_return_address,
         mut is_by_rule,
         ..
     } = raw;
-    let mut memory = Words {
-        sp: registers.sp,
-        bytes: raw.bytes,
-        words: raw.words,
-    };
+    let mut memory = raw.stack();
     loop {
         let ip = registers.ip;
-        let rule = match code(ip.wrapping_sub(is_return_address.into()))? {
-            Code::Unmapped => return Ok(walk::UNMAPPED),
+        let pc = ip.wrapping_sub(is_return_address.into());
+        let frame = frames.len().saturating_sub(1);
+        let rule = match process.code(pc)? {
+            Code::Unmapped => None,
             Code::Trampoline => return Ok(walk::STEP + outcome::NO_RULE),
-            Code::NoTable => Rule::default(),
-            Code::Rule(rule, end) => {
+            Code::NoTable => Some(Rule::default()),
+            Code::Rule { rule, end, is_loop } => {
+                if is_loop {
+                    process.note_loop(frame);
+                }
                 // A return address that was put on the stack by hand is the beginning of a function.
                 if rule.cfa == cfa::NONE
                     && is_return_address
                     && is_by_rule
                     && ip < end
-                    && matches!(code(ip)?, Code::Rule(rule, _) if rule.cfa != cfa::NONE)
+                    && matches!(process.code(ip)?, Code::Rule { rule, .. } if rule.cfa != cfa::NONE)
                 {
                     if let Some(frame) = frames.last_mut() {
                         *frame = ip.wrapping_add(1);
                     }
                     return Ok(walk::COMPLETE);
                 }
-                rule
+                Some(rule)
             }
         };
-        let (outcome, by_rule) = step_either(rule, &mut registers, &mut memory);
+        let (outcome, by_rule) = match rule {
+            Some(rule) => step_either(rule, &mut registers, &mut memory),
+            None => match process.step_generated(frame, pc, &mut registers, &mut memory) {
+                outcome::NO_RULE => return Ok(walk::UNMAPPED),
+                outcome => (outcome, true),
+            },
+        };
         is_by_rule = by_rule;
         is_return_address = match outcome {
             outcome::CALLER => true,
@@ -139,16 +187,49 @@ mod tests {
         }
     }
 
-    fn code(pc: u64) -> Result<Code, Infallible> {
-        Ok(match pc {
-            0x9000.. => Code::Unmapped,
-            0x8000.. => Code::Rule(Rule::OUTERMOST, 0x9000),
-            0x7000.. => Code::NoTable,
-            0x6000.. => Code::Trampoline,
-            0x5010.. => Code::Rule(Rule::OUTERMOST, 0x6000),
-            0x5000.. => Code::Rule(Rule::NONE, 0x6000),
-            _ => Code::Rule(rule_at(pc), 0x5000),
-        })
+    /// A process with a loop at 0x4000, and generated code at 0xa000, whose frames have three words. Keeps the frames of both.
+    #[derive(Default)]
+    struct Numbered(Vec<usize>);
+
+    impl Process for Numbered {
+        type Error = Infallible;
+
+        fn code(&self, pc: u64) -> Result<Code, Infallible> {
+            let rule = |rule, end| Code::Rule {
+                rule,
+                end,
+                is_loop: pc >> 8 == 0x40,
+            };
+            Ok(match pc {
+                0x9000.. => Code::Unmapped,
+                0x8000.. => rule(Rule::OUTERMOST, 0x9000),
+                0x7000.. => Code::NoTable,
+                0x6000.. => Code::Trampoline,
+                0x5010.. => rule(Rule::OUTERMOST, 0x6000),
+                0x5000.. => rule(Rule::NONE, 0x6000),
+                _ => rule(rule_at(pc), 0x5000),
+            })
+        }
+
+        fn note_loop(&mut self, frame: usize) {
+            self.0.push(frame);
+        }
+
+        fn step_generated(
+            &mut self,
+            frame: usize,
+            pc: u64,
+            registers: &mut Registers,
+            stack: &mut impl Memory,
+        ) -> u32 {
+            let Some(ip) = stack.read(registers.sp + 16).filter(|_| pc >> 8 == 0xa0) else {
+                return outcome::NO_RULE;
+            };
+            self.0.push(frame);
+            registers.ip = ip;
+            registers.sp += 24;
+            outcome::CALLER
+        }
     }
 
     /// The walk from code at an address, with words at distances from the stack pointer.
@@ -165,7 +246,7 @@ mod tests {
             words: &words,
         };
         let mut frames = vec![ip];
-        let walk = continue_walk(raw, &mut frames, most, code);
+        let walk = continue_walk(raw, &mut frames, most, &mut Numbered::default());
         (walk.unwrap_or_else(|never| match never {}), frames)
     }
 
@@ -189,6 +270,36 @@ mod tests {
         );
     }
 
+    /// Check that a walk goes through generated code, and tells which frames are those and which interpret bytecode.
+    #[test]
+    fn frames_of_languages_are_noted() {
+        let words = [
+            (0x18, 0xa001),
+            (0x30, 0x4001),
+            (0x70, 0x1002),
+            (0x80, 0x8001),
+        ];
+        let words = words.map(|(at, it)| pack_word(at / 8, it));
+        let raw = RawFrame {
+            registers: Registers {
+                ip: 0x2001,
+                sp: SP,
+                bp: 1,
+            },
+            is_return_address: true,
+            is_by_rule: true,
+            bytes: 4096,
+            words: &words,
+        };
+        let mut process = Numbered::default();
+        // Two frames of the stack are further in.
+        let mut frames = vec![1, 2, 0x2001];
+        let walk = continue_walk(raw, &mut frames, 128, &mut process);
+        assert_eq!(walk, Ok(walk::COMPLETE));
+        assert_eq!(frames, [1, 2, 0x2001, 0xa001, 0x4001, 0x1002, 0x8001]);
+        assert_eq!(process.0, [3, 4]);
+    }
+
     /// Check that a saved frame pointer of 0 ends a stack, if the next word that was sent tells of it.
     #[test]
     fn a_frame_pointer_of_0_ends_a_stack() {
@@ -206,7 +317,7 @@ mod tests {
                 bytes: 4096,
                 words: &words,
             };
-            continue_walk(raw, &mut vec![0x2002], 128, code)
+            continue_walk(raw, &mut vec![0x2002], 128, &mut Numbered::default())
         };
         assert_eq!(raw(1), Ok(walk::COMPLETE));
         let lost = walk::STEP + outcome::LOST_FRAME_POINTER;
@@ -231,7 +342,7 @@ mod tests {
             bytes: 0x18,
             words: &[],
         };
-        let ended = continue_walk(far, &mut Vec::new(), 128, code);
+        let ended = continue_walk(far, &mut Vec::new(), 128, &mut Numbered::default());
         assert_eq!(ended, Ok(walk::STEP + outcome::UNREADABLE));
         let (trampoline, frames) = walked(0x2001, &[(0x18, 0x6001)], 128);
         assert_eq!(

@@ -212,6 +212,11 @@ impl Store {
         }
     }
 
+    /// The Python interpreter that a table names; `None` if it names none.
+    pub(super) fn python(&self, number: u32) -> Option<&PythonImage> {
+        self.pythons.get(number.checked_sub(1)? as usize)
+    }
+
     /// The most slots and new rules for the tables of one owner, so that there is room for the tables of other owners.
     pub(super) fn share(&self) -> (u32, u32) {
         (self.limits.slots / 2, self.limits.rules / 4)

@@ -62,8 +62,8 @@ pub struct TableCounts {
 /// What is known of a file's table, for an offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileTable {
-    /// The rule.
-    Rule(Rule),
+    /// The rule, and whether Python's function that interprets bytecode has that code.
+    Rule(Rule, bool),
     /// The file has no table.
     None,
     /// The table is requested.
@@ -197,7 +197,7 @@ impl Tables {
         let is_pending = lock(&self.shared.pending).contains_key(&file);
         let rule = lock(&self.shared.loader).rule(file, at);
         match rule {
-            Some(Some(rule)) => FileTable::Rule(rule),
+            Some(Some((rule, is_loop))) => FileTable::Rule(rule, is_loop),
             Some(None) => FileTable::None,
             None if is_pending => FileTable::Pending,
             None => FileTable::Unknown,

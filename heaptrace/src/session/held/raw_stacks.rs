@@ -1,15 +1,21 @@
 //! The raw stacks that were sent, and the completion of stacks by them.
 //!
-//! Part of the session. Connects the mappings that join knows with the tables of unwind.
+//! Part of the session. Connects the mappings that join knows with the tables of unwind, and with virtual machines.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use heaptrace_common::limits::MAX_FRAMES;
 use heaptrace_common::trampoline::is_trampoline;
-use heaptrace_common::wire::{FileKey, StackHead};
+use heaptrace_common::unwind::{Memory, Registers, outcome};
+use heaptrace_common::wire::{FileKey, JavaFrame, StackHead};
 
+use super::sources::Sources;
+use crate::events::java::JavaFrames;
 use crate::events::raw_stack::RawStack;
 use crate::join::{CodeInFile, Joiner};
-use crate::unwind::{Code, FileTable, MappedFile, RawFrame, Tables, continue_walk};
+use crate::session::java::{Described, ReadWords};
+use crate::unwind::{Code, FileTable, MappedFile, Process, RawFrame, Tables, continue_walk};
 
 /// Most bytes of raw stacks that wait for their stacks.
 const MAX_BYTES: usize = 32 << 20;
@@ -19,18 +25,32 @@ type Key = (u64, [u64; 2]);
 
 /// The raw stacks whose stacks are not joined yet.
 pub(super) struct RawStacks {
-    /// Two threads may both send a new stack, each with its raw stack: how many stacks need it.
-    kept: HashMap<Key, (RawStack, u32)>,
+    kept: HashMap<Key, Kept>,
     bytes: usize,
     most_frames: usize,
     /// The file whose table was requested here for the stack that waits.
     requested: Option<FileKey>,
 }
 
+/// A raw stack that waits for its stack.
+struct Kept {
+    raw: RawStack,
+    /// What frames of Java needed of the memory of the process when it arrived.
+    words: ReadWords,
+    /// Two threads may both send a new stack, each with its raw stack: how many stacks need it.
+    stacks: u32,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        size_of::<(Key, Self)>() + self.raw.words.len() * 8 + self.words.bytes_apart()
+    }
+}
+
 /// What became of a stack.
 pub(super) enum Completed {
-    /// Its walk went on.
-    Stack(StackHead, Vec<u64>),
+    /// Its walk went on, and met these frames of Java, which have no names yet.
+    Stack(StackHead, Vec<u64>, Option<JavaFrames>),
     /// Its walk can't go on.
     No,
     /// It needs a table that is not ready.
@@ -49,7 +69,14 @@ impl RawStacks {
 
     /// Keeps a raw stack until its stack is joined. If no stack waits, those that were kept before have lost their stacks, but for the
     /// last ones.
-    pub(super) fn add(&mut self, raw: RawStack, none_waits: bool) {
+    ///
+    /// `read_ahead` reads what frames of Java need of the memory of the process.
+    pub(super) fn add(
+        &mut self,
+        raw: RawStack,
+        none_waits: bool,
+        read_ahead: impl FnOnce(&RawStack) -> ReadWords,
+    ) {
         if self.bytes >= MAX_BYTES && none_waits {
             self.kept.clear();
             self.bytes = 0;
@@ -58,21 +85,26 @@ impl RawStacks {
             return;
         }
         let key = (raw.process, raw.hash);
-        let bytes = size_of_raw(&raw);
         let kept = self.kept.entry(key).or_insert_with(|| {
-            self.bytes += bytes;
-            (raw, 0)
+            let words = read_ahead(&raw);
+            let kept = Kept {
+                raw,
+                words,
+                stacks: 0,
+            };
+            self.bytes += kept.bytes();
+            kept
         });
-        kept.1 += 1;
+        kept.stacks += 1;
     }
 
     /// Forgets the raw stacks of a process that has ended.
     pub(super) fn forget(&mut self, process: u64) {
         let bytes = &mut self.bytes;
-        self.kept.retain(|(of, _), (raw, _)| {
+        self.kept.retain(|(of, _), kept| {
             let stays = *of != process;
             if !stays {
-                *bytes = bytes.saturating_sub(size_of_raw(raw));
+                *bytes = bytes.saturating_sub(kept.bytes());
             }
             stays
         });
@@ -84,36 +116,45 @@ impl RawStacks {
         head: &StackHead,
         frames: &[u64],
         joiner: &Joiner,
-        tables: &Tables,
+        sources: &Sources<'_>,
     ) -> Completed {
         let key = (head.process, head.hash);
-        let Some((raw, _)) = self.kept.get(&key) else {
+        let Some(kept) = self.kept.get(&key) else {
             return Completed::No;
         };
         let mut frames = frames.to_vec();
-        let from = RawFrame {
-            registers: raw.registers,
-            is_return_address: raw.is_return_address,
-            is_by_rule: raw.is_by_rule,
-            bytes: raw.bytes,
-            words: &raw.words,
-        };
-        let code = |address| code_at(joiner, tables, head, address);
-        let walked = continue_walk(from, &mut frames, self.most_frames, code);
+        let mut process = OfStack::new(head, joiner, sources, &kept.words);
+        let from = frame_of(&kept.raw);
+        let walked = continue_walk(from, &mut frames, self.most_frames, &mut process);
+        let OfStack {
+            language_frames,
+            java,
+            ..
+        } = process;
         match walked {
-            Err(code) if self.can_wait(&code, joiner, tables) => Completed::Later,
+            Err(code) if self.can_wait(&code, joiner, sources.tables) => Completed::Later,
             Err(_) => {
                 self.release(&key);
                 Completed::No
             }
             Ok(walk) => {
                 self.release(&key);
-                let head = StackHead {
+                let mut head = StackHead {
                     walk,
                     depth: frames.len() as u32,
+                    language_frames,
                     ..*head
                 };
-                Completed::Stack(head, frames)
+                // The id of language frames is a hash of them, as that of the stack is, of which they are a part.
+                let java = (!java.is_empty()).then(|| JavaFrames {
+                    process: head.process,
+                    id: head.hash[0].max(1),
+                    frames: java,
+                });
+                if let Some(java) = &java {
+                    head.language = java.id;
+                }
+                Completed::Stack(head, frames, java)
             }
         }
     }
@@ -134,7 +175,7 @@ impl RawStacks {
                 is_open
             }
             // It may have become ready just now.
-            FileTable::Pending | FileTable::Rule(_) | FileTable::None => true,
+            FileTable::Pending | FileTable::Rule(..) | FileTable::None => true,
         }
     }
 
@@ -145,44 +186,131 @@ impl RawStacks {
 
     fn release(&mut self, key: &Key) {
         self.requested = None;
-        if let Some((raw, stacks)) = self.kept.get_mut(key) {
-            *stacks -= 1;
-            if *stacks == 0 {
-                self.bytes = self.bytes.saturating_sub(size_of_raw(raw));
+        if let Some(kept) = self.kept.get_mut(key) {
+            kept.stacks -= 1;
+            if kept.stacks == 0 {
+                self.bytes = self.bytes.saturating_sub(kept.bytes());
                 self.kept.remove(key);
             }
         }
     }
 }
 
-/// What is known of the code at an address of a stack; the code, if the table of its file is not loaded.
-fn code_at(
-    joiner: &Joiner,
-    tables: &Tables,
-    head: &StackHead,
-    address: u64,
-) -> Result<Code, CodeInFile> {
-    let Some(code) = joiner.code_at(head.process, head.time, address) else {
-        return Ok(if is_trampoline(address) {
-            Code::Trampoline
-        } else if joiner.is_generated(head.process, head.time, address) {
-            Code::NoTable
-        } else {
-            Code::Unmapped
-        });
-    };
-    let Some(file) = code.file else {
-        return Err(code);
-    };
-    match tables.rule(file, code.at) {
-        FileTable::Rule(rule) => Ok(Code::Rule(rule, code.end)),
-        FileTable::None => Ok(Code::NoTable),
-        FileTable::Pending | FileTable::Unknown => Err(code),
+/// The process of a stack, and what was found of its languages.
+struct OfStack<'a> {
+    head: &'a StackHead,
+    joiner: &'a Joiner,
+    tables: &'a Tables,
+    machine: Option<Arc<Described>>,
+    words: &'a ReadWords,
+    /// As in the stack's head.
+    language_frames: [u64; MAX_FRAMES / 64],
+    /// Whether the stack has no frames of another language.
+    takes_java: bool,
+    java: Vec<JavaFrame>,
+}
+
+impl<'a> OfStack<'a> {
+    fn new(
+        head: &'a StackHead,
+        joiner: &'a Joiner,
+        sources: &'a Sources<'_>,
+        words: &'a ReadWords,
+    ) -> Self {
+        let mut language_frames = head.language_frames;
+        // The kernel program leaves those of earlier walks, which went further.
+        for frame in head.depth as usize..MAX_FRAMES {
+            if let Some(word) = language_frames.get_mut(frame / 64) {
+                *word &= !(1 << (frame % 64));
+            }
+        }
+        Self {
+            head,
+            joiner,
+            tables: sources.tables,
+            machine: sources.java.machine(head.process),
+            words,
+            language_frames,
+            takes_java: head.language == 0 || joiner.has_java(head.process, head.language),
+            java: Vec::new(),
+        }
+    }
+
+    fn mark(&mut self, frame: usize) {
+        if let Some(word) = self.language_frames.get_mut(frame / 64) {
+            *word |= 1 << (frame % 64);
+        }
     }
 }
 
-fn size_of_raw(raw: &RawStack) -> usize {
-    size_of::<(Key, RawStack, u32)>() + raw.words.len() * 8
+impl Process for OfStack<'_> {
+    /// Code of a file whose table is not loaded.
+    type Error = CodeInFile;
+
+    fn code(&self, address: u64) -> Result<Code, CodeInFile> {
+        let Self {
+            head,
+            joiner,
+            tables,
+            ..
+        } = self;
+        let Some(code) = joiner.code_at(head.process, head.time, address) else {
+            return Ok(if is_trampoline(address) {
+                Code::Trampoline
+            } else if joiner.is_generated(head.process, head.time, address) {
+                Code::NoTable
+            } else {
+                Code::Unmapped
+            });
+        };
+        let Some(file) = code.file else {
+            return Err(code);
+        };
+        match tables.rule(file, code.at) {
+            FileTable::Rule(rule, is_loop) => Ok(Code::Rule {
+                rule,
+                end: code.end,
+                is_loop,
+            }),
+            FileTable::None => Ok(Code::NoTable),
+            FileTable::Pending | FileTable::Unknown => Err(code),
+        }
+    }
+
+    fn note_loop(&mut self, frame: usize) {
+        self.takes_java = false;
+        self.mark(frame);
+    }
+
+    fn step_generated(
+        &mut self,
+        frame: usize,
+        pc: u64,
+        registers: &mut Registers,
+        stack: &mut impl Memory,
+    ) -> u32 {
+        let machine = self.machine.as_ref().filter(|it| it.has_generated(pc));
+        let Some(machine) = machine else {
+            return outcome::NO_RULE;
+        };
+        let (outcome, found) = machine.step(pc, registers, stack, self.words);
+        if outcome != outcome::NO_RULE && self.takes_java {
+            self.java.push(found);
+            self.mark(frame);
+        }
+        outcome
+    }
+}
+
+/// The frame from which a walk is continued.
+pub(super) fn frame_of(raw: &RawStack) -> RawFrame<'_> {
+    RawFrame {
+        registers: raw.registers,
+        is_return_address: raw.is_return_address,
+        is_by_rule: raw.is_by_rule,
+        bytes: raw.bytes,
+        words: &raw.words,
+    }
 }
 
 #[cfg(test)]
@@ -203,12 +331,22 @@ mod tests {
         }
     }
 
+    fn size_of_kept(raw: RawStack) -> usize {
+        let words = ReadWords::default();
+        let kept = Kept {
+            raw,
+            words,
+            stacks: 1,
+        };
+        kept.bytes()
+    }
+
     /// Check that a raw stack that two threads have sent is kept for both stacks, and that one of an ended process is dropped.
     #[test]
     fn raw_stacks_are_kept_for_their_stacks() {
         let mut raws = RawStacks::new(128);
         for (process, hash) in [(1, 7), (1, 7), (2, 7), (2, 8)] {
-            raws.add(raw(process, hash, 9), false);
+            raws.add(raw(process, hash, 9), false, |_| ReadWords::default());
         }
         assert_eq!(raws.kept.len(), 3);
         raws.release(&(1, [7, 0]));
@@ -224,12 +362,12 @@ mod tests {
     #[test]
     fn raw_stacks_are_bounded() {
         let mut raws = RawStacks::new(128);
-        let most = MAX_BYTES / size_of_raw(&raw(0, 0, 512));
+        let most = MAX_BYTES / size_of_kept(raw(0, 0, 512));
         for hash in 0..2 * most as u64 {
-            raws.add(raw(1, hash, 512), false);
+            raws.add(raw(1, hash, 512), false, |_| ReadWords::default());
         }
         assert_eq!(raws.kept.len(), most + 1);
-        raws.add(raw(2, 1, 1), true);
+        raws.add(raw(2, 1, 1), true, |_| ReadWords::default());
         assert_eq!(raws.kept.len(), 1);
     }
 }
