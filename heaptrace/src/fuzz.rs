@@ -298,7 +298,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
         Job::Identify | Job::Needs | Job::Inspect | Job::Slots => probes::fuzz::answer(job, answer),
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
         Job::HotSpot => hotspot::fuzz::answer(answer),
-        Job::Facts | Job::Names => symbolize::fuzz::answer(job, answer),
+        Job::Facts | Job::Names | Job::Units => symbolize::fuzz::answer(job, answer),
         Job::GeneratedCode => jit::fuzz::answer(answer),
     }
 }

@@ -34,6 +34,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Table => unwind::answer_table(question, &files),
         Job::Facts => lookup.answer_facts(question, files),
         Job::Names => lookup.answer_names(question, files),
+        Job::Units => lookup.answer_units(question, files),
         Job::Slots => slots::answer(question, &files),
         Job::HotSpot => hotspot::answer(question, &files),
         Job::GeneratedCode => jit::answer(question, &files),

@@ -67,7 +67,7 @@ pub enum NotOpened {
     /// It is longer than a file of this kind may be.
     #[error("it has more than {} MiB", .0 >> 20)]
     LongerThan(u64),
-    /// It belongs to another user than the process.
+    /// It belongs to another user than it may.
     #[error("it belongs to another user (user {0})")]
     Foreign(u32),
     /// It was written before the process started.
@@ -247,6 +247,16 @@ impl Root {
         checked(self.look_up(path, LOOK)?, None)
     }
 
+    /// Opens a file below this root that belongs to a user. Links can't lead out of the root.
+    pub fn open_owned(&self, path: &Path, owner: u32) -> Result<Opened, NotOpened> {
+        let found = self.look_up(path, LOOK)?;
+        let user = fstat(&found)?.st_uid;
+        if user != owner {
+            return Err(NotOpened::Foreign(user));
+        }
+        checked(found, None)
+    }
+
     /// Opens a file below this root that a process has written for others. The last part of the path must not be a link: another
     /// user could have made it.
     pub fn open_written(&self, path: &Path, written: &Written) -> Result<Opened, NotOpened> {
@@ -409,7 +419,7 @@ mod tests {
         ));
     }
 
-    /// Check that links below a root can't lead out of it.
+    /// Check that links below a root can't lead out of it, nor to a file of another user than the expected one.
     #[test]
     fn links_stay_below_the_root() {
         let dir = tempfile::tempdir().unwrap();
@@ -430,6 +440,10 @@ mod tests {
             Some("/secret".into())
         );
         assert!(opened.open(Path::new("magic")).is_err());
+        let user = root.metadata().unwrap().uid();
+        assert!(opened.open_owned(Path::new("relative"), user).is_ok());
+        let other = opened.open_owned(Path::new("relative"), user + 1);
+        assert!(matches!(other, Err(NotOpened::Foreign(found)) if found == user));
     }
 
     /// Check that a link leads to its file and not to a copy of it, from a folder, and for a process that is gone.

@@ -110,6 +110,140 @@ fn runs_search_a_folder_of_the_users() -> Result<()> {
     Ok(())
 }
 
+/// The path of a debug file by build id in a folder, given the path in another folder.
+fn moved(debug: &Path, from: &Path, to: &Path) -> Result<PathBuf> {
+    let moved = to.join(debug.strip_prefix(from)?);
+    fs::create_dir_all(moved.parent().context("no folder")?)?;
+    Ok(moved)
+}
+
+/// The debug file that is in a folder of symbols.
+fn debug_file_in(symbols: &Path) -> Result<PathBuf> {
+    let name = Path::new("-name");
+    let listed = tool("find", &[symbols, name, Path::new("*.debug")])?;
+    Ok(PathBuf::from(listed.trim()))
+}
+
+/// Check that names come from the debug file that elfutils splits off, from one whose entries dwz has moved to a file that it shares
+/// with others, and from a table of symbols that is packed into the program.
+#[test]
+fn names_come_from_what_other_tools_make() -> Result<()> {
+    let packages = [("eu-strip", "elfutils"), ("dwz", "dwz"), ("xz", "xz-utils")];
+    for (name, package) in packages {
+        require_tool(name, package)?;
+    }
+    let here = Heaptrace::tracing()?;
+    let (program, symbols) = split(&here)?;
+    here.record_all(&[&program, Path::new("no-pvalloc")])?;
+    let debug = debug_file_in(&symbols)?;
+    let whole = here.path("whole");
+    tool("eu-unstrip", &[&program, &debug, Path::new("-o"), &whole])?;
+
+    let stripped = here.path("eu-strip");
+    let by_elfutils = moved(&debug, &symbols, &stripped)?;
+    let out = here.path("stripped");
+    tool(
+        "eu-strip",
+        &[Path::new("-f"), &by_elfutils, Path::new("-o"), &out, &whole],
+    )?;
+
+    let shared = here.path("dwz");
+    let by_dwz = moved(&debug, &symbols, &shared)?;
+    fs::copy(&debug, &by_dwz)?;
+    let other = here.path("other.debug");
+    fs::copy(&debug, &other)?;
+    let common = shared.join("common.debug");
+    tool(
+        "dwz",
+        &[
+            Path::new("-m"),
+            &common,
+            Path::new("-M"),
+            &common,
+            &by_dwz,
+            &other,
+        ],
+    )?;
+    let sections = tool("readelf", &[Path::new("-SW"), &by_dwz])?;
+    ensure!(sections.contains(".gnu_debugaltlink"), "{sections}");
+
+    let named = |folder: &Path| -> Result<(bool, bool)> {
+        let folder = folder.to_str().context("no text")?;
+        let words = ["symbolize", "--debug-dir", folder, "-o", "named.data"];
+        here.run(&words)?.success()?;
+        let json = here.run(&["report", "--format", "json", "named.data"])?;
+        Ok(names(&Report::parse(&json.success()?.stdout)?))
+    };
+    let nothing = here.path("nothing");
+    fs::create_dir(&nothing)?;
+    assert_eq!(named(&nothing)?, (false, false));
+    assert_eq!(named(&stripped)?, (true, true), "eu-strip");
+    assert_eq!(named(&shared)?, (true, true), "dwz");
+    fs::remove_file(&common)?;
+    assert_eq!(named(&shared)?, (true, false), "dwz, symbols alone");
+
+    let mini = here.path("mini");
+    let strip = [Path::new("--strip-debug"), &whole, &mini];
+    tool("objcopy", &strip)?;
+    tool("xz", &[&mini])?;
+    let section = format!(".gnu_debugdata={}", here.path("mini.xz").display());
+    tool(
+        "objcopy",
+        &[Path::new("--add-section"), Path::new(&section), &program],
+    )?;
+    assert_eq!(named(&nothing)?, (true, false), "mini debuginfo");
+    Ok(())
+}
+
+/// Check that a run names inlined functions of a program whose debug information is in a `.dwo` file beside it, that a run without that file
+/// says so, and that they are added from it, or from a package, later.
+#[test]
+fn inlined_functions_come_from_files_of_units() -> Result<()> {
+    const SOURCE: &str = "#include <stdlib.h>
+        void *volatile kept;
+        static inline __attribute__((always_inline)) void inner(size_t n) { kept = malloc(n); }
+        __attribute__((noinline)) void outer(size_t n) { inner(n + 1); inner(n + 2); }
+        int main(void) { outer(100); return kept == 0; }";
+    let here = Heaptrace::tracing()?;
+    let (source, program) = (here.path("unit.c"), here.path("unit"));
+    fs::write(&source, SOURCE)?;
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O2", "-g", "-gdwarf-4", "-gsplit-dwarf", "-o"]);
+    run(compiler.arg(&program).arg(&source))?.success()?;
+    let unit = here.path("unit.dwo");
+    let is_named = |report: &Report, function: &str| {
+        let mut frames = report.sites.iter().flat_map(|site| &site.stack);
+        frames.any(|frame| frame.is(function) && frame.line.unwrap_or(0) > 0)
+    };
+    let recording = here.record_all(&[&program])?;
+    ensure!(is_named(&recording.report, "inner"), "in the run");
+
+    let folder = here.path("units");
+    fs::create_dir(&folder)?;
+    fs::rename(&unit, folder.join("unit.dwo"))?;
+    let recording = here.record_all(&[&program])?;
+    ensure!(!is_named(&recording.report, "inner") && is_named(&recording.report, "outer"));
+    let told = &recording.ended.stderr;
+    ensure!(told.contains("unit.dwo"), "{told}");
+    fs::copy(here.data(), here.path("before.data"))?;
+    let words = ["symbolize", "--debug-dir", "units"];
+    let ended = here.run(&words)?.success()?;
+    ensure!(
+        ended.stderr.contains("more inlined functions"),
+        "{}",
+        ended.stderr
+    );
+    ensure!(is_named(&here.report()?, "inner"), "from the file");
+
+    fs::copy(here.path("before.data"), here.data())?;
+    let package = here.path("unit.dwp");
+    let from = folder.join("unit.dwo");
+    tool("dwp", &[Path::new("-o"), &package, &from])?;
+    here.run(&["symbolize"])?.success()?;
+    ensure!(is_named(&here.report()?, "inner"), "from the package");
+    Ok(())
+}
+
 /// Check that a damaged file is refused and stays as it is, and that one that was cut off keeps what it has.
 #[test]
 fn damaged_files_are_refused() -> Result<()> {
@@ -158,11 +292,7 @@ fn servers_are_asked() -> Result<()> {
     let here = Heaptrace::tracing()?;
     let (program, symbols) = split(&here)?;
     here.record_all(&[&program, Path::new("no-pvalloc")])?;
-    let listed = tool(
-        "find",
-        &[&symbols, Path::new("-name"), Path::new("*.debug")],
-    )?;
-    let debug = PathBuf::from(listed.trim());
+    let debug = debug_file_in(&symbols)?;
     for mode in ["missing", "slow", "cut", "wrong", "huge", "right"] {
         let (server, mut command) = asking(&here, &["symbolize"], mode, &debug)?;
         let begun = std::time::Instant::now();

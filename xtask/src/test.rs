@@ -19,7 +19,7 @@ use crate::{apt, cargo, digest, npm, process, run, workspace};
 
 /// The Debian packages that the tests use: compilers for the fixtures, programs to trace, and tools to
 /// compare with.
-const PACKAGES: [&str; 26] = [
+const PACKAGES: [&str; 28] = [
     "gcc",
     "g++",
     "clang",
@@ -28,6 +28,8 @@ const PACKAGES: [&str; 26] = [
     "libc6-dbg",
     "valgrind",
     "debuginfod",
+    "dwz",
+    "elfutils",
     "gdb",
     "golang-go",
     "git",

@@ -25,6 +25,9 @@ pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles, sources: DebugSour
     for (file, reason) in &unread.files {
         message::warn(format!("no names from {file}: {reason}"));
     }
+    for gap in symbolizer.gaps() {
+        message::warn(gap);
+    }
     symbolizer.into_symbols()
 }
 

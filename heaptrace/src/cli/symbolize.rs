@@ -67,6 +67,12 @@ fn summary(profile: &Profile, symbols: &Symbols, improvement: Improvement) -> Ve
         improvement.functions,
         improvement.lines
     )];
+    if improvement.inlined > 0 {
+        let inlined = improvement.inlined;
+        lines.push(format!(
+            "{inlined} addresses have more inlined functions since now"
+        ));
+    }
     let mut unnamed = BTreeMap::<ModuleId, usize>::new();
     for (id, location) in machine_code() {
         if let Some(module) = location.module.filter(|_| !is_named(id)) {

@@ -62,10 +62,13 @@ pub struct Improvement {
     pub functions: usize,
     /// Locations that had no source line and have one now.
     pub lines: usize,
+    /// Locations that had a source line, and have more inlined functions now.
+    pub inlined: usize,
 }
 
 impl Symbols {
-    /// Takes names over where more is known than before: a function where there was none, a line where there was only a function.
+    /// Takes names over where more is known than before: a function where there was none, a line where there was only a function, and more
+    /// inlined functions where there was a line.
     pub fn improve(&mut self, other: &Self) -> Improvement {
         let mut strings: HashMap<String, StringId> = self
             .strings
@@ -80,11 +83,15 @@ impl Symbols {
                 .get(index)
                 .map_or(Known::Nothing, |it| known(it));
             let now = known(found);
-            if now <= before {
+            // The functions inlined there can be in a file that was not at hand.
+            let is_deeper =
+                before == Known::Line && found.len() > self.frames.get(index).map_or(0, Vec::len);
+            if now < before || now == before && !is_deeper {
                 continue;
             }
             improvement.functions += usize::from(before == Known::Nothing);
-            improvement.lines += usize::from(now == Known::Line);
+            improvement.lines += usize::from(before < now && now == Known::Line);
+            improvement.inlined += usize::from(now == before);
             let mut own = |id: StringId| {
                 let text = other.text(id);
                 *strings.entry(text.to_owned()).or_insert_with(|| {
@@ -164,5 +171,23 @@ mod tests {
         ];
         assert_eq!(all, right);
         assert_eq!(names.improve(&found), Improvement::default());
+    }
+
+    /// Check that a location with a line gets the functions that are inlined there, once, and never loses them.
+    #[test]
+    fn inlined_functions_are_taken_over() {
+        let mut names = symbols(&[("outer", 3), ("g", 0)]);
+        let before = names.clone();
+        let mut found = symbols(&[("inner", 5), ("g", 0)]);
+        let outer = found.frames[0][0];
+        found.frames[0].push(outer);
+        found.frames[1].push(outer);
+        found.frames[1][1].line = 0;
+        let improvement = names.improve(&found);
+        assert_eq!((improvement.lines, improvement.inlined), (0, 1));
+        let frames = [0, 1].map(|index| names.frames(LocationId(index)).len());
+        assert_eq!(frames, [2, 1]);
+        assert_eq!(names.improve(&found), Improvement::default());
+        assert_eq!(names.improve(&before), Improvement::default());
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 /// Most descriptors with one message.
-pub(super) const MAX_FILES: usize = 16;
+pub const MAX_FILES: usize = 16;
 
 /// Bytes of a header: the kind of message (4) and the length of its body (8).
 const HEADER: usize = 4 + 8;

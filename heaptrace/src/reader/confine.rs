@@ -50,7 +50,12 @@ pub(super) fn confine(memory: u64) -> io::Result<()> {
     let allowed = seccomp::BASIC.into_iter().chain(own);
     let allowed = allowed.map(|call| (call, Verdict::Allow));
     let answered = open_handler::ANSWERED.map(|call| (call, Verdict::Trap));
-    // With ENOSYS for `statx`, the standard library falls back to older calls.
-    let missing = (libc::SYS_statx, Verdict::Fail(libc::ENOSYS));
-    seccomp::restrict(allowed.chain(answered).chain([missing]))
+    let missing = [
+        // The standard library then falls back to older calls.
+        (libc::SYS_statx, Verdict::Fail(libc::ENOSYS)),
+        // To resolve a path fails, and blazesym then uses the path as it is.
+        (libc::SYS_readlink, Verdict::Fail(libc::ENOENT)),
+        (libc::SYS_readlinkat, Verdict::Fail(libc::ENOENT)),
+    ];
+    seccomp::restrict(allowed.chain(answered).chain(missing))
 }

@@ -29,11 +29,13 @@ pub enum Job {
     GeneratedCode = 9,
     /// The description that a Java virtual machine has of itself.
     HotSpot = 10,
+    /// The units of a program whose debug information is needed, in files of their own.
+    Units = 11,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -44,6 +46,7 @@ impl Job {
         Self::Slots,
         Self::GeneratedCode,
         Self::HotSpot,
+        Self::Units,
     ];
 
     /// The job with this number.
@@ -59,7 +62,7 @@ impl Job {
             Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,
-            Self::Names => 64 << 20,
+            Self::Names | Self::Units => 64 << 20,
         }
     }
 }

@@ -16,6 +16,7 @@ mod serve;
 mod unreadable;
 
 pub use budget::{Budget, FileOwner, Unread};
+pub use channel::MAX_FILES;
 pub use client::{Limits, Reader};
 pub use message::{Job, decode, encode};
 pub use open_handler::{offer, offered_by_name};

@@ -41,8 +41,12 @@ impl DebugSources {
 pub(super) struct DebugFile {
     /// The file.
     pub(super) file: File,
-    /// Its path, if it refers to other files. Only a file in a folder that the administrator alone can write to may do so.
-    pub(super) path: Option<PathBuf>,
+    /// Its path.
+    pub(super) path: PathBuf,
+    /// Whether it refers to other files. Only a file in a folder that the administrator alone can write to may do so.
+    pub(super) names_files: bool,
+    /// Whether parts of its DWARF may be in other files, by unit.
+    pub(super) may_have_parts: bool,
     /// The supplementary file that it shares with other debug files, and the path by which it refers to that file.
     pub(super) shared: Option<(String, File)>,
 }
@@ -88,7 +92,9 @@ pub(super) fn find(
     });
     Some(DebugFile {
         file,
-        path: Some(path).filter(|_| found.names_files),
+        path,
+        names_files: found.names_files,
+        may_have_parts: found.may_have_parts,
         shared,
     })
 }
@@ -182,6 +188,6 @@ fn candidates(
 }
 
 /// Whether a name has no folder in it.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/')
 }

@@ -4,7 +4,7 @@
 //! file that it refers to is opened here. Must not know symbols.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD};
 use object::read::elf::{
@@ -63,6 +63,10 @@ pub(super) struct ElfFacts {
     pub(super) alt_link: Option<(String, Vec<u8>)>,
     /// Whether it has compressed sections.
     pub(super) compressed: bool,
+    /// Whether it has the table of addresses for debug information in other files. Some compilers make it for their own, too.
+    pub(super) has_address_table: bool,
+    /// Whether it has a compressed table of symbols (mini debuginfo).
+    pub(super) has_packed_symbols: bool,
     segments: Vec<Segment>,
     symbol_bytes: u64,
     inflated_bytes: u64,
@@ -146,6 +150,8 @@ impl ElfFacts {
             }
             match name {
                 b".debug_info" => facts.has_dwarf = true,
+                b".gnu_debugdata" => facts.has_packed_symbols = true,
+                b".debug_addr" => facts.has_address_table = true,
                 b".gnu_debugaltlink" => {
                     facts.names_files = true;
                     if size <= MAX_SMALL {
@@ -163,6 +169,21 @@ impl ElfFacts {
             }
         }
         Some(facts)
+    }
+
+    /// Whether its DWARF can be read without a file that it refers to.
+    pub(super) fn is_self_contained(&self) -> bool {
+        self.has_dwarf && !self.names_files
+    }
+
+    /// Whether parts of its DWARF may be in other files, by unit.
+    pub(super) fn may_have_parts(&self) -> bool {
+        self.is_self_contained() && self.has_address_table
+    }
+
+    /// The size of all its compressed sections after decompression.
+    pub(super) fn inflated_bytes(&self) -> u64 {
+        self.inflated_bytes
     }
 
     /// The link-time address of a file offset.
@@ -208,15 +229,25 @@ impl Compressed {
     fn inflates_to(&self, file: &mut &File, inflated: u64) -> io::Result<bool> {
         file.seek(SeekFrom::Start(self.offset))?;
         let content = io::BufReader::new(file.take(self.size));
-        let limit = inflated.saturating_add(1);
-        let copy = |content: &mut dyn Read| io::copy(&mut content.take(limit), &mut io::sink());
-        let length = match self.kind {
-            elf::ELFCOMPRESS_ZLIB => copy(&mut flate2::read::ZlibDecoder::new(content))?,
-            elf::ELFCOMPRESS_ZSTD => copy(&mut zstd::Decoder::with_buffer(content)?)?,
-            _ => return Ok(false),
+        let Some(content) = decoder(self.kind, content)? else {
+            return Ok(false);
         };
+        let limit = inflated.saturating_add(1);
+        let length = io::copy(&mut content.take(limit), &mut io::sink())?;
         Ok(length == inflated)
     }
+}
+
+/// Decompresses the content of a section; `None` for an unknown kind.
+pub(super) fn decoder<'c>(
+    kind: elf::CompressionType,
+    content: impl BufRead + 'c,
+) -> io::Result<Option<Box<dyn Read + 'c>>> {
+    Ok(match kind {
+        elf::ELFCOMPRESS_ZLIB => Some(Box::new(flate2::bufread::ZlibDecoder::new(content))),
+        elf::ELFCOMPRESS_ZSTD => Some(Box::new(zstd::Decoder::with_buffer(content)?)),
+        _ => None,
+    })
 }
 
 /// Parses a debug link. A name with a folder in it is refused, because it could lead anywhere.

@@ -4,7 +4,7 @@
 
 use super::demangle::{self, MAX_NAME};
 use super::elf::ElfFacts;
-use super::protocol::{Facts, Names};
+use super::protocol::{Facts, Names, UnitsAnswer};
 use crate::reader::{Job, decode, encode};
 use crate::sys;
 
@@ -35,6 +35,13 @@ pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
         return facts.map_or(0, |facts| {
             let link = facts.as_ref().and_then(|facts| facts.debug_link.as_ref());
             1 + u64::from(facts.is_some()) + 2 * u64::from(link.is_some())
+        });
+    }
+    if job == Job::Units {
+        let units: Option<Option<UnitsAnswer>> = decode(answer);
+        return units.map_or(0, |units| {
+            let wanted = units.as_ref().map_or(0, |it| it.wanted.len() as u64);
+            1 + u64::from(units.is_some()) + 2 * wanted
         });
     }
     decode::<Names>(answer).map_or(0, |names| {

@@ -14,8 +14,12 @@ use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer as Blazesym};
 
 use super::demangle::{MAX_NAME, demangle, is_mangled};
 use super::elf::{ElfFacts, file_crc};
+use super::packed::PackedSymbols;
 use super::panics::catch_panic;
-use super::protocol::{Facts, FactsQuestion, FoundFrame, MAX_INLINED, Names, NamesQuestion};
+use super::protocol::{
+    Facts, FactsQuestion, FoundFrame, MAX_INLINED, Names, NamesQuestion, UnitsAnswer, UnitsQuestion,
+};
+use super::split::Programs;
 use crate::open::descriptor;
 use crate::reader::{decode, encode, offer};
 
@@ -39,6 +43,8 @@ struct CachedFile {
 /// Answers questions about names, and caches the files that it has read.
 pub(crate) struct Lookup {
     blazesym: Blazesym,
+    programs: Programs,
+    packed: HashMap<ContentKey, PackedSymbols>,
     cache: HashMap<ContentKey, CachedFile>,
 }
 
@@ -46,6 +52,8 @@ impl Default for Lookup {
     fn default() -> Self {
         Self {
             blazesym: blazesym(),
+            programs: Programs::default(),
+            packed: HashMap::new(),
             cache: HashMap::new(),
         }
     }
@@ -54,10 +62,23 @@ impl Default for Lookup {
 /// One way to look up addresses of a module. Addresses that it does not find are left to the next attempt.
 struct Attempt {
     path: PathBuf,
-    dwarf: bool,
+    from: Information,
     /// Whether to look up link-time addresses instead of file offsets. A debug file does not have the module's content, so
     /// the module's offsets mean nothing in it.
     is_by_address: bool,
+}
+
+/// What an attempt reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Information {
+    /// Debug information in several files: those of units, or a supplementary file.
+    Parts,
+    /// Debug information in this file.
+    Dwarf,
+    /// Tables of symbols.
+    Symbols,
+    /// A compressed table of symbols, and the others. blazesym reads none of them if one is compressed.
+    Packed,
 }
 
 impl Lookup {
@@ -79,11 +100,54 @@ impl Lookup {
         });
         Some(Facts {
             build_id: facts.build_id.clone(),
-            is_self_contained: facts.has_dwarf && !facts.names_files,
+            is_self_contained: facts.is_self_contained(),
             names_files: facts.names_files,
             debug_link: facts.debug_link.clone().map(|link| (link.name, link.crc)),
             alt_link: facts.alt_link.clone(),
             is_wanted,
+            may_have_parts: facts.may_have_parts(),
+        })
+    }
+
+    /// Takes the units that come with a question, and answers which others are needed. `None` if the program's debug information is in one
+    /// file.
+    pub(crate) fn answer_units(&mut self, question: &[u8], files: Vec<File>) -> Vec<u8> {
+        encode(&self.units(question, files))
+    }
+
+    fn units(&mut self, question: &[u8], files: Vec<File>) -> Option<UnitsAnswer> {
+        let question: UnitsQuestion = decode(question)?;
+        let mut files = files.into_iter();
+        let own: Vec<File> = files
+            .by_ref()
+            .take(1 + usize::from(question.has_debug))
+            .collect();
+        self.make_room(&own);
+        let keys: Vec<ContentKey> = own
+            .into_iter()
+            .filter_map(|file| self.add_to_cache(file))
+            .collect();
+        let facts = self.cache.get(keys.first()?)?.facts.clone()?;
+        let addresses: Vec<u64> = question
+            .offsets
+            .iter()
+            .map(|offset| match question.are_addresses {
+                true => *offset,
+                false => facts.address(*offset).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let cached = self.cache.get(keys.last()?)?;
+        if !cached.facts.as_ref()?.may_have_parts() {
+            return None;
+        }
+        self.programs.with(&cached.file, None, |program| {
+            for (number, file) in files.enumerate() {
+                match number < question.packages {
+                    true => program.add_package(&file),
+                    false => program.add_units(&file),
+                }
+            }
+            program.wanted(&addresses)
         })
     }
 
@@ -105,6 +169,12 @@ impl Lookup {
         };
         let facts = self.cache.get(keys.first()?)?.facts.clone()?;
         let attempts = attempts(&question, &facts, path(0)?, path(1));
+        // The file with the debug information.
+        let debug = match facts.is_self_contained() {
+            true => keys.first(),
+            false => keys.get(1),
+        };
+        let shared = question.shared.as_ref().and_then(|_| keys.get(2));
         self.offer(&question, &keys);
         let mut names = vec![Vec::new(); question.offsets.len()];
         let mut bytes = 0;
@@ -123,7 +193,14 @@ impl Lookup {
                     },
                 )
                 .collect();
-            let Some(found) = self.look_up(&attempt, &addresses) else {
+            let found = match (attempt.from, debug) {
+                (Information::Parts, Some(debug)) => {
+                    self.in_parts(&attempt, debug, shared, &addresses)
+                }
+                (Information::Packed, _) => self.packed(*keys.first()?, &addresses),
+                _ => self.look_up(&attempt, &addresses),
+            };
+            let Some(found) = found else {
                 continue;
             };
             for (index, found) in pending.into_iter().zip(found) {
@@ -141,14 +218,7 @@ impl Lookup {
 
     /// Adds a file to the cache, unless the cache has it already.
     fn add_to_cache(&mut self, file: File) -> Option<ContentKey> {
-        let meta = file.metadata().ok()?;
-        let key = (
-            meta.dev(),
-            meta.ino(),
-            meta.len(),
-            meta.ctime(),
-            meta.ctime_nsec(),
-        );
+        let key = content_key(&file)?;
         self.cache.entry(key).or_insert_with(|| CachedFile {
             facts: ElfFacts::read(&file),
             file,
@@ -158,14 +228,20 @@ impl Lookup {
 
     /// Empties the cache if these files would exceed its limits.
     fn make_room(&mut self, more: &[File]) {
-        let more = more
-            .iter()
-            .map(|file| file.metadata().map_or(0, |meta| meta.len()));
+        let new = more.iter().filter_map(content_key);
+        let new: Vec<u64> = new
+            .filter(|key| !self.cache.contains_key(key))
+            .map(|(_, _, length, ..)| length)
+            .collect();
         let cached = self.cache.keys().map(|(_, _, length, ..)| *length);
-        if self.cache.len() >= MAX_CACHED_FILES
-            || cached.chain(more).sum::<u64>() > MAX_CACHED_BYTES
+        if new.is_empty() {
+            return;
+        }
+        if self.cache.len() >= MAX_CACHED_FILES || cached.chain(new).sum::<u64>() > MAX_CACHED_BYTES
         {
             self.reset_blazesym();
+            self.programs = Programs::default();
+            self.packed.clear();
             self.cache.clear();
         }
     }
@@ -189,26 +265,58 @@ impl Lookup {
         offer(&offered);
     }
 
+    /// Looks up addresses in debug information that is in several files; `None` if the program's is in one.
+    fn in_parts(
+        &mut self,
+        attempt: &Attempt,
+        debug: &ContentKey,
+        shared: Option<&ContentKey>,
+        addresses: &[u64],
+    ) -> Option<Names> {
+        let Self {
+            blazesym,
+            programs,
+            cache,
+            ..
+        } = self;
+        let debug = cache.get(debug)?;
+        let shared = shared.and_then(|key| Some(&cache.get(key)?.file));
+        if shared.is_none() && !debug.facts.as_ref()?.may_have_parts() {
+            return None;
+        }
+        programs.with(&debug.file, shared, |program| {
+            let linked = symbols(blazesym, attempt, addresses, false).unwrap_or_default();
+            let linked = linked.iter().map(|found| match found {
+                Symbolized::Sym(found) => Some(&*found.name),
+                Symbolized::Unknown(_) => None,
+            });
+            let linked = linked.chain(std::iter::repeat(None));
+            let addresses = addresses.iter().zip(linked);
+            addresses
+                .map(|(address, linked)| program.frames(*address, linked))
+                .collect()
+        })
+    }
+
+    /// Looks up addresses in the compressed table of symbols.
+    fn packed(&mut self, key: ContentKey, addresses: &[u64]) -> Option<Names> {
+        let file = &self.cache.get(&key)?.file;
+        let symbols = self.packed.entry(key).or_insert_with(|| {
+            catch_panic(|| PackedSymbols::of(file))
+                .flatten()
+                .unwrap_or_default()
+        });
+        let names = addresses.iter().map(|address| symbols.frames(*address));
+        Some(names.collect())
+    }
+
     /// Looks up addresses by blazesym; `None` if it can't read the file.
     fn look_up(&mut self, attempt: &Attempt, addresses: &[u64]) -> Option<Names> {
-        let input = match attempt.is_by_address {
-            true => Input::VirtOffset(addresses),
-            false => Input::FileOffset(addresses),
-        };
-        let source = |debug_syms| {
-            Source::Elf(Elf {
-                debug_syms,
-                ..Elf::new(&attempt.path)
-            })
-        };
+        let has_dwarf = attempt.from == Information::Dwarf;
         let answer = catch_panic(|| {
-            let answer = self
-                .blazesym
-                .symbolize(&source(attempt.dwarf), input)
-                .ok()?;
-            let linked = attempt
-                .dwarf
-                .then(|| self.blazesym.symbolize(&source(false), input).ok())
+            let answer = symbols(&self.blazesym, attempt, addresses, has_dwarf)?;
+            let linked = has_dwarf
+                .then(|| symbols(&self.blazesym, attempt, addresses, false))
                 .flatten()
                 .unwrap_or_default();
             let linked = linked.iter().map(Some).chain(std::iter::repeat(None));
@@ -227,6 +335,17 @@ impl Lookup {
     }
 }
 
+fn content_key(file: &File) -> Option<ContentKey> {
+    let meta = file.metadata().ok()?;
+    Some((
+        meta.dev(),
+        meta.ino(),
+        meta.len(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+    ))
+}
+
 /// The ways to look up addresses of a file, best first.
 ///
 /// blazesym would open every file that a file refers to. So the tracer searches for these files, and blazesym reads DWARF
@@ -238,30 +357,70 @@ fn attempts(
     debug: Option<PathBuf>,
 ) -> Vec<Attempt> {
     let mut attempts = Vec::new();
-    if facts.has_dwarf && !facts.names_files {
+    let mut read_dwarf = |path: PathBuf, is_by_address| {
         attempts.push(Attempt {
-            path: own.clone(),
-            dwarf: true,
-            is_by_address: question.are_addresses,
+            path: path.clone(),
+            from: Information::Parts,
+            is_by_address: true,
         });
-    } else if let (Some(path), Some(debug)) = (&question.debug, debug) {
         attempts.push(Attempt {
-            // By its own path if it refers to other files: blazesym searches for these relative to that path.
-            path: if path.is_empty() {
-                debug
-            } else {
-                PathBuf::from(path)
-            },
-            dwarf: true,
+            path,
+            from: Information::Dwarf,
+            is_by_address,
+        });
+    };
+    if facts.is_self_contained() {
+        read_dwarf(own.clone(), question.are_addresses);
+    } else if let (Some(path), Some(debug)) = (&question.debug, debug) {
+        // By its own path if it refers to other files: blazesym searches for these relative to that path.
+        let path = Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
+        read_dwarf(path.unwrap_or(debug.clone()), true);
+        // Its symbols are of use also if its debug information is not.
+        attempts.push(Attempt {
+            path: debug,
+            from: Information::Symbols,
             is_by_address: true,
         });
     }
     attempts.push(Attempt {
-        path: own,
-        dwarf: false,
+        path: own.clone(),
+        from: Information::Symbols,
         is_by_address: question.are_addresses,
     });
+    if facts.has_packed_symbols {
+        attempts.push(Attempt {
+            path: own,
+            from: Information::Packed,
+            is_by_address: true,
+        });
+    }
+    if question.symbols_only {
+        attempts.retain(|attempt| attempt.from != Information::Parts);
+        for attempt in &mut attempts {
+            if attempt.from == Information::Dwarf {
+                attempt.from = Information::Symbols;
+            }
+        }
+    }
     attempts
+}
+
+/// What blazesym finds at addresses, with or without debug information; `None` if it can't read the file.
+fn symbols<'b>(
+    blazesym: &'b Blazesym,
+    attempt: &Attempt,
+    addresses: &[u64],
+    has_dwarf: bool,
+) -> Option<Vec<Symbolized<'b>>> {
+    let input = match attempt.is_by_address {
+        true => Input::VirtOffset(addresses),
+        false => Input::FileOffset(addresses),
+    };
+    let source = Source::Elf(Elf {
+        debug_syms: has_dwarf,
+        ..Elf::new(&attempt.path)
+    });
+    blazesym.symbolize(&source, input).ok()
 }
 
 fn blazesym() -> Blazesym {

@@ -9,9 +9,13 @@ mod elf;
 mod files;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod image;
 mod lookup;
+mod packed;
 mod panics;
+mod parts;
 mod protocol;
+mod split;
 mod symbolizer;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,47 @@ pub(super) struct Facts {
     pub(super) alt_link: Option<(String, Vec<u8>)>,
     /// Whether it is the debug file of the stripped file in the question.
     pub(super) is_wanted: bool,
+    /// Whether parts of its DWARF may be in other files, by unit.
+    pub(super) may_have_parts: bool,
+}
+
+/// The longest path of a unit's file, in bytes.
+pub(super) const MAX_PATH: usize = 4096;
+
+/// Most units in an answer.
+pub(super) const MAX_WANTED: usize = 4096;
+
+/// Asks which units a reader needs for addresses of a program whose debug information is in several files (split DWARF). Sent with it: the
+/// program, its debug file, and files that the reader takes before it answers: packages, and then files of units.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct UnitsQuestion {
+    /// Offsets in the program's file, or link-time addresses.
+    pub(super) offsets: Vec<u64>,
+    /// Whether they are addresses.
+    pub(super) are_addresses: bool,
+    /// Whether the debug information is in a debug file.
+    pub(super) has_debug: bool,
+    /// How many packages.
+    pub(super) packages: usize,
+}
+
+/// The units that a reader needs and does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UnitsAnswer {
+    pub(super) wanted: Vec<WantedUnit>,
+    /// How many more it needs, beyond the limits.
+    pub(super) left_out: u64,
+}
+
+/// A unit of a program whose debug information is in another file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct WantedUnit {
+    /// The id by which that file is recognized.
+    pub(super) id: u64,
+    /// The folder that its name is relative to: where the compiler ran.
+    pub(super) folder: Vec<u8>,
+    /// Its name, as the compiler wrote it.
+    pub(super) name: Vec<u8>,
 }
 
 /// Asks for the names of addresses. Three files are sent with it: the module, its debug file, and the supplementary file. If the module itself
@@ -49,6 +90,8 @@ pub(super) struct NamesQuestion {
     pub(super) debug: Option<String>,
     /// The path of the supplementary file.
     pub(super) shared: Option<String>,
+    /// Whether to read the tables of symbols alone, because reading the debug information failed before.
+    pub(super) symbols_only: bool,
 }
 
 /// A function at an address.

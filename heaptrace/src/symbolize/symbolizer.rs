@@ -3,7 +3,7 @@
 //! Stage: symbolize. A reader looks up the names. This file finds the files that the reader needs, and converts its answers
 //! to the profile's [`Symbols`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use super::debug_file::{self, DebugFile, DebugSources};
 use super::demangle::MAX_NAME;
 use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
+use super::parts::{Parts, Places};
 use super::protocol::{Facts, FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use crate::join::{LocationId, Module, ModuleId};
 use crate::open::Identity;
 use crate::profile::{Frame, Profile, StringId, Symbols};
-use crate::reader::{Budget, Job, Limits, Reader};
+use crate::reader::{Budget, Job, Limits, Reader, Unreadable};
 use crate::text::file_name;
 
 /// Most addresses in one question.
@@ -42,12 +43,22 @@ pub struct Symbolizer {
     debug_files: HashMap<Identity, Option<Arc<Debug>>>,
     /// The debug files of modules that are not at hand, by build id.
     debug_files_alone: HashMap<Vec<u8>, Arc<Debug>>,
+    /// What was passed of debug information in several files, by path and build id of a module.
+    parts: BTreeMap<(String, Vec<u8>), Parts>,
+    /// The modules, by path and build id, whose debug information could not be read.
+    harmful: HashSet<(String, Vec<u8>)>,
     symbols: Symbols,
     strings: HashMap<String, StringId>,
 }
 
-/// The separate debug file of a module, if it has one.
-type Debug = Option<DebugFile>;
+/// The debug information of a module.
+#[derive(Debug, Default)]
+struct Debug {
+    /// Its separate debug file, if it has one.
+    file: Option<DebugFile>,
+    /// Whether it may be in several files, by unit.
+    may_have_parts: bool,
+}
 
 impl std::fmt::Debug for Symbolizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,6 +86,8 @@ impl Symbolizer {
             sources,
             debug_files: HashMap::new(),
             debug_files_alone: HashMap::new(),
+            parts: BTreeMap::new(),
+            harmful: HashSet::new(),
             symbols: Symbols::default(),
             strings: HashMap::new(),
         }
@@ -99,6 +112,14 @@ impl Symbolizer {
     /// The names that were found.
     pub fn into_symbols(self) -> Symbols {
         self.symbols
+    }
+
+    /// What is not known although names were found, in sentences.
+    pub fn gaps(&self) -> Vec<String> {
+        let parts = self.parts.iter();
+        parts
+            .flat_map(|((program, _), parts)| parts.gaps(program))
+            .collect()
     }
 
     /// Looks up the `wanted` locations that were not looked up before, without those of interpreters: these have a name.
@@ -148,7 +169,7 @@ impl Symbolizer {
             return pending;
         };
         self.names(pending, |symbolizer, offsets| {
-            symbolizer.ask(module, Some(file), debug.as_ref().as_ref(), offsets)
+            symbolizer.ask(module, Some(file), &debug, offsets)
         })
     }
 
@@ -178,13 +199,13 @@ impl Symbolizer {
                 debug
             }
         };
-        let Some(debug) = debug.as_ref() else {
+        if debug.file.is_none() {
             return pending;
-        };
+        }
         let bias = text_address.wrapping_sub(module.text_offset);
         self.names(pending, |symbolizer, offsets| {
             let addresses = offsets.into_iter().map(|it| it.wrapping_add(bias));
-            symbolizer.ask(module, None, Some(debug), addresses.collect())
+            symbolizer.ask(module, None, &debug, addresses.collect())
         })
     }
 
@@ -212,23 +233,37 @@ impl Symbolizer {
         &mut self,
         module: &Module,
         file: Option<&File>,
-        debug: Option<&DebugFile>,
+        debug: &Debug,
         offsets: Vec<u64>,
     ) -> Names {
+        let key = (module.path.clone(), module.build_id.clone());
+        let is_harmful = self.harmful.contains(&key);
+        if debug.may_have_parts && !is_harmful {
+            self.pass_parts(module, file, debug.file.as_ref(), &offsets);
+        }
+        let debug = debug.file.as_ref();
         let shared = debug.and_then(|debug| debug.shared.as_ref());
-        let question = NamesQuestion {
+        let mut question = NamesQuestion {
+            symbols_only: is_harmful,
             offsets,
             are_addresses: file.is_none(),
             debug: debug.map(|debug| {
-                let path = debug.path.as_deref().unwrap_or(Path::new(""));
-                path.to_string_lossy().into_owned()
+                let path = Some(debug.path.to_string_lossy()).filter(|_| debug.names_files);
+                path.unwrap_or_default().into_owned()
             }),
             shared: shared.map(|(path, _)| path.clone()),
         };
         let of_debug = debug.map(|debug| &debug.file);
         let mut files: Vec<&File> = file.or(of_debug).into_iter().chain(of_debug).collect();
         files.extend(shared.map(|(_, file)| file));
-        let names = self.reader.ask(Job::Names, &question, &module.path, &files);
+        let mut names = self.reader.ask(Job::Names, &question, &module.path, &files);
+        if let Err(Unreadable::Failed | Unreadable::Slow(_)) = names
+            && !is_harmful
+        {
+            self.harmful.insert(key);
+            question.symbols_only = true;
+            names = self.reader.ask(Job::Names, &question, &module.path, &files);
+        }
         let names: Names = names.unwrap_or_default();
         let is_sound = |found: &FoundFrame| {
             let file = found.file.as_ref().map_or(0, String::len);
@@ -240,6 +275,35 @@ impl Symbolizer {
         if are_sound { names } else { Names::new() }
     }
 
+    /// Passes the files of units that the reader needs for offsets in a module.
+    fn pass_parts(
+        &mut self,
+        module: &Module,
+        file: Option<&File>,
+        debug: Option<&DebugFile>,
+        offsets: &[u64],
+    ) {
+        let of_debug = debug.map(|debug| (&debug.file, debug.path.as_path()));
+        let Some(first) = file.or(debug.map(|debug| &debug.file)) else {
+            return;
+        };
+        let places = Places {
+            program: &module.path,
+            folder: &folder_in_root(module),
+            root: &module.root,
+            build_id: &module.build_id,
+            file: first,
+            debug: of_debug.filter(|_| file.is_some()),
+            folders: &self.sources.folders,
+        };
+        if self.parts.len() >= MAX_DEBUG_FILES {
+            self.parts.clear();
+        }
+        let key = (module.path.clone(), module.build_id.clone());
+        let parts = self.parts.entry(key).or_default();
+        parts.pass(&mut self.reader, &places, offsets, file.is_none());
+    }
+
     /// The debug file of a module, which is searched for once; `None` if the module is not an ELF file.
     fn debug_file(&mut self, module: &Module, file: &File) -> Option<Arc<Debug>> {
         let identity = Identity::of(file).ok()?;
@@ -248,9 +312,13 @@ impl Symbolizer {
         }
         let facts = debug_file::facts(&mut self.reader, &module.path, file, None);
         let found = facts.map(|facts| {
-            let debug =
-                (!facts.is_self_contained).then(|| self.search(module, &facts, &folder(module)));
-            Arc::new(debug.flatten())
+            Arc::new(match facts.is_self_contained {
+                true => Debug {
+                    file: None,
+                    may_have_parts: facts.may_have_parts,
+                },
+                false => self.search(module, &facts, &folder(module)),
+            })
         });
         if self.debug_files.len() >= MAX_DEBUG_FILES {
             self.debug_files.clear();
@@ -261,7 +329,11 @@ impl Symbolizer {
 
     fn search(&mut self, module: &Module, facts: &Facts, folder: &Path) -> Debug {
         let name = file_name(&module.path);
-        debug_file::find(&mut self.reader, facts, name, folder, &mut self.sources)
+        let file = debug_file::find(&mut self.reader, facts, name, folder, &mut self.sources);
+        Debug {
+            may_have_parts: file.as_ref().is_some_and(|file| file.may_have_parts),
+            file,
+        }
     }
 
     /// Stores the frames of a location. An empty list means that its name is not known.
@@ -299,6 +371,17 @@ impl Symbolizer {
         self.symbols.strings.push(text.clone());
         self.strings.insert(text, id);
         id
+    }
+}
+
+/// The folder of a module in its own root.
+fn folder_in_root(module: &Module) -> PathBuf {
+    match module.root.as_str() {
+        "" => folder(module),
+        _ => Path::new(&module.path)
+            .parent()
+            .unwrap_or(Path::new(""))
+            .to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Stage: symbolize.
 
 mod debug_files;
+mod parts;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

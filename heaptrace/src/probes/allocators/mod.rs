@@ -28,5 +28,6 @@ pub use hooks::c_library;
 pub(crate) use inspect::answer;
 pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
 pub use recognize::MAPPINGS_KIND;
+pub(crate) use symbols::unpacked;
 #[cfg(test)]
 pub(crate) use tests::of_this_process;

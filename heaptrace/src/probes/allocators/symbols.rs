@@ -140,7 +140,7 @@ impl Symbols {
 }
 
 /// Decompresses `.gnu_debugdata`, an ELF file that has only symbols.
-fn unpacked<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<Vec<u8>> {
+pub(crate) fn unpacked<'a, R: ReadRef<'a>>(image: &object::File<'a, R>) -> Option<Vec<u8>> {
     let section = image.section_by_name(".gnu_debugdata")?;
     if section.size() > MAX_PACKED {
         return None;
