@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::suite::{CaseRun, MIB, SECONDS};
-use super::{data, files, programs, surroundings};
+use super::{data, dwarf, files, programs, surroundings};
 
 /// A hostile case.
 pub(super) struct Case {
@@ -140,6 +140,26 @@ pub(super) const CASES: &[Case] = &[
         "deep-dwarf",
         "debug entries nested 200,000 deep",
         files::deep_dwarf,
+    ),
+    case(
+        "name-cycles",
+        "functions in debug information that are each other's origin",
+        dwarf::cycles,
+    ),
+    case(
+        "deep-inlines",
+        "functions inlined into each other, 50,000 deep",
+        dwarf::deep_inlines,
+    ),
+    case(
+        "long-names",
+        "a function with a name of 1 MB, inlined into itself 200 times",
+        dwarf::long_names,
+    ),
+    case(
+        "split-units",
+        "6,000 units whose debug information is in pipes, devices, other users' files and each other",
+        dwarf::split_units,
     ),
     Case {
         // The reader of names may use 3 GiB for all data that it keeps.

@@ -6,6 +6,7 @@
 
 mod cases;
 mod data;
+mod dwarf;
 mod elf;
 mod ended;
 mod files;
