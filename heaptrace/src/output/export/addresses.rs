@@ -130,9 +130,14 @@ impl Taken {
     /// Takes a range, or one of the same length elsewhere if another one overlaps it.
     fn take(&mut self, range: ModuleRange) -> ModuleRange {
         let mut taken = range;
-        while self.overlaps(&taken) {
-            self.next = self.next.max(MOVED_TO);
-            let length = range.end.saturating_sub(range.start);
+        let length = range.end.saturating_sub(range.start);
+        while let Some(behind) = self.overlapping(&taken) {
+            // Behind the other one at once: it can be of any length in a crafted file.
+            if taken != range {
+                self.next = self.next.max(behind);
+            }
+            self.next = self.next.max(MOVED_TO).div_ceil(ALIGNMENT);
+            self.next = self.next.saturating_mul(ALIGNMENT);
             let end = self.next.saturating_add(length);
             if end == u64::MAX {
                 // Only a crafted file needs so much room.
@@ -143,15 +148,18 @@ impl Taken {
                 end,
                 ..range
             };
-            self.next = end.saturating_add(ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+        }
+        if taken != range {
+            self.next = taken.end;
         }
         self.ranges.insert(taken.start, taken.end);
         taken
     }
 
-    fn overlaps(&self, range: &ModuleRange) -> bool {
-        let before = self.ranges.range(..range.end).next_back();
-        before.is_some_and(|(_, end)| *end > range.start)
+    /// The end of a taken range that overlaps this one.
+    fn overlapping(&self, range: &ModuleRange) -> Option<u64> {
+        let (_, end) = self.ranges.range(..range.end).next_back()?;
+        (*end > range.start).then_some(*end)
     }
 }
 
@@ -189,6 +197,11 @@ mod tests {
             moved.start >= there.end && moved.end - moved.start == 0x30_0000,
             "{moved:?}"
         );
+        // A range of any length is passed over at once. (It took steps of the alignment.)
+        let long = range(MOVED_TO + 16 * ALIGNMENT, u64::MAX / 2);
+        assert_eq!(taken.take(long), long);
+        let moved = taken.take(range(0x30_0000, 0x30_0000 + 32 * ALIGNMENT));
+        assert!(moved.start >= long.end, "{moved:?}");
         // A crafted file ends, and fails not.
         assert_eq!(taken.take(range(0, u64::MAX)), range(0, u64::MAX));
     }
