@@ -204,8 +204,10 @@ fn older_files_are_not_read() -> Result<()> {
 fn processes_in_containers_have_names() -> Result<()> {
     let heaptrace = Heaptrace::tracing()?;
     let fixture = c("generated")?;
+    // The program may lie below the folder that is hidden.
     let script = format!(
-        "mount -t tmpfs none /tmp && test $$ = 1 && exec {} before",
+        "exec 3<{} && mount -t tmpfs none /tmp && test $$ = 1 && cat <&3 >/tmp/generated \
+         && exec 3<&- && chmod +x /tmp/generated && exec /tmp/generated before",
         fixture.path.display()
     );
     let command = ["unshare", "--pid", "--fork", "--mount", "sh", "-c", &script];
