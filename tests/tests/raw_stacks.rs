@@ -150,25 +150,30 @@ fn short_programs_have_whole_stacks_in_the_first_run() -> Result<()> {
     check(&recording.report, "cc1plus --version")
 }
 
-/// Check that a ring without room for raw stacks loses none of the stacks themselves: they stay incomplete, and are counted.
+/// Check that a ring without room for raw stacks loses none of the stacks themselves: they stay incomplete, and are counted. A run
+/// whose ring is read in time has room for all, so there are several.
 #[test]
 fn a_small_ring_drops_raw_stacks_first() -> Result<()> {
     let here = Heaptrace::tracing()?;
     fs::write(here.path("a.c"), C.replace("NAME", "main"))?;
     let options = ["--no-table-cache", "--ring-size", "64KiB"];
-    let recording = here.record(&options, &["gcc", "-O2", "-c", "a.c", "-o", "out.o"])?;
-    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
-    let quality = &recording.report.quality;
-    let dropped = quality.noted.get("raw_stacks_dropped").copied();
-    println!(
-        "{dropped:?} dropped, {:.2} % whole",
-        whole(&recording.report) * 100.0
-    );
-    ensure!(dropped.unwrap_or_default() > 0, "{quality:?}");
-    let samples = quality.stacks_complete + quality.stacks_truncated + quality.stacks_broken;
-    ensure!(
-        samples == recording.report.totals.allocations,
-        "{quality:?}"
-    );
-    Ok(())
+    for _ in 0..10 {
+        let recording = here.record(&options, &["gcc", "-O2", "-c", "a.c", "-o", "out.o"])?;
+        ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+        let quality = &recording.report.quality;
+        let dropped = quality.noted.get("raw_stacks_dropped").copied();
+        println!(
+            "{dropped:?} dropped, {:.2} % whole",
+            whole(&recording.report) * 100.0
+        );
+        let samples = quality.stacks_complete + quality.stacks_truncated + quality.stacks_broken;
+        ensure!(
+            samples == recording.report.totals.allocations,
+            "{quality:?}"
+        );
+        if dropped.unwrap_or_default() > 0 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("no run dropped a raw stack");
 }
