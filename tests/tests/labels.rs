@@ -339,8 +339,10 @@ fn rotated_files_are_complete() -> Result<()> {
     let oldest = || fs::metadata(here.path(names[2])).and_then(|file| file.modified());
     until("three files", MINUTE, || Ok(oldest().is_ok()))?;
     let first = oldest()?;
+    // The newest file is made after the others were renamed.
     until("the oldest file to be replaced", MINUTE, || {
-        Ok(oldest().is_ok_and(|time| time != first))
+        let is_replaced = oldest().is_ok_and(|time| time != first);
+        Ok(is_replaced && here.path(names[0]).exists())
     })?;
     tracer.signal(libc::SIGKILL)?;
     tracer.wait()?;
