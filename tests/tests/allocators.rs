@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::{
     Child, Fixture, Heaptrace, MINUTE, Recording, STATIC_JEMALLOC, c, c_linked, cpp, cpp_linked,
-    require_tool, rust_crate, stripped, until,
+    ready_pid, require_tool, rust_crate, stripped, until,
 };
 
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
@@ -257,17 +257,23 @@ fn a_late_allocator_is_probed() -> Result<()> {
 /// could have a fast path, or why none can.
 #[test]
 fn the_doctor_names_allocators() -> Result<()> {
-    let late = |fixture: &Fixture| Child::spawn(&mut fixture.command());
+    // Each has been loaded when the doctor looks, and runs until its handle is dropped.
+    let started = |fixture: &Fixture| -> Result<Child> {
+        let mut child = Child::spawn(&mut fixture.command())?;
+        ready_pid(&child.line()?)?;
+        Ok(child)
+    };
     let here = Heaptrace::tracing()?;
-    let seen = c_linked("late", "late-static", "cc", &["-static"])?;
+    let seen = c_linked("forever", "forever-static", "cc", &["-static"])?;
     let unseen = stripped(&seen)?;
     let doctor = |child: &Child| {
         let pid = child.pid().to_string();
         here.run(&["doctor", "--pid", &pid])
     };
-    let found = doctor(&late(&seen)?)?;
+    let found = doctor(&started(&seen)?)?;
     assert_eq!(found.code(), 0, "{}", found.stdout);
-    let is_named = |line: &str| line.starts_with("  glibc in /") && line.contains("/late-static,");
+    let is_named =
+        |line: &str| line.starts_with("  glibc in /") && line.contains("/forever-static,");
     ensure!(found.stdout.lines().any(is_named), "{}", found.stdout);
     ensure!(
         found.stdout.contains("\n    malloc  0x"),
@@ -284,15 +290,15 @@ fn the_doctor_names_allocators() -> Result<()> {
         refusal.starts_with("not possible: it is statically linked"),
         "{refusal}"
     );
-    // Its slots are bound when it starts: the doctor looks before it allocates.
-    let bound = c_linked("late", "late-bound", "cc", &["-Wl,-z,now"])?;
-    let dynamic = doctor(&late(&bound)?)?.stdout;
+    // Its slots are bound when it starts.
+    let bound = c_linked("forever", "forever-bound", "cc", &["-Wl,-z,now"])?;
+    let dynamic = doctor(&started(&bound)?)?.stdout;
     ensure!(fast(&dynamic).as_deref() == Some("possible"), "{dynamic}");
-    let has_slots = |line: &str| line.starts_with("      ") && line.contains("/late");
+    let has_slots = |line: &str| line.starts_with("      ") && line.contains("/forever");
     ensure!(dynamic.lines().any(has_slots), "{dynamic}");
     let others = "always hit their probe: valloc, pvalloc";
     ensure!(dynamic.contains(others), "{dynamic}");
-    let refused = doctor(&late(&unseen)?)?;
+    let refused = doctor(&started(&unseen)?)?;
     assert_eq!(refused.code(), 1, "{}", refused.stdout);
     ensure!(
         refused
