@@ -4,7 +4,7 @@
 
 mod quality;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::{Serialize, Serializer};
 
@@ -13,7 +13,7 @@ use super::counters::Counters;
 use super::error::OutputError;
 use super::grouping::Grouping;
 use super::interval::Intervals;
-use super::json_escaping::Escaping;
+use super::json_escaping::write_line;
 use super::label::kind_name;
 use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
@@ -68,10 +68,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
             .grouping
             .map(|grouping| groups(input, grouping, intervals)),
     };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
-    report.serialize(&mut serializer).map_err(io::Error::from)?;
-    out.write_all(b"\n")?;
-    Ok(())
+    Ok(write_line(&report, out)?)
 }
 
 #[derive(Serialize)]

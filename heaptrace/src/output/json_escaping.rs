@@ -1,16 +1,29 @@
-//! JSON that is safe to print on a terminal.
+//! Writes JSON that is safe to print on a terminal.
 //!
 //! Stage: output. Knows nothing of the reports that are written.
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter};
 
 use crate::text;
 
+/// Writes a value on one line, and ends the line.
+pub(super) fn write_line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    write_value(value, out)?;
+    out.write_all(b"\n")
+}
+
+/// Writes a value.
+pub(super) fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    Ok(value.serialize(&mut Serializer::with_formatter(out, Escaping))?)
+}
+
 /// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
 /// harmless to print.
-pub(super) struct Escaping;
+struct Escaping;
 
 impl Formatter for Escaping {
     fn write_string_fragment<W: ?Sized + Write>(

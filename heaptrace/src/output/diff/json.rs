@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Field names are stable. Fields can be added, but never changed.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::rows::{Row, Summary, rows};
 use super::side::{DiffOptions, Side};
 use crate::output::counters::Counters;
 use crate::output::error::OutputError;
-use crate::output::json_escaping::Escaping;
+use crate::output::json_escaping::write_line;
 
 #[derive(Serialize)]
 struct Difference<'a> {
@@ -111,10 +111,7 @@ pub(super) fn write(
         in_common: summary.in_common,
         rows: rows.into_iter().take(top).map(line).collect(),
     };
-    let mut writer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
-    difference.serialize(&mut writer).map_err(io::Error::from)?;
-    writeln!(out)?;
-    Ok(())
+    Ok(write_line(&difference, out)?)
 }
 
 fn run<'a>(side: &Side<'a>) -> Run<'a> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::join::ProcessId;
 use crate::output::error::OutputError;
-use crate::output::json_escaping::Escaping;
+use crate::output::json_escaping::write_value;
 use crate::output::metric::Metric;
 use crate::output::report_input::{ReportInput, process_label};
 use crate::output::stacks::Stacks;
@@ -107,9 +107,7 @@ pub(super) fn write(
         shared: shared(&stacks),
         threads,
     };
-    let mut writer = serde_json::Serializer::with_formatter(out, Escaping);
-    file.serialize(&mut writer).map_err(std::io::Error::from)?;
-    Ok(())
+    Ok(write_value(&file, out)?)
 }
 
 fn meta(input: &ReportInput<'_>) -> Value {

@@ -7,7 +7,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::output::error::OutputError;
-use crate::output::json_escaping::Escaping;
+use crate::output::json_escaping::write_value;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
 use crate::output::stacks::Stacks;
@@ -109,7 +109,5 @@ pub(super) fn write(
         },
         profiles,
     };
-    let mut writer = serde_json::Serializer::with_formatter(out, Escaping);
-    file.serialize(&mut writer).map_err(std::io::Error::from)?;
-    Ok(())
+    Ok(write_value(&file, out)?)
 }

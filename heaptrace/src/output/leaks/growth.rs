@@ -10,7 +10,7 @@ use crate::profile::{History, Period};
 const STEPS: usize = 12;
 
 /// Fewest steps that say anything.
-pub(super) const FEWEST: usize = 6;
+pub(in crate::output) const FEWEST: usize = 6;
 
 /// The part of its growth that a site must have in the last third of the steps: half of what steady growth has.
 const LAST_THIRD: u64 = 6;
@@ -171,13 +171,5 @@ impl Growth {
 
     pub(super) fn never_shrank(&self) -> bool {
         self.floors.windows(2).all(|pair| pair[1].1 >= pair[0].1)
-    }
-
-    /// The share of what was allocated in the time that was freed in it.
-    pub fn freed_share(&self) -> f64 {
-        if self.allocated == 0 {
-            return 0.0;
-        }
-        self.freed as f64 / self.allocated as f64
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::growth::Growth;
 use crate::join::ProcessId;
 use crate::output::error::OutputError;
 use crate::output::json::{Mode, Stack};
-use crate::output::json_escaping::Escaping;
+use crate::output::json_escaping::write_line;
 use crate::output::label::kind_name;
 use crate::output::report_input::ReportInput;
 
@@ -58,10 +58,7 @@ pub fn write_leaks_json(
             })
             .collect(),
     };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
-    report.serialize(&mut serializer).map_err(io::Error::from)?;
-    out.write_all(b"\n")?;
-    Ok(())
+    Ok(write_line(&report, out)?)
 }
 
 #[derive(Serialize)]

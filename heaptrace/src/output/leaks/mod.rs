@@ -11,6 +11,6 @@ mod trend;
 
 pub(super) use find::Left;
 pub use find::{Leaks, Options, find};
-pub(super) use growth::Growth;
+pub(super) use growth::{FEWEST, Growth};
 pub use json::write_leaks_json;
 pub use suppressions::Suppressions;

@@ -2,8 +2,10 @@
 //!
 //! Stage: output.
 
+use crate::join::StackId;
 use crate::output::frame::StackFrame;
 use crate::output::glob;
+use crate::output::report_input::ReportInput;
 
 /// A list of known leaks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,15 +49,14 @@ impl Suppressions {
         self
     }
 
-    /// The number of the first suppression that matches a frame of the stack.
-    pub(super) fn matching(&self, frames: &[StackFrame<'_>]) -> Option<usize> {
-        let names = |frame: &StackFrame<'_>| {
-            let module = frame.module.map(|it| it.path.clone());
-            let texts = [frame.function, frame.file];
-            let texts = texts.into_iter().flatten().map(str::to_owned);
-            texts.chain(module).collect::<Vec<_>>()
-        };
-        let names: Vec<String> = frames.iter().flat_map(names).collect();
+    /// The number of the first suppression that matches a frame of a stack.
+    pub(super) fn matching(&self, input: &ReportInput<'_>, stack: StackId) -> Option<usize> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let frames = input.stack(stack);
+        let names = frames.iter().flat_map(names_of).flatten();
+        let names: Vec<&str> = names.collect();
         self.0.iter().position(|it| {
             let mut names = names.iter();
             names.any(|name| glob::is_match(&it.pattern, name))
@@ -66,6 +67,12 @@ impl Suppressions {
     pub(super) fn text(&self, number: usize) -> &str {
         self.0.get(number).map_or("", |it| it.text.as_str())
     }
+}
+
+/// The names of a frame that a suppression can match.
+fn names_of<'a>(frame: &StackFrame<'a>) -> [Option<&'a str>; 3] {
+    let module = frame.module.map(|it| it.path.as_str());
+    [frame.function, frame.file, module]
 }
 
 /// The pattern of a whole name for one that may be anywhere in it, unless `^` and `$` bind it to the ends.

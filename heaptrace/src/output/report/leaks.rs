@@ -8,7 +8,7 @@ use super::page::{Page, ReportOptions};
 use super::{header, paragraph, stack};
 use crate::join::{Kind, ProcessId, StackId};
 use crate::output::error::OutputError;
-use crate::output::leaks::{Growth, Leaks, Left};
+use crate::output::leaks::{FEWEST, Growth, Leaks, Left};
 use crate::output::report_input::{ReportInput, process_label};
 use crate::text::{bytes, count, duration, share};
 
@@ -39,7 +39,7 @@ fn growing(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
     if !leaks.is_long_enough {
         heading(page, "Whether anything grows can't be said")?;
         let words = format!(
-            "The recording has {} {time}, and 6 are needed. Record for longer, or with a shorter --interval; --from looks at an \
+            "The recording has {} {time}, and {FEWEST} are needed. Record for longer, or with a shorter --interval; --from looks at an \
              earlier time, too.",
             match leaks.steps {
                 1 => "one update".to_owned(),
@@ -90,7 +90,7 @@ fn unsure(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
         "Grew and never shrank, but too seldom to be sure, or not at the end",
     )?;
     for (rank, growth) in leaks.unsure.iter().take(page.options.top).enumerate() {
-        title(page, rank + 1, &bytes(growth.grew), growth.stack)?;
+        stack::write_title(page, rank + 1, &bytes(growth.grew), growth.stack)?;
         let facts = format!("{}; {}", steps(growth), freed(growth));
         origin(page, &facts, growth)?;
     }
@@ -99,7 +99,7 @@ fn unsure(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
 
 fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()> {
     let [middle, low, high] = growth.bytes_per_second;
-    title(page, rank, &format!("+{}", rate(middle)), growth.stack)?;
+    stack::write_title(page, rank, &format!("+{}", rate(middle)), growth.stack)?;
     let mut facts = vec![format!(
         "{}, confidence {}",
         steps(growth),
@@ -182,7 +182,7 @@ fn left(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
 }
 
 fn remaining(page: &mut Page<'_, '_>, rank: usize, left: &Left) -> io::Result<()> {
-    title(page, rank, &bytes(left.totals.left_bytes), left.stack)?;
+    stack::write_title(page, rank, &bytes(left.totals.left_bytes), left.stack)?;
     let facts = format!(
         "{} of {} blocks",
         count(left.totals.left_allocations),
@@ -202,13 +202,6 @@ fn suppressed(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
         writeln!(page.out, "{}", page.style.dim(&words))?;
     }
     Ok(())
-}
-
-fn title(page: &mut Page<'_, '_>, rank: usize, amount: &str, id: StackId) -> io::Result<()> {
-    let room = page.width.saturating_sub(amount.chars().count() + 7);
-    let title = stack::title(page.input, id, room, page.style);
-    let amount = page.style.number(amount);
-    writeln!(page.out, "{rank:>3}. {amount}  {title}")
 }
 
 fn origin(page: &mut Page<'_, '_>, facts: &str, growth: &Growth) -> io::Result<()> {
@@ -237,10 +230,7 @@ fn place(
     for line in paragraph::lines(&" ".repeat(stack::INDENT), &facts, page.width) {
         writeln!(page.out, "{line}")?;
     }
-    for line in stack::lines(page.input, id, page.width, page.style) {
-        writeln!(page.out, "     {line}")?;
-    }
-    writeln!(page.out)
+    stack::write_frames(page, id)
 }
 
 fn heading(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {

@@ -81,22 +81,13 @@ fn write_site(page: &mut Page<'_, '_>, rank: usize, site: &Site, value: u64) -> 
         Kind::Heap => String::new(),
         Kind::Mapped => "mapped (mmap)".to_owned(),
     };
-    let room = page.width.saturating_sub(value.chars().count() + 7);
-    let title = stack::title(page.input, site.stack, room, page.style);
-    writeln!(
-        page.out,
-        "{rank:>3}. {}  {title}",
-        page.style.number(&value)
-    )?;
+    stack::write_title(page, rank, &value, site.stack)?;
     let totals = site_totals(&site.totals, is_ended);
     let parts = [totals, kind, process, covered.unwrap_or_default(), thread];
     for line in wrapped(parts, page.width) {
         writeln!(page.out, "     {line}")?;
     }
-    for line in stack::lines(page.input, site.stack, page.width, page.style) {
-        writeln!(page.out, "     {line}")?;
-    }
-    writeln!(page.out)
+    stack::write_frames(page, site.stack)
 }
 
 /// The parts that are not empty, in as many lines as they need at a width.

@@ -2,6 +2,9 @@
 //!
 //! Stage: output.
 
+use std::io;
+
+use super::page::Page;
 use crate::join::{Completeness, StackId};
 use crate::output::frame::StackFrame;
 use crate::output::report_input::ReportInput;
@@ -18,6 +21,27 @@ const MAX_CYCLE: usize = 6;
 
 /// The indent that the caller writes before each line.
 pub(super) const INDENT: usize = 5;
+
+/// Writes the first line of a numbered stack: an amount, and the function of the user.
+pub(super) fn write_title(
+    page: &mut Page<'_, '_>,
+    rank: usize,
+    amount: &str,
+    stack: StackId,
+) -> io::Result<()> {
+    let room = page.width.saturating_sub(amount.chars().count() + 7);
+    let title = title(page.input, stack, room, page.style);
+    let amount = page.style.number(amount);
+    writeln!(page.out, "{rank:>3}. {amount}  {title}")
+}
+
+/// Writes the frames of a numbered stack, and an empty line.
+pub(super) fn write_frames(page: &mut Page<'_, '_>, stack: StackId) -> io::Result<()> {
+    for line in lines(page.input, stack, page.width, page.style) {
+        writeln!(page.out, "     {line}")?;
+    }
+    writeln!(page.out)
+}
 
 /// The lines of a stack.
 pub(super) fn lines(

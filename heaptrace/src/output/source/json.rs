@@ -11,7 +11,7 @@ use super::lines::{SourceFile, SourceLine};
 use crate::output::counters::Counters;
 use crate::output::interval::Intervals;
 use crate::output::json::Mode;
-use crate::output::json_escaping::Escaping;
+use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 
 #[derive(Serialize)]
@@ -80,9 +80,7 @@ pub fn write_source_json(
             .map(|(file, source)| File::new(file, source, intervals))
             .collect(),
     };
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Escaping);
-    report.serialize(&mut serializer)?;
-    out.write_all(b"\n")
+    write_line(&report, out)
 }
 
 impl<'a> File<'a> {
