@@ -47,6 +47,11 @@ pub fn parent(pid: u32) -> Option<u32> {
     fields(&stat(pid)?)?.split(' ').nth(FIELD - 3)?.parse().ok()
 }
 
+/// Where a process's heap begins, and grows upwards. `None` if it has ended, or has none.
+pub fn heap_start(pid: u32) -> Option<u64> {
+    parse_heap_start(&stat(pid)?)
+}
+
 /// Whether a process that started at this time has not ended yet.
 pub fn is_running(pid: u32, start_time: u64) -> bool {
     stat(pid).is_some_and(|stat| {
@@ -72,6 +77,12 @@ fn parse_start_time(stat: &str) -> Option<u64> {
     fields(stat)?.split(' ').nth(FIELD - 3)?.parse().ok()
 }
 
+fn parse_heap_start(stat: &str) -> Option<u64> {
+    const FIELD: usize = 47;
+    let start = fields(stat)?.split(' ').nth(FIELD - 3)?.parse().ok();
+    start.filter(|start| *start != 0)
+}
+
 fn number(entry: &DirEntry) -> Option<u32> {
     entry.file_name().to_str()?.parse().ok()
 }
@@ -80,13 +91,18 @@ fn number(entry: &DirEntry) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Check that the start time is found behind a name with blanks and parentheses.
+    /// Check that the start time and that of the heap are found behind a name with blanks and parentheses.
     #[test]
-    fn start_time_is_field_22() {
+    fn fields_are_found_behind_names() {
         let fields: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
         let stat = format!("17 (a) b (c)) S {}\n", fields.join(" "));
         assert_eq!(parse_start_time(&stat), Some(22));
         assert_eq!(parse_start_time("17 (a"), None);
         assert!(start_time(std::process::id()).is_some());
+        assert_eq!(parse_heap_start(&stat), Some(47));
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let heap = maps.lines().find(|line| line.ends_with("[heap]")).unwrap();
+        let start = heap_start(std::process::id()).unwrap();
+        assert!(heap.starts_with(&format!("{start:x}-")), "{heap}");
     }
 }

@@ -185,7 +185,7 @@ impl Process {
     /// A place for the links of the stubs, below the program.
     pub(crate) fn link_page(&self, number: u64) -> Result<u64> {
         let slot = self.get(Word::Shared)?;
-        Ok(slot - slot % 4096 - ((0x300 + number) << 16))
+        Ok(slot - slot % 4096 - ((3 + number) << 24))
     }
 
     /// What leads the stubs to a function, by links on a page.

@@ -1,31 +1,26 @@
-//! Four bytes of code that lead a linkage stub elsewhere.
+//! A byte of code that leads a linkage stub elsewhere.
 //!
-//! Stage: probes. Pure. Threads run the stub while it is changed. So the bytes that change lie within eight bytes that processors
-//! fetch at once, each processor sees the old or the new displacement, and the opcode, where others put breakpoints, is not
-//! written. If only one byte changes, there is nothing to be torn at all. Must not know where stubs lead, nor who writes.
-
-use std::ops::Range;
+//! Stage: probes. Pure. Threads run the stub while it is changed. One byte can't be torn: each thread runs the old or the new
+//! displacement. Two can, also if they are written with one instruction and lie within what processors fetch at once. The opcode,
+//! where others put breakpoints, is not written. Must not know where stubs lead, nor who writes.
 
 use serde::{Deserialize, Serialize};
 
 use super::slots::JUMP_BYTES;
 
-/// Bytes that are written.
+/// Bytes of a displacement, of which one is written.
 pub const BYTES: usize = size_of::<u32>();
 
 /// The opcode of `jmp *word(%rip)`; a displacement follows.
 const JUMP: [u8; 2] = [0xff, 0x25];
 
-/// Bytes of code, from the begin of a jump, among which are all that may be written.
-pub const CODE_BYTES: usize = 9;
+/// Bytes of a jump.
+pub const CODE_BYTES: usize = JUMP.len() + BYTES;
 
-/// The unit that processors fetch at once.
-const FETCHED: u64 = 8;
-
-/// A change of four bytes of code.
+/// A change of one byte of a displacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
-    /// The first of the bytes.
+    /// The first of the displacement's bytes.
     pub address: u64,
     /// What they must be.
     pub old: u32,
@@ -52,55 +47,33 @@ impl Jump {
         (*opcode == JUMP).then_some(word)
     }
 
-    /// The change after which it jumps by another word. `None` if that is too far away, or can't be written at once.
+    /// The change after which it jumps by another word. `None` if that is too far away, or if more than one byte would change.
     pub fn by(&self, word: u64) -> Option<Patch> {
         let end = self.address.checked_add(JUMP_BYTES)?;
         let displacement = i32::try_from(word.wrapping_sub(end).cast_signed()).ok()?;
-        let mut code = self.code;
-        code.get_mut(JUMP.len()..JUMP.len() + BYTES)?
-            .copy_from_slice(&displacement.to_le_bytes());
-        let place = self.place();
-        let is_outside = |at: &usize| !place.contains(at) && self.code.get(*at) != code.get(*at);
-        if (0..CODE_BYTES).any(|at| is_outside(&at)) {
-            return None;
-        }
-        let of = |code: &[u8]| {
-            Some(u32::from_ne_bytes(
-                code.get(place.clone())?.try_into().ok()?,
-            ))
+        let patch = Patch {
+            address: self.address.checked_add(JUMP.len() as u64)?,
+            old: u32::from_ne_bytes(*self.code.last_chunk()?),
+            new: displacement.cast_unsigned(),
         };
-        let (old, new) = (of(&self.code)?, of(&code)?);
-        let address = self.address.checked_add(place.start as u64)?;
-        (old != new).then_some(Patch { address, old, new })
+        patch.is_sound().then_some(patch)
     }
 
     /// The same jump after a change of its code. `None` if the change is not one of its code as it is.
     pub fn after(&self, patch: &Patch) -> Option<Self> {
-        let place = self.place();
         let mut code = self.code;
-        let bytes = code.get_mut(place.clone())?;
-        let is_of = self.address.checked_add(place.start as u64) == Some(patch.address)
+        let bytes = code.last_chunk_mut()?;
+        let is_of = self.address.checked_add(JUMP.len() as u64) == Some(patch.address)
             && *bytes == patch.old.to_ne_bytes();
-        bytes.copy_from_slice(&patch.new.to_ne_bytes());
+        *bytes = patch.new.to_ne_bytes();
         is_of.then_some(Self { code, ..*self })
-    }
-
-    /// Where in the code the bytes are that may be written: the displacement, or its upper part and what follows it.
-    fn place(&self) -> Range<usize> {
-        let start = JUMP.len();
-        let within = self.address.wrapping_add(start as u64) % FETCHED;
-        let start = match (FETCHED - within) as usize {
-            room if room >= BYTES => start,
-            room => start + room,
-        };
-        start..start + BYTES
     }
 }
 
 impl Patch {
-    /// Whether the bytes lie within what processors fetch at once.
+    /// Whether one byte changes.
     pub fn is_sound(&self) -> bool {
-        self.address % FETCHED <= FETCHED - BYTES as u64
+        self.write().is_some()
     }
 
     /// The change back.
@@ -112,17 +85,18 @@ impl Patch {
         }
     }
 
-    /// What must be written, and where: a single byte if only one changes.
-    pub(super) fn writes(&self) -> (u64, Vec<u8>) {
-        let (old, new) = (self.old.to_ne_bytes(), self.new.to_ne_bytes());
-        let mut changed = (0..BYTES).filter(|at| old.get(*at) != new.get(*at));
-        match (changed.next(), changed.next()) {
-            (Some(at), None) => {
-                let bytes = new.into_iter().skip(at).take(1);
-                (self.address + at as u64, bytes.collect())
-            }
-            _ => (self.address, new.to_vec()),
-        }
+    /// The byte that must be written, and where. `None` if it is not one.
+    pub(super) fn write(&self) -> Option<(u64, u8)> {
+        let pairs = self
+            .old
+            .to_ne_bytes()
+            .into_iter()
+            .zip(self.new.to_ne_bytes());
+        let mut changed = (self.address..)
+            .zip(pairs)
+            .filter(|(_, (old, new))| old != new);
+        let (address, (_, new)) = changed.next()?;
+        changed.next().is_none().then_some((address, new))
     }
 }
 
@@ -138,37 +112,39 @@ mod tests {
         Jump { address, code }
     }
 
-    /// Check that a jump is changed wherever it is, within eight aligned bytes and without its opcode, if the word has moved by
-    /// a distance that leaves the rest of the displacement.
+    /// Check that a jump is changed wherever it is, by one byte, if the word has moved by a distance that leaves the others.
     #[test]
-    fn changes_are_within_eight_bytes() {
-        let mut by_one_byte = 0;
+    fn one_byte_is_changed() {
+        let mut refused = 0;
         for at in (1 << 40)..(1 << 40) + 16 {
-            for distance in [1 << 24, 1 << 16, 5 << 16, 1 << 12] {
+            for distance in [1_i64 << 24, 5 << 16, 1 << 12, -1 << 24, -1 << 16] {
                 for displacement in [0x2fd0, 0x00ff_2fd0, 0x018d_dd4a, -0x7654_3210] {
                     let jump = jump(at, displacement);
                     let slot = jump.word().unwrap();
                     assert_eq!(slot, at.wrapping_add_signed(6 + i64::from(displacement)));
-                    let Some(patch) = jump.by(slot.wrapping_add(distance)) else {
-                        // The displacement crosses the border of eight bytes, and bytes on both sides would change.
-                        assert!(distance < 1 << 24 && (3..6).contains(&(at % 8)), "{at:#x}");
+                    let word = slot.wrapping_add_signed(distance);
+                    let (old, new) = (displacement, i64::from(displacement) + distance);
+                    let changed = (i64::from(old) ^ new).to_le_bytes();
+                    let changed = changed[..4].iter().filter(|it| **it != 0).count();
+                    let Some(patch) = jump.by(word) else {
+                        assert!(changed > 1 || i32::try_from(new).is_err());
+                        refused += 1;
                         continue;
                     };
-                    assert!(patch.is_sound() && patch.address >= at + 2);
-                    let (first, bytes) = patch.writes();
-                    assert!(
-                        first >= patch.address && first / 8 == (first + bytes.len() as u64 - 1) / 8
-                    );
-                    by_one_byte += u32::from(bytes.len() == 1);
-                    assert!(distance < 1 << 24 || bytes.len() == 1);
+                    assert_eq!((changed, patch.address), (1, at + 2));
+                    let (address, byte) = patch.write().unwrap();
+                    let within = (address - at) as usize;
+                    let mut code = jump.code;
+                    code[within] = byte;
                     let after = jump.after(&patch).unwrap();
-                    assert_eq!(after.word(), Some(slot.wrapping_add(distance)));
+                    assert!(after.code == code && (2..6).contains(&within));
+                    assert_eq!(after.word(), Some(word));
                     assert_eq!(after.after(&patch.undone()), Some(jump));
                     assert_eq!(after.after(&patch), None);
                 }
             }
         }
-        assert!(by_one_byte >= 3 * 16);
+        assert!((1..16 * 10).contains(&refused), "{refused}");
     }
 
     /// Check that a word that is too far away, or the same, is refused, and code that is no such jump.
@@ -178,6 +154,7 @@ mod tests {
         let slot = jump.word().unwrap();
         assert_eq!(jump.by(slot), None);
         assert!(jump.by(slot - (0x7f << 24)).is_some());
+        assert_eq!(jump.by(slot + (0x0101 << 16)), None);
         assert_eq!(jump.by(slot - (0x81 << 24)), None);
         assert_eq!(jump.by(slot + (1 << 31)), None);
         let mut call = jump;

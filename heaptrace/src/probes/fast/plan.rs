@@ -4,8 +4,8 @@
 //! Stage: probes. Reads the process's memory, and writes nothing. Must not know how files are parsed, nor who writes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -21,8 +21,8 @@ use super::slots::Slots;
 use super::stubs::{self, Stub, Stubs};
 use crate::open::FileId;
 use crate::probes::allocators::ProbedFunction;
-use crate::proc::contents;
 use crate::proc::maps::{self, Mapping};
+use crate::proc::{contents, processes};
 
 /// How far from the allocator the code may be: jumps reach 2 GiB, and the allocator's own data is near it.
 const MOST_DISTANCE: u64 = 1 << 30;
@@ -282,8 +282,8 @@ pub fn plan<'a>(
         return Err(Unplanned::NoRoom);
     }
     let stubs = stubs.into_iter().map(|(_, it)| it).collect();
-    let stubs = match heaps(pid, modules, &mappings) {
-        Some(heaps) => Stubs::new(stubs, way, &mappings, &heaps, old.as_ref()),
+    let stubs = match processes::heap_start(pid) {
+        Some(heap) => Stubs::new(stubs, way, &mappings, heap, old.as_ref()),
         None => Stubs::default(),
     };
     Ok(Plan {
@@ -358,22 +358,6 @@ fn is_untouched(module: &Module, memory: &File, candidate: &Candidate<'_>) -> bo
             .zip(&in_file)
             .enumerate()
             .all(|(at, (there, in_file))| there == in_file || at == probe && *there == BREAKPOINT)
-}
-
-/// Where a heap begins that may grow upwards: behind the program, also if there is none yet. `None` if the program is unknown.
-fn heaps(pid: u32, modules: &[(Module, Arc<Slots>)], mappings: &[Mapping]) -> Option<Vec<u64>> {
-    let heap = mappings.iter().find(|it| it.path == "[heap]");
-    let key = |it: &Metadata| (it.dev(), it.ino());
-    let program = std::fs::metadata(format!("/proc/{pid}/exe")).ok();
-    let program = program.as_ref().map(key);
-    let is_program = |it: &&(Module, Arc<Slots>)| {
-        let metadata = it.0.file.metadata().ok();
-        metadata.as_ref().map(key) == program
-    };
-    let program = modules.iter().find(is_program);
-    let program = program.and_then(|(module, _)| module.mappings.first());
-    let all = heap.into_iter().chain(Some(program?));
-    Some(all.map(|it| it.start).collect())
 }
 
 /// Free places for the code, the nearest to a module first: below it, and above.

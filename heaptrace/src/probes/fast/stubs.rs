@@ -2,8 +2,8 @@
 //! jump.
 //!
 //! Stage: probes. A stub keeps its slot, which others read. Its displacement is changed so that it jumps by a word of ours, the
-//! link, which has the slot's address but for a multiple of 64 KiB: so only the upper half of the displacement changes. Reads the
-//! process's memory, and writes nothing. Must not know how files are parsed, nor who writes.
+//! link, which has the slot's address but for a multiple of 16 MiB or of 64 KiB, so that one byte of the displacement changes. Reads
+//! the process's memory, and writes nothing. Must not know how files are parsed, nor who writes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,11 +20,11 @@ use crate::proc::maps::Mapping;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Distances between a slot and its link. With the first, a single byte of the stub changes; with the second, at most two.
+/// Distances between a slot and its link: each changes one byte of the stub, if none is carried to the next.
 const STRIDES: [u64; 2] = [1 << 24, 1 << 16];
 
-/// How far a jump reaches, but for two pages.
-const REACH: u64 = (1 << 31) - 2 * PAGE;
+/// Values of a byte.
+const VALUES: u64 = 1 << 8;
 
 /// Free addresses that are left on both sides of a page of links.
 const MARGIN: u64 = 1 << 20;
@@ -79,13 +79,13 @@ pub(super) fn jump(file: &File, memory: &File, stub: &StubIn) -> Option<Jump> {
 }
 
 impl Stubs {
-    /// Keeps the stubs that can be changed. `heaps` are addresses above which a heap may grow; `earlier` is the mapping that will
+    /// Keeps the stubs that can be changed. `heap` is the address above which a heap may grow; `earlier` is the mapping that will
     /// be used again.
     pub(super) fn new(
         mut stubs: Vec<Stub>,
         way: Way,
         mappings: &[Mapping],
-        heaps: &[u64],
+        heap: u64,
         earlier: Option<&Earlier>,
     ) -> Self {
         stubs.sort_by_key(|it| (!code::frees(it.function), it.jump.address));
@@ -96,7 +96,7 @@ impl Stubs {
             let page = stub.slot - stub.slot % PAGE;
             by_page.entry(page).or_default().push(*stub);
         }
-        let room = Room { mappings, heaps };
+        let room = Room { mappings, heap };
         let pages: Vec<(u64, LinkPlace)> = by_page
             .into_iter()
             .take(MOST_PAGES)
@@ -152,27 +152,28 @@ fn old_page(earlier: &Earlier, stubs: &[Stub], way: Way) -> Option<u64> {
 /// Free addresses of a process.
 struct Room<'a> {
     mappings: &'a [Mapping],
-    heaps: &'a [u64],
+    heap: u64,
 }
 
 impl Room<'_> {
     /// Places for the links of stubs whose slots are on a page, the best first.
     fn places(&self, page: u64, stubs: &[Stub]) -> Vec<u64> {
-        let reaches = |place: u64| {
-            let mut jumps = stubs.iter().map(|it| it.jump.address);
-            jumps.all(|jump| place.abs_diff(jump) < REACH)
+        let is_possible = |place: u64| {
+            let link = |stub: &Stub| place.checked_add(stub.slot % PAGE);
+            let mut stubs = stubs.iter();
+            stubs.all(|it| link(it).is_some_and(|link| it.jump.by(link).is_some()))
         };
         let mut places: Vec<u64> = Vec::new();
-        for (stride, most) in STRIDES.into_iter().zip([MOST_PLACES / 2, MOST_PLACES]) {
-            let both = (1..=REACH / stride).flat_map(|times| {
+        for stride in STRIDES {
+            let both = (1..VALUES).flat_map(|times| {
                 let distance = times * stride;
                 [page.checked_sub(distance), page.checked_add(distance)]
             });
             for place in both.flatten() {
-                if places.len() >= most {
+                if places.len() >= MOST_PLACES {
                     break;
                 }
-                if !places.contains(&place) && reaches(place) && self.is_free(place) {
+                if !places.contains(&place) && is_possible(place) && self.is_free(place) {
                     places.push(place);
                 }
             }
@@ -180,20 +181,21 @@ impl Room<'_> {
         places
     }
 
-    /// Whether a page is free, with a margin, and neither the heap nor the stack can grow over it.
+    /// Whether a page is free, with a margin, and neither the heap nor the stack can grow over it. Where the next above it is the heap, the
+    /// kernel puts nothing by itself, and no margin is needed.
     fn is_free(&self, place: u64) -> bool {
         let behind = self.mappings.partition_point(|it| it.start <= place);
         let below = behind.checked_sub(1).and_then(|at| self.mappings.get(at));
         let above = self.mappings.get(behind);
         let from = below.map_or(LOWEST, |it| it.end.max(LOWEST));
         let to = above.map_or(HIGHEST, |it| it.start.min(HIGHEST));
+        if place < self.heap && self.heap <= to {
+            return from <= place && place.saturating_add(PAGE) <= self.heap;
+        }
         from.saturating_add(MARGIN) <= place
             && place.saturating_add(PAGE + MARGIN) <= to
             && above.is_none_or(|it| it.path != "[stack]")
-            && !self
-                .heaps
-                .iter()
-                .any(|heap| (*heap..*heap + HEAP).contains(&place))
+            && !(self.heap..self.heap.saturating_add(HEAP)).contains(&place)
     }
 }
 
@@ -221,9 +223,9 @@ mod tests {
         vec![stub(0, 0), stub(1, 1)]
     }
 
-    fn places(at: u64, mappings: &str, heaps: &[u64]) -> Vec<u64> {
+    fn places(at: u64, mappings: &str, heap: u64) -> Vec<u64> {
         let mappings: Vec<Mapping> = maps::parse(mappings).collect();
-        let stubs = Stubs::new(stubs(at), Way::Sampled, &mappings, heaps, None);
+        let stubs = Stubs::new(stubs(at), Way::Sampled, &mappings, heap, None);
         match stubs.pages.as_slice() {
             [] => Vec::new(),
             [(page, LinkPlace::FirstFree(places))] if *page == at + 0x3000 => places.clone(),
@@ -238,15 +240,15 @@ mod tests {
         let maps = "555555554000-555555559000 r-xp 00000000 08:01 5 /bin/a\n\
                     555555570000-555555590000 rw-p 00000000 00:00 0 [heap]\n\
                     7ffff7dd0000-7ffff7df0000 r-xp 00000000 08:01 6 /lib/c\n";
-        let found = places(at, maps, &[at, 0x5555_5557_0000]);
+        let found = places(at, maps, 0x5555_5557_0000);
         assert_eq!(found.len(), MOST_PLACES);
         assert_eq!(found[0], at + 0x3000 - (1 << 24));
         assert!(
             found
                 .iter()
-                .all(|it| *it < at && (at + 0x3000 - it).is_multiple_of(1 << 16))
+                .all(|it| *it < at && (at + 0x3000 - it).is_multiple_of(1 << 24))
         );
-        let all = Stubs::new(stubs(at), Way::Sampled, &[], &[], None);
+        let all = Stubs::new(stubs(at), Way::Sampled, &[], 0, None);
         assert_eq!(all.redirects(0x1000, &[0]), []);
         let redirects = all.redirects(0x7fff_0000_0000, &[found[0]]);
         // Frees first.
@@ -256,35 +258,28 @@ mod tests {
         );
         for (redirect, stub) in redirects.iter().zip(&all.stubs) {
             assert_eq!(redirect.link, found[0] + stub.slot % PAGE);
-            assert_eq!(redirect.patch.writes().1.len(), 1);
+            assert!(redirect.patch.is_sound());
             let after = stub.jump.after(&redirect.patch).unwrap();
             assert_eq!(after.word(), Some(redirect.link));
         }
         assert_eq!(redirects.len(), 2);
     }
 
-    /// Check that a program at a fixed low address has its links between the lowest address and itself.
+    /// Check that a program at a fixed low address has its links between itself and where its heap begins.
     #[test]
-    fn fixed_programs_have_room_below() {
+    fn fixed_programs_have_room_below_their_heaps() {
         let at = 0x40_0000;
         let maps = "00400000-00405000 r-xp 00000000 08:01 5 /bin/a\n\
                     00a00000-00b00000 rw-p 00000000 00:00 0 [heap]\n";
-        let found = places(at, maps, &[at]);
-        assert!(found.len() > 4, "{found:x?}");
-        assert!(
-            found
-                .iter()
-                .all(|it| (LOWEST + MARGIN..at - MARGIN).contains(it))
-        );
-        let stubs = Stubs::new(
-            stubs(at),
-            Way::Sampled,
-            &maps::parse(maps).collect::<Vec<_>>(),
-            &[at],
-            None,
-        );
-        let links = stubs.redirects(0x7fff_0000_0000, &[found[0]]);
-        assert!(links.len() == 2 && links.iter().all(|it| it.patch.is_sound()));
+        let found = places(at, maps, 0xa0_0000);
+        assert_eq!(found.len(), MOST_PLACES);
+        let room = at + 0x5000..=0xa0_0000 - PAGE;
+        assert!(found.iter().all(|it| room.contains(it)), "{found:x?}");
+        let mappings: Vec<Mapping> = maps::parse(maps).collect();
+        let stubs = Stubs::new(stubs(at), Way::Sampled, &mappings, 0xa0_0000, None);
+        assert_eq!(stubs.redirects(0x7fff_0000_0000, &[found[0]]).len(), 2);
+        // Where its heap begins right behind it, there is no place that one byte leads to.
+        assert_eq!(places(at, maps, at + 0x5000), [0; 0]);
     }
 
     /// Check that no place is taken beside another mapping, in the way of the stack, or out of reach.
@@ -298,14 +293,14 @@ mod tests {
         let wide = 1_u64 << 31;
         let below = line(at - wide, at - 0x1000, "/lib/big");
         let stack = line(at + 2 * wide, at + 2 * wide + 0x1000, "[stack]");
-        assert_eq!(places(at, &format!("{below}{file}{stack}"), &[]), [0; 0]);
+        assert_eq!(places(at, &format!("{below}{file}{stack}"), 0), [0; 0]);
         let other = line(at + 2 * wide, at + 2 * wide + 0x1000, "/lib/b");
-        let found = places(at, &format!("{below}{file}{other}"), &[]);
+        let found = places(at, &format!("{below}{file}{other}"), 0);
         assert!(found.len() == MOST_PLACES && found.iter().all(|it| *it > at));
         assert!(found.iter().all(|it| it.abs_diff(at) < 1 << 31));
         // Two files close together leave no margin.
         let close = line(at + 0x2f_0000, at + wide, "/lib/b");
-        let found = places(at, &format!("{below}{file}{close}{stack}"), &[]);
+        let found = places(at, &format!("{below}{file}{close}{stack}"), 0);
         let place = at
             + 0x3000
             + (0x10..0x1f)

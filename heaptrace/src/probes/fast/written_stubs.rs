@@ -80,8 +80,10 @@ fn bytes(memory: &TargetMemory, patch: &Patch) -> std::io::Result<u32> {
 }
 
 fn write(memory: &TargetMemory, patch: &Patch) -> bool {
-    let (address, bytes) = patch.writes();
-    memory.write(address, &bytes).is_ok()
+    let Some((address, byte)) = patch.write() else {
+        return false;
+    };
+    memory.write(address, &[byte]).is_ok()
 }
 
 fn is_link(link: u64, pages: &[u64]) -> bool {
