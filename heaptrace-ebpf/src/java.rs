@@ -12,7 +12,7 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::Counter,
     java,
-    limits::{CODE_HEAPS, MAX_FRAMES, MAX_JAVA_FRAMES},
+    limits::{CODE_HEAPS, MAX_JAVA_FRAMES},
     unwind::outcome,
     wire::{
         CodeHeap, CodeRange, JavaFrame, JavaStack, Jvm, JvmLayout, LanguageStackKey, NeedJvm,
@@ -139,8 +139,7 @@ fn note(walk: &mut Walk<'_>, depth: u32, frame: JavaFrame) {
     }
     stack.frames[count & (MAX_JAVA_FRAMES - 1)] = frame;
     stack.depth = count as u32 + 1;
-    let word = (depth as usize & (MAX_FRAMES - 1)) >> 6;
-    walk.stack.head.language_frames[word] |= 1u64 << (depth & 63);
+    language::mark(walk.stack, depth as usize);
 }
 
 /// Makes the Java frames of a stack, which was walked just now, a part of it.

@@ -1,7 +1,10 @@
 //! What the frames of all languages have in common: the state of a thread, and stacks that are sent once for each process.
 
 use aya_ebpf::maps::{Array, HashMap};
-use heaptrace_common::wire::{LanguageStackKey, ThreadState};
+use heaptrace_common::{
+    limits::MAX_FRAMES,
+    wire::{LanguageStackKey, Stack, ThreadState},
+};
 
 use crate::{maps::LANGUAGE_STACKS, ring};
 
@@ -25,6 +28,18 @@ pub fn of_thread<T>(
 pub fn existing<T>(states: &'static HashMap<u64, T>, key: u64) -> Option<&'static mut T> {
     // SAFETY: only the thread itself uses the entry under its key, and it runs one program at a time.
     states.get_ptr_mut(key).map(|state| unsafe { &mut *state })
+}
+
+/// Notes that a frame of a stack belongs to a language.
+#[inline(always)]
+pub fn mark(stack: &mut Stack, frame: usize) {
+    stack.head.language_frames[(frame & (MAX_FRAMES - 1)) >> 6] |= 1 << (frame & 63);
+}
+
+/// Notes that a frame belongs to none, as the frame of an earlier walk may have.
+#[inline(always)]
+pub fn unmark(stack: &mut Stack, frame: usize) {
+    stack.head.language_frames[(frame & (MAX_FRAMES - 1)) >> 6] &= !(1 << (frame & 63));
 }
 
 /// Makes language frames a part of the thread's stack, by their id; 0 if there are none.

@@ -14,7 +14,7 @@ use aya_ebpf::{
 use heaptrace_common::{
     counters::Counter,
     limits::{
-        MAX_FRAMES, MAX_PYTHON_FRAMES, PYTHON_FILE_BYTES, PYTHON_LINES_BYTES, PYTHON_NAME_BYTES,
+        MAX_PYTHON_FRAMES, PYTHON_FILE_BYTES, PYTHON_LINES_BYTES, PYTHON_NAME_BYTES,
         PYTHON_SHORT_LINES_BYTES,
     },
     wire::{
@@ -39,21 +39,17 @@ use crate::{
 /// Notes whether the frame that the walk has reached belongs to the function that interprets bytecode.
 #[inline(always)]
 pub fn note_frame(walk: &mut Walk<'_>, depth: usize, pc: u64) {
-    let bit = 1u64 << (depth & 63);
-    let word = (depth & (MAX_FRAMES - 1)) >> 6;
     if walk.state.table.python != 0
         && walk.state.table.state == table::LOADED
         && is_loop(walk.state, pc)
     {
-        walk.stack.head.language_frames[word] |= bit;
+        language::mark(walk.stack, depth);
         walk.state.python_image = walk.state.table.python as u16;
         walk.state.python_base = walk
             .state
             .mapping
             .start
             .wrapping_sub(walk.state.mapping.offset);
-    } else if walk.stack.head.language_frames[word] & bit != 0 {
-        walk.stack.head.language_frames[word] &= !bit;
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     },
     java,
     kernel::read,
-    mapping_cache,
+    language, mapping_cache,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     python, ring, rule_cache, v8,
     walk::{CONTINUE, STOP, Walk},
@@ -96,6 +96,7 @@ extern "C" fn frame(_: u32, walk: *mut c_void) -> i64 {
     let before = u64::from(walk.state.is_return_address);
     // An address that is not a return address is recorded plus one, because readers subtract one.
     walk.stack.frames[depth as usize] = walk.state.registers.ip.wrapping_add(1 - before);
+    language::unmark(walk.stack, depth as usize);
     let pc = walk.state.registers.ip.wrapping_sub(before);
     if pc < walk.state.mapping.start || pc >= walk.state.mapping.end {
         match locate(walk, pc) {

@@ -35,8 +35,7 @@ pub fn note_frame(walk: &mut Walk<'_>, depth: usize, rule: Rule) {
         walk.state.v8_image = walk.state.table.v8 as u16;
     }
     if rule.cfa == cfa::NONE && walk.state.v8_image != 0 {
-        let word = (depth & (MAX_FRAMES - 1)) >> 6;
-        walk.stack.head.language_frames[word] |= 1 << (depth & 63);
+        language::mark(walk.stack, depth);
     }
 }
 
