@@ -1,9 +1,12 @@
-//! Tests of the ends of targets, of the exit status that heaptrace passes on, and of commands that never start.
+//! Tests of the ends of targets, of their names where their files are gone then, of the exit status that heaptrace passes on, and of
+//! commands that never start.
 
 use std::ffi::OsStr;
+use std::fs;
+use std::process::Command;
 
-use anyhow::Result;
-use heaptrace_tests::{Heaptrace, bounds, c, ready_pid, send};
+use anyhow::{Result, ensure};
+use heaptrace_tests::{Heaptrace, Report, Site, bounds, c, ready_pid, run, send};
 
 /// Records a child that ends while four threads allocate. The counts must be between the calls that began and the
 /// calls that ended.
@@ -162,4 +165,65 @@ fn standard_input_reaches_the_command() -> Result<()> {
     recording
         .truth("main")?
         .matches(&recording.report.truth(Some(pid)))
+}
+
+/// Check that processes of some milliseconds have their names although their files are deleted, or replaced by another program, as soon as they
+/// end, and that no name of the other program is used, neither in the run nor later.
+#[test]
+fn short_processes_have_names_without_their_files() -> Result<()> {
+    const ROUNDS: usize = 6;
+    let here = Heaptrace::tracing()?;
+    for (name, function) in [
+        ("first", "of_the_program"),
+        ("second", "of_another_program"),
+    ] {
+        let source = here.path(&format!("{name}.c"));
+        let code = format!(
+            "#include <stdlib.h>
+            #include <unistd.h>
+            void *volatile kept;
+            {}
+            __attribute__((noinline)) void {function}(void) {{ kept = malloc(4321); kept = 0; }}
+            int main(void) {{ {function}(); return usleep(3000); }}",
+            // The other program's functions are at other addresses.
+            if name == "second" {
+                "int other(int n) { return n * 7; }"
+            } else {
+                ""
+            }
+        );
+        fs::write(&source, code)?;
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O1", "-g", "-o"]).arg(here.path(name));
+        run(compiler.arg(&source))?.success()?;
+    }
+    let script = format!(
+        "cd {}; n=0
+        while [ $n -lt {ROUNDS} ]; do
+            cp first deleted$n; ./deleted$n; rm deleted$n
+            cp first replaced$n; cp second new; ./replaced$n; mv new replaced$n
+            n=$((n+1))
+        done",
+        here.folder().display()
+    );
+    let recording = here.record_all(&["sh", "-c", &script])?;
+    let check = |report: &Report| -> Result<()> {
+        let of_program = |site: &&Site| site.totals.allocated_bytes == 4321;
+        let sites: Vec<&Site> = report.sites.iter().filter(of_program).collect();
+        assert_eq!(sites.len(), 2 * ROUNDS);
+        for site in sites {
+            let frames: Vec<_> = site.stack.iter().map(|it| it.function.as_deref()).collect();
+            ensure!(site.has("of_the_program") && site.has("main"), "{frames:?}");
+        }
+        ensure!(
+            !report
+                .sites
+                .iter()
+                .any(|site| site.has("of_another_program"))
+        );
+        Ok(())
+    };
+    check(&recording.report)?;
+    here.run(&["symbolize"])?.success()?;
+    check(&here.report()?)
 }

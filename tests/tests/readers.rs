@@ -206,7 +206,11 @@ fn names(budget: &Budget, path: &Path, length: u64) -> usize {
         })
         .collect();
     let mut symbolizer = Symbolizer::new(budget, DebugSources::in_folders(&[]));
-    symbolizer.symbolize(&profile, &OnDisk, (0..ADDRESSES as u32).map(LocationId));
+    symbolizer.symbolize(
+        &profile,
+        &OnDisk::default(),
+        (0..ADDRESSES as u32).map(LocationId),
+    );
     let symbols = symbolizer.into_symbols();
     let frames = symbols.frames.iter().flatten();
     frames.filter(|frame| frame.function.is_some()).count()

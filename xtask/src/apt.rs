@@ -3,6 +3,8 @@
 //! Shared by the tasks that need more than Rust. It must not know the purpose of a package; callers pass it.
 
 use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -57,6 +59,27 @@ pub fn ensure_newest(packages: &[&str], purpose: &str) -> Result<()> {
     );
     update()?;
     install(packages).with_context(|| format!("cannot install {}", packages.join(" ")))
+}
+
+/// Downloads packages and unpacks them into a folder, without installing them. What was downloaded before is kept.
+pub fn unpack(packages: &[&str], folder: &Path) -> Result<()> {
+    if packages.is_empty() || folder.exists() {
+        return Ok(());
+    }
+    let archives = folder.with_extension("archives");
+    fs::create_dir_all(&archives).with_context(|| format!("cannot make {}", archives.display()))?;
+    println!("Downloading Debian packages: {}", packages.join(" "));
+    if !packages.iter().all(|package| is_known(package)) {
+        update()?;
+    }
+    let mut download = Command::new("apt-get");
+    download.args(["-qq", "download"]).args(packages);
+    process::run(download.current_dir(&archives))?;
+    for archive in fs::read_dir(&archives)? {
+        let mut unpack = Command::new("dpkg-deb");
+        process::run(unpack.arg("-x").arg(archive?.path()).arg(folder))?;
+    }
+    Ok(())
 }
 
 /// Whether the system has apt; if not, it prints the needed packages.

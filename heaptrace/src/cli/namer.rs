@@ -63,8 +63,8 @@ fn serve(asked: File, answered: File, sources: DebugSources) {
     let Ok(recording) = read_from(reader, STREAM, ReadOptions::default()) else {
         return;
     };
-    let symbols = naming::all(&recording.profile, &OnDisk, sources);
     let info = &recording.profile.info;
+    let symbols = naming::all(&recording.profile, &OnDisk::of(info), sources);
     let answer = DataFileWriter::to(answered, PathBuf::from(STREAM), info);
     if let Ok(mut writer) = answer
         && writer.symbols(&symbols).is_ok()

@@ -40,7 +40,7 @@ pub(super) fn run(file: &Path) -> anyhow::Result<ExitCode> {
             function: None,
         });
     }
-    let symbols = naming::all(&profile, &OnDisk, DebugSources::in_folders(&[]));
+    let symbols = naming::all(&profile, &OnDisk::default(), DebugSources::in_folders(&[]));
     let mut out = BufWriter::new(io::stdout().lock());
     for (id, _) in (0_u32..).zip(&profile.locations) {
         for frame in symbols.frames(LocationId(id)) {

@@ -2,36 +2,38 @@
 //!
 //! Part of the command line. Must not know how a name is found: the symbolize stage does.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::{message, progress};
-use crate::join::{LocationId, ModuleId};
+use crate::join::LocationId;
 use crate::profile::{Profile, Symbols};
 use crate::reader::Budget;
-use crate::symbolize::{DebugSources, ModuleFiles, Symbolizer};
+use crate::symbolize::{self, DebugSources, ModuleFiles, Symbolizer};
 
-/// Addresses that are looked up at a time.
-const BATCH: usize = 512;
-
-/// Looks up the names of all locations.
-pub(super) fn all(profile: &Profile, files: &dyn ModuleFiles, sources: DebugSources) -> Symbols {
+/// Looks up the names of all locations, with several readers if there are many.
+pub(super) fn all(
+    profile: &Profile,
+    files: &(dyn ModuleFiles + Sync),
+    sources: DebugSources,
+) -> Symbols {
     let budget = Budget::default();
-    let mut symbolizer = Symbolizer::new(&budget, sources);
-    progress::counted("Writing names", profile.locations.len(), |done| {
-        look_up(&mut symbolizer, profile, files, done);
+    let further = 1..symbolize::worthwhile(profile.locations.len());
+    let mut helpers: Vec<Symbolizer> = further
+        .map(|_| Symbolizer::helper(&budget, sources.clone()))
+        .collect();
+    let mut first = Symbolizer::new(&budget, sources);
+    let (symbols, gaps) = progress::counted("Writing names", profile.locations.len(), |done| {
+        symbolize::look_up_all(&mut first, &mut helpers, profile, files, done)
     });
     let unread = budget.unread();
     for (file, reason) in &unread.files {
         message::warn(format!("no names from {file}: {reason}"));
     }
-    for gap in symbolizer.gaps() {
+    for gap in gaps {
         message::warn(gap);
     }
-    symbolizer.into_symbols()
+    symbols
 }
 
-/// Looks up the names of all locations that have none yet, without progress or warnings.
+/// Looks up the names of all locations that have none yet, without progress or warnings. One reader does it: what is traced goes on meanwhile.
 pub(super) fn complete(
     known: Symbols,
     profile: &Profile,
@@ -39,31 +41,7 @@ pub(super) fn complete(
     sources: DebugSources,
 ) -> Symbols {
     let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default(), sources);
-    look_up(&mut symbolizer, profile, files, &AtomicUsize::new(0));
+    let all = (0..).map(LocationId).take(profile.locations.len());
+    symbolizer.symbolize(profile, files, all);
     symbolizer.into_symbols()
-}
-
-fn look_up(
-    symbolizer: &mut Symbolizer,
-    profile: &Profile,
-    files: &dyn ModuleFiles,
-    done: &AtomicUsize,
-) {
-    // File by file, so that no file is opened twice.
-    let mut modules = BTreeMap::<Option<ModuleId>, Vec<LocationId>>::new();
-    for (index, location) in (0_u32..).zip(&profile.locations) {
-        if location.function.is_some() {
-            // Its name comes from the interpreter.
-            done.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
-        modules
-            .entry(location.module)
-            .or_default()
-            .push(LocationId(index));
-    }
-    for batch in modules.values().flat_map(|ids| ids.chunks(BATCH)) {
-        symbolizer.symbolize(profile, files, batch.iter().copied());
-        done.fetch_add(batch.len(), Ordering::Relaxed);
-    }
 }

@@ -28,8 +28,10 @@ const MAX_STALL: Duration = Duration::from_secs(15);
 pub struct Limits {
     /// Processor time.
     pub time: Duration,
-    /// Bytes of memory.
+    /// Bytes of memory of a process.
     pub memory: u64,
+    /// Most processes that one `Reader` keeps, each for the files of one owner.
+    pub processes: usize,
 }
 
 impl Default for Limits {
@@ -38,6 +40,7 @@ impl Default for Limits {
         Self {
             time: Duration::from_secs(10),
             memory: 1 << 30,
+            processes: 4,
         }
     }
 }
@@ -56,15 +59,14 @@ impl From<io::Error> for NoAnswer {
     }
 }
 
-/// Most processes that one `Reader` keeps, each for the files of one owner.
-const MAX_PROCESSES: usize = 4;
-
 /// Reads files by processes without rights, one process for each owner of files. A malicious file that takes over its
 /// process can then reach no files of other owners.
 #[derive(Debug)]
 pub struct Reader {
     limits: Limits,
     budget: Budget,
+    /// Whether files that can't be read are listed.
+    records: bool,
     /// Ordered by last use, the most recent last.
     processes: Vec<(FileOwner, Process)>,
     #[cfg(test)]
@@ -77,9 +79,18 @@ impl Reader {
         Self {
             limits,
             budget: budget.clone(),
+            records: true,
             processes: Vec::new(),
             #[cfg(test)]
             thread: None,
+        }
+    }
+
+    /// A reader that lists no file as unreadable, for files that another one tries to read again.
+    pub fn without_records(budget: &Budget, limits: Limits) -> Self {
+        Self {
+            records: false,
+            ..Self::new(budget, limits)
         }
     }
 
@@ -96,6 +107,12 @@ impl Reader {
         reader
     }
 
+    /// The budget that this reader uses.
+    #[cfg(test)]
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget.clone()
+    }
+
     /// Asks about files. `name` is the name of the first file in the list of unreadable files.
     pub fn ask<A: DeserializeOwned>(
         &mut self,
@@ -104,12 +121,19 @@ impl Reader {
         name: &str,
         files: &[&File],
     ) -> Result<A, Unreadable> {
-        let bytes = self.ask_bytes(job, question, name, files)?;
-        decode(&bytes)
-            .ok_or(Unreadable::Nonsense)
-            .inspect_err(|it| {
-                self.budget.record_unread(name, it);
-            })
+        let answer = self.try_ask(job, question, files);
+        answer.inspect_err(|reason| self.record_unread(name, reason))
+    }
+
+    /// Asks about files, and lists none as unreadable.
+    pub fn try_ask<A: DeserializeOwned>(
+        &mut self,
+        job: Job,
+        question: &impl Serialize,
+        files: &[&File],
+    ) -> Result<A, Unreadable> {
+        let bytes = self.try_ask_bytes(job, question, files)?;
+        decode(&bytes).ok_or(Unreadable::Nonsense)
     }
 
     /// Asks about files, for an answer that has a byte format of its own.
@@ -120,17 +144,31 @@ impl Reader {
         name: &str,
         files: &[&File],
     ) -> Result<Vec<u8>, Unreadable> {
-        let question = encode(question);
-        let mut answer = self.answer(job, &question, files);
-        if let Err(Unreadable::Ended(_)) = answer {
-            // Another process ended the reader, so the file is not the cause: ask once more.
-            answer = self.answer(job, &question, files);
-        }
-        if let Err(reason) = &answer {
-            tracing::debug!("{name}: {reason}");
+        let answer = self.try_ask_bytes(job, question, files);
+        answer.inspect_err(|reason| self.record_unread(name, reason))
+    }
+
+    /// Adds a file to the list of those that could not be read.
+    pub fn record_unread(&self, name: &str, reason: &Unreadable) {
+        tracing::debug!("{name}: {reason}");
+        if self.records {
             self.budget.record_unread(name, reason);
         }
-        answer
+    }
+
+    fn try_ask_bytes(
+        &mut self,
+        job: Job,
+        question: &impl Serialize,
+        files: &[&File],
+    ) -> Result<Vec<u8>, Unreadable> {
+        let question = encode(question);
+        let answer = self.answer(job, &question, files);
+        match answer {
+            // Another process ended the reader, so the file is not the cause: ask once more.
+            Err(Unreadable::Ended(_)) => self.answer(job, &question, files),
+            answer => answer,
+        }
     }
 
     fn answer(
@@ -192,7 +230,7 @@ impl Reader {
         if let Some(index) = self.processes.iter().position(|(other, _)| *other == owner) {
             return Ok(self.processes.remove(index).1);
         }
-        if self.processes.len() >= MAX_PROCESSES {
+        if self.processes.len() >= self.limits.processes.max(1) {
             self.processes.remove(0);
         }
         Process::start(self.limits.memory).map_err(|error| Unreadable::NoReader(error.to_string()))

@@ -4,12 +4,13 @@
 //! user has not set are set here. What it returns is no more trusted than any other file: it counts only if it has the build id. Must
 //! not know what names are for.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The variable with the servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
@@ -31,14 +32,17 @@ pub(super) const MIN_BUILD_ID: usize = 8;
 /// Most files that are asked for in a run: each may take as long as the limits allow.
 const MOST: usize = 1000;
 
-/// A way to get debug files from servers.
+/// A way to get debug files from servers. Clones share what they get.
 #[derive(Clone, Debug)]
 pub struct Debuginfod {
-    /// What was asked for already.
-    asked: HashSet<(Vec<u8>, Option<String>)>,
+    /// What was asked for, and what came of it. One file at a time is asked for.
+    answers: Arc<Mutex<HashMap<Question, Option<PathBuf>>>>,
     /// Is told what is asked for.
     report: fn(&str),
 }
+
+/// A build id, and the path of a source file; without it, the debug file.
+type Question = (Vec<u8>, Option<String>);
 
 /// Why there is no such way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,18 +64,18 @@ impl Debuginfod {
             return Err(NoDebuginfod::NoProgram);
         }
         Ok(Self {
-            asked: HashSet::new(),
+            answers: Arc::default(),
             report,
         })
     }
 
     /// Gets the debug file of a build of the file with this name, once.
-    pub(super) fn fetch(&mut self, build_id: &[u8], name: &str) -> Option<PathBuf> {
+    pub(super) fn fetch(&self, build_id: &[u8], name: &str) -> Option<PathBuf> {
         self.find(build_id, None, &format!("the debug file of {name}"))
     }
 
     /// Gets the source file that a build names by an absolute path, once.
-    pub fn fetch_source(&mut self, build_id: &[u8], path: &str) -> Option<PathBuf> {
+    pub fn fetch_source(&self, build_id: &[u8], path: &str) -> Option<PathBuf> {
         if !path.starts_with('/') {
             return None;
         }
@@ -79,34 +83,45 @@ impl Debuginfod {
     }
 
     /// Gets a file of a build: a source file, or else the debug file. `what` are the words for it.
-    fn find(&mut self, build_id: &[u8], source: Option<&str>, what: &str) -> Option<PathBuf> {
+    fn find(&self, build_id: &[u8], source: Option<&str>, what: &str) -> Option<PathBuf> {
         let question = (build_id.to_vec(), source.map(ToOwned::to_owned));
-        let is_long = build_id.len() >= MIN_BUILD_ID;
-        if !is_long || self.asked.len() >= MOST || !self.asked.insert(question) {
+        let answers = self.answers.lock();
+        let mut answers = answers.unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(&question) {
+            return answer.clone();
+        }
+        if build_id.len() < MIN_BUILD_ID || answers.len() >= MOST {
             return None;
         }
         (self.report)(what);
-        let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut command = Command::new(PROGRAM);
-        let most = match source {
-            Some(path) => {
-                command.args(["source", &hex, path]);
-                MOST_OF_SOURCE
-            }
-            None => {
-                command.args(["debuginfo", &hex]);
-                MOST_OF_DEBUG
-            }
-        };
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        for (variable, value) in LIMITS.into_iter().chain([(MOST_BYTES, most)]) {
-            if env::var_os(variable).is_none() {
-                command.env(variable, value);
-            }
-        }
-        let output = command.output().ok()?;
-        let path = output.stdout.trim_ascii_end();
-        let is_there = output.status.success() && path.starts_with(b"/");
-        is_there.then(|| PathBuf::from(OsStr::from_bytes(path)))
+        let answer = ask(build_id, source);
+        answers.insert(question, answer.clone());
+        answer
     }
+}
+
+/// Asks the program for a file of a build.
+fn ask(build_id: &[u8], source: Option<&str>) -> Option<PathBuf> {
+    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut command = Command::new(PROGRAM);
+    let most = match source {
+        Some(path) => {
+            command.args(["source", &hex, path]);
+            MOST_OF_SOURCE
+        }
+        None => {
+            command.args(["debuginfo", &hex]);
+            MOST_OF_DEBUG
+        }
+    };
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    for (variable, value) in LIMITS.into_iter().chain([(MOST_BYTES, most)]) {
+        if env::var_os(variable).is_none() {
+            command.env(variable, value);
+        }
+    }
+    let output = command.output().ok()?;
+    let path = output.stdout.trim_ascii_end();
+    let is_there = output.status.success() && path.starts_with(b"/");
+    is_there.then(|| PathBuf::from(OsStr::from_bytes(path)))
 }

@@ -4,12 +4,15 @@
 //! longer have the file that was traced.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::debug_file;
 use crate::join::{Module, ModuleId, OpenFiles};
 use crate::open::{self, Root};
+use crate::profile::RunInfo;
 use crate::reader::Reader;
 
 /// Finds the file of a module.
@@ -27,10 +30,33 @@ impl ModuleFiles for OpenFiles {
 
 /// The files on this machine's disk, for profiles that were recorded here or on a machine with the same files.
 ///
-/// A file is accepted only if it has the recorded build id. If none was recorded, the file at the path is accepted without
-/// a check: its names are wrong if it was replaced since.
+/// A file is accepted only if it has the recorded build id. If none was recorded, the file at the path is accepted if it has not been changed or
+/// replaced since the recording began, as far as its file system shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OnDisk;
+pub struct OnDisk {
+    /// When the recording began, in nanoseconds since 1970.
+    began: Option<u64>,
+}
+
+impl OnDisk {
+    /// The files of a recording.
+    pub fn of(info: &RunInfo) -> Self {
+        Self {
+            began: Some(info.started_unix_ns),
+        }
+    }
+
+    /// Whether a file was changed, or moved to its path, since the recording began.
+    fn is_changed(self, file: &File) -> bool {
+        self.began.is_some_and(|began| {
+            let changed = file.metadata().and_then(|meta| {
+                let seconds = u64::try_from(meta.ctime()).map_err(io::Error::other)?;
+                Ok(seconds.saturating_mul(1_000_000_000) + meta.ctime_nsec().unsigned_abs())
+            });
+            changed.is_ok_and(|changed| changed >= began)
+        })
+    }
+}
 
 impl ModuleFiles for OnDisk {
     fn file(&self, reader: &mut Reader, _: ModuleId, module: &Module) -> Option<Arc<File>> {
@@ -43,12 +69,10 @@ impl ModuleFiles for OnDisk {
             let root = Root::at(Path::new(&module.root)).ok()?;
             root.open(Path::new(&module.path)).ok()?
         };
-        if !module.build_id.is_empty() {
-            let facts = debug_file::facts(reader, &module.path, &opened.file, None)?;
-            if facts.build_id != module.build_id {
-                return None;
-            }
+        if module.build_id.is_empty() {
+            return (!self.is_changed(&opened.file)).then(|| Arc::new(opened.file));
         }
-        Some(Arc::new(opened.file))
+        let facts = debug_file::facts(reader, &module.path, &opened.file, None)?;
+        (facts.build_id == module.build_id).then(|| Arc::new(opened.file))
     }
 }

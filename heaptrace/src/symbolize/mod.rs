@@ -13,10 +13,12 @@ mod image;
 mod lookup;
 mod packed;
 mod panics;
+mod parallel;
 mod parts;
 mod protocol;
 mod split;
 mod symbolizer;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -26,4 +28,5 @@ pub use debuginfod::{Debuginfod, NoDebuginfod};
 pub(crate) use demangle::demangle;
 pub use files::{ModuleFiles, OnDisk};
 pub(crate) use lookup::Lookup;
+pub use parallel::{look_up_all, worthwhile};
 pub use symbolizer::Symbolizer;

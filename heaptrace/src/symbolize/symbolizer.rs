@@ -3,7 +3,7 @@
 //! Stage: symbolize. A reader looks up the names. This file finds the files that the reader needs, and converts its answers
 //! to the profile's [`Symbols`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
 use super::parts::{Parts, Places};
 use super::protocol::{Facts, FoundFrame, MAX_INLINED, Names, NamesQuestion};
+use super::table::NameTable;
 use crate::join::{LocationId, Module, ModuleId};
 use crate::open::Identity;
-use crate::profile::{Frame, Profile, StringId, Symbols};
+use crate::profile::{Profile, Symbols};
 use crate::reader::{Budget, Job, Limits, Reader, Unreadable};
 use crate::text::file_name;
 
@@ -35,6 +36,12 @@ const MEMORY: u64 = 3 << 30;
 /// A reader must reject a file by its size before it runs out of memory.
 const _: () = assert!(MAX_INFLATED < MEMORY);
 
+/// The memory limit of a helper's reader: what needs more is left to the first symbolizer.
+const HELPER_MEMORY: u64 = 1 << 30;
+
+/// Most bytes of a file and its debug file that several readers read at the same time.
+const MAX_SHARED: u64 = 256 << 20;
+
 /// Finds the names of code addresses.
 pub struct Symbolizer {
     reader: Reader,
@@ -44,11 +51,19 @@ pub struct Symbolizer {
     /// The debug files of modules that are not at hand, by build id.
     debug_files_alone: HashMap<Vec<u8>, Arc<Debug>>,
     /// What was passed of debug information in several files, by path and build id of a module.
-    parts: BTreeMap<(String, Vec<u8>), Parts>,
-    /// The modules, by path and build id, whose debug information could not be read.
-    harmful: HashSet<(String, Vec<u8>)>,
-    symbols: Symbols,
-    strings: HashMap<String, StringId>,
+    parts: BTreeMap<ModuleKey, Parts>,
+    /// The modules whose debug information could not be read, and why.
+    harmful: BTreeMap<ModuleKey, Unreadable>,
+    /// Whether modules that fail are left to another symbolizer.
+    is_helper: bool,
+    table: NameTable,
+}
+
+/// The path and the build id of a module.
+type ModuleKey = (String, Vec<u8>);
+
+fn key(module: &Module) -> ModuleKey {
+    (module.path.clone(), module.build_id.clone())
 }
 
 /// The debug information of a module.
@@ -63,8 +78,8 @@ struct Debug {
 impl std::fmt::Debug for Symbolizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Symbolizer")
-            .field("locations", &self.symbols.frames.len())
-            .field("strings", &self.symbols.strings.len())
+            .field("locations", &self.symbols().frames.len())
+            .field("strings", &self.symbols().strings.len())
             .finish_non_exhaustive()
     }
 }
@@ -75,6 +90,7 @@ impl Symbolizer {
         let limits = Limits {
             memory: MEMORY,
             time: Limits::default().time * 3,
+            ..Limits::default()
         };
         Self::with(Reader::new(budget, limits), sources)
     }
@@ -87,39 +103,100 @@ impl Symbolizer {
             debug_files: HashMap::new(),
             debug_files_alone: HashMap::new(),
             parts: BTreeMap::new(),
-            harmful: HashSet::new(),
-            symbols: Symbols::default(),
-            strings: HashMap::new(),
+            harmful: BTreeMap::new(),
+            is_helper: false,
+            table: NameTable::default(),
         }
+    }
+
+    /// A symbolizer that works beside another one, with less memory: it leaves the modules that fail to the other one.
+    pub fn helper(budget: &Budget, sources: DebugSources) -> Self {
+        let limits = Limits {
+            memory: HELPER_MEMORY,
+            processes: 1,
+            ..Limits::default()
+        };
+        Self::helping(Reader::without_records(budget, limits), sources)
+    }
+
+    /// A helper with this reader.
+    pub(super) fn helping(reader: Reader, sources: DebugSources) -> Self {
+        Self {
+            is_helper: true,
+            ..Self::with(reader, sources)
+        }
+    }
+
+    /// The budget of its reader.
+    #[cfg(test)]
+    pub(super) fn budget(&self) -> Budget {
+        self.reader.budget()
     }
 
     /// A symbolizer that already has these names.
     pub fn with_symbols(symbols: Symbols, budget: &Budget, sources: DebugSources) -> Self {
-        let ids = (0..).map(StringId);
-        let strings = symbols.strings.iter().cloned().zip(ids).collect();
         Self {
-            symbols,
-            strings,
+            table: NameTable::of(symbols),
             ..Self::new(budget, sources)
         }
     }
 
     /// The names that were found so far.
     pub fn symbols(&self) -> &Symbols {
-        &self.symbols
+        self.table.symbols()
     }
 
     /// The names that were found.
     pub fn into_symbols(self) -> Symbols {
-        self.symbols
+        self.table.into_symbols()
     }
 
     /// What is not known although names were found, in sentences.
     pub fn gaps(&self) -> Vec<String> {
         let parts = self.parts.iter();
-        parts
+        let of_parts = parts.filter(|(key, _)| !self.harmful.contains_key(*key));
+        let mut gaps: Vec<String> = of_parts
             .flat_map(|((program, _), parts)| parts.gaps(program))
-            .collect()
+            .collect();
+        if !self.is_helper {
+            gaps.extend(self.harmful.iter().map(|((file, _), reason)| {
+                format!("only names of functions from {file}, no lines and no inlined functions: {reason}")
+            }));
+        }
+        gaps
+    }
+
+    /// Whether a module could not be read, or only in part.
+    pub(super) fn has_failed(&self, module: &Module) -> bool {
+        self.harmful.contains_key(&key(module))
+    }
+
+    /// Forgets that a module could not be read, and the names that were found in it.
+    pub(super) fn begin_again(&mut self, module: &Module, locations: &[LocationId]) {
+        self.harmful.remove(&key(module));
+        self.parts.remove(&key(module));
+        self.table.forget(locations);
+    }
+
+    /// Whether several readers may look up names in a module at the same time: each needs memory for it.
+    pub(super) fn may_be_shared(
+        &mut self,
+        profile: &Profile,
+        files: &dyn ModuleFiles,
+        id: ModuleId,
+    ) -> bool {
+        let module = profile.modules.get(id.0 as usize);
+        let found = module.and_then(|module| {
+            let file = files.file(&mut self.reader, id, module)?;
+            let debug = self.debug_file(module, &file)?;
+            let of_debug = debug.file.as_ref().map(|debug| &debug.file);
+            let lengths = [Some(&*file), of_debug].into_iter().flatten();
+            let bytes: u64 = lengths
+                .map(|file| file.metadata().map_or(u64::MAX, |meta| meta.len()))
+                .fold(0, u64::saturating_add);
+            Some(bytes <= MAX_SHARED && !debug.may_have_parts)
+        });
+        found.unwrap_or(false)
     }
 
     /// Looks up the `wanted` locations that were not looked up before, without those of interpreters: these have a name.
@@ -135,7 +212,7 @@ impl Symbolizer {
         for id in wanted {
             if let Some(location) = profile.locations.get(id.0 as usize)
                 && location.function.is_none()
-                && self.symbols.frames(id).is_empty()
+                && self.symbols().frames(id).is_empty()
             {
                 let addresses = modules.entry(location.module).or_default();
                 addresses.push((id, location.address));
@@ -153,7 +230,7 @@ impl Symbolizer {
                 };
             }
             for (location, _) in pending {
-                self.set(location, Vec::new());
+                self.table.set(location, Vec::new());
             }
         }
     }
@@ -166,6 +243,9 @@ impl Symbolizer {
         pending: Vec<(LocationId, u64)>,
     ) -> Vec<(LocationId, u64)> {
         let Some(debug) = self.debug_file(module, file) else {
+            if self.is_helper {
+                self.harmful.insert(key(module), Unreadable::Failed);
+            }
             return pending;
         };
         self.names(pending, |symbolizer, offsets| {
@@ -220,7 +300,7 @@ impl Symbolizer {
             let names = ask(self, pending.iter().map(|(_, offset)| *offset).collect());
             for (index, (location, offset)) in pending.iter().enumerate() {
                 match names.get(index).filter(|found| !found.is_empty()) {
-                    Some(found) => self.set(*location, found.clone()),
+                    Some(found) => self.table.set(*location, found.clone()),
                     None => left.push((*location, *offset)),
                 }
             }
@@ -236,8 +316,11 @@ impl Symbolizer {
         debug: &Debug,
         offsets: Vec<u64>,
     ) -> Names {
-        let key = (module.path.clone(), module.build_id.clone());
-        let is_harmful = self.harmful.contains(&key);
+        let key = key(module);
+        let is_harmful = self.harmful.contains_key(&key);
+        if is_harmful && self.is_helper {
+            return Names::new();
+        }
         if debug.may_have_parts && !is_harmful {
             self.pass_parts(module, file, debug.file.as_ref(), &offsets);
         }
@@ -256,13 +339,21 @@ impl Symbolizer {
         let of_debug = debug.map(|debug| &debug.file);
         let mut files: Vec<&File> = file.or(of_debug).into_iter().chain(of_debug).collect();
         files.extend(shared.map(|(_, file)| file));
-        let mut names = self.reader.ask(Job::Names, &question, &module.path, &files);
-        if let Err(Unreadable::Failed | Unreadable::Slow(_)) = names
+        let mut names = self.reader.try_ask(Job::Names, &question, &files);
+        if let Err(reason) = &names
             && !is_harmful
+            && (self.is_helper || is_of_content(reason))
         {
-            self.harmful.insert(key);
+            tracing::debug!("{}: {reason}", module.path);
+            self.harmful.insert(key, reason.clone());
+            if self.is_helper {
+                return Names::new();
+            }
             question.symbols_only = true;
-            names = self.reader.ask(Job::Names, &question, &module.path, &files);
+            names = self.reader.try_ask(Job::Names, &question, &files);
+        }
+        if let Err(reason) = &names {
+            self.reader.record_unread(&module.path, reason);
         }
         let names: Names = names.unwrap_or_default();
         let is_sound = |found: &FoundFrame| {
@@ -299,8 +390,7 @@ impl Symbolizer {
         if self.parts.len() >= MAX_DEBUG_FILES {
             self.parts.clear();
         }
-        let key = (module.path.clone(), module.build_id.clone());
-        let parts = self.parts.entry(key).or_default();
+        let parts = self.parts.entry(key(module)).or_default();
         parts.pass(&mut self.reader, &places, offsets, file.is_none());
     }
 
@@ -335,43 +425,12 @@ impl Symbolizer {
             file,
         }
     }
+}
 
-    /// Stores the frames of a location. An empty list means that its name is not known.
-    fn set(&mut self, location: LocationId, found: Vec<FoundFrame>) {
-        let mut frames: Vec<Frame> = found
-            .into_iter()
-            .map(|found| Frame {
-                function: Some(self.intern(found.function)),
-                file: found.file.map(|file| self.intern(file)),
-                line: found.line,
-                inlined: found.inlined,
-            })
-            .collect();
-        if frames.is_empty() {
-            frames.push(Frame {
-                function: None,
-                file: None,
-                line: 0,
-                inlined: false,
-            });
-        }
-        let index = location.0 as usize;
-        if self.symbols.frames.len() <= index {
-            self.symbols.frames.resize(index + 1, Vec::new());
-        }
-        self.symbols.frames[index] = frames;
-    }
-
-    fn intern(&mut self, text: String) -> StringId {
-        if let Some(id) = self.strings.get(&text) {
-            return *id;
-        }
-        // Ids of locations have 32 bits, and each location has few strings.
-        let id = StringId(u32::try_from(self.symbols.strings.len()).unwrap_or(u32::MAX));
-        self.symbols.strings.push(text.clone());
-        self.strings.insert(text, id);
-        id
-    }
+/// Whether a question failed because of what is in the file, so that one about less of it may succeed.
+fn is_of_content(reason: &Unreadable) -> bool {
+    use Unreadable::{Failed, Nonsense, Slow};
+    matches!(reason, Failed | Nonsense | Slow(_))
 }
 
 /// The folder of a module in its own root.

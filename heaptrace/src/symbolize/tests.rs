@@ -3,6 +3,7 @@
 //! Stage: symbolize.
 
 mod debug_files;
+mod parallel;
 mod parts;
 
 use std::fs::File;
@@ -205,7 +206,7 @@ fn functions_of_interpreters_need_no_names() {
     });
     profile.locations[0].function = Some(FunctionId(0));
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
     let symbols = symbolizer.into_symbols();
     assert_eq!(symbols.frames(LocationId(0)), []);
     assert!(!symbols.frames(LocationId(1)).is_empty());
@@ -220,7 +221,7 @@ fn c_frames_equal_addr2line() {
     let calls = calls(&path);
     let profile = profile(module(&path), &calls);
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
     let symbols = symbolizer.into_symbols();
     let mut deepest = Vec::new();
     let mut compared = 0;
@@ -249,7 +250,7 @@ fn cpp_frames_equal_addr2line() {
     let calls = calls(&path);
     let profile = profile(module(&path), &calls);
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
     let symbols = symbolizer.into_symbols();
     let mut names = Vec::new();
     let mut inlined = 0;
@@ -307,7 +308,7 @@ fn exported_function_of_libc_has_its_name() {
     let mut libc = module(Path::new(path));
     let known = profile(libc.clone(), &[malloc + 9]);
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&known, &OnDisk, [LocationId(0)]);
+    symbolizer.symbolize(&known, &OnDisk::default(), [LocationId(0)]);
     let names = functions(symbolizer.symbols(), 0);
     assert!(
         matches!(
@@ -320,7 +321,7 @@ fn exported_function_of_libc_has_its_name() {
     libc.build_id[0] ^= 1;
     let replaced = profile(libc, &[malloc + 9]);
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&replaced, &OnDisk, [LocationId(0)]);
+    symbolizer.symbolize(&replaced, &OnDisk::default(), [LocationId(0)]);
     assert_eq!(functions(symbolizer.symbols(), 0), ["?"]);
 }
 
@@ -345,7 +346,7 @@ fn rust_function_has_its_path() {
     let mut profile = profile(module(Path::new(&path)), &[0]);
     profile.locations[0].address = offset;
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&profile, &OnDisk, [LocationId(0)]);
+    symbolizer.symbolize(&profile, &OnDisk::default(), [LocationId(0)]);
     let frames = plain(symbolizer.symbols(), 0);
     let (function, file, _, inlined) = frames.last().unwrap();
     assert_eq!(
@@ -374,14 +375,14 @@ fn locations_are_looked_up_once() {
     let address = in_function(&path, "outer");
     let profile = profile(module(&path), &[address, 1, address]);
     let mut symbolizer = with_folders(vec![]);
-    symbolizer.symbolize(&profile, &OnDisk, [LocationId(0), LocationId(1)]);
+    symbolizer.symbolize(&profile, &OnDisk::default(), [LocationId(0), LocationId(1)]);
     assert_eq!(symbolizer.symbols().frames.len(), 2);
     let before = symbolizer.symbols().clone();
     std::fs::remove_file(&path).unwrap();
-    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
     assert_eq!(symbolizer.symbols().frames[..2], before.frames);
     assert_eq!(functions(symbolizer.symbols(), 2), ["?"]);
-    symbolizer.symbolize(&profile, &OnDisk, [LocationId(99)]);
+    symbolizer.symbolize(&profile, &OnDisk::default(), [LocationId(99)]);
 }
 
 /// Check that damaged files cause no panic, abort or endless wait.
@@ -417,7 +418,7 @@ fn damaged_files_are_survived() {
         profile.modules[0].path = damaged.to_str().unwrap().to_owned();
         profile.modules[0].build_id.clear();
         let mut symbolizer = with_folders(vec![]);
-        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+        symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
         assert_eq!(symbolizer.symbols().frames.len(), addresses.len());
     }
 }

@@ -4,6 +4,9 @@
 
 mod addresses;
 mod agreement;
+mod counted;
+mod ends;
+mod stripped;
 mod tool;
 
 use std::fmt::Write;
@@ -91,6 +94,12 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         }
         write_table(&mut text, &subject, &addresses, &tools)?;
     }
+    if effort.wants("stripped") {
+        text.push_str(&stripped::measure_all()?);
+    }
+    if effort.wants("ends") {
+        text.push_str(&ends::measure_all(effort.rounds)?);
+    }
     Ok(Section {
         text,
         figures: Vec::new(),
@@ -160,7 +169,8 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
          Each program gets the same {count} distinct addresses, in the same random order, and prints the function, the source file and the line of each, with \
          inlined functions. The programs run one after the other, in {rounds} rounds. A time is that of the whole program, from its start to its end. It is the \
          median of the rounds; a ratio is the median of the rounds' ratios to heaptrace, with the smallest and the largest in parentheses. Memory is the most that \
-         one process had resident, pages of the file included: for heaptrace, the larger one of the tracer and its reader without rights.\n\n\
+         one process had resident, pages of the file included: for heaptrace, the largest one of the tracer and its readers without rights, of which it has two or more \
+         where there are more processors.\n\n\
          Names are compared without spaces, and without the hashes of Rust's older names. *Same function*: the function that the machine code belongs to. \
          *Written differently*: the same name without what is in brackets, or without the path in front of it. Each program has its own demangler; that of \
          heaptrace (cpp_demangle) writes packs of template arguments in another way. *Another one*: for C++, thunks, which demanglers name differently; with \

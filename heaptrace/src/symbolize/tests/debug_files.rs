@@ -18,7 +18,7 @@ fn stripped_file_needs_its_debug_file() {
     let names = |debug_dirs: Vec<PathBuf>| {
         let profile = profile(module(&path), &addresses);
         let mut symbolizer = with_folders(debug_dirs);
-        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+        symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
         let symbols = symbolizer.into_symbols();
         (functions(&symbols, 0), plain(&symbols, 1)[0].clone())
     };
@@ -52,7 +52,7 @@ fn stripped_file_needs_its_debug_file() {
     known.path = "/no/such/fixture".to_owned();
     let alone = |debug_dirs: Vec<PathBuf>, elsewhere: &Profile| {
         let mut symbolizer = with_folders(debug_dirs);
-        symbolizer.symbolize(elsewhere, &OnDisk, all(elsewhere));
+        symbolizer.symbolize(elsewhere, &OnDisk::default(), all(elsewhere));
         let symbols = symbolizer.into_symbols();
         (functions(&symbols, 0), plain(&symbols, 1)[0].clone())
     };
@@ -92,7 +92,7 @@ fn compressed_sections_are_read() {
     let names = |path: &Path| {
         let profile = profile(module(path), &addresses);
         let mut symbolizer = with_folders(vec![]);
-        symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+        symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
         plain(symbolizer.symbols(), 0)[0].clone()
     };
     let plainly = names(&path);

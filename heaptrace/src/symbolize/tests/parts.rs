@@ -9,7 +9,7 @@ fn frames(path: &Path, folders: Vec<PathBuf>) -> (Vec<Vec<Plain>>, Vec<String>) 
     let addresses = calls(path);
     let profile = profile(module(path), &addresses);
     let mut symbolizer = with_folders(folders);
-    symbolizer.symbolize(&profile, &OnDisk, all(&profile));
+    symbolizer.symbolize(&profile, &OnDisk::default(), all(&profile));
     let gaps = symbolizer.gaps();
     let symbols = symbolizer.into_symbols();
     let frames = (0..addresses.len() as u32).map(|at| plain(&symbols, at));
