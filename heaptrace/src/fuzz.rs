@@ -257,6 +257,17 @@ pub static BOUNDARIES: &[Boundary] = &[
         )
     },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
+    Boundary {
+        fixed_bytes: MIB,
+        // Each regular expression has 64 KiB at most.
+        per_byte: 16 * KIB,
+        longest: KIB,
+        ..boundary(
+            "filters",
+            "an expression of the filter language, and a file of named ones",
+            output::fuzz::filters,
+        )
+    },
 ];
 
 /// Checks that any question about any file gets an answer that the tracer can decode. The input: a byte for

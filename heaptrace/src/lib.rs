@@ -34,6 +34,7 @@ pub mod symbolize;
 pub mod sys;
 pub mod text;
 pub mod tty;
+pub mod units;
 pub mod unwind;
 pub mod v8;
 pub mod view;

@@ -14,8 +14,9 @@ use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
     PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
 };
+use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
-use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
+use super::invocation::{self, Action, Color, Filters, Format, Invocation, WantedSources};
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
@@ -119,6 +120,8 @@ struct Live {
     languages: Languages,
     #[command(flatten)]
     naming: Naming,
+    #[command(flatten)]
+    filtering: Filtering,
     /// At the end, print the full report [default: a summary on a terminal, the full report elsewhere]
     #[arg(long)]
     details: bool,
@@ -188,7 +191,7 @@ struct Report {
     #[arg(long, value_name = "FOLDER|FROM=TO", requires = "source", value_parser = SourcePath::parse)]
     source_path: Vec<SourcePath>,
     /// List the snapshots in the file, instead of a report
-    #[arg(long, conflicts_with_all = ["by", "filter", "at", "metric", "top", "details", "language", "native"])]
+    #[arg(long, conflicts_with_all = ["by", "filter", "filters", "at", "metric", "top", "details", "language", "native"])]
     snapshots: bool,
 }
 
@@ -321,6 +324,7 @@ impl Cli {
                 ranking: self.live.ranking.of(self.live.by),
                 wrappers: self.live.wrapping.into(),
                 languages: self.live.languages.into(),
+                filters: self.live.filtering.into(),
                 full_names: self.live.naming.full_names,
                 details: self.live.details,
             },
@@ -395,7 +399,7 @@ impl Cli {
                 input: invocation::Input {
                     file: symbolize.file,
                     at: None,
-                    filters: Vec::new(),
+                    filters: Filters::default(),
                     shown: ShownLanguages::default(),
                     full_names: false,
                     max_memory: symbolize.max_memory,
@@ -420,14 +424,36 @@ impl Cli {
     }
 
     /// Why options can't be used together, if they can't.
-    pub(super) fn contradiction(&self) -> Option<&'static str> {
-        match &self.subcommand {
+    pub(super) fn contradiction(&self) -> Option<String> {
+        let of_options = match &self.subcommand {
             None => self.live.run.contradiction(),
             Some(Sub::Record(record)) => record.run.contradiction(),
             Some(Sub::Export(export)) if !export.format.has_metric() => export
                 .metric
                 .map(|_| "--metric is for folded, speedscope and firefox: the other formats have all numbers"),
             Some(_) => None,
+        };
+        let of_options = of_options.map(str::to_owned);
+        of_options.or_else(|| self.filtering()?.contradiction())
+    }
+
+    /// The options that select allocations.
+    fn filtering(&self) -> Option<&Filtering> {
+        match self.subcommand.as_ref() {
+            None => Some(&self.live.filtering),
+            Some(Sub::Report(it)) => Some(&it.input.filtering),
+            Some(Sub::Leaks(it)) => Some(&it.input.filtering),
+            Some(Sub::Flamegraph(it)) => Some(&it.input.filtering),
+            Some(Sub::Pprof(it)) => Some(&it.input.filtering),
+            Some(Sub::Export(it)) => Some(&it.input.filtering),
+            Some(Sub::Diff(it)) => Some(&it.filtering),
+            Some(
+                Sub::Record(_)
+                | Sub::Symbolize(_)
+                | Sub::Doctor(_)
+                | Sub::Names { .. }
+                | Sub::Placements { .. },
+            ) => None,
         }
     }
 

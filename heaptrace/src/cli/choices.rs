@@ -6,9 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{
-    DiffFormat, ExportFormat, Filter, Label, Metric, ShownLanguages, SourceChoice,
-};
+use crate::output::{DiffFormat, ExportFormat, Label, Metric, ShownLanguages, SourceChoice};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -43,10 +41,6 @@ pub(super) fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value
             _ => format!("use one of {}", names.join(", ")),
         })
     })
-}
-
-pub(super) fn filter(text: &str) -> Result<Filter, String> {
-    text.parse()
 }
 
 pub(super) fn language(text: &str) -> Result<ShownLanguages, String> {

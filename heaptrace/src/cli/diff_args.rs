@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::choices::{by, diff_format, filter};
+use super::choices::{by, diff_format};
+use super::filter_args::Filtering;
 use super::input_args::{Languages, Ranking, Wrapping, Written};
-use super::invocation::{Action, Input};
+use super::invocation::{Action, Filters, Input};
 use super::values;
-use crate::output::{DiffFormat, Filter, Label, Wrappers};
+use crate::output::{DiffFormat, Label, Wrappers};
 
 #[derive(Debug, Args)]
 pub(super) struct Diff {
@@ -27,11 +28,8 @@ pub(super) struct Diff {
     /// Show NEW as it was at this time after its beginning [default: at its end]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     new_at: Option<Duration>,
-    /// Compare only allocations that match, e.g. function=main or process=nginx, as for `heaptrace report`.
-    ///
-    /// May be given several times.
-    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
-    filter: Vec<Filter>,
+    #[command(flatten)]
+    pub(super) filtering: Filtering,
     #[command(flatten)]
     ranking: Ranking,
     /// What is compared [default: stack].
@@ -60,10 +58,11 @@ pub(super) struct Diff {
 impl From<Diff> for Action {
     fn from(diff: Diff) -> Self {
         let shown = diff.languages.into();
+        let filters: Filters = diff.filtering.into();
         let input = |file, at| Input {
             file,
             at,
-            filters: diff.filter.clone(),
+            filters: filters.clone(),
             shown,
             full_names: true,
             max_memory: diff.max_memory,

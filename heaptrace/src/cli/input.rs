@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use super::destination::Output;
 use super::invocation::Input;
-use super::message;
 use super::offline::{self, Opened, Read};
+use super::{filters, message};
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{History, Profile, Symbols};
 use crate::symbolize::DebugSources;
@@ -43,41 +43,51 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 ///
 /// If the recorder was killed, the file has no names; then they are looked up in the files of this machine.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
+    let filters = filters::read(&input.filters)?;
     let read = offline::open(input, DebugSources::in_folders(&[]))?.read(to)?;
-    Ok(loaded(input, read))
+    Ok(loaded(input, filters, read))
 }
 
-/// Reads two data files for an output, and applies the filters of each.
+/// Reads two data files for an output, and applies the filters of the first to both.
 pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loaded; 2]> {
     let open = |input| offline::open(input, DebugSources::in_folders(&[]));
     let [old, new] = inputs;
+    let filters = filters::read(&old.filters)?;
     let [of_old, of_new] = Opened::read_both([open(old)?, open(new)?], Some(to))?;
-    Ok([loaded(old, of_old), loaded(new, of_new)])
+    Ok([
+        loaded(old, filters.clone(), of_old),
+        loaded(new, filters, of_new),
+    ])
 }
 
-fn loaded(input: &Input, read: Read) -> Loaded {
+fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> Loaded {
     let (recording, symbols) = read.named();
     let mut warnings = recording.warnings;
-    if input.filters.iter().any(Filter::is_of_process) && !output::has_own_peaks(&recording.profile)
-    {
+    if filters.iter().any(Filter::selects_processes) && !output::has_own_peaks(&recording.profile) {
         warnings.push(
             "the file is from an older version, and has no peaks of single processes: bytes at the peak are those \
              at the peak of the run"
                 .to_owned(),
         );
     }
-    let profile = output::select(recording.profile, &symbols, &input.filters);
-    if profile.sites.is_empty() && !input.filters.is_empty() {
-        let filters: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
-        warnings.push(format!("nothing matches {}", filters.join(" and ")));
+    if filters.iter().any(Filter::is_of_threads) && recording.profile.threads.is_empty() {
+        warnings.push(
+            "the file has no names of threads, so that none matches: record them with `heaptrace record --threads`"
+                .to_owned(),
+        );
+    }
+    let mut history = recording.history.unwrap_or_default();
+    let profile = output::select_with_history(recording.profile, &mut history, &symbols, &filters);
+    if profile.sites.is_empty() && !filters.is_empty() {
+        warnings.push(format!("nothing matches {}", output::together(&filters)));
     }
     Loaded {
         profile,
-        history: recording.history.unwrap_or_default(),
+        history,
         symbols,
         warnings,
         is_damaged: recording.is_damaged,
-        filters: input.filters.clone(),
+        filters,
         grouping: None,
         wrappers: Wrappers::default(),
         shown: input.shown,

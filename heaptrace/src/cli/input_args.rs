@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::choices::{filter, language, metric};
+use super::choices::{language, metric};
+use super::filter_args::Filtering;
 use super::{invocation, values};
-use crate::output::{Filter, Label, Metric, ShownLanguages, Wrappers};
+use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 
 #[derive(Debug, Args)]
 pub(super) struct Input {
@@ -21,14 +22,8 @@ pub(super) struct Input {
     /// The snapshot that is nearest to that time is used. `heaptrace report --snapshots` lists the snapshots.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     at: Option<Duration>,
-    /// Show only allocations that match, e.g. function=main, process=nginx or 'module=libssl*'.
-    ///
-    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit. The module of a function
-    /// of Python or JavaScript is its source file. GLOB must match the whole name: * matches any characters, ? matches one. Upper and lower case differ. May be given
-    /// several times: then all must match. With a filter on processes, bytes at the peak are those at the peak of
-    /// each process, at its own time.
-    #[arg(long, value_name = "KEY=GLOB", value_parser = filter)]
-    filter: Vec<Filter>,
+    #[command(flatten)]
+    pub(super) filtering: Filtering,
     /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
     ///
     /// If a file needs more, reading ends there. The limit guards against files that were made to use up the
@@ -126,7 +121,7 @@ impl From<Input> for invocation::Input {
         Self {
             file: input.file,
             at: input.at,
-            filters: input.filter,
+            filters: input.filtering.into(),
             shown: input.languages.into(),
             full_names: false,
             max_memory: input.max_memory,

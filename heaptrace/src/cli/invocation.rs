@@ -10,7 +10,7 @@ use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{
-    DiffFormat, ExportFormat, Filter, Grouping, Label, Metric, ShownLanguages, SourceChoice,
+    DiffFormat, ExportFormat, Expression, Grouping, Label, Metric, ShownLanguages, SourceChoice,
     Wrappers,
 };
 use crate::profile::Profile;
@@ -39,6 +39,8 @@ pub enum Action {
         wrappers: Wrappers,
         /// The languages whose frames are shown.
         languages: ShownLanguages,
+        /// What selects allocations.
+        filters: Filters,
         /// Whether names of functions are as compilers have them.
         full_names: bool,
         /// Whether the end is the full report, also on a terminal.
@@ -189,7 +191,7 @@ pub struct Input {
     /// The time of the run to show; `None` for its end.
     pub at: Option<Duration>,
     /// Filters; a site is shown if all of them match.
-    pub filters: Vec<Filter>,
+    pub filters: Filters,
     /// The languages whose frames are shown.
     pub shown: ShownLanguages,
     /// Whether people get names of functions as compilers have them.
@@ -198,6 +200,15 @@ pub struct Input {
     pub max_memory: Option<u64>,
     /// Whether the history of each site is needed.
     pub with_history: bool,
+}
+
+/// What selects allocations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Expressions, all of which must match.
+    pub expressions: Vec<Expression>,
+    /// Files of named ones.
+    pub files: Vec<PathBuf>,
 }
 
 /// The source files to show, and where they are.

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::exit::exit_code;
-use super::invocation::{Color, Ranking};
+use super::invocation::{Color, Filters, Ranking};
 use super::progress::{self, ProgressLine};
 use super::report::Screen;
-use super::{logging, message, naming, report, summary};
+use super::{filters, logging, message, naming, report, summary};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{self, Grouping, Label, Metric, ReportInput, ShownLanguages, Wrappers};
+use crate::output::{self, Filter, Grouping, Label, Metric, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{Profile, RunEnd, RunInfo};
 use crate::reader::Budget;
 use crate::session::{self, Observer, Progress, Wish};
@@ -30,11 +30,18 @@ use crate::view::{Foot, Key, Layout, Rows, Table, Terminal, Use, ranked};
 /// the allocator.
 const LOOKED_UP: usize = 16;
 
+/// Names that are looked up at once.
+const BATCH: usize = 256;
+
+/// The time for looking up names while events wait.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// What is shown, and how.
 pub(super) struct Shown {
     pub(super) ranking: Ranking,
     pub(super) wrappers: Wrappers,
     pub(super) languages: ShownLanguages,
+    pub(super) filters: Filters,
     /// Whether names of functions are as compilers have them.
     pub(super) full_names: bool,
     /// Whether the end is the full report, also on a terminal.
@@ -44,7 +51,9 @@ pub(super) struct Shown {
 
 pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> {
     let Shown { details, color, .. } = shown;
-    let mut live = Live::new(config, shown);
+    // Before anything is traced: an error in a file of filters must not end a run.
+    let filters = filters::read(&shown.filters)?;
+    let mut live = Live::new(config, shown, filters);
     message::note_user(config);
     message::note_selection(config);
     let finished = session::run(config, &mut live)?;
@@ -64,7 +73,9 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
         DebugSources::in_folders(&config.debug_dirs),
     );
     let ranking = live.ranking;
+    let profile = output::select(profile, &symbols, &live.filters);
     let report_input = ReportInput {
+        filters: &live.filters,
         grouping: ranking.grouping(&profile),
         wrappers: &live.wrappers,
         shown: live.languages,
@@ -98,6 +109,7 @@ struct Live {
     ranking: Ranking,
     wrappers: Wrappers,
     languages: ShownLanguages,
+    filters: Vec<Filter>,
     full_names: bool,
     /// The keys that the table can be grouped by.
     labels: Vec<Label>,
@@ -167,7 +179,7 @@ impl Observer for Live {
 }
 
 impl Live {
-    fn new(config: &RunConfig, shown: Shown) -> Self {
+    fn new(config: &RunConfig, shown: Shown, filters: Vec<Filter>) -> Self {
         let Shown {
             ranking,
             wrappers,
@@ -208,6 +220,7 @@ impl Live {
             ranking,
             wrappers,
             languages,
+            filters,
             full_names,
             labels: Label::ALL.into_iter().filter(is_offered).collect(),
             profile: None,
@@ -259,9 +272,20 @@ impl Live {
     }
 
     fn draw(&mut self, files: &OpenFiles) -> anyhow::Result<()> {
-        let Some(profile) = self.frozen.as_ref().or(self.profile.as_ref()) else {
+        let Some(whole) = self.frozen.as_ref().or(self.profile.as_ref()) else {
             return Ok(());
         };
+        let (mut selected, mut warnings) = (None, Vec::new());
+        if !self.filters.is_empty() {
+            if self.filters.iter().any(Filter::is_named)
+                && !look_up_all(&mut self.symbolizer, whole, files)
+            {
+                warnings.push("names are still looked up: more may match".to_owned());
+            }
+            let symbols = self.symbolizer.symbols();
+            selected = Some(output::select(whole.clone(), symbols, &self.filters));
+        }
+        let profile = selected.as_ref().unwrap_or(whole);
         let metric = self.ranking.metric(profile);
         let most = self.terminal.rows();
         let foot = Foot {
@@ -271,6 +295,8 @@ impl Live {
             is_help: self.is_help,
         };
         let input = |symbols| ReportInput {
+            warnings: &warnings,
+            filters: &self.filters,
             wrappers: &self.wrappers,
             shown: self.languages,
             full_names: self.full_names,
@@ -327,8 +353,6 @@ fn next<T: Clone + PartialEq>(all: &[T], present: &T, is_forward: bool) -> T {
 /// The other names come with the next updates.
 fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, metric: Metric) {
     const MOST: usize = 1 << 16;
-    const BATCH: usize = 256;
-    const PATIENCE: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     let largest = ranked(profile, metric, MOST);
     for batch in locations(profile, &largest, LOOKED_UP).chunks(BATCH) {
@@ -337,6 +361,21 @@ fn look_up(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles, me
             return;
         }
     }
+}
+
+/// Looks up the names of all functions, for a short time only. Returns whether all are known.
+fn look_up_all(symbolizer: &mut Symbolizer, profile: &Profile, files: &OpenFiles) -> bool {
+    let begun = Instant::now();
+    let all: Vec<_> = (0..profile.locations.len() as u32)
+        .map(LocationId)
+        .collect();
+    for batch in all.chunks(BATCH) {
+        if begun.elapsed() > PATIENCE {
+            return false;
+        }
+        symbolizer.symbolize(profile, files, batch.iter().copied());
+    }
+    true
 }
 
 /// The innermost locations of sites, at most so many of each.

@@ -12,6 +12,8 @@ mod diff_args;
 mod doctor;
 mod examples;
 mod exit;
+mod filter_args;
+mod filters;
 mod input;
 mod input_args;
 mod invocation;
@@ -48,7 +50,7 @@ use crate::sandbox::{Kept, rights};
 use destination::To;
 
 pub use exit::failure_code;
-pub use invocation::{Action, Color, Format, Input, Invocation, Ranking, WantedSources};
+pub use invocation::{Action, Color, Filters, Format, Input, Invocation, Ranking, WantedSources};
 pub use parse::{Stop, parse};
 pub use rotation::{Limit, Rotation};
 pub use source_path::SourcePath;
@@ -68,6 +70,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             ranking,
             wrappers,
             languages,
+            filters,
             full_names,
             details,
         } => live::run(
@@ -76,6 +79,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
                 ranking,
                 wrappers,
                 languages,
+                filters,
                 full_names,
                 details,
                 color,

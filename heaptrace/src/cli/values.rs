@@ -10,6 +10,8 @@ use heaptrace_common::names::{NamePatterns, PatternError};
 
 use crate::account::Account;
 use crate::config::{NamedAllocator, RunConfig};
+use crate::units::number_and_unit;
+pub(super) use crate::units::size;
 
 /// Parses a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -152,46 +154,6 @@ pub(super) fn user(text: &str) -> Result<u32, String> {
 /// Parses a user that can run programs: a name or number that this machine knows.
 pub(super) fn account(text: &str) -> Result<Account, String> {
     Account::find(text).ok_or_else(|| "there is no user with that name or number".to_owned())
-}
-
-/// Parses a number of bytes: `65536`, `512K`, `64MiB`, `1GB`.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    const HINT: &str = "write it as 512K, 64MiB or 1GiB";
-    let (number, unit, after) = number_and_unit(text.trim());
-    if number.is_empty() {
-        return Err(format!("`{text}` does not begin with a number; {HINT}"));
-    }
-    if !after.is_empty() {
-        return Err(format!(
-            "`{after}` after the size is not understood; {HINT}"
-        ));
-    }
-    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => return Err(format!("`{unit}` is not a unit of size; {HINT}")),
-    };
-    let count: u64 = number
-        .parse()
-        .map_err(|_| format!("`{number}` is not a whole number; {HINT}"))?;
-    count
-        .checked_mul(scale)
-        .ok_or_else(|| "that size is too large".to_owned())
-}
-
-/// Splits a text to its first number, the unit of that number, and the rest.
-fn number_and_unit(text: &str) -> (&str, &str, &str) {
-    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-    let number_end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
-    let (number, rest) = text.split_at(number_end);
-    let unit_end = rest.find(is_digit).unwrap_or(rest.len());
-    let (unit, rest) = rest.split_at(unit_end);
-    (number, unit.trim(), rest)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Checks for fuzzers: any path of a control group, and the reports of any profile.
+//! Checks for fuzzers: any path of a control group, any filter, and the reports of any profile.
 //!
 //! Stage: output.
 
@@ -12,6 +12,8 @@ use super::report::ReportOptions;
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
 use crate::profile::{self, Symbols};
+
+pub(crate) use super::filter::fuzz::filters;
 
 /// Checks that names are parts of the path, and can be shortened.
 pub(crate) fn cgroup(data: &[u8]) -> u64 {

@@ -12,10 +12,6 @@ impl Glob {
         Self(pattern.to_owned())
     }
 
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Whether the pattern matches the whole name. Case matters.
     pub(super) fn matches(&self, name: &str) -> bool {
         is_match(&self.0, name)

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use super::cgroup::CgroupNames;
 use super::counters::Counters;
 use super::error::OutputError;
+use super::filter::Filter;
 use super::grouping::Grouping;
 use super::interval::Intervals;
 use super::json_escaping::write_line;
@@ -40,7 +41,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
             RunEnd::WentOn => "went-on",
         },
         warnings: input.warnings,
-        filters: input.filters.iter().map(ToString::to_string).collect(),
+        filters: input.filters.iter().map(Filter::in_full).collect(),
         totals: Counters::new(&profile.totals, intervals),
         kinds: Kinds {
             heap: Counters::new(&input.of_kind(Kind::Heap), intervals),

@@ -49,7 +49,7 @@ mod wrappers;
 pub use diff::{DiffFormat, DiffOptions, Side, write_diff};
 pub use error::OutputError;
 pub use export::{Export, ExportFormat};
-pub use filter::Filter;
+pub use filter::{Definitions, Expression, Filter, Problem, together};
 pub use flamegraph::{drawn_metric, why_not_drawn};
 pub use format::Format;
 pub use frame::FunctionLabel;
@@ -64,7 +64,7 @@ pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
 pub use report::{ReportOptions, write_leaks, write_summary};
 pub use report_input::{LiveByKind, ReportInput};
-pub use select::select;
+pub use select::{select, select_with_history};
 pub use shown::ShownLanguages;
 pub use snapshots::{write_snapshots, write_snapshots_json};
 pub use source::{

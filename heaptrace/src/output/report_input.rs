@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::filter::Filter;
+use super::filter::{Filter, together};
 use super::frame::{FunctionLabel, StackFrame};
 use super::grouping::Grouping;
 use super::interpreted::Interpreted;
@@ -80,23 +80,31 @@ impl<'a> ReportInput<'a> {
 
     /// Whether filters chose processes, so that bytes at the peak are those at the peak of each process.
     pub(super) fn peaks_are_own(&self) -> bool {
-        self.filters.iter().any(Filter::is_of_process) && has_own_peaks(self.profile)
+        self.filters.iter().any(Filter::selects_processes) && has_own_peaks(self.profile)
     }
 
-    /// The filters and the languages as one text, if any were chosen: `only process=sh and function=main`. Safe to print.
+    /// The filters as one text, if there are any: `only process=sh and function=main`. Safe to print.
+    pub fn only_matching(&self) -> Option<String> {
+        let filters = together(self.filters);
+        (!filters.is_empty()).then(|| format!("only {}", text::escape(&filters)))
+    }
+
+    /// The filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
-        let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
-        let own = if self.peaks_are_own() {
-            "; peaks are those of each process, at its own time"
-        } else {
-            ""
-        };
-        let filters = (!filters.is_empty()).then(|| format!("only {}{own}", filters.join(" and ")));
-        let chosen = [filters, self.shown.words(self.profile)]
-            .into_iter()
-            .flatten();
+        let sizes = self.filters.iter().any(Filter::is_of_sizes);
+        let sizes = sizes.then(|| "size is the mean of the blocks of each stack".to_owned());
+        let own = self.peaks_are_own();
+        let own = own.then(|| "peaks are those of each process, at its own time".to_owned());
+        let chosen = [
+            self.only_matching(),
+            sizes,
+            own,
+            self.shown.words(self.profile),
+        ]
+        .into_iter()
+        .flatten();
         let chosen: Vec<_> = chosen.collect();
-        (!chosen.is_empty()).then(|| text::escape(&chosen.join("; ")).into_owned())
+        (!chosen.is_empty()).then(|| chosen.join("; "))
     }
 
     /// The sites with their values, the largest first, without those whose value is zero for certain.

@@ -3,54 +3,55 @@
 //! Stage: output. The result is a profile whose totals add up again, so formats need no code for filters.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 
-use super::filter::Filter;
-use super::label::{Label, kind_name};
+use super::filter::{Condition, Filter, Scope, SiteNumbers, Tree};
 use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
 use super::sum::add;
-use crate::join::{LocationId, Process, ProcessId, StackId, Totals};
-use crate::profile::{Profile, Symbols};
+use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
+use crate::profile::{History, Profile, Symbols};
 
-/// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread or
-/// kind) also drops the processes that have no such site. Totals are the sums over these sites. Their peak is the
+/// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread, kind or size)
+/// also drops the processes that have no such site. Totals are the sums over these sites. Their peak is the
 /// part of the run's peak; with a filter on processes, it is the part of each process's own peak, because the
 /// selected processes may have had little at the peak of all.
-pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Profile {
+pub fn select(profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Profile {
+    let mut none = History::default();
+    select_with_history(profile, &mut none, symbols, filters)
+}
+
+/// The same, and the history of the sites.
+pub fn select_with_history(
+    mut profile: Profile,
+    history: &mut History,
+    symbols: &Symbols,
+    filters: &[Filter],
+) -> Profile {
     if filters.is_empty() {
         return profile;
     }
-    let (of_frames, of_callers): (Vec<_>, Vec<_>) = filters
-        .iter()
-        .partition(|filter| filter.label().is_of_stack());
-    let (of_kinds, of_callers): (Vec<_>, Vec<_>) = of_callers
-        .into_iter()
-        .partition(|filter| filter.label() == Label::Kind);
-    let (of_threads, of_processes): (Vec<_>, Vec<_>) = of_callers
-        .into_iter()
-        .partition(|filter| filter.label() == Label::Thread);
-    // These filters select some sites of a process and not others.
+    let (mut of_processes, mut of_sites) = (Vec::new(), Vec::new());
+    for filter in filters {
+        let (processes, sites) = filter.parts();
+        of_processes.extend(processes);
+        of_sites.extend(sites);
+    }
     let peaks_are_own = !of_processes.is_empty() && has_own_peaks(&profile);
-    let is_of_sites = !of_frames.is_empty() || !of_threads.is_empty() || !of_kinds.is_empty();
-    let matches = |process: &Process| of_processes.iter().all(|it| it.matches_process(process));
-    let mut kept: Vec<bool> = profile.processes.iter().map(matches).collect();
-    let mut stack_filter = StackFilter::new(&profile, symbols, &of_frames);
-    let mut sites: Vec<_> = profile
+    let is_of_sites = !of_sites.is_empty();
+    let processes = profile.processes.iter();
+    let mut kept: Vec<bool> = processes
+        .map(|process| {
+            let mut matches = |condition: &Condition| condition.matches_process(process);
+            of_processes.iter().all(|it| it.holds(&mut matches))
+        })
+        .collect();
+    let mut site_filter = SiteFilter::new(&profile, symbols, &of_sites);
+    let sites: Vec<_> = profile
         .sites
         .iter()
         .filter(|site| kept.get(site.process.0 as usize) == Some(&true))
-        .filter(|site| {
-            let name = site
-                .thread
-                .and_then(|id| profile.threads.get(id.0 as usize));
-            let is = |it: &&Filter| name.is_some_and(|name| it.matches(name));
-            of_threads.iter().all(is)
-        })
-        .filter(|site| {
-            let name = kind_name(site.kind);
-            of_kinds.iter().all(|it| it.matches(name))
-        })
-        .filter(|site| stack_filter.pass(site.stack))
+        .filter(|site| site_filter.pass(site))
         .copied()
         .collect();
     if is_of_sites {
@@ -59,24 +60,12 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
             *kept &= with_sites.contains(&index);
         }
     }
+    profile.sites = sites;
     // Remaining processes get new indexes, which sites refer to.
-    let mut moved = HashMap::new();
-    let mut processes = Vec::new();
-    for (index, process) in std::mem::take(&mut profile.processes)
-        .into_iter()
-        .enumerate()
-    {
-        if kept.get(index) == Some(&true) {
-            moved.insert(index as u32, ProcessId(processes.len() as u32));
-            processes.push(process);
-        }
-    }
+    history.renumber(&profile.keep_processes(&kept));
     let mut totals = Totals::default();
-    let mut of_process = vec![Totals::default(); processes.len()];
-    for site in &mut sites {
-        if let Some(process) = moved.get(&site.process.0) {
-            site.process = *process;
-        }
+    let mut of_process = vec![Totals::default(); profile.processes.len()];
+    for site in &mut profile.sites {
         if peaks_are_own {
             site.totals = site.at_own_peak();
         }
@@ -87,63 +76,138 @@ pub fn select(mut profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Pr
     }
     // The peak of a process is unknown if some of its sites are filtered out.
     if is_of_sites {
-        for (process, totals) in processes.iter_mut().zip(of_process) {
+        for (process, totals) in profile.processes.iter_mut().zip(of_process) {
             process.totals = totals;
         }
     }
-    Profile {
-        processes,
-        sites,
-        totals,
-        ..profile
+    profile.totals = totals;
+    profile
+}
+
+/// Selects sites. What is asked of a process or a location is asked once.
+struct SiteFilter<'a> {
+    input: ReportInput<'a>,
+    /// All of them must hold. A leaf is the index of a condition.
+    trees: Vec<Tree<usize>>,
+    conditions: Vec<&'a Condition>,
+    /// The answers of processes, by the index of the condition.
+    of_processes: HashMap<(ProcessId, usize), bool>,
+    of_frames: FrameFilter<'a>,
+}
+
+impl<'a> SiteFilter<'a> {
+    fn new(profile: &'a Profile, symbols: &'a Symbols, filters: &[&'a Tree<Condition>]) -> Self {
+        let mut conditions = Vec::new();
+        let mut numbered = |filter: &&'a Tree<Condition>| {
+            filter.try_map(&mut |condition| {
+                conditions.push(condition);
+                Ok::<_, Infallible>(Tree::Leaf(conditions.len() - 1))
+            })
+        };
+        let trees = filters
+            .iter()
+            .map(|filter| match numbered(filter) {
+                Ok(tree) => tree,
+                Err(never) => match never {},
+            })
+            .collect();
+        Self {
+            input: ReportInput::new(profile, symbols),
+            trees,
+            of_processes: HashMap::new(),
+            of_frames: FrameFilter::new(&conditions),
+            conditions,
+        }
+    }
+
+    fn pass(&mut self, site: &Site) -> bool {
+        let Self {
+            input,
+            trees,
+            conditions,
+            of_processes,
+            of_frames,
+        } = self;
+        let numbers = SiteNumbers {
+            kind: site.kind,
+            thread: input.thread(site),
+            totals: &site.totals,
+        };
+        let mut found = None;
+        let mut holds = |index: &usize| {
+            let Some(condition) = conditions.get(*index) else {
+                return false;
+            };
+            match condition.scope() {
+                Scope::Frame => {
+                    let found = found.get_or_insert_with(|| of_frames.in_stack(input, site.stack));
+                    has(found, *index)
+                }
+                Scope::Process => {
+                    let answer = of_processes.entry((site.process, *index));
+                    *answer.or_insert_with(|| {
+                        let process = input.process(site);
+                        process.is_some_and(|it| condition.matches_process(it))
+                    })
+                }
+                Scope::Site => condition.matches_site(&numbers),
+            }
+        };
+        trees.iter().all(|tree| tree.holds(&mut holds))
     }
 }
 
-/// Selects stacks by the filters on frames. Each location is checked once.
-struct StackFilter<'a> {
-    input: ReportInput<'a>,
-    filters: &'a [&'a Filter],
-    /// The filters that match at a location, one bit each.
-    cached: HashMap<LocationId, u64>,
+/// A bit for each condition.
+type Bits = Box<[u64]>;
+
+fn has(bits: &Bits, index: usize) -> bool {
+    let word = bits.get(index / 64).copied().unwrap_or(0);
+    word >> (index % 64) & 1 == 1
 }
 
-impl<'a> StackFilter<'a> {
-    fn new(profile: &'a Profile, symbols: &'a Symbols, filters: &'a [&'a Filter]) -> Self {
+/// Finds the conditions on frames that a stack meets. Each location is checked once.
+struct FrameFilter<'a> {
+    /// The conditions on frames, with their indexes.
+    conditions: Vec<(usize, &'a Condition)>,
+    words: usize,
+    cached: HashMap<LocationId, Bits>,
+}
+
+impl<'a> FrameFilter<'a> {
+    fn new(conditions: &[&'a Condition]) -> Self {
+        let all = conditions.iter().copied().enumerate();
         Self {
-            input: ReportInput::new(profile, symbols),
-            filters,
+            conditions: all.filter(|(_, it)| it.scope() == Scope::Frame).collect(),
+            words: conditions.len().div_ceil(64),
             cached: HashMap::new(),
         }
     }
 
-    fn pass(&mut self, stack: StackId) -> bool {
-        self.filters.chunks(64).all(|filters| {
-            let all = u64::MAX >> (64 - filters.len());
-            let mut found = 0;
-            for location in self.input.all_locations(stack) {
-                found |= self.at(*location, filters);
-                if found == all {
-                    return true;
+    /// The conditions that a frame of a stack meets.
+    fn in_stack(&mut self, input: &ReportInput<'_>, stack: StackId) -> Bits {
+        let Self {
+            conditions,
+            words,
+            cached,
+        } = self;
+        let mut found = vec![0; *words].into_boxed_slice();
+        for location in input.all_locations(stack) {
+            let bits = cached.entry(*location).or_insert_with(|| {
+                let mut bits = vec![0; *words].into_boxed_slice();
+                for frame in input.frames(*location) {
+                    for (index, condition) in conditions.iter() {
+                        if let Some(word) = bits.get_mut(index / 64)
+                            && condition.matches_frame(&frame)
+                        {
+                            *word |= 1 << (index % 64);
+                        }
+                    }
                 }
+                bits
+            });
+            for (word, more) in found.iter_mut().zip(bits.iter()) {
+                *word |= more;
             }
-            false
-        })
-    }
-
-    fn at(&mut self, location: LocationId, filters: &[&Filter]) -> u64 {
-        // Results for more than 64 filters don't fit into the bits, so they are not cached.
-        let is_cached = self.filters.len() <= 64;
-        if is_cached && let Some(cached) = self.cached.get(&location) {
-            return *cached;
-        }
-        let mut found = 0;
-        for frame in self.input.frames(location) {
-            for (bit, filter) in filters.iter().enumerate() {
-                found |= u64::from(filter.matches_frame(&frame)) << bit;
-            }
-        }
-        if is_cached {
-            self.cached.insert(location, found);
         }
         found
     }

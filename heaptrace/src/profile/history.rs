@@ -166,6 +166,17 @@ impl History {
         last
     }
 
+    /// Gives processes other ids, by the present ones; those without one are left out.
+    pub fn renumber(&mut self, new_ids: &[Option<ProcessId>]) {
+        let sites = std::mem::take(&mut self.sites).into_iter();
+        let moved = sites.filter_map(|(key, entries)| {
+            let process = *new_ids.get(key.process.0 as usize)?;
+            let process = process?;
+            Some((Key { process, ..key }, entries))
+        });
+        self.sites = moved.collect();
+    }
+
     /// The memory of a site in each period.
     pub fn of(&self, site: &Site) -> Vec<Period> {
         let entries = self.sites.get(&Key::of(site));

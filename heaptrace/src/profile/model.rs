@@ -297,8 +297,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Removes the vacant slots from the tables. No update may be folded after that.
-    pub fn settle(&mut self) {
+    /// Removes the vacant slots from the tables, and returns the new id of each process. No update may be folded after that.
+    pub fn settle(&mut self) -> Vec<Option<ProcessId>> {
         self.sites.retain(|site| site.totals.allocations != 0);
         let mut is_kept: Vec<bool> = self.processes.iter().map(|it| !it.is_vacant()).collect();
         for site in &self.sites {
@@ -306,21 +306,28 @@ impl Profile {
                 *is_kept = true;
             }
         }
-        let new_ids: Vec<u32> = is_kept
+        self.keep_processes(&is_kept)
+    }
+
+    /// Keeps some of the processes, and returns the new id of each. Sites of the others must be gone.
+    pub fn keep_processes(&mut self, is_kept: &[bool]) -> Vec<Option<ProcessId>> {
+        let mut next = 0;
+        let new_ids: Vec<Option<ProcessId>> = is_kept
             .iter()
-            .scan(0, |next, is_kept| {
-                let id = *next;
-                *next += u32::from(*is_kept);
-                Some(id)
+            .map(|is_kept| {
+                let id = ProcessId(next);
+                next += u32::from(*is_kept);
+                is_kept.then_some(id)
             })
             .collect();
         for site in &mut self.sites {
-            if let Some(id) = new_ids.get(site.process.0 as usize) {
-                site.process.0 = *id;
+            if let Some(Some(id)) = new_ids.get(site.process.0 as usize) {
+                site.process = *id;
             }
         }
-        let mut is_kept = is_kept.into_iter();
+        let mut is_kept = is_kept.iter().copied();
         self.processes.retain(|_| is_kept.next().unwrap_or(true));
+        new_ids
     }
 }
 

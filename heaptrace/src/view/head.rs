@@ -3,9 +3,10 @@
 //! Stage: view. Must not know the rows.
 
 use super::line::{Line, Tone};
+use super::names::shortened;
 use super::words::{counted, fitted, number};
 use crate::join::{Kind, Process};
-use crate::output::{Intervals, Metric, ReportInput};
+use crate::output::{Filter, Intervals, Metric, ReportInput};
 use crate::profile::Profile;
 use crate::text;
 
@@ -15,13 +16,21 @@ pub(super) fn lines(input: &ReportInput<'_>, width: Option<usize>) -> Vec<Line> 
         Line::new(Tone::Strong, title(input)),
         Line::from(totals(input, width)),
     ];
-    lines.extend(memory(input, width).into_iter().map(Line::from));
+    if let Some(only) = input.only_matching() {
+        let only = width.map_or_else(|| only.clone(), |width| shortened(&only, width));
+        lines.push(Line::new(Tone::Strong, only));
+    }
+    // A part of a process can't be compared with the whole.
+    if !input.filters.iter().any(Filter::selects_sites) {
+        lines.extend(memory(input, width).into_iter().map(Line::from));
+    }
     if let Some([first, second]) = input.about_mapped() {
         let both = in_one_or_two(format!("mapped: {first}"), " ", second.to_owned(), width);
         lines.extend(both.into_iter().map(Line::from));
     }
     let warnings = [lost(input), unprobed(input), paused(input)];
     let warnings = warnings.into_iter().flatten();
+    let warnings = warnings.chain(input.warnings.iter().cloned());
     lines.extend(warnings.map(|words| Line::new(Tone::Warning, words)));
     lines
 }

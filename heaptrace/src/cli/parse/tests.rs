@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::cli::{Action, Color, Format, Input, Ranking};
+use crate::cli::{Action, Color, Filters, Format, Input, Ranking};
 use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
 use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 use crate::unwind;
@@ -158,7 +158,7 @@ fn offline_commands_are_read() {
     let file = |name: &str| Input {
         file: PathBuf::from(name),
         at: None,
-        filters: Vec::new(),
+        filters: Filters::default(),
         max_memory: None,
         with_history: false,
         shown: ShownLanguages::default(),
@@ -311,15 +311,22 @@ fn groups_and_filters_are_read() {
         else {
             panic!("{line}");
         };
-        let shown: Vec<_> = input.filters.iter().map(ToString::to_string).collect();
+        let shown: Vec<_> = input
+            .filters
+            .expressions
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(shown, ["function=a=b", "pid=7"], "{line}");
     }
     for (options, reason) in [
         ("--by type", "records no type"),
         ("--by colour", "use one of stack, function"),
         ("--filter main", "function=main"),
-        ("--filter type=x", "unknown key"),
-        ("--filter stack=x", "unknown key"),
+        ("--filter type=x", "records no type"),
+        ("--filter stack=x", "no name of its own"),
+        ("--filter funtion=x", "did you mean `function`?"),
+        ("--filters x", "required"),
         ("--filter function=", "the pattern is empty"),
     ] {
         let message = complaint(&format!("heaptrace report {options}"));

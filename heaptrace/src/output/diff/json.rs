@@ -11,6 +11,7 @@ use super::rows::{Row, Summary, rows};
 use super::side::{DiffOptions, Side};
 use crate::output::counters::Counters;
 use crate::output::error::OutputError;
+use crate::output::filter::Filter;
 use crate::output::json_escaping::write_line;
 
 #[derive(Serialize)]
@@ -122,7 +123,7 @@ fn run<'a>(side: &Side<'a>) -> Run<'a> {
         mode: profile.chosen(),
         duration_ns: profile.duration_ns,
         warnings: side.input.warnings,
-        filters: side.input.filters.iter().map(ToString::to_string).collect(),
+        filters: side.input.filters.iter().map(Filter::in_full).collect(),
         totals: Counters::new(&profile.totals, &side.intervals),
     }
 }

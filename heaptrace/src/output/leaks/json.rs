@@ -10,6 +10,7 @@ use super::find::{Leaks, Left};
 use super::growth::Growth;
 use crate::join::ProcessId;
 use crate::output::error::OutputError;
+use crate::output::filter::Filter;
 use crate::output::json::{Mode, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::label::kind_name;
@@ -34,7 +35,7 @@ pub fn write_leaks_json(
         duration_ns: input.profile.duration_ns,
         target: &info.target,
         warnings: input.warnings,
-        filters: input.filters.iter().map(ToString::to_string).collect(),
+        filters: input.filters.iter().map(Filter::in_full).collect(),
         from_ns: leaks.from_ns,
         until_ns: leaks.until_ns,
         steps: leaks.steps,

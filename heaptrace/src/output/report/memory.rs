@@ -9,7 +9,7 @@ use super::amount::Amount;
 use super::page::Page;
 use super::paragraph;
 use crate::join::Kind;
-use crate::output::label::Label;
+use crate::output::filter::Filter;
 use crate::output::metric::Metric;
 use crate::output::report_input::process_label;
 use crate::text::{bytes, share};
@@ -22,10 +22,8 @@ const MUCH_SMALLER: u64 = 4;
 
 /// Writes the resident memory of running processes, and the peaks of those that ended.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
-    let of_sites =
-        |label: Label| label.is_of_stack() || matches!(label, Label::Thread | Label::Kind);
     // A part of a process can't be compared with the whole.
-    if page.input.filters.iter().any(|it| of_sites(it.label())) {
+    if page.input.filters.iter().any(Filter::selects_sites) {
         return Ok(());
     }
     running(page)?;

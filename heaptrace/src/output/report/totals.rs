@@ -7,6 +7,7 @@ use std::io;
 use super::amount::Amount;
 use super::duty_cycle;
 use super::page::Page;
+use crate::output::filter::Filter;
 use crate::output::metric::Metric;
 use crate::text::{bytes, count, share};
 
@@ -40,8 +41,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     }
     duty_cycle::uncertain(page)?;
     // The peak is that of the run: a part of it may have held more at another time.
-    let mut filters = page.input.filters.iter();
-    let is_part = filters.any(|it| !it.label().is_of_process());
+    let is_part = page.input.filters.iter().any(Filter::selects_sites);
     let name = if is_part { "at the peak" } else { "peak" };
     line(page, name, Metric::PeakBytes, None)?;
     line(

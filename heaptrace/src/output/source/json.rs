@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::files::{SourceFiles, SourceText};
 use super::lines::{SourceFile, SourceLine};
 use crate::output::counters::Counters;
+use crate::output::filter::Filter;
 use crate::output::interval::Intervals;
 use crate::output::json::Mode;
 use crate::output::json_escaping::write_line;
@@ -71,7 +72,7 @@ pub fn write_source_json(
         mode: profile.info.mode.into(),
         duration_ns: profile.duration_ns,
         warnings: input.warnings,
-        filters: input.filters.iter().map(ToString::to_string).collect(),
+        filters: input.filters.iter().map(Filter::in_full).collect(),
         totals: Counters::new(&profile.totals, intervals),
         files_in_all: found.all,
         files: found

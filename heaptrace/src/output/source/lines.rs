@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::join::{Language, StackId, Totals};
-use crate::output::filter::Filter;
+use crate::output::filter::Condition;
 use crate::output::frame::StackFrame;
 use crate::output::glob::Glob;
 use crate::output::metric::Metric;
@@ -44,7 +44,7 @@ pub struct SourceLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceChoice {
     file: Glob,
-    function: Filter,
+    function: Condition,
 }
 
 impl SourceChoice {
@@ -52,7 +52,7 @@ impl SourceChoice {
     pub fn new(pattern: &str) -> Self {
         Self {
             file: Glob::new(pattern),
-            function: Filter::of_function(pattern),
+            function: Condition::of_function(pattern),
         }
     }
 

@@ -5,8 +5,11 @@ use super::{assert_printable, sample, snapshot, text};
 use crate::join::{ProcessId, Site, ThreadNameId, Totals};
 use crate::output::groups::{Group, groups};
 use crate::output::sum::add;
-use crate::output::{Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, select};
-use crate::profile::Profile;
+use crate::output::{
+    Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, select,
+    select_with_history,
+};
+use crate::profile::{History, Profile};
 
 fn by(label: Label) -> Grouping {
     Grouping {
@@ -217,6 +220,49 @@ fn filters_select() {
     }
 }
 
+/// Check that conditions are combined, that `not` is about the whole stack, and that numbers are compared.
+#[test]
+fn expressions_select() {
+    for (text, sites) in [
+        ("function=grab or function=recurse", 2),
+        ("not function=grab", 4),
+        ("function!=grab and process=server", 3),
+        ("not (function=grab or pid=42)", 3),
+        ("function=grab or pid=42", 2),
+        ("function~^(gr|re)", 2),
+        // In a stack with several frames, one that matches is enough, and one that does not is not.
+        ("function!~^gr and function=handle_request", 1),
+        ("file=pool.c", 1),
+        ("file=/home/*/main.c", 3),
+        ("line=31", 1),
+        ("line=99..120", 2),
+        ("line>=100", 1),
+        ("line=main.c:90..100", 2),
+        ("line=pool.c:90..100", 0),
+        ("pid=42..50", 1),
+        ("pid<42", 4),
+        ("pid=4*", 5),
+        ("size=1000", 3),
+        ("size<64", 1),
+        ("size>=64 and size<1KiB", 4),
+        ("kind=mmap or kind=heap", 5),
+        ("not kind=heap", 0),
+        ("language=native", 5),
+        ("thread=x", 0),
+        ("not thread=x", 5),
+    ] {
+        assert_eq!(selected(&[text]).sites.len(), sites, "{text}");
+    }
+    // A filter on processes, written in either way, leaves the peaks of processes their own.
+    let [whole, parts] = [&["pid=42 or process=x"][..], &["pid=4*", "not pid=41"]].map(selected);
+    assert_eq!(whole, parts);
+    assert_eq!(whole.totals.peak_live_bytes, 1_408);
+    // With more conditions than a word has bits.
+    let many: Vec<_> = (0..200).map(|n| format!("function=f{n}")).collect();
+    let many = format!("{} or function=grab", many.join(" or "));
+    assert_eq!(selected(&[&many]).sites.len(), 1);
+}
+
 /// Check that sites keep their process if earlier processes are filtered out, and that a process's totals are
 /// those of its sites.
 #[test]
@@ -236,6 +282,19 @@ fn sites_follow_their_process() {
     assert_eq!(grab.processes.len(), 1);
     assert_eq!(grab.processes[0].totals, grab.totals);
     assert_eq!(selected(&["function=nobody"]).processes, []);
+}
+
+/// Check that sites keep their history if earlier processes are filtered out. (Once, they had that of the process whose id they got.)
+#[test]
+fn histories_follow_their_process() {
+    let profile = sample::profile();
+    let mut history = History::default();
+    history.record(&profile.to_update());
+    let evil = filters(&["pid=42"]);
+    let evil = select_with_history(profile, &mut history, &sample::symbols(), &evil);
+    let periods = history.of(&evil.sites[0]);
+    assert_eq!(periods[0].held, evil.sites[0].totals.live_bytes);
+    assert_eq!(history.last_changes().len(), 1);
 }
 
 /// Check that a filter on processes, and groups of processes, show the bytes at the peak of each process, and not its

@@ -294,7 +294,7 @@ fn filters_match_python() {
         ("language=python", 6),
         ("language=native", 7),
         ("function=_PyEval_EvalFrameDefault", 5),
-        ("language=perl", 0),
+        ("language=javascript", 0),
     ] {
         let filter: Filter = filter.parse().unwrap();
         let found = select(profile.clone(), &symbols, std::slice::from_ref(&filter));

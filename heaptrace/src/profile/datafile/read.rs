@@ -170,7 +170,10 @@ pub fn read_from(
             why: why.to_string(),
         })?;
     let mut recording = reading.recording;
-    recording.profile.settle();
+    let new_ids = recording.profile.settle();
+    if let Some(history) = &mut recording.history {
+        history.renumber(&new_ids);
+    }
     let shown = reading.shown.unwrap_or(u64::MAX);
     let is_later = |it: &Snapshot| it.elapsed_ns > shown;
     let first = recording.snapshots.first().map(|it| it.elapsed_ns);

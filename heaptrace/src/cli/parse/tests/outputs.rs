@@ -24,7 +24,10 @@ fn differences_are_read() {
         panic!("no difference");
     };
     assert_eq!((old.at, new.at), (Some(Duration::from_secs(10)), None));
-    assert_eq!((old.filters.len(), new.filters.len()), (1, 1));
+    assert_eq!(
+        (old.filters.expressions.len(), new.filters.expressions.len()),
+        (1, 1)
+    );
     assert_eq!(
         (ranking.by, format),
         (Some(Label::Function), DiffFormat::Flamegraph)
