@@ -11,6 +11,8 @@ Examples:
   sudo heaptrace --all                            watch the whole machine
   sudo heaptrace --all --by process               memory of each program
   sudo heaptrace --all --comm 'php-fpm*'          watch every process with that name
+  sudo heaptrace --pid 1234 --filter 'function=parse_*'
+                                                  only what these functions allocate
   sudo heaptrace -- ./server --port 80            start a command, watch it from the start
   sudo heaptrace record -- ./server --port 80     record it to heaptrace.data, then show the data:
   heaptrace report                                  as text (--format json for programs)
@@ -48,6 +50,7 @@ Examples:
   heaptrace report --by function --filter process=nginx
   heaptrace report --wrapper 'pool_*'             code that calls an allocator of your own
   heaptrace report --filter 'module=libssl*'      allocations through a library
+  heaptrace report --filter 'process=nginx and not module=libssl*'
   heaptrace report --language python --by line    lines of Python that allocate
   heaptrace report --source                       memory beside each line of the source files
   heaptrace report --source='Cache::*'            only the lines of these functions (or files)

@@ -67,3 +67,46 @@ fn opened(path: &Path) -> anyhow::Result<File> {
     });
     opened.unwrap_or_else(|_| Err(io::Error::other("the thread that opens it ended early").into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn filters(expressions: &[&str], files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+        let filters = Filters {
+            expressions: expressions.iter().map(|it| it.parse().unwrap()).collect(),
+            files: files.to_vec(),
+        };
+        let made = read(&filters)?;
+        Ok(made.iter().map(ToString::to_string).collect())
+    }
+
+    /// Check that expressions find the names of all files, and that a file that can't be read or understood is named.
+    #[test]
+    fn names_are_found_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let web = file("web", "web = process=nginx and not tls");
+        let tls = file("tls", "tls = module=libssl*\n");
+        let both = [web.clone(), tls];
+        assert_eq!(filters(&["web", "pid=1"], &both).unwrap(), ["web", "pid=1"]);
+        assert_eq!(filters(&["pid=1"], &[]).unwrap(), ["pid=1"]);
+        let error = |files: &[PathBuf]| format!("{:#}", filters(&["web"], files).unwrap_err());
+        let alone = error(&[web]);
+        assert!(
+            alone.contains("web, line 1: there is no filter `tls`"),
+            "{alone}"
+        );
+        let missing = error(&[folder.path().join("none")]);
+        assert!(missing.contains("can't read the filters of"), "{missing}");
+        let long = error(&[file("long", &"#".repeat(LONGEST as usize + 1))]);
+        assert!(long.contains("more than 1.0 MiB"), "{long}");
+        assert!(error(&[file("raw", "\u{1b} = x")]).contains("line 1: write it as NAME"));
+    }
+}

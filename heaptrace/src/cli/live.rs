@@ -53,6 +53,9 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
     let Shown { details, color, .. } = shown;
     // Before anything is traced: an error in a file of filters must not end a run.
     let filters = filters::read(&shown.filters)?;
+    if filters.iter().any(Filter::is_of_threads) && !config.threads {
+        message::warn("names of threads are not recorded, so that none matches; add --threads");
+    }
     let mut live = Live::new(config, shown, filters);
     message::note_user(config);
     message::note_selection(config);

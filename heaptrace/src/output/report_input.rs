@@ -92,7 +92,13 @@ impl<'a> ReportInput<'a> {
     /// The filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let sizes = self.filters.iter().any(Filter::is_of_sizes);
-        let sizes = sizes.then(|| "size is the mean of the blocks of each stack".to_owned());
+        let sizes = sizes.then(|| {
+            let estimate = match self.profile.info.mode.is_sampled() {
+                true => ", which a sample estimates",
+                false => "",
+            };
+            format!("size is the mean of the blocks of each stack{estimate}")
+        });
         let own = self.peaks_are_own();
         let own = own.then(|| "peaks are those of each process, at its own time".to_owned());
         let chosen = [

@@ -307,6 +307,33 @@ fn memory_is_explained() {
     assert!(line.ends_with(touched), "{line}");
 }
 
+/// Check that the head names the filters and why more may match, and compares no part of a process with its whole memory.
+#[test]
+fn filters_are_named() {
+    let (mut profile, symbols) = profile(&["a"], "server");
+    profile.processes[0].memory.resident = 100 * MIB;
+    site(&mut profile, MIB, 1);
+    let warnings = ["names are still looked up: more may match".to_owned()];
+    let head = |filter: &str, width| {
+        let filters = [filter.parse().unwrap()];
+        let table = table(&profile, &symbols, Rows::Sites(&[]));
+        let input = ReportInput {
+            filters: &filters,
+            warnings: &warnings,
+            ..table.input
+        };
+        texts(Table { input, ..table }.lines(width))
+    };
+    let shown = head("process=server", Some(80));
+    assert_eq!(shown[2], "only process=server");
+    assert!(shown[3].contains("resident") && shown.contains(&warnings[0]));
+    let shown = head("function=\x1ba and pid=1", Some(30));
+    assert_eq!(shown[2], "only function=\\x1ba and pid=1");
+    assert!(!shown.iter().any(|it| it.contains("resident")), "{shown:?}");
+    let long = format!("pid=1{}", " or pid=2".repeat(9));
+    assert_eq!(head(&long, Some(30))[2].chars().count(), 30);
+}
+
 /// Check that what ended processes left stands apart from what is live.
 #[test]
 fn left_memory_stands_apart() {

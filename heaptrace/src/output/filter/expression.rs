@@ -22,13 +22,21 @@ pub(super) enum Part {
     Name(Name),
 }
 
-/// The name of another expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The name of another expression. Where it stands makes no difference.
+#[derive(Clone, Debug)]
 pub(super) struct Name {
     pub(super) name: String,
     /// Where it stands.
     pub(super) place: Place,
 }
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Name {}
 
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

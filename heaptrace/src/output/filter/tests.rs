@@ -69,7 +69,10 @@ const READ: [(&str, &str); 31] = [
     ("line=pool.c:10..20", "line=pool.c:10..20"),
     ("line=pool.c:31", "line=pool.c:31"),
     ("pid=1.. and pid!=7", "pid=1.. and not pid=7"),
-    ("web and not (tls or x-1)", "web and not (tls or x-1)"),
+    (
+        "web or not (tls or x-1) and a",
+        "web or (not (tls or x-1) and a)",
+    ),
 ];
 
 /// Check that expressions are read as they are meant, also as they were before there was a language, and that what is written for
