@@ -173,6 +173,12 @@ struct Report {
     /// Without it, a report has only those of them that make its numbers wrong or incomplete. JSON always has all.
     #[arg(long)]
     details: bool,
+    /// Show also the sizes and lifetimes of each site's blocks, as bars.
+    ///
+    /// With them: reallocations and the bytes that they copied, blocks that another thread freed, and what the allocator's rounding of
+    /// sizes wastes. JSON always has them.
+    #[arg(long, conflicts_with_all = ["by", "source", "snapshots"])]
+    histogram: bool,
     /// Show the source files that allocate, with live and allocated memory beside each line, instead of a report.
     ///
     /// A line has what it allocates itself (marked by >) and what it calls. --top is the number of files. With GLOB (--source=GLOB), only
@@ -355,6 +361,7 @@ impl Cli {
                 format: report.format,
                 ranking: invocation::Ranking {
                     details: report.details,
+                    histogram: report.histogram,
                     ..report.ranking.of(report.by)
                 },
                 wrappers: report.wrapping.into(),
@@ -370,6 +377,7 @@ impl Cli {
                     metric: None,
                     top: leaks.top.map(|top| top as usize),
                     details: leaks.details,
+                    histogram: false,
                 },
                 wrappers: leaks.wrapping.into(),
                 from: leaks.from,

@@ -24,6 +24,7 @@ pub(super) fn flamegraph(
         metric,
         top: None,
         details: false,
+        histogram: false,
     };
     let next = "open it in a browser";
     let wanted = |profile: &Profile| metric.unwrap_or_else(|| Metric::unfreed(profile));

@@ -54,6 +54,7 @@ Examples:
   heaptrace report --language python --by line    lines of Python that allocate
   heaptrace report --source                       memory beside each line of the source files
   heaptrace report --source='Cache::*'            only the lines of these functions (or files)
+  heaptrace report --histogram                    sizes and lifetimes of each site's blocks
   heaptrace report --snapshots                    live memory over time
   heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
   heaptrace report --format json | jq .totals     for programs

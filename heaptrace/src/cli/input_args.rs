@@ -146,6 +146,7 @@ impl Ranking {
             metric: self.metric,
             top: self.top.map(|top| top as usize),
             details: false,
+            histogram: false,
         }
     }
 }

@@ -282,6 +282,8 @@ pub struct Ranking {
     pub top: Option<usize>,
     /// Whether a text has everything that was recorded.
     pub details: bool,
+    /// Whether a text has histograms of each site.
+    pub histogram: bool,
 }
 
 impl Ranking {

@@ -142,6 +142,7 @@ pub(super) fn options(ranking: Ranking, profile: &Profile, screen: Screen) -> Re
         metric: ranking.metric(profile),
         top: ranking.top.unwrap_or(ReportOptions::default().top),
         details: ranking.details,
+        histogram: ranking.histogram,
         color: screen.color,
         width: screen.width,
     }

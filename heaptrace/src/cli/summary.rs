@@ -136,6 +136,7 @@ mod tests {
                     live_bytes,
                     ..Totals::default()
                 },
+                slot: crate::join::SiteId(0),
                 own_peak: OwnPeak::default(),
             });
         }
@@ -147,6 +148,7 @@ mod tests {
                 metric: None,
                 top: None,
                 details: false,
+                histogram: false,
             };
             let input = ReportInput::new(&profile, &symbols);
             let lines = lines(input, ranking, "--pid 7", Some(80));

@@ -1,6 +1,6 @@
 //! The live blocks of a process, by their ids, in little memory.
 //!
-//! Stage: join. A program can have tens of millions of blocks, so each uses a slot of 24 bytes in an open
+//! Stage: join. A program can have tens of millions of blocks, so each uses a slot of 32 bytes in an open
 //! hash table, which is never less than two thirds full. The table consists of many small ones (shards). A
 //! full shard grows by a quarter, and with more blocks one shard after the other is split in two. So only one
 //! shard at a time is in memory twice, and no event waits for more than one copy. Knows nothing of sums.
@@ -42,6 +42,8 @@ impl Blocks {
         let shared = SharedValues {
             mean: block.mean,
             pauses: block.pauses,
+            epoch: shard::epoch(block.time),
+            is_reallocated: block.is_reallocated,
         };
         let Some(slot) = Slot::new(id, &block, || self.shared.index(shared)) else {
             self.remove(id);
@@ -75,13 +77,16 @@ impl Blocks {
             };
         };
         self.len -= 1;
-        let SharedValues { mean, pauses } = self.shared.release(slot.shared());
+        let shared = self.shared.release(slot.shared());
         Some(Block {
             site: slot.site(),
             address: slot.address(),
             size: u64::from(slot.size),
-            mean,
-            pauses,
+            mean: shared.mean,
+            pauses: shared.pauses,
+            time: slot.time(shared.epoch),
+            tid: slot.tid(),
+            is_reallocated: shared.is_reallocated,
         })
     }
 

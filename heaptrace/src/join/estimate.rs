@@ -94,8 +94,7 @@ impl Estimate {
             return Self::of_part(size, true);
         }
         let points = sampling::span(size) as f64 / mean as f64;
-        // Not 1 − exp(−points): with few points, that would lose its digits.
-        let weight = -1.0 / (-points).exp_m1();
+        let weight = weight(size, mean);
         let variance = (-points).exp() * weight * weight;
         let bytes = size as f64;
         Self {
@@ -133,6 +132,16 @@ impl SubAssign for Estimate {
         self.count -= other.count;
         self.bytes -= other.bytes;
     }
+}
+
+/// How many allocations one stands for that was sampled at this mean.
+pub(super) fn weight(size: u64, mean: u64) -> f64 {
+    if mean <= 1 {
+        return 1.0;
+    }
+    let points = sampling::span(size) as f64 / mean as f64;
+    // Not 1 − exp(−points): with few points, that would lose its digits.
+    -1.0 / (-points).exp_m1()
 }
 
 /// A non-negative number in fixed point. A number that is too large becomes the largest one.

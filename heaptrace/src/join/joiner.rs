@@ -194,7 +194,9 @@ impl Joiner {
             Event::Alloc(event) => self.allocated(&event),
             Event::Free(event) => {
                 let temporary = event.flags & flag::TEMPORARY != 0;
-                self.ledger.block_freed(event.process, event.id, temporary);
+                let by = Some((&event).into());
+                self.ledger
+                    .block_freed(event.process, event.id, temporary, by);
             }
             Event::MapChange(event) => self.mapping_changed(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
@@ -218,7 +220,7 @@ impl Joiner {
 
     /// Joins the free of a block whose event was lost, as the live map has it.
     pub fn swept(&mut self, process: u64, id: u64) {
-        self.ledger.block_freed(process, id, false);
+        self.ledger.block_freed(process, id, false, None);
     }
 
     /// Joins an unmapping whose event was lost.
@@ -238,17 +240,20 @@ impl Joiner {
         let temporary = event.flags & flag::TEMPORARY != 0;
         if event.replaced != 0 {
             self.ledger
-                .block_freed(event.process, event.replaced, false);
+                .block_freed(event.process, event.replaced, false, None);
         }
+        let mut old = None;
         if event.freed != 0 {
-            self.ledger
-                .block_freed(event.process, event.freed, temporary);
+            let by = Some(event.into());
+            old = self
+                .ledger
+                .block_freed(event.process, event.freed, temporary, by);
         }
         let Some(site) = self.site_of_block(process, &sent, event) else {
             return;
         };
         self.facts.count_sample(&sent);
-        self.ledger.allocated(process, site, event);
+        self.ledger.allocated(process, site, event, old.as_ref());
     }
 
     fn site_of_block(
@@ -477,6 +482,7 @@ impl Joiner {
             threads: threads.unwrap_or_default(),
             processes: self.ledger.take_changed_processes(),
             sites,
+            usages: self.ledger.take_usages(),
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),

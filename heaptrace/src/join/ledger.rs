@@ -6,6 +6,7 @@
 
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
+use super::blocks::Block;
 use super::estimate::{Estimate, Sums};
 use super::keyed_hash::HashMap;
 use super::own_peaks::OwnPeaks;
@@ -14,7 +15,11 @@ use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
 use super::processes::Processes;
 use super::sent_stack::{Sent, SentStack};
 use super::sites::{SiteOrigin, Sites};
+use super::size_classes::Family;
 use super::update::{Process, ProcessId, Site, SiteId, StackId, Totals};
+use super::usage::Usage;
+use super::usage_sums::Freeing;
+use super::usages::Usages;
 use crate::proc::memory::Resident;
 
 /// Processes, sites, sums and the peak.
@@ -25,6 +30,7 @@ pub(super) struct Ledger {
     sums: Sums,
     peak: Peak,
     own_peaks: OwnPeaks,
+    usages: Usages,
 }
 
 impl Ledger {
@@ -112,13 +118,20 @@ impl Ledger {
         }
     }
 
-    /// Adds a block.
-    pub(super) fn allocated(&mut self, process: ProcessId, site: SiteId, event: &Alloc) {
+    /// Adds a block, which may have replaced another one.
+    pub(super) fn allocated(
+        &mut self,
+        process: ProcessId,
+        site: SiteId,
+        event: &Alloc,
+        old: Option<&Block>,
+    ) {
         self.processes.count_sample(process);
         let mut is_certain = true;
         if let Some(entry) = self.processes.change(process) {
             is_certain = entry.is_certain(event.time);
-            entry.add_block(site, event);
+            let block = entry.add_block(site, event);
+            self.usages.allocated(site, &block, old);
         }
         let estimate = Estimate::of(event.size, event.mean);
         let mean = if event.mean > 1 { event.mean } else { 0 };
@@ -153,16 +166,19 @@ impl Ledger {
         }
     }
 
-    /// Takes a block out, by the serial number of its process.
-    pub(super) fn block_freed(&mut self, serial: u64, id: u64, temporary: bool) {
-        let Some(process) = self.processes.id(serial) else {
-            return;
-        };
+    /// Takes a block out, by the serial number of its process, and returns it.
+    pub(super) fn block_freed(
+        &mut self,
+        serial: u64,
+        id: u64,
+        temporary: bool,
+        by: Option<Freeing>,
+    ) -> Option<Block> {
+        let process = self.processes.id(serial)?;
         // A block that is missing was swept before, or its address was handed out again.
         let entry = self.processes.change(process);
-        let Some((block, is_certain)) = entry.and_then(|entry| entry.take_block(id)) else {
-            return;
-        };
+        let (block, is_certain) = entry?.take_block(id)?;
+        self.usages.freed(&block, by);
         // What it added, even if the sampling rate has changed since.
         let estimate = Estimate::of(block.size, block.mean);
         if is_certain {
@@ -170,6 +186,12 @@ impl Ledger {
         } else {
             self.count(process, block.site, |sums| sums.proven_freed(estimate));
         }
+        Some(block)
+    }
+
+    /// Counts the size of a mapping.
+    pub(super) fn count_mapping(&mut self, site: SiteId, length: u64) {
+        self.usages.mapped(site, length);
     }
 
     /// Takes off freed memory that was certainly live.
@@ -306,6 +328,7 @@ impl Ledger {
             sites,
             peak,
             own_peaks,
+            usages,
             ..
         } = self;
         let Some(entry) = processes.change(into) else {
@@ -328,6 +351,7 @@ impl Ledger {
                 }
                 sites.merge(from, to);
                 peak.merge(from.0, to.0);
+                usages.merge(from, to);
             }
         }
         entry.merge(ended);
@@ -346,6 +370,26 @@ impl Ledger {
     /// The sites that changed since the last call.
     pub(super) fn take_changed_sites(&mut self) -> Vec<(SiteId, Site)> {
         self.sites.take_changed(&mut self.peak, &mut self.own_peaks)
+    }
+
+    /// Hands out how all changed sites use their blocks, with the next update.
+    pub(super) fn send_all_usages(&mut self) {
+        self.usages.send_all();
+    }
+
+    /// How sites use their blocks, where much has changed since it was sent.
+    pub(super) fn take_usages(&mut self) -> Vec<(SiteId, Usage)> {
+        let Self {
+            processes,
+            sites,
+            usages,
+            ..
+        } = self;
+        usages.take_due(|site, family: Family| {
+            let entry = sites.process(site).and_then(|id| processes.get(id));
+            let mut allocators = entry.iter().flat_map(|it| &it.record().allocators);
+            allocators.any(|it| it.kind == family.name())
+        })
     }
 
     /// Totals of the run.

@@ -71,6 +71,7 @@ impl Mappings {
         // Mappings are few and large, so each one is recorded, also in a sampled run.
         let estimate = Estimate::of(event.length, 1);
         ledger.add(process, site, estimate, 0, is_certain);
+        ledger.count_mapping(site, event.length);
     }
 
     /// Frees what a call unmapped whose event was lost.

@@ -10,6 +10,7 @@ mod coverage;
 mod duty_cycle;
 mod earlier;
 mod estimate;
+pub mod histogram;
 mod interner;
 mod java;
 mod javascript;
@@ -36,11 +37,15 @@ mod regions;
 mod run_facts;
 mod sent_stack;
 mod sites;
+mod size_classes;
 mod stacks;
 #[cfg(test)]
 pub(crate) mod tests;
 mod threads;
 mod update;
+mod usage;
+mod usage_sums;
+mod usages;
 
 pub use addresses::{CodeInFile, Follow};
 pub use coverage::ReachedProcess;
@@ -50,9 +55,11 @@ pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
 pub use process::Sampled;
 pub use reasons::{Loss, Note};
+pub use size_classes::Family;
 pub use update::{
     Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Kind, Language, Location,
     LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
     RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced, Unseen,
     Update,
 };
+pub use usage::{Bucket, Rounding, Tally, Usage};

@@ -217,7 +217,8 @@ impl ProcessEntry {
         time >= self.paused_at
     }
 
-    pub(super) fn add_block(&mut self, site: SiteId, event: &Alloc) {
+    /// Adds a block, and returns it.
+    pub(super) fn add_block(&mut self, site: SiteId, event: &Alloc) -> Block {
         // A block from before the last pause belongs to the time before it, even if its event is late.
         let is_late = !self.is_certain(event.time);
         let block = Block {
@@ -226,8 +227,12 @@ impl ProcessEntry {
             size: event.size,
             mean: event.mean,
             pauses: self.pauses - u32::from(is_late),
+            time: event.time,
+            tid: event.tid,
+            is_reallocated: event.freed != 0,
         };
         self.blocks.insert(event.id, block);
+        block
     }
 
     /// Takes a block out. The other value is whether it was certainly live, so that no pause came in between.

@@ -70,6 +70,11 @@ impl Sites {
         entry.map_or_else(Estimate::default, |entry| entry.sums.live())
     }
 
+    /// The process of a site.
+    pub(super) fn process(&self, id: SiteId) -> Option<ProcessId> {
+        Some(self.entries.get(id.0 as usize)?.origin.process)
+    }
+
     /// Gives a site another stack.
     pub(super) fn set_stack(&mut self, id: SiteId, stack: StackId) {
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
@@ -126,6 +131,7 @@ impl Sites {
                     thread,
                     kind,
                     totals,
+                    slot: id,
                     own_peak: own_peaks.at_peak(id.0).as_peak(),
                 };
                 Some((id, site))

@@ -4,6 +4,7 @@ mod duty_cycle;
 mod generated_code;
 mod own_peaks;
 mod replaced_code;
+mod usage;
 
 use heaptrace_common::wire::{
     Alloc, MapChange, ProcessBegin, ProcessEnd, StackHead, Unmapped, end, flag, kind, map_flag,

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::usage::Usage;
 use crate::text::file_name;
 
 /// Index of a [`Module`] in the module table of the run.
@@ -361,6 +362,8 @@ pub struct Site {
     pub totals: Totals,
     /// Its live bytes at the moment of its own process's peak.
     pub own_peak: OwnPeak,
+    /// Its id in the run, by which [`Usage`] is found. Its place in a list of sites may be another one.
+    pub slot: SiteId,
 }
 
 /// Bytes at a moment.
@@ -478,6 +481,9 @@ pub struct Update {
     pub processes: Vec<(ProcessId, Process)>,
     /// Changed sites, each as a whole.
     pub sites: Vec<(SiteId, Site)>,
+    /// How some sites use their blocks, each as a whole. It may have only half of the events that the site's counters have, but not
+    /// at the end of the run.
+    pub usages: Vec<(SiteId, Usage)>,
     /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
     /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,

@@ -10,8 +10,8 @@ use heaptrace_common::wire::ThreadState;
 
 use crate::config::{RunConfig, Target};
 
-/// Bytes of the agent's memory that a live block uses at most: 24, in a table that is at least two thirds full.
-pub(crate) const AGENT_PER_BLOCK: u64 = 40;
+/// Bytes of the agent's memory that a live block uses at most: 32, in a table that is at least three fifths full.
+pub(crate) const AGENT_PER_BLOCK: u64 = 54;
 /// Bytes that a live block uses in total: with an entry of the kernel's map (96, and 16 of its table).
 const PER_BLOCK: u64 = 112 + AGENT_PER_BLOCK;
 /// Bytes of a thread's state, which holds a stack, as the kernel rounds it up.

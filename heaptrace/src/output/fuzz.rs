@@ -77,6 +77,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     let metric = Metric::ALL[data.len() % Metric::ALL.len()];
     let report = ReportOptions {
         metric,
+        histogram: data.len().is_multiple_of(2),
         ..ReportOptions::default()
     };
     let mut seen = 1;

@@ -3,6 +3,7 @@
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
 mod quality;
+mod usage;
 
 use std::io::Write;
 
@@ -22,6 +23,7 @@ use super::shown::language_name;
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
 use quality::Quality;
+use usage::Usage;
 
 /// Writes the whole report, with all sites, as one line.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
@@ -256,6 +258,8 @@ struct Site<'a> {
     /// Absent for allocator blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
+    #[serde(flatten)]
+    usage: Option<Usage>,
 }
 
 #[derive(Serialize)]
@@ -414,6 +418,10 @@ impl<'a> Site<'a> {
             user_frame: input.user_frame(site.stack, &input.stack(site.stack)),
             thread: input.thread(site),
             kind: (site.kind != Kind::Heap).then(|| kind_name(site.kind)),
+            usage: input
+                .profile
+                .usage(site)
+                .map(|it| Usage::new(it, site.kind, is_sampled)),
         }
     }
 }

@@ -43,6 +43,7 @@ mod style;
 mod sum;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod wrapper_names;
 mod wrappers;
 

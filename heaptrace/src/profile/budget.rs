@@ -4,6 +4,8 @@
 //! record needs a hundred times its size. So each record is charged before it is kept. Knows nothing of
 //! chunks and messages.
 
+use std::collections::HashMap;
+
 use thiserror::Error;
 
 use super::history::History;
@@ -11,7 +13,7 @@ use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
 use crate::join::{
     Allocator, Function, Location, Module, ModuleId, Process, ProcessId, Quality, RateChange, Site,
-    SiteId, Stack,
+    SiteId, Stack, Usage,
 };
 
 /// The memory that any file may use.
@@ -48,9 +50,10 @@ pub(in crate::profile) struct Budget {
     kept: u64,
     /// Memory of the update or the symbols that are not whole yet.
     pending: u64,
-    /// The parts of `kept` for the names and lists of each process, for the quality, and for symbols: newer
-    /// ones replace them.
+    /// The parts of `kept` for the names and lists of each process, for the usage of each site, for the quality, and for
+    /// symbols: newer ones replace them.
     processes: Vec<u64>,
+    usages: HashMap<SiteId, u64>,
     quality: u64,
     symbols: u64,
 }
@@ -64,6 +67,7 @@ impl Budget {
             kept: 0,
             pending: 0,
             processes: Vec::new(),
+            usages: HashMap::new(),
             quality: 0,
             symbols: 0,
         }
@@ -130,6 +134,11 @@ impl Budget {
                 let cost = process.cost();
                 self.kept = self.kept - std::mem::replace(slot, cost) + cost;
             }
+        }
+        for (id, usage) in &update.usages {
+            let cost = usage.cost();
+            let before = self.usages.insert(*id, cost);
+            self.kept = self.kept - before.unwrap_or_default() + cost;
         }
         let quality = update.quality.cost() + 8 * update.sizes.len() as u64;
         self.kept = self.kept - std::mem::replace(&mut self.quality, quality) + quality;
@@ -285,6 +294,15 @@ impl Cost for Process {
 impl Cost for Site {
     fn cost(&self) -> u64 {
         of::<(SiteId, Self)>(0)
+    }
+}
+
+impl Cost for Usage {
+    fn cost(&self) -> u64 {
+        let buckets = size_of_val(&*self.sizes) + size_of_val(&*self.lifetimes);
+        let lists = buckets + size_of_val(&*self.rounding);
+        // Each has an entry in the table of usages, too.
+        of::<(SiteId, Self)>(4 * BLOCK + lists as u64) + 64
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::datafile::{ReadOptions, Recording, read_from};
 use super::model::Profile;
+use crate::join::histogram::BUCKETS;
 
 /// Bytes before each message of an input: its kind and its length.
 const HEAD: usize = 3;
@@ -69,16 +70,25 @@ fn sound(recording: &Recording) -> u64 {
             is_in(thread.0, profile.threads.len());
         }
     }
+    for (site, usage) in &profile.usages {
+        is_in(site.0, profile.sites.len());
+        for buckets in [&usage.sizes, &usage.lifetimes] {
+            assert!(buckets.len() <= BUCKETS);
+            assert!(buckets.is_sorted_by(|a, b| a.index < b.index));
+        }
+    }
     // One update leads from an empty profile to the same one.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);
+    assert_eq!(again.usages, profile.usages);
     [
         profile.modules.len(),
         profile.locations.len(),
         profile.stacks.len(),
         profile.processes.len(),
         profile.sites.len(),
+        profile.usages.len(),
         recording.snapshots.len(),
         recording.warnings.len(),
         usize::from(recording.symbols.is_some()),

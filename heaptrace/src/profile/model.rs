@@ -3,11 +3,13 @@
 //! Stage: profile. A profile is made of [`Update`]s, which come from a running join or from a data file.
 //! Knows nothing of symbols and of outputs.
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
 
 use crate::join::{
     Function, Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
-    Totals, Update,
+    Totals, Update, Usage,
 };
 use crate::text;
 
@@ -127,6 +129,8 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Allocation sites.
     pub sites: Vec<Site>,
+    /// How sites use their blocks, by their `slot`. Older files have none.
+    pub usages: BTreeMap<SiteId, Usage>,
     /// How often sizes of each class were asked for.
     pub sizes: Vec<u64>,
     /// Changes of the sampling rate, in their order.
@@ -178,6 +182,7 @@ impl Profile {
             threads: Vec::new(),
             processes: Vec::new(),
             sites: Vec::new(),
+            usages: BTreeMap::new(),
             sizes: Vec::new(),
             rates: Vec::new(),
             totals: Totals::default(),
@@ -238,6 +243,7 @@ impl Profile {
             threads: self.threads.clone(),
             processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
             sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
+            usages: self.usages.clone().into_iter().collect(),
             sizes: self.sizes.clone(),
             rates: self.rates.clone(),
             totals: self.totals,
@@ -285,6 +291,10 @@ impl Profile {
             }
             upsert(&mut self.sites, "site", id.0, site)?;
         }
+        for (id, usage) in update.usages {
+            in_table("usage", "site", id.0, self.sites.len())?;
+            self.usages.insert(id, usage);
+        }
         for change in &update.rates {
             if let Some(process) = change.process {
                 in_table("rate", "process", process.0, self.processes.len())?;
@@ -297,9 +307,21 @@ impl Profile {
         Ok(())
     }
 
+    /// How a site uses its blocks, if that was recorded.
+    pub fn usage(&self, site: &Site) -> Option<&Usage> {
+        self.usages.get(&site.slot)
+    }
+
     /// Removes the vacant slots from the tables, and returns the new id of each process. No update may be folded after that.
     pub fn settle(&mut self) -> Vec<Option<ProcessId>> {
         self.sites.retain(|site| site.totals.allocations != 0);
+        let mut usages = std::mem::take(&mut self.usages);
+        for (id, site) in (0..).map(SiteId).zip(&mut self.sites) {
+            if let Some(usage) = usages.remove(&site.slot) {
+                self.usages.insert(id, usage);
+            }
+            site.slot = id;
+        }
         let mut is_kept: Vec<bool> = self.processes.iter().map(|it| !it.is_vacant()).collect();
         for site in &self.sites {
             if let Some(is_kept) = is_kept.get_mut(site.process.0 as usize) {

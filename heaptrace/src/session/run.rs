@@ -168,6 +168,7 @@ impl EndedRun {
         drain.read_names(joiner);
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
+        joiner.send_all();
         let update = update(drain, joiner, reader, elapsed_ns)?;
         drain.restore_priority();
         Ok(update)

@@ -58,6 +58,7 @@ fn site(profile: &mut Profile, live_bytes: u64, allocations: u64) {
             allocations,
             ..Totals::default()
         },
+        slot: SiteId(0),
         own_peak: OwnPeak::default(),
     });
 }

@@ -174,6 +174,7 @@ fn offline_commands_are_read() {
                 metric: None,
                 top: None,
                 details: false,
+                histogram: false,
             },
             wrappers: Wrappers::default(),
         }
@@ -188,6 +189,7 @@ fn offline_commands_are_read() {
                 metric: Some(Metric::Temporary),
                 top: Some(3),
                 details: true,
+                histogram: false,
             },
             wrappers: Wrappers::default(),
         }

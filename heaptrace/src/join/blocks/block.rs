@@ -14,4 +14,10 @@ pub(in crate::join) struct Block {
     pub(in crate::join) mean: u64,
     /// How many times its process had been paused when it was allocated.
     pub(in crate::join) pauses: u32,
+    /// When it was allocated, nanoseconds on the monotonic clock; [`Blocks`](super::Blocks) round it down to 128.
+    pub(in crate::join) time: u64,
+    /// The thread that allocated it.
+    pub(in crate::join) tid: u32,
+    /// Whether it replaced another recorded block.
+    pub(in crate::join) is_reallocated: bool,
 }

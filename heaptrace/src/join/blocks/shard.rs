@@ -16,12 +16,28 @@ pub(super) struct Slot {
     id: u64,
     /// The address; in the lowest bits the index of its shared values.
     packed: u64,
+    /// The time in units of 128 ns, without its upper bits; in the lowest bits the thread.
+    born: u64,
     site: u32,
     pub(super) size: u32,
 }
 
 /// Bits of an index of shared values.
 const INDEX_BITS: u32 = 16;
+
+/// Bits of a thread's number: the kernel has no higher ones.
+const THREAD_BITS: u32 = 22;
+
+/// Bits of a time that are not kept.
+const TIME_SHIFT: u32 = 7;
+
+/// Bits of a time below those that blocks share, which change every six days.
+const TIME_BITS: u32 = u64::BITS - THREAD_BITS + TIME_SHIFT;
+
+/// The upper bits of a time.
+pub(super) fn epoch(time: u64) -> u16 {
+    (time >> TIME_BITS) as u16
+}
 
 /// A hash table of blocks.
 #[derive(Debug, Default)]
@@ -39,12 +55,15 @@ impl Slot {
         shared: impl FnOnce() -> Option<u16>,
     ) -> Option<Self> {
         let size = u32::try_from(block.size).ok()?;
-        if id == 0 || block.address >> (u64::BITS - INDEX_BITS) != 0 {
+        let is_odd =
+            block.address >> (u64::BITS - INDEX_BITS) != 0 || block.tid >> THREAD_BITS != 0;
+        if id == 0 || is_odd {
             return None;
         }
         Some(Self {
             id,
             packed: block.address << INDEX_BITS | u64::from(shared()?),
+            born: block.time >> TIME_SHIFT << THREAD_BITS | u64::from(block.tid),
             site: block.site.0,
             size,
         })
@@ -56,6 +75,16 @@ impl Slot {
 
     pub(super) fn address(&self) -> u64 {
         self.packed >> INDEX_BITS
+    }
+
+    /// When the block was allocated, with the upper bits of the time.
+    pub(super) fn time(&self, epoch: u16) -> u64 {
+        u64::from(epoch) << TIME_BITS | self.born >> THREAD_BITS << TIME_SHIFT
+    }
+
+    /// The thread that allocated the block.
+    pub(super) fn tid(&self) -> u32 {
+        (self.born & ((1 << THREAD_BITS) - 1)) as u32
     }
 
     pub(super) fn shared(&self) -> u16 {

@@ -1,18 +1,22 @@
-//! Values that many blocks share, stored once: the mean of sampling, and the number of pauses of the process.
+//! Values that many blocks share, stored once: the mean of sampling, the number of pauses of the process, the days in which they
+//! were allocated, and whether they replaced others.
 //!
-//! Stage: join. At any time, one or two pairs of values are in use; over a long run, any number of pairs. So
-//! the slots of pairs without blocks are used again.
+//! Stage: join. At any time, few sets of values are in use; over a long run, any number of them. So
+//! the slots of sets without blocks are used again.
 
 use crate::join::keyed_hash::HashMap;
 
-/// The fewest new pairs between two searches for pairs without blocks.
+/// The fewest new sets between two searches for sets without blocks.
 const MIN_NEW: usize = 64;
 
 /// The values that blocks share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SharedValues {
     pub(super) mean: u64,
     pub(super) pauses: u32,
+    /// The upper bits of the time.
+    pub(super) epoch: u16,
+    pub(super) is_reallocated: bool,
 }
 
 /// The shared values of a process's blocks, by index.
@@ -21,7 +25,7 @@ pub(super) struct SharedTable {
     entries: Vec<Entry>,
     by_value: HashMap<SharedValues, u16>,
     vacant: Vec<u16>,
-    /// New pairs that may still be added before the next search for pairs without blocks.
+    /// New sets that may still be added before the next search for sets without blocks.
     until_search: usize,
     /// The index of the last request.
     last: u16,
@@ -34,7 +38,7 @@ struct Entry {
 }
 
 impl SharedTable {
-    /// The index of a pair, for one more block; none if there are too many pairs.
+    /// The index of a set, for one more block; none if there are too many sets.
     pub(super) fn index(&mut self, value: SharedValues) -> Option<u16> {
         let is_it = |entry: &&mut Entry| entry.value == value;
         let last = self.entries.get_mut(usize::from(self.last));
@@ -52,10 +56,13 @@ impl SharedTable {
         Some(index)
     }
 
-    /// The pair of an index, which has one block less now.
+    /// The set of an index, which has one block less now.
     pub(super) fn release(&mut self, index: u16) -> SharedValues {
         let Some(entry) = self.entries.get_mut(usize::from(index)) else {
-            return SharedValues { mean: 1, pauses: 0 };
+            return SharedValues {
+                mean: 1,
+                ..SharedValues::default()
+            };
         };
         entry.blocks = entry.blocks.saturating_sub(1);
         entry.value
@@ -84,7 +91,7 @@ impl SharedTable {
         Some(index)
     }
 
-    /// Finds the pairs without blocks.
+    /// Finds the sets without blocks.
     fn find_vacant(&mut self) {
         for (index, entry) in (0..=u16::MAX).zip(&self.entries) {
             if entry.blocks == 0 {
@@ -102,11 +109,15 @@ impl SharedTable {
 mod tests {
     use super::*;
 
-    /// Check that a pair keeps its index while it has a block, that pairs without blocks make room, and that
-    /// there are never more pairs than indices.
+    /// Check that a set keeps its index while it has a block, that sets without blocks make room, and that
+    /// there are never more sets than indices.
     #[test]
     fn slots_are_used_again() {
-        let of = |mean, pauses| SharedValues { mean, pauses };
+        let of = |mean, pauses| SharedValues {
+            mean,
+            pauses,
+            ..SharedValues::default()
+        };
         let mut shared = SharedTable::default();
         let mut kept = Vec::new();
         for pauses in 0..200_000 {
@@ -129,7 +140,7 @@ mod tests {
         let pauses = 0..100_000;
         let added = pauses.filter(|pauses| shared.index(of(2, *pauses)).is_some());
         assert_eq!(added.count(), 1 << 16);
-        // A pair without blocks makes room for one other pair, though not at once.
+        // A set without blocks makes room for one other set, though not at once.
         shared.release(7);
         let pauses = 0..200_000;
         let added = pauses.filter(|pauses| shared.index(of(3, *pauses)).is_some());

@@ -14,6 +14,9 @@ fn plain(address: u64, size: u64) -> Block {
         size,
         mean: 1,
         pauses: 0,
+        time: 0,
+        tid: 1,
+        is_reallocated: false,
     }
 }
 
@@ -25,6 +28,9 @@ fn any(random: &mut impl FnMut(u64) -> u64) -> Block {
         size: random(1 << 20) << random(20),
         mean: 1 << random(20),
         pauses: random(3) as u32,
+        time: random(1 << 52) << 7 >> random(20) & !127,
+        tid: random(1 << 23) as u32,
+        is_reallocated: random(2) == 0,
     }
 }
 

@@ -13,6 +13,11 @@ use crate::reader::Unread;
 use crate::sys::Usage;
 
 impl Joiner {
+    /// Hands out everything with the next update, because it is the last one.
+    pub fn send_all(&mut self) {
+        self.ledger.send_all_usages();
+    }
+
     /// The number of recorded live blocks.
     pub fn live_blocks(&self) -> usize {
         self.ledger.processes().live_blocks()

@@ -210,6 +210,7 @@ mod tests {
                     thread: None,
                     kind: Kind::Heap,
                     totals,
+                    slot: SiteId(0),
                     own_peak: OwnPeak::default(),
                 };
                 (SiteId(stack), site)

@@ -7,6 +7,7 @@ mod amount;
 mod duty_cycle;
 mod groups;
 mod header;
+mod histogram;
 mod leaks;
 mod memory;
 mod page;

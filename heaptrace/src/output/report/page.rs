@@ -19,6 +19,8 @@ pub struct ReportOptions {
     pub top: usize,
     /// Whether everything is shown: processes, allocators, sizes, rates and all counters.
     pub details: bool,
+    /// Whether each site has histograms of its sizes and lifetimes.
+    pub histogram: bool,
     /// Whether colours are used.
     pub color: bool,
     /// The width of the terminal in columns, if it is one.
@@ -36,6 +38,7 @@ impl Default for ReportOptions {
             metric: Metric::default(),
             top: 10,
             details: false,
+            histogram: false,
             color: false,
             width: None,
         }

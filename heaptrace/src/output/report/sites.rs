@@ -6,7 +6,7 @@ use std::io;
 
 use super::amount::Amount;
 use super::page::Page;
-use super::{duty_cycle, groups, stack};
+use super::{duty_cycle, groups, histogram, stack};
 use crate::join::{Kind, Site, Totals};
 use crate::output::grouping::Grouping;
 use crate::output::report_input::process_label;
@@ -36,6 +36,9 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         let heading = format!("No site has any {}", metric.title());
         writeln!(page.out, "{}\n", page.style.bold(&heading))?;
         return Ok(());
+    }
+    if page.options.histogram {
+        histogram::of_all(page)?;
     }
     let shown = sites.len().min(page.options.top);
     let heading = format!(
@@ -86,6 +89,13 @@ fn write_site(page: &mut Page<'_, '_>, rank: usize, site: &Site, value: u64) -> 
     let parts = [totals, kind, process, covered.unwrap_or_default(), thread];
     for line in wrapped(parts, page.width) {
         writeln!(page.out, "     {line}")?;
+    }
+    if page.options.histogram {
+        for line in stack::lines(page.input, site.stack, page.width, page.style) {
+            writeln!(page.out, "     {line}")?;
+        }
+        histogram::of_site(page, site)?;
+        return writeln!(page.out);
     }
     stack::write_frames(page, site.stack)
 }

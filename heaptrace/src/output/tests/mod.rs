@@ -19,6 +19,7 @@ mod quality;
 mod sample;
 mod sampled;
 mod source;
+mod usage;
 mod wide;
 mod wrappers;
 
@@ -89,6 +90,7 @@ fn narrow_report() {
         metric: Metric::TotalAllocations,
         top: 5,
         details: false,
+        histogram: false,
         width: Some(60),
         color: false,
     };

@@ -130,6 +130,7 @@ pub(super) fn python() -> (Profile, Symbols) {
             thread: None,
             kind: Kind::Heap,
             totals,
+            slot: crate::join::SiteId(0),
             own_peak: OwnPeak::default(),
         });
     }

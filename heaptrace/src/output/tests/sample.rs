@@ -76,6 +76,7 @@ pub(super) fn profile() -> Profile {
     };
     let site = |process, stack, totals: Totals| Site {
         // Each process had twice as much at its own peak as at that of the run.
+        slot: crate::join::SiteId(0),
         own_peak: OwnPeak {
             bytes: 2 * totals.peak_live_bytes,
             ..OwnPeak::default()
@@ -90,6 +91,7 @@ pub(super) fn profile() -> Profile {
     recursion.extend([3; 60]);
     recursion.push(4);
     Profile {
+        usages: std::collections::BTreeMap::new(),
         info: RunInfo::exact("--pid 41 --pid 42"),
         end: RunEnd::Orderly,
         duration_ns: 12_500_000_000,

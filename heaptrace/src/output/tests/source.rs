@@ -62,6 +62,7 @@ fn lines_have_their_memory() {
                     metric: Metric::LiveBytes,
                     top,
                     details,
+                    histogram: false,
                     color: false,
                     width,
                 };

@@ -42,6 +42,7 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
             thread: None,
             kind: Kind::Heap,
             totals: sample::totals(1, 1 << random(10), 1),
+            slot: crate::join::SiteId(0),
             own_peak: OwnPeak::default(),
         });
     }

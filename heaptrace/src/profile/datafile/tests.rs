@@ -230,6 +230,7 @@ fn contradictions_end_the_reading() {
                     thread: None,
                     kind: Kind::Heap,
                     totals: Totals::default(),
+                    slot: SiteId(0),
                     own_peak: OwnPeak::default(),
                 },
             )],

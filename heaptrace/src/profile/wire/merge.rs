@@ -12,6 +12,7 @@ use super::quality::QualityMessage;
 use super::started::Started;
 use super::symbols::Frames;
 use super::update::{Location, Module, Process, Rate, Site, Stack};
+use super::usage::Usage;
 use crate::join::{self, Update};
 use crate::profile::budget::{Budget, Cost};
 use crate::profile::symbols::{Frame, Symbols};
@@ -94,6 +95,11 @@ pub(in crate::profile) fn update(
             (22, Value::Bytes(bytes)) => {
                 let function = join::Function::try_from(record::<Function>(bytes, budget)?)?;
                 keep(&mut update.functions, function, budget)?;
+            }
+            (23, Value::Bytes(bytes)) => {
+                let usage = record::<Usage>(bytes, budget)?.into_plain()?;
+                budget.charge(usage.1.cost())?;
+                update.usages.push(usage);
             }
             // A field of a later version.
             _ => {}

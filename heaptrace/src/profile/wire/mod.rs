@@ -17,6 +17,7 @@ mod started;
 mod symbols;
 mod traced;
 mod update;
+mod usage;
 
 pub(super) use error::WireError;
 pub(super) use run::{End, Start};

@@ -13,6 +13,7 @@ use super::parts::{Part, Parts};
 use super::quality::QualityMessage;
 use super::started::Started;
 use super::traced::Traced;
+use super::usage::Usage;
 use crate::join::{
     self, Completeness, FunctionId, Kind, LocationId, ModuleId, OwnPeak, ProcessId, SiteId,
     StackId, ThreadNameId,
@@ -50,6 +51,8 @@ pub(in crate::profile) struct UpdateMessage {
     started: Vec<Started>,
     #[prost(message, repeated, tag = "22")]
     functions: Vec<Function>,
+    #[prost(message, repeated, tag = "23")]
+    usages: Vec<Usage>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -195,6 +198,9 @@ impl UpdateMessage {
         }
         for (id, site) in &update.sites {
             parts.add(Site::new(*id, site), |part| &mut part.sites);
+        }
+        for (id, usage) in &update.usages {
+            parts.add(Usage::new(*id, usage), |part| &mut part.usages);
         }
         let mut parts = parts.all();
         if let Some(last) = parts.last_mut() {
@@ -422,6 +428,7 @@ impl Site {
                 error: self.own_peak_error,
                 unseen: self.own_peak_unseen,
             },
+            slot: SiteId(self.id),
         };
         Ok((SiteId(self.id), site))
     }

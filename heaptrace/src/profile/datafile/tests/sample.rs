@@ -1,10 +1,10 @@
 //! Updates with a value in every field.
 
 use crate::join::{
-    Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Kind, Language, Location,
-    LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
-    RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced, Unseen,
-    Update,
+    Allocator, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId, Kind,
+    Language, Location, LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process,
+    ProcessId, Quality, RateChange, Rounding, ShortLived, Site, SiteId, Stack, StackId, Tally,
+    ThreadNameId, Totals, Traced, Unseen, Update, Usage,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -46,6 +46,38 @@ pub(super) fn totals(n: u64) -> Totals {
             },
             mean_bytes: n + 16,
         },
+    }
+}
+
+/// How a site uses its blocks; in the first update without errors, as in an exact run.
+fn usage(n: u64) -> Usage {
+    let blocks = |count| Tally {
+        count,
+        bytes: count << n,
+        count_error: 3 * n,
+        bytes_error: 5 * n,
+    };
+    let buckets = |indices: [u8; 3]| {
+        let bucket = |index: u8| Bucket {
+            index,
+            blocks: blocks(u64::from(index) + 1),
+        };
+        indices.map(bucket).to_vec()
+    };
+    Usage {
+        sizes: buckets([0, 1, 251]),
+        lifetimes: buckets([7, 60, 61]),
+        untimed: blocks(n),
+        freed_elsewhere: blocks(2),
+        reallocations: blocks(3 + n),
+        chains: blocks(1),
+        moves: blocks(4),
+        rounding: vec![Rounding {
+            family: Family::Jemalloc,
+            bytes: 9,
+            error: n,
+            unfreed: 8,
+        }],
     }
 }
 
@@ -150,6 +182,7 @@ pub(super) fn update(n: u32) -> Update {
                 thread: (n > 0).then_some(ThreadNameId(n)),
                 kind: if n > 0 { Kind::Mapped } else { Kind::Heap },
                 totals: totals(u64::from(n) + 1),
+                slot: SiteId(n),
                 own_peak: OwnPeak {
                     bytes: 11,
                     error: 12,
@@ -157,6 +190,7 @@ pub(super) fn update(n: u32) -> Update {
                 },
             },
         )],
+        usages: vec![(SiteId(n), usage(u64::from(n)))],
         sizes: vec![n.into(), 7],
         rates: vec![RateChange {
             at_ns: n.into(),

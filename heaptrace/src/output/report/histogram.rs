@@ -1,0 +1,236 @@
+//! How sites use their blocks, for people: sizes and lifetimes as bars, reallocations, and what rounding wastes.
+//!
+//! Stage: output.
+
+use std::io;
+
+use super::page::Page;
+use super::{paragraph, stack};
+use crate::join::{Bucket, Kind, Site, Tally, Usage};
+use crate::output::usage::{self, Row};
+use crate::text::{bytes, count, duration, plus_minus, share};
+
+/// Columns of the longest bar.
+const BAR: usize = 40;
+
+/// Writes how all shown sites together use their blocks.
+pub(super) fn of_all(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let profile = page.input.profile;
+    writeln!(page.out, "{}\n", page.style.bold("All sites together"))?;
+    match usage::of_all(profile) {
+        Some(usage) => write(page, &usage, true)?,
+        None => says(
+            page,
+            "sizes and lifetimes: (not recorded; the file is of an earlier version of heaptrace)",
+        )?,
+    }
+    writeln!(page.out)
+}
+
+/// Writes how a site uses its blocks.
+pub(super) fn of_site(page: &mut Page<'_, '_>, site: &Site) -> io::Result<()> {
+    let Some(usage) = page.input.profile.usage(site) else {
+        return says(page, "sizes and lifetimes: (not recorded)");
+    };
+    write(page, usage, site.kind == Kind::Heap)?;
+    if usage::is_behind(site, usage) {
+        let words = format!(
+            "The histograms have {} of {} allocations: they are written when they have doubled, and at the end of a run.",
+            count(usage::sum(&usage.sizes).count),
+            count(site.totals.allocations)
+        );
+        says(page, &words)?;
+    }
+    Ok(())
+}
+
+fn write(page: &mut Page<'_, '_>, usage: &Usage, has_lives: bool) -> io::Result<()> {
+    let allocated = usage::sum(&usage.sizes);
+    says(
+        page,
+        &format!("sizes of {} requested blocks", number(&allocated)),
+    )?;
+    bars(page, &usage.sizes, bytes)?;
+    if !has_lives {
+        return says(page, "lifetimes of mapped memory: (not recorded)");
+    }
+    lifetimes(page, usage)?;
+    growth(page, usage)?;
+    rounding(page, usage, &allocated)
+}
+
+fn lifetimes(page: &mut Page<'_, '_>, usage: &Usage) -> io::Result<()> {
+    let timed = usage::sum(&usage.lifetimes);
+    let untimed = match usage.untimed.count {
+        0 => String::new(),
+        many => format!(
+            "; of {} more it is not known, because the events of their frees were lost",
+            count(many)
+        ),
+    };
+    if timed.count == 0 {
+        return says(
+            page,
+            &format!("lifetimes: no block was freed in time to be measured{untimed}"),
+        );
+    }
+    let within = |part| {
+        let ends = usage::quantile(&usage.lifetimes, part);
+        ends.map_or_else(String::new, |(from, to)| range(from, to, lifetime))
+    };
+    let words = format!(
+        "lifetimes of {} freed blocks: p50 {}, p90 {}, p99 {}{untimed}",
+        number(&timed),
+        within(0.5),
+        within(0.9),
+        within(0.99)
+    );
+    says(page, &words)?;
+    bars(page, &usage.lifetimes, lifetime)?;
+    if usage.freed_elsewhere.count > 0 {
+        let words = format!(
+            "freed by another thread than their own: {} blocks ({}), {}",
+            number(&usage.freed_elsewhere),
+            share(usage.freed_elsewhere.count, timed.count),
+            bytes(usage.freed_elsewhere.bytes)
+        );
+        says(page, &words)?;
+    }
+    Ok(())
+}
+
+fn growth(page: &mut Page<'_, '_>, usage: &Usage) -> io::Result<()> {
+    if usage.reallocations.count == 0 {
+        return Ok(());
+    }
+    let copied = bytes(usage.moves.bytes);
+    let error = plus_minus(usage.moves.bytes_error, bytes);
+    let words = format!(
+        "reallocated: {} times ({} began a chain); {} moved the block, and copied {copied}{error}",
+        number(&usage.reallocations),
+        number(&usage.chains),
+        number(&usage.moves),
+    );
+    says(page, &words)
+}
+
+fn rounding(page: &mut Page<'_, '_>, usage: &Usage, allocated: &Tally) -> io::Result<()> {
+    for it in usage.rounding.iter().filter(|it| it.bytes > 0) {
+        let unfreed = match it.unfreed {
+            0 => String::new(),
+            some => format!(", {} of it in blocks that were not freed", bytes(some)),
+        };
+        let words = format!(
+            "rounding{}: {}{} beyond the requested bytes ({}){unfreed}",
+            match usage.rounding.len() {
+                1 => format!(" by {}", it.family.name()),
+                _ => format!(", if all blocks are of {}", it.family.name()),
+            },
+            bytes(it.bytes),
+            plus_minus(it.error, bytes),
+            share(it.bytes, allocated.bytes),
+        );
+        says(page, &words)?;
+    }
+    Ok(())
+}
+
+/// A line for each of few ranges: the range, the blocks, their share, their bytes, and a bar as long as the share.
+fn bars(
+    page: &mut Page<'_, '_>,
+    buckets: &[Bucket],
+    unit: impl Fn(u64) -> String,
+) -> io::Result<()> {
+    let rows = usage::few_rows(buckets);
+    let all = usage::sum(buckets).count;
+    let most = rows.iter().map(|it| it.blocks.count).max().unwrap_or(0);
+    let cells = |row: &Row| {
+        [
+            range(row.from, row.to, &unit),
+            number(&row.blocks),
+            share(row.blocks.count, all),
+            bytes(row.blocks.bytes),
+        ]
+    };
+    let lines: Vec<_> = rows.iter().map(cells).collect();
+    let widths: [usize; 4] = std::array::from_fn(|column| {
+        let cells = lines.iter().map(|line| line[column].chars().count());
+        cells.max().unwrap_or(0)
+    });
+    let used = stack::INDENT + 2 + widths.iter().map(|it| it + 2).sum::<usize>();
+    let room = page.width.saturating_sub(used).min(BAR);
+    for (row, [range, blocks, part, size]) in rows.iter().zip(&lines) {
+        let length = (row.blocks.count as f64 / most.max(1) as f64 * room as f64).ceil();
+        let line = format!(
+            "{range:<a$}  {blocks:>b$}  {part:>c$}  {size:>d$}  ",
+            a = widths[0],
+            b = widths[1],
+            c = widths[2],
+            d = widths[3]
+        );
+        let bar = page.style.number(&"█".repeat((length as usize).min(room)));
+        writeln!(page.out, "       {}", format!("{line}{bar}").trim_end())?;
+    }
+    Ok(())
+}
+
+/// A range with the unit once, where both ends have the same.
+fn range(from: u64, to: u64, unit: impl Fn(u64) -> String) -> String {
+    let (from, to) = (unit(from), unit(to));
+    if from == to {
+        return from;
+    }
+    match (from.split_once(' '), to.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} to {to}"),
+        _ => format!("{from} to {to}"),
+    }
+}
+
+/// A time of any length: `512 ns`, `1.3 µs`, `12.0 ms`, `2.50 s`.
+fn lifetime(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..999_950 => format!("{:.1} µs", value / 1e3),
+        999_950..999_950_000 => format!("{:.1} ms", value / 1e6),
+        _ => duration(ns),
+    }
+}
+
+fn number(tally: &Tally) -> String {
+    let error = plus_minus(tally.count_error, count);
+    format!("{}{error}", count(tally.count))
+}
+
+fn says(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
+    for line in paragraph::lines(&" ".repeat(stack::INDENT), words, page.width) {
+        writeln!(page.out, "{}", page.style.dim(&line))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that times of any length have a unit in which they are short, and that ranges name a unit once.
+    #[test]
+    fn times_and_ranges_are_short() {
+        for (ns, expected) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_250, "1.2 µs"),
+            (999_949, "999.9 µs"),
+            (999_950, "1.0 ms"),
+            (12_000_000, "12.0 ms"),
+            (1_000_000_000, "1.00 s"),
+            (7_200_000_000_000, "2 h 0 min"),
+        ] {
+            assert_eq!(lifetime(ns), expected);
+        }
+        assert_eq!(range(24, 27, bytes), "24 to 27 B");
+        assert_eq!(range(5, 5, bytes), "5 B");
+        assert_eq!(range(1000, 2000, lifetime), "1.0 to 2.0 µs");
+        assert_eq!(range(900, 2000, lifetime), "900 ns to 2.0 µs");
+    }
+}
