@@ -1,7 +1,7 @@
 //! System calls, in the form that this crate uses.
 //!
 //! No stage of the flow; imports none. The `unsafe` calls here are those that rustix lacks: `perf_event_open`, `bpf`,
-//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, `kcmp`, and the clock of a process by its id; and tokio's
+//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, `localtime_r`, `kcmp`, and the clock of a process by its id; and tokio's
 //! registration of a descriptor. The other functions combine calls of rustix, or convert their results.
 
 use std::ffi::{CStr, CString};
@@ -443,6 +443,21 @@ pub fn user_id(name: &str) -> Option<u32> {
         )
     };
     (result == 0 && !found.is_null()).then_some(entry.pw_uid)
+}
+
+/// Seconds by which local time is ahead of UTC at a time, in seconds since the Unix epoch; 0 if that can't be told.
+///
+/// The first call reads the file of the time zone, later ones don't.
+pub fn local_time_ahead(unix_s: u64) -> i64 {
+    let time = libc::time_t::try_from(unix_s).unwrap_or(0);
+    // SAFETY: all-zero bytes are a valid `tm`: numbers, and a pointer that may be null.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values that live until the call returns.
+    let found = unsafe { libc::localtime_r(&raw const time, &raw mut local) };
+    match found.is_null() {
+        true => 0,
+        false => local.tm_gmtoff,
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! `cli` knows clap.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -197,7 +196,7 @@ struct Report {
     #[arg(long, value_name = "FOLDER|FROM=TO", requires = "source", value_parser = SourcePath::parse)]
     source_path: Vec<SourcePath>,
     /// List the snapshots in the file, instead of a report
-    #[arg(long, conflicts_with_all = ["by", "filter", "filters", "at", "metric", "top", "details", "language", "native"])]
+    #[arg(long, conflicts_with_all = ["by", "filter", "filters", "at", "from", "to", "metric", "top", "details", "language", "native"])]
     snapshots: bool,
 }
 
@@ -208,11 +207,6 @@ struct Leaks {
     /// Output format: text for people, json for programs
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = format())]
     format: Format,
-    /// Look at the run from this time after its beginning on, e.g. 30s [default: without its first quarter].
-    ///
-    /// Programs fill their tables when they start, and that is no leak.
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    from: Option<Duration>,
     /// Leave out the leaks that this file names, in the format of LeakSanitizer.
     ///
     /// Each line is leak:NAME. NAME is a part of the name of a function, source file or module of the stack; * matches any characters, ^
@@ -380,7 +374,6 @@ impl Cli {
                     histogram: false,
                 },
                 wrappers: leaks.wrapping.into(),
-                from: leaks.from,
                 suppressions: leaks.suppressions,
             },
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
@@ -407,6 +400,7 @@ impl Cli {
                 input: invocation::Input {
                     file: symbolize.file,
                     at: None,
+                    from: None,
                     filters: Filters::default(),
                     shown: ShownLanguages::default(),
                     full_names: false,

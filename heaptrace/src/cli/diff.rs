@@ -62,7 +62,7 @@ fn metric(old: &Loaded, new: &Loaded) -> Metric {
 fn name(input: &Input) -> String {
     let file = input.file.display();
     match input.at {
-        Some(at) => format!("{file} at {} s", at.as_secs_f64()),
+        Some(at) => format!("{file} at {at}"),
         None => file.to_string(),
     }
 }

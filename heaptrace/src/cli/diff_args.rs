@@ -3,7 +3,6 @@
 //! Part of the command line. Turns clap's types into plain ones.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -11,6 +10,7 @@ use super::choices::{by, diff_format};
 use super::filter_args::Filtering;
 use super::input_args::{Languages, Ranking, Wrapping, Written};
 use super::invocation::{Action, Filters, Input};
+use super::moment::{self, Moment};
 use super::values;
 use crate::output::{DiffFormat, Label, Wrappers};
 
@@ -22,12 +22,12 @@ pub(super) struct Diff {
     /// The data file that is compared; the same one to compare two moments of a run
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Show OLD as it was at this time after its beginning, e.g. 90s or 2h [default: at its end]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    old_at: Option<Duration>,
+    /// Show OLD as it was at this time after its beginning, e.g. 90s or 2h, or -30s for a time before its end, or at 14:30 [default: at its end]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::parse)]
+    old_at: Option<Moment>,
     /// Show NEW as it was at this time after its beginning [default: at its end]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    new_at: Option<Duration>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::parse)]
+    new_at: Option<Moment>,
     #[command(flatten)]
     pub(super) filtering: Filtering,
     #[command(flatten)]
@@ -62,6 +62,7 @@ impl From<Diff> for Action {
         let input = |file, at| Input {
             file,
             at,
+            from: None,
             filters: filters.clone(),
             shown,
             full_names: true,

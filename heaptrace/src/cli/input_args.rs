@@ -3,12 +3,12 @@
 //! Part of the command line. Turns clap's types into plain ones. Must not know the commands.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
 use super::choices::{language, metric};
 use super::filter_args::Filtering;
+use super::moment::{self, Moment};
 use super::{invocation, values};
 use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 
@@ -19,9 +19,12 @@ pub(super) struct Input {
     file: PathBuf,
     /// Show the run as it was at this time after its beginning, e.g. 90s or 2h [default: at its end].
     ///
-    /// The snapshot that is nearest to that time is used. `heaptrace report --snapshots` lists the snapshots.
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    at: Option<Duration>,
+    /// The snapshot that is nearest to that time is used. `heaptrace report --snapshots` lists the snapshots. A negative time, as -30s, is
+    /// before the end; 14:30 or 14:30:05 is a time of day.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::parse)]
+    at: Option<Moment>,
+    #[command(flatten)]
+    range: Range,
     #[command(flatten)]
     pub(super) filtering: Filtering,
     /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
@@ -32,6 +35,21 @@ pub(super) struct Input {
     max_memory: Option<u64>,
     #[command(flatten)]
     languages: Languages,
+}
+
+/// A part of a run.
+#[derive(Debug, Args)]
+pub(super) struct Range {
+    /// Show only what happened from this moment on, written as for --at [default: the beginning of the run].
+    ///
+    /// What was allocated and freed counts if that was in this time. Live is what was live at its end, also what is older, and the peak is
+    /// that of this time. The time begins and ends at the nearest snapshots; the output names them. `heaptrace leaks` looks for growth in
+    /// this time [default there: the run without its first quarter, in which programs fill their tables].
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "at", value_parser = moment::parse)]
+    from: Option<Moment>,
+    /// Show only what happened until this moment [default: the end of the run]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "at", value_parser = moment::parse)]
+    to: Option<Moment>,
 }
 
 #[derive(Debug, Args)]
@@ -120,7 +138,8 @@ impl From<Input> for invocation::Input {
     fn from(input: Input) -> Self {
         Self {
             file: input.file,
-            at: input.at,
+            at: input.at.or(input.range.to),
+            from: input.range.from,
             filters: input.filtering.into(),
             shown: input.languages.into(),
             full_names: false,

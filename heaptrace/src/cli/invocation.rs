@@ -4,8 +4,8 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use super::moment::Moment;
 use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
@@ -89,8 +89,6 @@ pub enum Action {
         ranking: Ranking,
         /// The functions that are not shown as the ones that allocate.
         wrappers: Wrappers,
-        /// From when on the run is looked at.
-        from: Option<Duration>,
         /// Files of known leaks.
         suppressions: Vec<PathBuf>,
     },
@@ -188,8 +186,10 @@ pub enum Action {
 pub struct Input {
     /// The file.
     pub file: PathBuf,
-    /// The time of the run to show; `None` for its end.
-    pub at: Option<Duration>,
+    /// The moment of the run to show; `None` for its end.
+    pub at: Option<Moment>,
+    /// The moment from which on it is shown; `None` for its beginning.
+    pub from: Option<Moment>,
     /// Filters; a site is shown if all of them match.
     pub filters: Filters,
     /// The languages whose frames are shown.

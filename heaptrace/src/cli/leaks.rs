@@ -5,7 +5,6 @@
 use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 
@@ -19,35 +18,25 @@ use crate::text;
 /// Longest file of suppressions.
 const LONGEST: u64 = 1 << 20;
 
-/// Where leaks are searched for.
-pub(super) struct Search {
-    pub(super) from: Option<Duration>,
-    pub(super) suppressions: Vec<PathBuf>,
-}
-
 pub(super) fn run(
     input: &Input,
     format: Format,
     ranking: Ranking,
     wrappers: Wrappers,
-    search: &Search,
+    suppressions: &[PathBuf],
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     // Checked before the process gives up its rights.
     let is_terminal = io::stdout().is_terminal();
     let screen = Screen::stdout(color);
-    let mut options = LeakOptions {
-        from_ns: search
-            .from
-            .map(|from| u64::try_from(from.as_nanos()).unwrap_or(u64::MAX)),
-        suppressions: Suppressions::default(),
-    };
+    let mut options = LeakOptions::default();
     // Before the rights to open files are given up.
-    for path in &search.suppressions {
+    for path in suppressions {
         options.suppressions = options.suppressions.and(read_suppressions(path)?);
     }
     let mut loaded = input::load(input, None)?;
     loaded.wrappers = wrappers;
+    options.from_ns = loaded.profile.range.map(|range| range.from_ns);
     // A text begins with the warnings, so on a terminal they would be shown twice.
     if format == Format::Json || !is_terminal {
         loaded.warn();

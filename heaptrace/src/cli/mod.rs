@@ -21,6 +21,7 @@ mod leaks;
 mod live;
 mod logging;
 mod message;
+mod moment;
 mod namer;
 mod names;
 mod naming;
@@ -51,6 +52,7 @@ use destination::To;
 
 pub use exit::failure_code;
 pub use invocation::{Action, Color, Filters, Format, Input, Invocation, Ranking, WantedSources};
+pub use moment::Moment;
 pub use parse::{Stop, parse};
 pub use rotation::{Limit, Rotation};
 pub use source_path::SourcePath;
@@ -108,16 +110,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             format,
             ranking,
             wrappers,
-            from,
             suppressions,
-        } => leaks::run(
-            &input,
-            format,
-            ranking,
-            wrappers,
-            &leaks::Search { from, suppressions },
-            color,
-        ),
+        } => leaks::run(&input, format, ranking, wrappers, &suppressions, color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

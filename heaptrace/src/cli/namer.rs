@@ -46,6 +46,7 @@ impl Namer {
         writer.finish(0)?;
         let options = ReadOptions {
             until: u64::MAX,
+            from: None,
             ..options
         };
         read_from(BufReader::new(answer), STREAM, options)

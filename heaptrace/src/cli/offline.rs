@@ -6,16 +6,18 @@
 
 use std::io;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use super::destination::Output;
 use super::invocation::Input;
+use super::moment::{Moment, Run};
 use super::namer::Namer;
 use crate::profile::{self, DataFile, ReadOptions, Recording, Symbols};
 use crate::sandbox::landlock::{self, Access, Allowed};
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{Kept, rights};
 use crate::symbolize::DebugSources;
+use crate::sys;
 
 /// System calls that an output file needs at its end, beyond those of every program: it gets its name, or is
 /// removed.
@@ -30,22 +32,25 @@ const OWN: [i64; 4] = [
 pub(super) struct Opened {
     file: DataFile,
     namer: io::Result<Namer>,
+    from: Option<Moment>,
+    to: Option<Moment>,
     options: ReadOptions,
 }
 
 /// Opens a data file. Names that are not in it are looked up with these sources of debug files.
 pub(super) fn open(input: &Input, sources: DebugSources) -> anyhow::Result<Opened> {
-    let until = input.at.map_or(u64::MAX, |at| {
-        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
-    });
     let file = profile::open(&input.file)?;
+    // The time zone is read from a file, and files can be opened only now.
+    sys::local_time_ahead(0);
     Ok(Opened {
         file,
         namer: Namer::start(sources),
+        from: input.from,
+        to: input.at,
         options: ReadOptions {
-            until,
             max_memory: input.max_memory,
             with_history: input.with_history,
+            ..ReadOptions::default()
         },
     })
 }
@@ -65,12 +70,54 @@ impl Opened {
     }
 
     fn read_confined(self) -> anyhow::Result<Read> {
-        let recording = self.file.read(self.options)?;
+        let options = self.restricted()?;
+        let recording = self.file.read(options)?;
         Ok(Read {
             recording,
             file: self.file,
             namer: self.namer,
-            options: self.options,
+            options,
+        })
+    }
+
+    /// The options for the wanted part of the run.
+    fn restricted(&self) -> anyhow::Result<ReadOptions> {
+        let mut run = Run::default();
+        if [self.from, self.to]
+            .into_iter()
+            .flatten()
+            .any(Moment::needs_run)
+        {
+            // The file is read twice: its end is known only then.
+            let options = ReadOptions {
+                until: 0,
+                ..self.options
+            };
+            let recording = self.file.read(options)?;
+            let info = &recording.profile.info;
+            run = Run {
+                started_unix_ns: info.started_unix_ns,
+                ahead_s: sys::local_time_ahead(info.started_unix_ns / 1_000_000_000),
+                duration_ns: recording.snapshots.last().map_or(0, |it| it.elapsed_ns),
+            };
+        }
+        let elapsed = |moment: Option<Moment>| -> anyhow::Result<Option<u64>> {
+            let moment = moment.map(|it| it.elapsed_ns(&run)).transpose();
+            moment.map_err(anyhow::Error::msg)
+        };
+        let (from, until) = (elapsed(self.from)?, elapsed(self.to)?);
+        if let (Some(from), Some(until)) = (self.from.zip(from), self.to.zip(until)) {
+            ensure!(
+                from.1 < until.1,
+                "the range from {} to {} has no time: name a --to that is after --from",
+                from.0,
+                until.0
+            );
+        }
+        Ok(ReadOptions {
+            from,
+            until: until.unwrap_or(u64::MAX),
+            ..self.options
         })
     }
 }

@@ -39,6 +39,11 @@ pub enum OutputError {
         /// The most that are written.
         most: u64,
     },
+    /// The format holds each block from its allocation on.
+    #[error(
+        "this format holds each block from its allocation on, so it can't hold a part of a run with older blocks: leave out --from"
+    )]
+    WithoutBeginning,
     /// The format holds one process, and there are several.
     #[error(
         "this format holds one process, and the profile has several; choose one with --filter pid=PID or process=NAME. The largest: {0}"

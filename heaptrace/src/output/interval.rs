@@ -64,7 +64,9 @@ impl Intervals {
         // The calls of processes on the fast path are estimates, so they limit nothing.
         let moved = profile.quality.noted.get(Note::ProcessesFast.name());
         let is_fast = moved.is_some_and(|processes| *processes > 0);
-        let counted: &[u64] = if is_fast { &[] } else { &profile.sizes };
+        // Those of a part of a run say nothing of older blocks.
+        let is_counted = !is_fast && profile.range.is_none();
+        let counted: &[u64] = if is_counted { &profile.sizes } else { &[] };
         let starts = std::iter::once(0).chain((0..64).map(|power: u32| 1 << power));
         let ends = (0..=64).map(|bits: u32| u64::MAX.checked_shr(64 - bits).unwrap_or(0));
         let classes = starts

@@ -37,6 +37,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
         target: &profile.info.target,
         kernel: &profile.info.kernel,
         started_unix_ns: profile.info.started_unix_ns,
+        range: profile.range.map(Into::into),
         end: match profile.end {
             RunEnd::Orderly => "orderly",
             RunEnd::CutOff => "cut-off",
@@ -83,6 +84,9 @@ struct Report<'a> {
     target: &'a str,
     kernel: &'a str,
     started_unix_ns: u64,
+    /// The part of the run that the numbers are of, if not the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<Range>,
     end: &'static str,
     warnings: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -114,6 +118,25 @@ struct SizeClass {
     min: u64,
     max: u64,
     calls: u64,
+}
+
+/// A part of a run, between two of its snapshots.
+#[derive(Serialize)]
+pub(super) struct Range {
+    from_ns: u64,
+    to_ns: u64,
+    /// Whether the peak is the most at a snapshot, as the peak of the run was before.
+    peak_is_least: bool,
+}
+
+impl From<profile::Range> for Range {
+    fn from(range: profile::Range) -> Self {
+        Self {
+            from_ns: range.from_ns,
+            to_ns: range.to_ns,
+            peak_is_least: range.peak_is_least,
+        }
+    }
 }
 
 /// A period with its sampling rate.

@@ -93,8 +93,10 @@ impl Builder<'_> {
             Mode::Exact => 1,
             Mode::Sampled { mean_bytes } => signed(mean_bytes),
         };
-        self.profile.time_nanos = signed(source.info.started_unix_ns);
-        self.profile.duration_nanos = signed(source.duration_ns);
+        let begin = source.range.map_or(0, |range| range.from_ns);
+        let started = source.info.started_unix_ns.saturating_add(begin);
+        self.profile.time_nanos = signed(started);
+        self.profile.duration_nanos = signed(source.duration_ns.saturating_sub(begin));
         let meaning = match source.info.mode {
             Mode::Exact => "every allocation was recorded",
             Mode::Sampled { .. } => "values are estimates",

@@ -89,7 +89,7 @@ impl<'a> ReportInput<'a> {
         (!filters.is_empty()).then(|| format!("only {}", text::escape(&filters)))
     }
 
-    /// The filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
+    /// The range, the filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let sizes = self.filters.iter().any(Filter::is_of_sizes);
         let sizes = sizes.then(|| {
@@ -101,7 +101,12 @@ impl<'a> ReportInput<'a> {
         });
         let own = self.peaks_are_own();
         let own = own.then(|| "peaks are those of each process, at its own time".to_owned());
+        let range = self.profile.range.map(|range| {
+            let (from, to) = (text::duration(range.from_ns), text::duration(range.to_ns));
+            format!("only from {from} to {to} of the run (nearest snapshots)")
+        });
         let chosen = [
+            range,
             self.only_matching(),
             sizes,
             own,

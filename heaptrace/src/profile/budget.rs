@@ -155,6 +155,11 @@ impl Budget {
         self.kept += count as u64 * 2 * size_of::<Site>() as u64;
     }
 
+    /// Charges what is kept to subtract it later.
+    pub(in crate::profile) fn keep_range(&mut self, bytes: u64) {
+        self.kept = self.kept.saturating_add(bytes);
+    }
+
     /// Charges new entries of the history.
     pub(in crate::profile) fn keep_history(&mut self, entries: u64) {
         self.kept += entries * History::ENTRY;

@@ -6,6 +6,8 @@ mod datafile;
 pub(crate) mod fuzz;
 mod history;
 mod model;
+mod range;
+mod subtract;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -18,5 +20,5 @@ pub use datafile::{
     read_from,
 };
 pub use history::{History, Period};
-pub use model::{FoldError, Mode, Profile, RunEnd, RunInfo, SizeRange, Snapshot};
+pub use model::{FoldError, Mode, Profile, Range, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};

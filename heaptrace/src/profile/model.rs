@@ -97,6 +97,17 @@ pub enum RunEnd {
     WentOn,
 }
 
+/// A part of a run, between two of its updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The update at its beginning, nanoseconds since the run began; 0 for the beginning of the run.
+    pub from_ns: u64,
+    /// The update at its end.
+    pub to_ns: u64,
+    /// Whether the bytes at the peak are the most at an update of the range, and not the most of all: the peak of the run was before it.
+    pub peak_is_least: bool,
+}
+
 /// The totals at some time of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -115,6 +126,9 @@ pub struct Profile {
     pub end: RunEnd,
     /// How long it took.
     pub duration_ns: u64,
+    /// The part of the run that it is restricted to. What was allocated and freed is that of this time, what is live is what was live at
+    /// its end; the quality is that of the whole run.
+    pub range: Option<Range>,
     /// Files that were mapped executable.
     pub modules: Vec<Module>,
     /// Functions that interpreters run.
@@ -175,6 +189,7 @@ impl Profile {
             info,
             end: RunEnd::CutOff,
             duration_ns: 0,
+            range: None,
             modules: Vec::new(),
             functions: Vec::new(),
             locations: Vec::new(),
@@ -314,7 +329,10 @@ impl Profile {
 
     /// Removes the vacant slots from the tables, and returns the new id of each process. No update may be folded after that.
     pub fn settle(&mut self) -> Vec<Option<ProcessId>> {
-        self.sites.retain(|site| site.totals.allocations != 0);
+        // In a range, a site may only have freed.
+        if self.range.is_none() {
+            self.sites.retain(|site| site.totals.allocations != 0);
+        }
         let mut usages = std::mem::take(&mut self.usages);
         for (id, site) in (0..).map(SiteId).zip(&mut self.sites) {
             if let Some(usage) = usages.remove(&site.slot) {

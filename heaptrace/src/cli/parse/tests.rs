@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::cli::{Action, Color, Filters, Format, Input, Ranking};
+use crate::cli::{Action, Color, Filters, Format, Input, Moment, Ranking};
 use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
 use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 use crate::unwind;
@@ -158,6 +158,7 @@ fn offline_commands_are_read() {
     let file = |name: &str| Input {
         file: PathBuf::from(name),
         at: None,
+        from: None,
         filters: Filters::default(),
         max_memory: None,
         with_history: false,
@@ -348,7 +349,7 @@ fn times_of_snapshots_are_read() {
         else {
             panic!("{command}");
         };
-        assert_eq!(input.at, Some(Duration::from_secs(90)));
+        assert_eq!(input.at, Some(Moment::AfterBegin(Duration::from_secs(90))));
     }
     let action = parsed("heaptrace report --snapshots").unwrap().action;
     assert!(matches!(action, Action::Snapshots { .. }), "{action:?}");

@@ -21,6 +21,9 @@ const MOST_NAMED: usize = 3;
 
 /// Writes the blocks of the only process.
 pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), OutputError> {
+    if input.profile.range.is_some_and(|it| it.from_ns > 0) {
+        return Err(OutputError::WithoutBeginning);
+    }
     let process = only_process(input)?;
     let sites = &input.profile.sites;
     let fates: Vec<_> = sites.iter().map(|site| Fates::of(&site.totals)).collect();

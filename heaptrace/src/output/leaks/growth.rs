@@ -43,6 +43,8 @@ pub struct Growth {
     pub allocated: u64,
     /// What was freed in this time.
     pub freed: u64,
+    /// Whether a block was freed at any time of the run.
+    pub ever_freed: bool,
     /// How much of what was there in the middle of this time still is.
     pub survival: Survival,
 }
@@ -139,6 +141,7 @@ impl<'a> Time<'a> {
             bytes_per_second: [slope.middle, slope.low, slope.high].map(|it| it * 1e9),
             allocated: last.allocated.saturating_sub(before.allocated),
             freed: last.freed.saturating_sub(before.freed),
+            ever_freed: last.freed > 0 || group.totals.frees > 0,
             survival: Survival {
                 from_ns: self.ends.get(middle).copied()?,
                 live: then.held,

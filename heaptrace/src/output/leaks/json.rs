@@ -162,7 +162,7 @@ impl<'a> Growing<'a> {
             rose_in_steps: growth.rose,
             allocated_bytes: growth.allocated,
             freed_bytes: growth.freed,
-            ever_freed: growth.totals.frees > 0,
+            ever_freed: growth.ever_freed,
             survival: Survival {
                 from_ns: growth.survival.from_ns,
                 live_bytes: growth.survival.live,

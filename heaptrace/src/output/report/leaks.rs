@@ -140,7 +140,7 @@ fn steps(growth: &Growth) -> String {
 
 /// What was freed of a site's blocks.
 fn freed(growth: &Growth) -> String {
-    if growth.totals.frees == 0 {
+    if !growth.ever_freed {
         return "no block was ever freed".to_owned();
     }
     if growth.freed == 0 {

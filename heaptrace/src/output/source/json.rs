@@ -11,7 +11,7 @@ use super::lines::{SourceFile, SourceLine};
 use crate::output::counters::Counters;
 use crate::output::filter::Filter;
 use crate::output::interval::Intervals;
-use crate::output::json::Mode;
+use crate::output::json::{Mode, Range};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 
@@ -21,6 +21,8 @@ struct Report<'a> {
     version: &'a str,
     mode: Mode,
     duration_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<Range>,
     warnings: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
@@ -71,6 +73,7 @@ pub fn write_source_json(
         version: &profile.info.version,
         mode: profile.info.mode.into(),
         duration_ns: profile.duration_ns,
+        range: profile.range.map(Into::into),
         warnings: input.warnings,
         filters: input.filters.iter().map(Filter::in_full).collect(),
         totals: Counters::new(&profile.totals, intervals),

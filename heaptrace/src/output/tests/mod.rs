@@ -16,6 +16,7 @@ mod paused;
 mod python;
 mod python_sample;
 mod quality;
+mod ranges;
 mod sample;
 mod sampled;
 mod source;

@@ -127,6 +127,7 @@ pub(super) fn profile() -> Profile {
             stack(&[5], Completeness::Broken),
             stack(&[6, 7], Completeness::Complete),
         ],
+        range: None,
         threads: Vec::new(),
         processes: vec![
             process(41, "server", totals(1_300, 1_000, 120), false),

@@ -81,6 +81,16 @@ pub enum DataFileError {
         /// The limit that it exceeds.
         why: String,
     },
+    /// The wanted range of the run is between no two updates.
+    #[error(
+        "{name} can't tell what happened between these times: {why}; `heaptrace report --snapshots` lists the times that it knows"
+    )]
+    NothingBetween {
+        /// The file.
+        name: String,
+        /// Why there are none.
+        why: String,
+    },
     /// The file ends, or is damaged, before the first record.
     #[error("{name} holds no recording ({why}): make a new one with `heaptrace record`")]
     NoStart {

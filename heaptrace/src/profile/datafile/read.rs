@@ -3,6 +3,7 @@
 //! Stage: profile. The file is not trusted. For any bytes, the result is the profile up to the last whole
 //! chunk with a warning, or one clear error.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write};
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::join::Update;
 use crate::profile::budget::Budget;
 use crate::profile::history::History;
 use crate::profile::model::{Profile, RunEnd, RunInfo, Snapshot};
+use crate::profile::range::Following;
 use crate::profile::symbols::Symbols;
 use crate::profile::wire::{End, Start, WireError, merge};
 use crate::text;
@@ -33,6 +35,8 @@ pub struct ReadOptions {
     /// Reads the state so many nanoseconds into the run: up to the update that is nearest to that time, with names
     /// that were written later.
     pub until: u64,
+    /// Restricts the profile to what happened since so many nanoseconds into the run: since the update that is nearest to that time.
+    pub from: Option<u64>,
     /// Most memory for its contents; without it, the limit depends on the length of the file.
     pub max_memory: Option<u64>,
     /// Whether the history of each site is kept.
@@ -43,6 +47,7 @@ impl Default for ReadOptions {
     fn default() -> Self {
         Self {
             until: u64::MAX,
+            from: None,
             max_memory: None,
             with_history: false,
         }
@@ -77,13 +82,18 @@ pub fn read(path: &Path) -> Result<Recording, DataFileError> {
 pub struct DataFile {
     file: File,
     name: String,
+    was_read: Cell<bool>,
 }
 
 /// Opens a data file.
 pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
     let name = text::escape(&path.to_string_lossy()).into_owned();
     match File::open(path) {
-        Ok(file) => Ok(DataFile { file, name }),
+        Ok(file) => Ok(DataFile {
+            file,
+            name,
+            was_read: Cell::new(false),
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DataFileError::Missing { name })
         }
@@ -94,7 +104,15 @@ pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
 impl DataFile {
     /// Reads it, or a part of it.
     pub fn read(&self, options: ReadOptions) -> Result<Recording, DataFileError> {
-        read_from(BufReader::new(&self.file), &self.name, options)
+        let mut file = &self.file;
+        if self.was_read.replace(true) {
+            file.seek(SeekFrom::Start(0))
+                .map_err(|source| DataFileError::Read {
+                    name: self.name.clone(),
+                    source,
+                })?;
+        }
+        read_from(BufReader::new(file), &self.name, options)
     }
 
     /// Writes a copy of it that has these names instead of its own. Everything else is copied byte by byte, up to its end, or to where it
@@ -142,6 +160,7 @@ pub fn read_from(
         },
         budget,
         until,
+        range: options.from.map(Following::new),
         shown: None,
         duration_ns: None,
         update: None,
@@ -170,6 +189,10 @@ pub fn read_from(
             why: why.to_string(),
         })?;
     let mut recording = reading.recording;
+    if let Some(range) = reading.range {
+        let restricted = range.restrict(&mut recording.profile);
+        restricted.ok_or_else(|| nothing_between(name, &recording, options))?;
+    }
     let new_ids = recording.profile.settle();
     if let Some(history) = &mut recording.history {
         history.renumber(&new_ids);
@@ -210,6 +233,24 @@ pub fn read_from(
         }
     }
     Ok(recording)
+}
+
+/// The error for a range without two updates.
+fn nothing_between(name: &str, recording: &Recording, options: ReadOptions) -> DataFileError {
+    let from = options.from.unwrap_or_default();
+    let until = match recording.snapshots.last() {
+        Some(last) => options.until.min(last.elapsed_ns),
+        None => options.until,
+    };
+    let nearest = text::duration(recording.profile.duration_ns);
+    DataFileError::NothingBetween {
+        name: name.to_owned(),
+        why: if from >= until {
+            format!("the run was seen until {}", text::duration(until))
+        } else {
+            format!("the snapshot at {nearest} is the nearest to both ends")
+        },
+    }
 }
 
 /// Why reading ended before the end.
@@ -282,6 +323,8 @@ struct Reading {
     budget: Budget,
     /// The time whose nearest update is the last one that is folded.
     until: u64,
+    /// The part of the run that is wanted.
+    range: Option<Following>,
     /// The time of the last update that was folded.
     shown: Option<u64>,
     /// How long the run took, after its end was read.
@@ -330,9 +373,17 @@ impl Reading {
         if let Some(history) = &mut self.recording.history {
             self.budget.keep_history(history.record(&update));
         }
+        let mut changed = Vec::new();
+        if let Some(range) = &mut self.range {
+            self.budget.keep_range(range.before(profile, &update));
+            changed.extend(update.processes.iter().map(|it| it.0));
+        }
         profile
             .fold(update)
             .map_err(|why| format!("it is damaged: {why}"))?;
+        if let Some(range) = &mut self.range {
+            range.after(profile, &changed);
+        }
         self.budget.keep_sites(profile.sites.len() - before);
         Ok(())
     }

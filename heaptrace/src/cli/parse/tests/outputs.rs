@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{complaint, parsed};
-use crate::cli::Action;
+use crate::cli::{Action, Moment};
 use crate::output::{DiffFormat, ExportFormat, Label, Metric};
 
 /// Check that a difference has two files with their moments, and a usual file where it is no text.
@@ -23,7 +23,10 @@ fn differences_are_read() {
     else {
         panic!("no difference");
     };
-    assert_eq!((old.at, new.at), (Some(Duration::from_secs(10)), None));
+    assert_eq!(
+        (old.at, new.at),
+        (Some(Moment::AfterBegin(Duration::from_secs(10))), None)
+    );
     assert_eq!(
         (old.filters.expressions.len(), new.filters.expressions.len()),
         (1, 1)
@@ -60,4 +63,33 @@ fn exports_are_read() {
     assert!(complaint("heaptrace export --format pdf").contains("speedscope"));
     let words = complaint("heaptrace export --format csv --metric peak-bytes");
     assert!(words.contains("other formats have all numbers"), "{words}");
+}
+
+/// Check that a range is read for every command that shows a data file, also with negative times and times of day, and that it excludes a
+/// single moment.
+#[test]
+fn ranges_are_read() {
+    for command in [
+        "report",
+        "leaks",
+        "flamegraph",
+        "pprof",
+        "export --format csv",
+    ] {
+        let line = format!("heaptrace {command} --from -90s --to 14:30");
+        let (Action::Report { input, .. }
+        | Action::Leaks { input, .. }
+        | Action::Flamegraph { input, .. }
+        | Action::Pprof { input, .. }
+        | Action::Export { input, .. }) = parsed(&line).unwrap().action
+        else {
+            panic!("{command} is another action");
+        };
+        let from = Moment::BeforeEnd(Duration::from_secs(90));
+        let to = Moment::TimeOfDay(14 * 3_600 + 30 * 60);
+        assert_eq!((input.from, input.at), (Some(from), Some(to)), "{command}");
+    }
+    let error = complaint("heaptrace report --at 5s --from 1s");
+    assert!(error.contains("cannot be used with"), "{error}");
+    assert!(complaint("heaptrace report --to 24:00").contains("time of day"));
 }
