@@ -71,6 +71,7 @@ fn reading_commands_have_no_rights() -> Result<()> {
         &["report"] as &[&str],
         &["report", "--format", "json"],
         &["report", "--snapshots"],
+        &["timeline", "--from=1ms"],
         &["flamegraph", "--metric=total-bytes", "-o", "out"],
         &["pprof", "-o", "out"],
     ] {
@@ -104,7 +105,7 @@ fn reading_commands_have_no_rights() -> Result<()> {
         ensure!(child.0.wait()?.success(), "{words:?}");
         let out = here.path("out");
         match words[0] {
-            "report" => ensure!(shown.len() > 100, "{words:?}"),
+            "report" | "timeline" => ensure!(shown.len() > 100, "{words:?}"),
             _ => {
                 ensure!(out.metadata()?.len() > 100, "{words:?}");
                 fs::remove_file(&out)?;

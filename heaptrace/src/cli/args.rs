@@ -11,7 +11,7 @@ use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
-    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, USAGE,
+    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES, USAGE,
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
@@ -19,6 +19,7 @@ use super::invocation::{self, Action, Color, Filters, Format, Invocation, Wanted
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
+use super::timeline_args::Timeline;
 use super::values;
 use crate::config::{NamedAllocator, Probes};
 use crate::output::{ExportFormat, Label, Metric, ShownLanguages, SourceChoice};
@@ -58,6 +59,9 @@ enum Sub {
     /// Show what leaks in a data file: sites that grow, and what was not freed at the end.
     #[command(after_help = LEAKS_EXAMPLES)]
     Leaks(Leaks),
+    /// Show the memory over time in a data file: a plot, a picture (SVG), CSV or JSON.
+    #[command(after_help = TIMELINE_EXAMPLES)]
+    Timeline(Box<Timeline>),
     /// Draw a data file as a flame graph (SVG).
     #[command(after_help = FLAMEGRAPH_EXAMPLES)]
     Flamegraph(Flamegraph),
@@ -376,6 +380,7 @@ impl Cli {
                 wrappers: leaks.wrapping.into(),
                 suppressions: leaks.suppressions,
             },
+            Some(Sub::Timeline(timeline)) => Action::from(*timeline),
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.of(&graph.naming),
                 output: graph.output,
@@ -445,6 +450,7 @@ impl Cli {
             None => Some(&self.live.filtering),
             Some(Sub::Report(it)) => Some(&it.input.filtering),
             Some(Sub::Leaks(it)) => Some(&it.input.filtering),
+            Some(Sub::Timeline(it)) => Some(&it.input.filtering),
             Some(Sub::Flamegraph(it)) => Some(&it.input.filtering),
             Some(Sub::Pprof(it)) => Some(&it.input.filtering),
             Some(Sub::Export(it)) => Some(&it.input.filtering),

@@ -6,7 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::invocation::{Color, Format};
 use crate::config::Probes;
-use crate::output::{DiffFormat, ExportFormat, Label, Metric, ShownLanguages, SourceChoice};
+use crate::output::{
+    DiffFormat, ExportFormat, Label, Metric, ShownLanguages, SourceChoice, TimelineFormat,
+};
 
 /// A parser for one of a few names. clap lists the names in help and errors.
 fn one_of<T: Clone + Send + Sync + 'static>(
@@ -68,6 +70,19 @@ pub(super) fn diff_format() -> impl clap::builder::TypedValueParser<Value = Diff
         ("text", DiffFormat::Text),
         ("json", DiffFormat::Json),
         ("flamegraph", DiffFormat::Flamegraph),
+    ])
+}
+
+pub(super) fn timeline_metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
+    one_of(Metric::OF_SNAPSHOTS.map(|it| (it.name(), it)).to_vec())
+}
+
+pub(super) fn timeline_format() -> impl clap::builder::TypedValueParser<Value = TimelineFormat> {
+    one_of(vec![
+        ("text", TimelineFormat::Text),
+        ("svg", TimelineFormat::Svg),
+        ("csv", TimelineFormat::Csv),
+        ("json", TimelineFormat::Json),
     ])
 }
 

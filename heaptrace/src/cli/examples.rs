@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|diff|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|timeline|diff|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,7 @@ Examples:
   heaptrace report                                  as text (--format json for programs)
   heaptrace flamegraph                              as an SVG
   heaptrace pprof                                   for `go tool pprof` and similar tools
+  heaptrace timeline                                as a plot of memory over time
   heaptrace diff old.data heaptrace.data            what changed since another recording
   heaptrace export --format speedscope              for speedscope, Firefox profiler, heaptrack and more
   sudo heaptrace doctor                           check whether this machine can be traced
@@ -55,7 +56,8 @@ Examples:
   heaptrace report --source                       memory beside each line of the source files
   heaptrace report --source='Cache::*'            only the lines of these functions (or files)
   heaptrace report --histogram                    sizes and lifetimes of each site's blocks
-  heaptrace report --snapshots                    live memory over time
+  heaptrace report --snapshots                    the moments that can be shown
+  heaptrace report --from -5m                     what the last five minutes allocated and freed
   heaptrace report --at 2h heaptrace.data.3       an older file, two hours after the run began
   heaptrace report --format json | jq .totals     for programs
 
@@ -66,13 +68,24 @@ pub(super) const LEAKS_EXAMPLES: &str = "\
 Examples:
   sudo heaptrace record --pid 1234 --duration 2m  record a running process for a while, then:
   heaptrace leaks                                 which of its sites grow, and how fast
-  heaptrace leaks --from 1m                       without what happened in the first minute
+  heaptrace leaks --from 1m --to 10m              only in this time
   heaptrace leaks --suppressions known.txt        without known leaks (leak:NAME, as for LeakSanitizer)
   heaptrace leaks --filter process=nginx --format json | jq '.growing[].bytes_per_second'
 
 The recording may still be going on. A site grows if the least that it holds in each of up to 12 steps rises over them: the
 probability that any site is shown by chance is below 1 % (Mann and Kendall's test, with Bonferroni's correction). In a
 sample, growth must be more than three standard errors.";
+
+pub(super) const TIMELINE_EXAMPLES: &str = "\
+Examples:
+  heaptrace timeline                              plot the live bytes of heaptrace.data, in all and of 8 stacks
+  heaptrace timeline --by module                  of each file with code
+  heaptrace timeline --from -5m                   the last five minutes of a recording, also while it goes on
+  heaptrace timeline --format svg -o memory.svg   a picture
+  heaptrace timeline --format csv -o memory.csv   a table for a spreadsheet
+
+The numbers are known at the snapshots of the recording (record --interval). If the peak of the run was between two snapshots, it is
+shown between them. Of more than 240 snapshots, neighbours become one. Memory that a process had not freed when it ended is not live.";
 
 pub(super) const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:

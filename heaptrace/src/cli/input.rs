@@ -9,7 +9,7 @@ use super::invocation::Input;
 use super::offline::{self, Opened, Read};
 use super::{filters, message};
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
-use crate::profile::{History, Profile, Symbols};
+use crate::profile::{History, Profile, Snapshot, Symbols};
 use crate::symbolize::DebugSources;
 
 /// The content of a data file.
@@ -17,6 +17,8 @@ pub(super) struct Loaded {
     pub(super) profile: Profile,
     /// The history of each site, if it was asked for.
     pub(super) history: History,
+    /// The totals of the whole run at each update.
+    pub(super) snapshots: Vec<Snapshot>,
     symbols: Symbols,
     warnings: Vec<String>,
     is_damaged: bool,
@@ -45,6 +47,18 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let filters = filters::read(&input.filters)?;
     let read = offline::open(input, DebugSources::in_folders(&[]))?.read(to)?;
+    Ok(loaded(input, filters, read))
+}
+
+/// The same, with a history of at most so many periods.
+pub(super) fn load_with_periods(
+    input: &Input,
+    periods: usize,
+    to: Option<&Output>,
+) -> anyhow::Result<Loaded> {
+    let filters = filters::read(&input.filters)?;
+    let opened = offline::open(input, DebugSources::in_folders(&[]))?;
+    let read = opened.with_periods(periods).read(to)?;
     Ok(loaded(input, filters, read))
 }
 
@@ -84,6 +98,7 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> Loaded {
     Loaded {
         profile,
         history,
+        snapshots: recording.snapshots,
         symbols,
         warnings,
         is_damaged: recording.is_damaged,

@@ -11,7 +11,7 @@ use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{
     DiffFormat, ExportFormat, Expression, Grouping, Label, Metric, ShownLanguages, SourceChoice,
-    Wrappers,
+    TimelineFormat, Wrappers,
 };
 use crate::profile::Profile;
 
@@ -91,6 +91,21 @@ pub enum Action {
         wrappers: Wrappers,
         /// Files of known leaks.
         suppressions: Vec<PathBuf>,
+    },
+    /// Show the memory of a run over time.
+    Timeline {
+        /// The data file.
+        input: Input,
+        /// What is followed.
+        ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// The format of the output.
+        format: TimelineFormat,
+        /// The file; `-` for standard output.
+        output: PathBuf,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
     },
     /// List the snapshots of a data file.
     Snapshots {

@@ -40,6 +40,8 @@ mod source_path;
 mod sources;
 mod summary;
 mod symbolize;
+mod timeline;
+mod timeline_args;
 mod values;
 
 use std::process::ExitCode;
@@ -112,6 +114,21 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             wrappers,
             suppressions,
         } => leaks::run(&input, format, ranking, wrappers, &suppressions, color),
+        Action::Timeline {
+            input,
+            ranking,
+            wrappers,
+            format,
+            output,
+            force,
+        } => timeline::run(
+            &input,
+            ranking,
+            wrappers,
+            format,
+            &To::new(&output, force),
+            color,
+        ),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

@@ -56,6 +56,12 @@ pub(super) fn open(input: &Input, sources: DebugSources) -> anyhow::Result<Opene
 }
 
 impl Opened {
+    /// Keeps a history of at most so many periods.
+    pub(super) fn with_periods(mut self, periods: usize) -> Self {
+        (self.options.with_history, self.options.periods) = (true, Some(periods));
+        self
+    }
+
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         give_up_rights(to);

@@ -7,11 +7,13 @@ use std::io::{self, Write};
 use super::cgroup::CgroupNames;
 use super::export::{Export, ExportFormat};
 use super::format::Format;
+use super::label::Label;
 use super::metric::Metric;
 use super::report::ReportOptions;
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
-use crate::profile::{self, Symbols};
+use super::timeline::{TimelineFormat, TimelineOptions, timeline, write_timeline};
+use crate::profile::{self, History, Recording, Symbols};
 
 pub(crate) use super::filter::fuzz::filters;
 
@@ -56,12 +58,39 @@ impl Write for Text {
     }
 }
 
+/// Checks that the memory over time can be written in all forms.
+fn timelines(input: &ReportInput<'_>, recording: &Recording, metric: Metric) {
+    let none = History::default();
+    let history = recording.history.as_ref().unwrap_or(&none);
+    let snapshots = &recording.snapshots;
+    let by = Label::ALL[snapshots.len() % Label::ALL.len()];
+    let found = timeline(input, history, snapshots, metric, by, 3);
+    for format in [
+        TimelineFormat::Text,
+        TimelineFormat::Svg,
+        TimelineFormat::Csv,
+        TimelineFormat::Json,
+    ] {
+        let options = TimelineOptions {
+            color: false,
+            unicode: snapshots.len().is_multiple_of(2),
+            width: None,
+        };
+        let mut out = Text::default();
+        assert!(write_timeline(input, &found, format, &options, &mut out).is_ok());
+        assert!(out.bytes > 0 && !out.is_unsafe);
+    }
+}
+
 /// Checks that every format can be written for any profile, without escape sequences.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
-    let Ok(recording) =
-        profile::read_from(file.as_slice(), "input", profile::ReadOptions::default())
-    else {
+    let options = profile::ReadOptions {
+        from: data.last().filter(|it| **it < 64).map(|it| u64::from(*it)),
+        with_history: true,
+        ..profile::ReadOptions::default()
+    };
+    let Ok(recording) = profile::read_from(file.as_slice(), "input", options) else {
         return 0;
     };
     let none = Symbols::default();
@@ -105,6 +134,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
             seen = seen * 2 + 1;
         }
     }
+    timelines(&input, &recording, metric);
     // A gzipped message, which may contain any byte.
     let _ = Format::Pprof.write(&input, &mut Text::default());
     seen

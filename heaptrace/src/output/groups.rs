@@ -95,24 +95,15 @@ pub fn groups(input: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize
     (groups, all)
 }
 
+/// The groups that sites belong to themselves, in any order, and for each site the index of its group.
+pub(super) fn groups_of_sites(input: &ReportInput<'_>, by: Label) -> (Vec<Group>, Vec<usize>) {
+    let builder = Builder::whole(input, by, false);
+    (builder.groups, builder.of_sites)
+}
+
 /// All groups of a profile, the largest first, also those whose value is zero.
 pub fn all_groups(input: &ReportInput<'_>, grouping: Grouping) -> Vec<Group> {
-    let mut builder = Builder {
-        input,
-        by: grouping.by,
-        cumulative: grouping.cumulative,
-        groups: Vec::new(),
-        pids: Vec::new(),
-        peaks_are_own: peaks_are_own(input, grouping.by),
-        paused: Vec::new(),
-        ids: HashMap::new(),
-        at: HashMap::new(),
-        parts: HashMap::new(),
-        last_site: Vec::new(),
-    };
-    for (index, site) in input.profile.sites.iter().enumerate() {
-        builder.add(index, site);
-    }
+    let builder = Builder::whole(input, grouping.by, grouping.cumulative);
     let Builder {
         mut groups,
         pids,
@@ -194,9 +185,33 @@ struct Builder<'a> {
     parts: HashMap<LocationId, Vec<Part>>,
     /// The last site that each group counted, plus one. It makes recursion count once.
     last_site: Vec<usize>,
+    /// The group that each site counts in itself.
+    of_sites: Vec<usize>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// The groups of all sites.
+    fn whole(input: &'a ReportInput<'a>, by: Label, cumulative: bool) -> Self {
+        let mut builder = Self {
+            input,
+            by,
+            cumulative,
+            groups: Vec::new(),
+            pids: Vec::new(),
+            peaks_are_own: peaks_are_own(input, by),
+            paused: Vec::new(),
+            ids: HashMap::new(),
+            at: HashMap::new(),
+            parts: HashMap::new(),
+            last_site: Vec::new(),
+            of_sites: vec![0; input.profile.sites.len()],
+        };
+        for (index, site) in input.profile.sites.iter().enumerate() {
+            builder.add(index, site);
+        }
+        builder
+    }
+
     fn add(&mut self, index: usize, site: &Site) {
         if !self.by.is_of_stack() {
             let name = self.input.caller(site, self.by);
@@ -244,6 +259,9 @@ impl Builder<'_> {
         ) else {
             return;
         };
+        if let Some(own) = self.of_sites.get_mut(index).filter(|_| within) {
+            *own = id;
+        }
         if within && self.peaks_are_own {
             add(&mut group.totals, &site.at_own_peak());
         } else if within {

@@ -41,6 +41,14 @@ impl Metric {
         Self::Temporary,
     ];
 
+    /// The metrics that are known at each snapshot, for each site.
+    pub const OF_SNAPSHOTS: [Self; 4] = [
+        Self::LiveBytes,
+        Self::LiveAllocations,
+        Self::TotalBytes,
+        Self::TotalAllocations,
+    ];
+
     /// The metric for a profile if the user chose none: what is live, or, once every process has ended, what
     /// they left; if they left nothing, what was live at the peak.
     pub fn usual(profile: &Profile) -> Self {

@@ -43,6 +43,7 @@ mod style;
 mod sum;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod usage;
 mod wrapper_names;
 mod wrappers;
@@ -72,4 +73,5 @@ pub use source::{
     SourceChoice, SourceFile, SourceFiles, SourceLine, SourceText, source_files, write_source,
     write_source_json,
 };
+pub use timeline::{Timeline, TimelineFormat, TimelineOptions, timeline, write_timeline};
 pub use wrappers::Wrappers;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::join::{Kind, ProcessId, Site, StackId, ThreadNameId, Update};
 
-/// Most periods. If there are more, neighbours become one.
+/// Most periods, unless more are asked for. If there are more, neighbours become one.
 const MOST: usize = 64;
 
 /// The memory of a site in a period.
@@ -20,6 +20,23 @@ pub struct Period {
     pub allocated: u64,
     /// What had been freed at its end.
     pub freed: u64,
+    /// What was live at its end.
+    pub live: Counter,
+    /// The blocks that were live.
+    pub live_blocks: Counter,
+    /// The standard error of what had been allocated.
+    pub allocated_error: u64,
+    /// The blocks that had been allocated.
+    pub blocks: Counter,
+}
+
+/// A number, and its standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// The number.
+    pub value: u64,
+    /// The error.
+    pub error: u64,
 }
 
 /// A period in which a site changed.
@@ -52,6 +69,8 @@ impl Key {
 /// The memory of each site over a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
+    /// Most periods.
+    most: usize,
     /// The end of each period, nanoseconds since the run began.
     ends: Vec<u64>,
     /// Updates of a whole period.
@@ -64,7 +83,15 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
+        Self::with(MOST)
+    }
+}
+
+impl History {
+    /// A history of at most so many periods.
+    pub fn with(most: usize) -> Self {
         Self {
+            most: most.max(2),
             ends: Vec::new(),
             whole: 1,
             updates: 0,
@@ -90,6 +117,19 @@ impl History {
                 held,
                 allocated: totals.allocated_bytes,
                 freed: totals.freed_bytes,
+                live: Counter {
+                    value: totals.live_bytes,
+                    error: totals.errors.live_bytes,
+                },
+                live_blocks: Counter {
+                    value: totals.live_allocations,
+                    error: totals.errors.live_allocations,
+                },
+                allocated_error: totals.errors.allocated_bytes,
+                blocks: Counter {
+                    value: totals.allocations,
+                    error: totals.errors.allocations,
+                },
             };
             let entries = self.sites.entry(Key::of(site)).or_default();
             match entries.last_mut() {
@@ -114,7 +154,7 @@ impl History {
     /// Begins a period if the last one is whole.
     fn begin_update(&mut self, elapsed_ns: u64) {
         if self.updates >= self.whole || self.ends.is_empty() {
-            if self.ends.len() >= MOST {
+            if self.ends.len() >= self.most {
                 self.halve();
             }
             self.ends.push(elapsed_ns);

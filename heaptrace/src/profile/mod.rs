@@ -19,6 +19,6 @@ pub use datafile::{
     DataFile, DataFileError, DataFileWriter, ReadOptions, Recording, is_data_file, open, read,
     read_from,
 };
-pub use history::{History, Period};
+pub use history::{Counter, History, Period};
 pub use model::{FoldError, Mode, Profile, Range, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};

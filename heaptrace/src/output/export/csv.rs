@@ -55,7 +55,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
 
 /// A text as a field. A spreadsheet would run a text that begins with one of some characters as a formula, and a process chooses its
 /// own name, so such a text gets an apostrophe in front, as spreadsheets have it.
-fn field(text: &str) -> String {
+pub(in crate::output) fn field(text: &str) -> String {
     let guard = if text.starts_with(['=', '+', '-', '@']) {
         "'"
     } else {

@@ -5,7 +5,7 @@
 
 mod addresses;
 mod blocks;
-mod csv;
+pub(super) mod csv;
 mod firefox;
 mod folded;
 mod heap_text;

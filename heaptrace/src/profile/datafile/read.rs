@@ -41,6 +41,8 @@ pub struct ReadOptions {
     pub max_memory: Option<u64>,
     /// Whether the history of each site is kept.
     pub with_history: bool,
+    /// Most periods of the history; by default as many as a search for leaks needs.
+    pub periods: Option<usize>,
 }
 
 impl Default for ReadOptions {
@@ -50,6 +52,7 @@ impl Default for ReadOptions {
             from: None,
             max_memory: None,
             with_history: false,
+            periods: None,
         }
     }
 }
@@ -154,7 +157,9 @@ pub fn read_from(
             profile: Profile::new(info),
             symbols: None,
             snapshots: Vec::new(),
-            history: options.with_history.then(History::default),
+            history: options
+                .with_history
+                .then(|| options.periods.map_or_else(History::default, History::with)),
             warnings: Vec::new(),
             is_damaged: false,
         },

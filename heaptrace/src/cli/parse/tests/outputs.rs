@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{complaint, parsed};
 use crate::cli::{Action, Moment};
-use crate::output::{DiffFormat, ExportFormat, Label, Metric};
+use crate::output::{DiffFormat, ExportFormat, Label, Metric, TimelineFormat};
 
 /// Check that a difference has two files with their moments, and a usual file where it is no text.
 #[test]
@@ -92,4 +92,35 @@ fn ranges_are_read() {
     let error = complaint("heaptrace report --at 5s --from 1s");
     assert!(error.contains("cannot be used with"), "{error}");
     assert!(complaint("heaptrace report --to 24:00").contains("time of day"));
+}
+
+/// Check that a timeline goes to standard output, and a picture to a file of its own, and that it follows what snapshots know.
+#[test]
+fn timelines_are_read() {
+    let read = |line: &str| match parsed(line).unwrap().action {
+        Action::Timeline {
+            input,
+            ranking,
+            format,
+            output,
+            ..
+        } => (input, ranking, format, output),
+        other => panic!("{line}: {other:?}"),
+    };
+    let (input, ranking, format, output) = read("heaptrace timeline --from -5m");
+    assert_eq!(input.file, PathBuf::from("heaptrace.data"));
+    assert_eq!(
+        input.from,
+        Some(Moment::BeforeEnd(Duration::from_secs(300)))
+    );
+    assert_eq!(
+        (ranking.by, ranking.metric),
+        (Some(Label::Stack), Some(Metric::LiveBytes))
+    );
+    assert_eq!((format, output), (TimelineFormat::Text, PathBuf::from("-")));
+    let (_, ranking, _, output) = read("heaptrace timeline x --by module --top 3 --format svg");
+    assert_eq!((ranking.by, ranking.top), (Some(Label::Module), Some(3)));
+    assert_eq!(output, PathBuf::from("heaptrace.timeline.svg"));
+    let error = complaint("heaptrace timeline --metric peak-bytes");
+    assert!(error.contains("total-allocations"), "{error}");
 }
