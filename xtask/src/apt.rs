@@ -75,11 +75,13 @@ pub fn unpack(packages: &[&str], folder: &Path) -> Result<()> {
     let mut download = Command::new("apt-get");
     download.args(["-qq", "download"]).args(packages);
     process::run(download.current_dir(&archives))?;
+    // Under another name until it is complete.
+    let partial = folder.with_extension("partial");
     for archive in fs::read_dir(&archives)? {
         let mut unpack = Command::new("dpkg-deb");
-        process::run(unpack.arg("-x").arg(archive?.path()).arg(folder))?;
+        process::run(unpack.arg("-x").arg(archive?.path()).arg(&partial))?;
     }
-    Ok(())
+    fs::rename(&partial, folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
 /// Whether the system has apt; if not, it prints the needed packages.

@@ -5,7 +5,6 @@
 mod addresses;
 mod agreement;
 mod counted;
-mod ends;
 mod stripped;
 mod tool;
 
@@ -29,6 +28,9 @@ use tool::{Answer, Tool};
 
 /// The Debian packages of the other programs, and of the library.
 const PACKAGES: [&str; 2] = ["llvm", "binutils"];
+
+/// The names of the files to find names in.
+const SUBJECTS: [&str; 2] = ["libLLVM", "debug build"];
 
 /// A file to find names in.
 struct Subject {
@@ -60,13 +62,18 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     apt::ensure(&PACKAGES, "for the programs to compare with")?;
     let folder = workspace::target_dir().join("xtask/names");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let is_beside = SUBJECTS.iter().any(|name| effort.wants(name));
     let programs = Tools {
-        blazecli: tool::blazecli(),
+        blazecli: is_beside.then(tool::blazecli).flatten(),
         timed: run::compile_c("xtask/bench/timed.c", &["-O2"])?,
         folder,
     };
     let mut text = String::new();
-    for subject in subjects()? {
+    let subjects = match is_beside {
+        true => subjects()?.into(),
+        false => Vec::new(),
+    };
+    for subject in subjects {
         if !effort.wants(subject.name) {
             continue;
         }
@@ -96,9 +103,6 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     }
     if effort.wants("stripped") {
         text.push_str(&stripped::measure_all()?);
-    }
-    if effort.wants("ends") {
-        text.push_str(&ends::measure_all(effort.rounds)?);
     }
     Ok(Section {
         text,
@@ -148,12 +152,12 @@ fn subjects() -> Result<[Subject; 2]> {
     process::run(build.args(["--package", "heaptrace"]))?;
     Ok([
         Subject {
-            name: "libLLVM",
+            name: SUBJECTS[0],
             about: "Debian's library, which has the symbols that it exports and no debug information",
             path: PathBuf::from(library),
         },
         Subject {
-            name: "debug build",
+            name: SUBJECTS[1],
             about: "heaptrace's own, with debug information of all functions, lines and inlined calls",
             path: workspace::target_dir().join("debug/heaptrace"),
         },

@@ -152,7 +152,7 @@ fn heaptrace(words: &[OsString]) -> Result<String> {
     process::output_with(&mut command, Stdio::null())
 }
 
-pub(super) fn counted(recording: &Path) -> Result<Counted> {
+fn counted(recording: &Path) -> Result<Counted> {
     let words = ["report", "--format", "json"].map(OsString::from);
     Counted::of(&heaptrace(&[&words[..], &[recording.into()]].concat())?)
 }
@@ -162,7 +162,7 @@ fn page(rows: &[Row]) -> Result<String> {
         "\n## Frames of Debian's stripped programs\n\n\
          Each program runs once, exactly recorded: first without any debug files, and then `heaptrace symbolize --debug-dir` adds names from Debian's debug \
          packages to the same recording. *Addresses* are distinct return addresses in stacks. *Frames* are those of the stacks of all allocations, inlined \
-         functions left out. Debian has such packages for few programs; sort stands for those that have none of their own.\n\n\
+         functions left out. Debian has such packages for few programs; sort stands for those that have none of their own. `cargo xtask bench --only names stripped` prints this part alone.\n\n\
          | | debug packages | addresses | named without | with | source line without | with | inlined functions without | with | frames named without | with |\n\
          |--|--|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
