@@ -168,6 +168,8 @@ pub struct RunConfig {
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).
     pub interval: Duration,
+    /// Time between two marks; `None`: only those that are asked for.
+    pub mark_every: Option<Duration>,
     /// Most frames of a stack.
     pub max_stack_depth: u32,
     /// Bytes that the kernel's maps and the agent's tables may use together.

@@ -6,6 +6,7 @@ mod arrivals;
 mod attach;
 mod child_events;
 mod drain;
+mod due;
 mod duty_cycle;
 mod earlier_runs;
 mod fast_path;
@@ -16,6 +17,7 @@ mod java;
 mod kernel_state;
 mod late_files;
 mod mapped_files;
+mod marks;
 mod observer;
 mod priority;
 mod rate;
@@ -38,11 +40,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Error, Result};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::config::RunConfig;
 use crate::doctor::{self, capabilities};
-use crate::join::{EndedLimits, Joiner, Loss, Note};
+use crate::join::{EndedLimits, Joiner, Loss, MarkCause, Note};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -57,10 +59,12 @@ use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
 use child_events::{ChildEvents, Listener};
 use drain::Drain;
+use due::{duty_cycles_due, fast_path_due, has_input, rates_due, reaching_due, update_due};
 use duty_cycle::DutyCycles;
-use fast_path::{Due, FastPath};
+use fast_path::FastPath;
 use hit_cost::RunTime;
 use late_files::LateFiles;
+use marks::MarkRequests;
 use reaching::Reaching;
 use run::Run;
 use sampling_rates::SamplingRates;
@@ -145,6 +149,7 @@ struct Session<'a> {
     reader: Reader,
     /// SIGUSR1 requests an update.
     update_requests: Signal,
+    mark_requests: MarkRequests,
     stopper: Stopper,
     /// Input for the observer.
     input: Option<AsyncFd<OwnedFd>>,
@@ -154,6 +159,16 @@ struct Session<'a> {
 struct Outcome {
     stop: Stop,
     failure: Option<Error>,
+}
+
+impl Outcome {
+    /// The end of a run whose observer failed.
+    fn failed(error: Error) -> Self {
+        Self {
+            stop: Stop::Failed,
+            failure: Some(error),
+        }
+    }
 }
 
 impl<'a> Session<'a> {
@@ -175,6 +190,7 @@ impl<'a> Session<'a> {
         let mut stopper = Stopper::new(config.duration)?;
         let update_requests =
             signal(SignalKind::user_defined1()).context("can't listen for signals")?;
+        let mut mark_requests = MarkRequests::new()?;
         let mut program = Program::load(config, filter, guardian.pid)?;
         // The peak so far, before this process maps the kernel's maps, and counts them as resident.
         let usage = kernel_state::own_usage();
@@ -232,6 +248,7 @@ impl<'a> Session<'a> {
         let begin = Instant::now();
         let rates = SamplingRates::new(config, begin, &mut run)?;
         run.program.set_gate(true)?;
+        mark_requests.begin(config);
         observer.started(&info)?;
         let child: Option<Child> = held.map(Held::release).transpose()?;
         stopper.watch(&config.target, child.as_ref())?;
@@ -250,6 +267,7 @@ impl<'a> Session<'a> {
             run,
             reader,
             update_requests,
+            mark_requests,
             stopper,
             input,
         })
@@ -266,12 +284,17 @@ impl<'a> Session<'a> {
             tokio::select! {
                 stop = self.stopper.wait() => return Ok(Outcome { stop, failure: None }),
                 () = update_due(&mut updates, &mut self.update_requests) => {
-                    if let Err(error) = self.update(observer)? {
-                        return Ok(Outcome { stop: Stop::Failed, failure: Some(error) });
+                    if let Some(outcome) = self.update(observer)? {
+                        return Ok(outcome);
+                    }
+                }
+                cause = self.mark_requests.due() => {
+                    if let Some(outcome) = self.mark(cause, observer)? {
+                        return Ok(outcome);
                     }
                 }
                 () = has_input(&self.input) => {
-                    if let Some(outcome) = self.look(observer) {
+                    if let Some(outcome) = self.look(observer)? {
                         return Ok(outcome);
                     }
                 }
@@ -307,7 +330,7 @@ impl<'a> Session<'a> {
                 }
                 _ = ticks.tick() => {
                     self.read_streams()?;
-                    if let Some(outcome) = self.look(observer) {
+                    if let Some(outcome) = self.look(observer)? {
                         return Ok(outcome);
                     }
                 }
@@ -333,30 +356,35 @@ impl<'a> Session<'a> {
         self.run.limit_ending()
     }
 
-    /// Sends an update to the observer; the inner result is the observer's.
-    fn update(&mut self, observer: &mut dyn Observer) -> Result<Result<()>> {
+    /// Sends an update to the observer; returns an outcome if the run must end.
+    fn update(&mut self, observer: &mut dyn Observer) -> Result<Option<Outcome>> {
         let update = self.run.update(&mut self.reader, self.begin)?;
         self.run.drain.restore_priority();
         let observed = observer.update(update, self.run.joiner.files());
         self.run.drain.raise_priority();
-        Ok(observed)
+        Ok(observed.err().map(Outcome::failed))
+    }
+
+    /// Makes a mark, and sends an update to the observer at once, so that a recording has a snapshot of this moment.
+    fn mark(&mut self, cause: MarkCause, observer: &mut dyn Observer) -> Result<Option<Outcome>> {
+        let at_ns = self.elapsed_ns();
+        self.run.joiner.mark(cause, at_ns, sys::monotonic_now());
+        self.update(observer)
     }
 
     /// Lets the observer look at its input; returns an outcome if the run must end.
-    fn look(&mut self, observer: &mut dyn Observer) -> Option<Outcome> {
+    fn look(&mut self, observer: &mut dyn Observer) -> Result<Option<Outcome>> {
         self.run.drain.restore_priority();
         let wish = observer.look(self.run.joiner.files());
         self.run.drain.raise_priority();
         match wish {
-            Ok(Wish::Continue) => None,
-            Ok(Wish::End) => Some(Outcome {
+            Ok(Wish::Continue) => Ok(None),
+            Ok(Wish::Mark) => self.mark(MarkCause::Key, observer),
+            Ok(Wish::End) => Ok(Some(Outcome {
                 stop: Stop::Signal,
                 failure: None,
-            }),
-            Err(error) => Some(Outcome {
-                stop: Stop::Failed,
-                failure: Some(error),
-            }),
+            })),
+            Err(error) => Ok(Some(Outcome::failed(error))),
         }
     }
 
@@ -421,59 +449,6 @@ fn new_joiner(config: &RunConfig) -> Joiner {
         joiner.record_mappings();
     }
     joiner
-}
-
-/// Waits until an update is due, or requested by SIGUSR1.
-async fn update_due(updates: &mut Interval, requests: &mut Signal) {
-    tokio::select! {
-        _ = updates.tick() => {}
-        _ = requests.recv() => {}
-    }
-}
-
-/// Waits until there is input for the observer; for ever if it has none.
-async fn has_input(input: &Option<AsyncFd<OwnedFd>>) {
-    match input {
-        // A valid descriptor gives no error, and ticks would replace this.
-        Some(input) => {
-            if let Ok(mut guard) = input.readable().await {
-                guard.clear_ready();
-            }
-        }
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until processes are looked for; for ever if none are reached during the run.
-async fn reaching_due(reaching: &mut Option<Reaching>) {
-    match reaching {
-        Some(reaching) => reaching.due().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for the next tick of the sampling rates; for ever if the run has no rate control.
-async fn rates_due(rates: &mut Option<SamplingRates>) {
-    match rates {
-        Some(rates) => rates.due().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for the next tick of the duty cycles; for ever if the run has no overhead limit.
-async fn duty_cycles_due(duty_cycles: &mut Option<DutyCycles>) {
-    match duty_cycles {
-        Some(duty_cycles) => duty_cycles.due().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for what the fast path has to do next; for ever if the run has none.
-async fn fast_path_due(fast_path: &mut Option<FastPath>) -> Due {
-    match fast_path {
-        Some(fast_path) => fast_path.due().await,
-        None => std::future::pending().await,
-    }
 }
 
 fn run_info(config: &RunConfig) -> Result<RunInfo> {

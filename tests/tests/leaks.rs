@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use heaptrace_tests::{Child, Heaptrace, MINUTE, c, ready_pid, run, target, until, workspace};
+use heaptrace_tests::{
+    Child, Heaptrace, MINUTE, c, ready_pid, require_tool, run, target, until, workspace,
+};
 use serde_json::Value;
 
 /// What `heaptrace leaks` finds, as JSON.
@@ -109,5 +111,154 @@ fn left_blocks_are_those_of_leak_sanitizer() -> Result<()> {
         left["left_bytes"], left["left_allocations"]
     );
     assert_eq!(summary, words);
+    Ok(())
+}
+
+/// Check that what memcheck calls definitely lost is, to the block and to the byte, what the program left at the same function.
+#[test]
+fn left_blocks_are_those_of_memcheck() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let program = c("leaks")?;
+    let path = program.path.to_str().context("an odd path")?;
+    let told = run(
+        Command::new(require_tool("valgrind", "valgrind libc6-dbg")?).args([
+            "--leak-check=full",
+            "--",
+            path,
+            "300",
+        ]),
+    )?
+    .success()?;
+    let line = |words: &str| {
+        let mut lines = told.stderr.lines();
+        lines
+            .find_map(|line| line.split_once(words).map(|it| it.1.to_owned()))
+            .with_context(|| format!("memcheck says no `{words}`: {}", told.stderr))
+    };
+    let lost = line("definitely lost: ")?.replace(',', "");
+    here.record_all(&[path, "300"])?;
+    let found = leaks(&here, &[])?;
+    assert_eq!(functions(&found, "left"), ["leaks"], "{found}");
+    let left = &found["left"][0];
+    let words = format!(
+        "{} bytes in {} blocks",
+        left["left_bytes"], left["left_allocations"]
+    );
+    assert_eq!(lost, words);
+    // The function at which memcheck has seen the lost blocks.
+    let by = told
+        .stderr
+        .lines()
+        .filter(|it| it.contains(": leaks (leaks.c"));
+    assert!(by.count() > 0, "{}", told.stderr);
+    Ok(())
+}
+
+/// A mark, blocks and bytes that were allocated after it, live bytes, and what survived each later mark.
+type Born = (u64, u64, u64, u64, Vec<u64>);
+
+/// What a site allocated after each mark.
+fn born(site: &Value) -> Vec<Born> {
+    let generations = site["generations"].as_array().into_iter().flatten();
+    let number = |it: &Value| it.as_u64().unwrap_or(u64::MAX);
+    generations
+        .map(|it| {
+            let survived = it["survived"].as_array().into_iter().flatten();
+            (
+                number(&it["mark"]),
+                number(&it["totals"]["allocations"]),
+                number(&it["totals"]["allocated_bytes"]),
+                number(&it["totals"]["live_bytes"]),
+                survived.map(|it| number(&it["bytes"])).collect(),
+            )
+        })
+        .collect()
+}
+
+/// Check that what a program keeps and frees in phases, with a mark by signal before each, is in the generations of its functions, to the
+/// block and to the byte, and that a report since a mark has what came after it.
+#[test]
+fn generations_are_those_of_the_program() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(&mut c("marks")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    let mut tracer = here.start_record(&["--pid", &pid.to_string()])?;
+    here.wait_attached(&mut tracer, pid)?;
+    // The first phase is before the first mark.
+    for phase in 1..=4 {
+        target.go()?;
+        target.line()?;
+        if phase < 4 {
+            tracer.signal(libc::SIGUSR2)?;
+            until("the mark", MINUTE, || {
+                let marks = leaks(&here, &[])?;
+                Ok(marks["marks"].as_array().map(Vec::len) == Some(phase))
+            })?;
+        }
+    }
+    tracer.signal(libc::SIGINT)?;
+    let recording = here.finish(tracer)?;
+    recording.report.check_nothing_lost()?;
+    let found = leaks(&here, &[])?;
+    assert!(
+        found["marks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .all(|it| it["cause"] == "signal"),
+        "{found}"
+    );
+    // Only one function has memory that survived a mark.
+    assert_eq!(functions(&found, "survivors"), ["keeps"], "{found}");
+    let keeps = &found["survivors"][0];
+    assert_eq!(
+        born(keeps),
+        [
+            (1, 20, 2_000, 2_000, vec![2_000, 2_000]),
+            (2, 30, 3_000, 3_000, vec![3_000]),
+            (3, 40, 4_000, 4_000, vec![]),
+        ]
+    );
+    assert_eq!(keeps["totals"]["live_bytes"], 5_000);
+    // The cache has given up what survived only the next mark.
+    let all: Vec<_> = found["generations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let survived = |at: usize| all[at]["survived"][0]["bytes"].as_u64();
+    let live = |at: usize| all[at]["totals"]["live_bytes"].as_u64();
+    assert_eq!(
+        [0, 1, 2, 3].map(live),
+        [1_000, 2_000, 3_000, 24_000].map(Some)
+    );
+    assert_eq!([survived(1), survived(2)], [22_000, 23_000].map(Some));
+
+    let data = here.data();
+    let data = data.to_str().context("an odd path")?;
+    let since = here.run(&["report", data, "--since-mark", "2", "--format", "json"])?;
+    let since: Value = serde_json::from_str(&since.success()?.stdout)?;
+    assert_eq!(since["since_mark"]["number"], 2);
+    assert_eq!(since["totals"]["live_bytes"], 27_000);
+    assert_eq!(since["totals"]["allocated_bytes"], 47_000);
+    target.wait()?.success()?;
+    Ok(())
+}
+
+/// Check that a timer makes marks.
+#[test]
+fn a_timer_makes_marks() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let every = ["--mark-every", "200ms"];
+    here.record(&every, &["sleep", "1.5"])?;
+    let found = leaks(&here, &[])?;
+    let marks: Vec<_> = found["marks"].as_array().into_iter().flatten().collect();
+    let times: Vec<_> = marks.iter().filter_map(|it| it["at_ns"].as_u64()).collect();
+    assert!((2..=60).contains(&marks.len()), "{times:?}");
+    assert!(marks.iter().all(|it| it["cause"] == "timer"));
+    assert!(
+        times.windows(2).all(|it| it[1] - it[0] >= 100_000_000),
+        "{times:?}"
+    );
     Ok(())
 }

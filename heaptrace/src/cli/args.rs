@@ -318,6 +318,9 @@ struct Doctor {
     allocator: Vec<NamedAllocator>,
 }
 
+/// Why a report since a mark can't be ranked by peaks.
+const NO_PEAK: &str = "--since-mark can't be used with --metric peak-bytes: when most of what was allocated since a mark was live is not known";
+
 impl Cli {
     /// The invocation that the arguments stand for; `None` if no target is named.
     pub(super) fn into_invocation(self) -> Option<Invocation> {
@@ -406,6 +409,7 @@ impl Cli {
                     file: symbolize.file,
                     at: None,
                     from: None,
+                    since_mark: None,
                     filters: Filters::default(),
                     shown: ShownLanguages::default(),
                     full_names: false,
@@ -435,6 +439,22 @@ impl Cli {
         let of_options = match &self.subcommand {
             None => self.live.run.contradiction(),
             Some(Sub::Record(record)) => record.run.contradiction(),
+            Some(Sub::Leaks(leaks)) if leaks.input.has_mark() => Some(
+                "--since-mark is for reports and files of other formats: leaks shows what was allocated between all marks",
+            ),
+            Some(Sub::Report(report)) if report.snapshots && report.input.has_mark() => {
+                Some("--since-mark can't be used with --snapshots")
+            }
+            Some(Sub::Report(Report { input, ranking, .. }))
+                if input.has_mark() && ranking.is_of_peak() =>
+            {
+                Some(NO_PEAK)
+            }
+            Some(Sub::Flamegraph(Flamegraph { input, metric, .. }))
+                if input.has_mark() && *metric == Some(Metric::PeakBytes) =>
+            {
+                Some(NO_PEAK)
+            }
             Some(Sub::Export(export)) if !export.format.has_metric() => export
                 .metric
                 .map(|_| "--metric is for folded, speedscope and firefox: the other formats have all numbers"),

@@ -8,6 +8,7 @@ use super::invocation::{Color, Format};
 use crate::config::Probes;
 use crate::output::{
     DiffFormat, ExportFormat, Label, Metric, ShownLanguages, SourceChoice, TimelineFormat,
+    WantedMark,
 };
 
 /// A parser for one of a few names. clap lists the names in help and errors.
@@ -23,6 +24,15 @@ fn one_of<T: Clone + Send + Sync + 'static>(
             // Can't fail: clap has checked the name against the same list.
             .ok_or_else(|| format!("{given}: no such choice"))
     })
+}
+
+/// A mark, by its number or `last`.
+pub(super) fn mark(text: &str) -> Result<WantedMark, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(WantedMark::Number(number)),
+        _ if text == "last" => Ok(WantedMark::Last),
+        _ => Err("write the number of a mark, from 1 on, or last".to_owned()),
+    }
 }
 
 pub(super) fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {

@@ -63,6 +63,7 @@ impl From<Diff> for Action {
             file,
             at,
             from: None,
+            since_mark: None,
             filters: filters.clone(),
             shown,
             full_names: true,

@@ -4,13 +4,17 @@
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
+
 use super::destination::Output;
 use super::invocation::Input;
 use super::offline::{self, Opened, Read};
 use super::{filters, message};
+use crate::join::Mark;
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
 use crate::profile::{History, Profile, Snapshot, Symbols};
 use crate::symbolize::DebugSources;
+use crate::text;
 
 /// The content of a data file.
 pub(super) struct Loaded {
@@ -23,6 +27,8 @@ pub(super) struct Loaded {
     warnings: Vec<String>,
     is_damaged: bool,
     filters: Vec<Filter>,
+    /// The mark since which everything was allocated that the profile has.
+    since: Option<Mark>,
     /// How sites are grouped.
     pub(super) grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
@@ -47,7 +53,7 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let filters = filters::read(&input.filters)?;
     let read = offline::open(input, DebugSources::in_folders(&[]))?.read(to)?;
-    Ok(loaded(input, filters, read))
+    loaded(input, filters, read)
 }
 
 /// The same, with a history of at most so many periods.
@@ -59,7 +65,7 @@ pub(super) fn load_with_periods(
     let filters = filters::read(&input.filters)?;
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let read = opened.with_periods(periods).read(to)?;
-    Ok(loaded(input, filters, read))
+    loaded(input, filters, read)
 }
 
 /// Reads two data files for an output, and applies the filters of the first to both.
@@ -69,12 +75,12 @@ pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loa
     let filters = filters::read(&old.filters)?;
     let [of_old, of_new] = Opened::read_both([open(old)?, open(new)?], Some(to))?;
     Ok([
-        loaded(old, filters.clone(), of_old),
-        loaded(new, filters, of_new),
+        loaded(old, filters.clone(), of_old)?,
+        loaded(new, filters, of_new)?,
     ])
 }
 
-fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> Loaded {
+fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loaded> {
     let (recording, symbols) = read.named();
     let mut warnings = recording.warnings;
     if filters.iter().any(Filter::selects_processes) && !output::has_own_peaks(&recording.profile) {
@@ -90,12 +96,21 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> Loaded {
                 .to_owned(),
         );
     }
+    let since = input
+        .since_mark
+        .map(|wanted| wanted.find(&recording.profile.marks))
+        .transpose()
+        .map_err(|why| anyhow!("{}: {why}", text::escape(&input.file.to_string_lossy())))?;
+    let profile = match since {
+        Some(mark) => output::since_mark(recording.profile, mark.number),
+        None => recording.profile,
+    };
     let mut history = recording.history.unwrap_or_default();
-    let profile = output::select_with_history(recording.profile, &mut history, &symbols, &filters);
+    let profile = output::select_with_history(profile, &mut history, &symbols, &filters);
     if profile.sites.is_empty() && !filters.is_empty() {
         warnings.push(format!("nothing matches {}", output::together(&filters)));
     }
-    Loaded {
+    Ok(Loaded {
         profile,
         history,
         snapshots: recording.snapshots,
@@ -103,11 +118,12 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> Loaded {
         warnings,
         is_damaged: recording.is_damaged,
         filters,
+        since,
         grouping: None,
         wrappers: Wrappers::default(),
         shown: input.shown,
         full_names: input.full_names,
-    }
+    })
 }
 
 impl Loaded {
@@ -118,6 +134,7 @@ impl Loaded {
             symbols: &self.symbols,
             warnings: &self.warnings,
             filters: &self.filters,
+            since: self.since,
             grouping: self.grouping,
             wrappers: &self.wrappers,
             shown: self.shown,

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::choices::{language, metric};
+use super::choices::{language, mark, metric};
 use super::filter_args::Filtering;
 use super::moment::{self, Moment};
 use super::{invocation, values};
-use crate::output::{Label, Metric, ShownLanguages, Wrappers};
+use crate::output::{Label, Metric, ShownLanguages, WantedMark, Wrappers};
 
 #[derive(Debug, Args)]
 pub(super) struct Input {
@@ -27,6 +27,12 @@ pub(super) struct Input {
     range: Range,
     #[command(flatten)]
     pub(super) filtering: Filtering,
+    /// Show only what was allocated since this mark, by its number, or since the last one (last).
+    ///
+    /// Marks are made by --mark-every, SIGUSR2 or the key m of the table while the run is traced; `heaptrace leaks` lists them. Peaks are
+    /// not known then.
+    #[arg(long, value_name = "MARK", conflicts_with_all = ["from", "to"], value_parser = mark)]
+    since_mark: Option<WantedMark>,
     /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file].
     ///
     /// If a file needs more, reading ends there. The limit guards against files that were made to use up the
@@ -140,6 +146,7 @@ impl From<Input> for invocation::Input {
             file: input.file,
             at: input.at.or(input.range.to),
             from: input.range.from,
+            since_mark: input.since_mark,
             filters: input.filtering.into(),
             shown: input.languages.into(),
             full_names: false,
@@ -150,6 +157,11 @@ impl From<Input> for invocation::Input {
 }
 
 impl Input {
+    /// Whether only what was allocated since a mark is shown.
+    pub(super) fn has_mark(&self) -> bool {
+        self.since_mark.is_some()
+    }
+
     pub(super) fn of(self, naming: &Naming) -> invocation::Input {
         invocation::Input {
             full_names: naming.full_names,
@@ -159,6 +171,11 @@ impl Input {
 }
 
 impl Ranking {
+    /// Whether it is by what was live at a peak.
+    pub(super) fn is_of_peak(&self) -> bool {
+        self.metric == Some(Metric::PeakBytes)
+    }
+
     pub(super) fn of(&self, by: Option<Label>) -> invocation::Ranking {
         invocation::Ranking {
             by,

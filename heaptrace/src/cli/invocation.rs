@@ -11,7 +11,7 @@ use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{
     DiffFormat, ExportFormat, Expression, Grouping, Label, Metric, ShownLanguages, SourceChoice,
-    TimelineFormat, Wrappers,
+    TimelineFormat, WantedMark, Wrappers,
 };
 use crate::profile::Profile;
 
@@ -205,6 +205,8 @@ pub struct Input {
     pub at: Option<Moment>,
     /// The moment from which on it is shown; `None` for its beginning.
     pub from: Option<Moment>,
+    /// The mark since which is shown what was allocated; `None` for all.
+    pub since_mark: Option<WantedMark>,
     /// Filters; a site is shown if all of them match.
     pub filters: Filters,
     /// The languages whose frames are shown.

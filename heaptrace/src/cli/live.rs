@@ -12,19 +12,22 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::exit::exit_code;
+use super::followed::Followed;
 use super::invocation::{Color, Filters, Ranking};
 use super::progress::{self, ProgressLine};
 use super::report::Screen;
 use super::{filters, logging, message, naming, report, summary};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
-use crate::output::{self, Filter, Grouping, Label, Metric, ReportInput, ShownLanguages, Wrappers};
-use crate::profile::{Profile, RunEnd, RunInfo};
+use crate::output::{
+    self, Filter, Grouping, Label, LeakOptions, Metric, ReportInput, ShownLanguages, Wrappers,
+};
+use crate::profile::{History, Profile, RunEnd, RunInfo, Symbols};
 use crate::reader::Budget;
 use crate::session::{self, Observer, Progress, Wish};
 use crate::symbolize::{DebugSources, Symbolizer};
 use crate::tty::Restorer;
-use crate::view::{Foot, Key, Layout, Rows, Table, Terminal, Use, ranked};
+use crate::view::{Foot, Key, Layout, Part, Rows, Table, Terminal, Use, ranked};
 
 /// The number of innermost locations of a stack whose names are looked up: the user's function lies behind the wrappers of
 /// the allocator.
@@ -117,8 +120,13 @@ struct Live {
     /// The keys that the table can be grouped by.
     labels: Vec<Label>,
     profile: Option<Profile>,
-    /// The profile that is shown while the table is frozen.
-    frozen: Option<Profile>,
+    /// How the memory of each site changed.
+    followed: Followed,
+    /// What is shown while the table is frozen.
+    frozen: Option<(Profile, Followed)>,
+    part: Part,
+    /// Whether a mark is to be made.
+    wants_mark: bool,
     is_help: bool,
     /// Whether the table was closed for good.
     is_over: bool,
@@ -152,6 +160,7 @@ impl Observer for Live {
     }
 
     fn update(&mut self, update: Update, files: &OpenFiles) -> anyhow::Result<()> {
+        self.followed.record(&update);
         self.profile
             .as_mut()
             .context("an update came before the run began")?
@@ -176,6 +185,9 @@ impl Observer for Live {
         }
         if !keys.is_empty() || self.terminal.is_stale() {
             self.draw(files)?;
+        }
+        if std::mem::take(&mut self.wants_mark) {
+            return Ok(Wish::Mark);
         }
         Ok(Wish::Continue)
     }
@@ -227,7 +239,10 @@ impl Live {
             full_names,
             labels: Label::ALL.into_iter().filter(is_offered).collect(),
             profile: None,
+            followed: Followed::default(),
             frozen: None,
+            part: Part::All,
+            wants_mark: false,
             is_help: false,
             is_over: false,
             line: ProgressLine::new(),
@@ -247,12 +262,14 @@ impl Live {
         let ranking = &mut self.ranking;
         match key {
             Key::Sort | Key::SortBack => {
-                let shown = self.frozen.as_ref().or(self.profile.as_ref());
+                let shown = self.frozen.as_ref().map(|it| &it.0);
+                let shown = shown.or(self.profile.as_ref());
                 let now = shown.map_or_else(Metric::default, |profile| ranking.metric(profile));
                 ranking.metric = Some(next(&Metric::ALL, &now, key == Key::Sort));
             }
             Key::By | Key::ByBack => {
-                let shown = self.frozen.as_ref().or(self.profile.as_ref());
+                let shown = self.frozen.as_ref().map(|it| &it.0);
+                let shown = shown.or(self.profile.as_ref());
                 let is_one_language = shown.is_none_or(|it| it.functions.is_empty());
                 let labels = self.labels.iter().copied();
                 let labels = labels.filter(|it| *it != Label::Language || !is_one_language);
@@ -263,9 +280,17 @@ impl Live {
             Key::Pause => {
                 self.frozen = match self.frozen.take() {
                     Some(_) => None,
-                    None => self.profile.clone(),
+                    None => self.profile.clone().map(|it| (it, self.followed.clone())),
                 }
             }
+            Key::Mark => self.wants_mark = true,
+            Key::New => {
+                self.part = other(self.part, Part::New);
+                let has_marks = self.profile.as_ref().is_some_and(|it| !it.marks.is_empty());
+                // Otherwise there is nothing to tell apart.
+                self.wants_mark = self.part == Part::New && !has_marks;
+            }
+            Key::Leaks => self.part = other(self.part, Part::Leaks),
             Key::Help => self.is_help = !was_help,
             Key::Redraw => self.terminal.forget(),
             Key::Suspend => self.terminal.suspend()?,
@@ -275,9 +300,19 @@ impl Live {
     }
 
     fn draw(&mut self, files: &OpenFiles) -> anyhow::Result<()> {
-        let Some(whole) = self.frozen.as_ref().or(self.profile.as_ref()) else {
+        let frozen = self.frozen.as_ref().map(|it| (&it.0, &it.1));
+        let now = self.profile.as_ref().map(|it| (it, &self.followed));
+        let Some((whole, followed)) = frozen.or(now) else {
             return Ok(());
         };
+        let marks = whole.marks.len();
+        let since = whole.marks.last().filter(|_| self.part == Part::New);
+        let since = since.copied();
+        let newer = since.map(|mark| output::since_mark(whole.clone(), mark.number));
+        let whole = newer.as_ref().unwrap_or(whole);
+        let is_of_leaks = self.part == Part::Leaks;
+        // Filters change the numbers of processes, which histories name.
+        let mut history = is_of_leaks.then(|| followed.history().cloned()).flatten();
         let (mut selected, mut warnings) = (None, Vec::new());
         if !self.filters.is_empty() {
             if self.filters.iter().any(Filter::is_named)
@@ -286,7 +321,13 @@ impl Live {
                 warnings.push("names are still looked up: more may match".to_owned());
             }
             let symbols = self.symbolizer.symbols();
-            selected = Some(output::select(whole.clone(), symbols, &self.filters));
+            let mut none = History::default();
+            let history = history.as_mut().unwrap_or(&mut none);
+            let whole = whole.clone();
+            let filters = &self.filters;
+            selected = Some(output::select_with_history(
+                whole, history, symbols, filters,
+            ));
         }
         let profile = selected.as_ref().unwrap_or(whole);
         let metric = self.ranking.metric(profile);
@@ -294,6 +335,11 @@ impl Live {
         let foot = Foot {
             sorted: metric.title(),
             grouped: self.ranking.by.map_or("site", Label::name),
+            marks,
+            part: match self.part {
+                Part::New if since.is_none() => Part::All,
+                part => part,
+            },
             is_paused: self.frozen.is_some(),
             is_help: self.is_help,
         };
@@ -303,8 +349,32 @@ impl Live {
             wrappers: &self.wrappers,
             shown: self.languages,
             full_names: self.full_names,
+            since,
             ..ReportInput::new(profile, symbols)
         };
+        if is_of_leaks {
+            // The names of stacks are not needed to find the sites.
+            let unnamed = Symbols::default();
+            let unnamed = ReportInput::new(profile, &unnamed);
+            let found = history
+                .as_ref()
+                .map(|it| output::find_leaks(&unnamed, it, &LeakOptions::default()));
+            let shown = found
+                .iter()
+                .flat_map(|it| it.growing.iter().chain(&it.unsure))
+                .take(most);
+            let stacks = shown.filter_map(|it| profile.stacks.get(it.stack.0 as usize));
+            let locations: Vec<_> = stacks
+                .flat_map(|it| it.locations.iter().take(LOOKED_UP).copied())
+                .collect();
+            self.symbolizer.symbolize(profile, files, locations);
+            let table = Table {
+                input: input(self.symbolizer.symbols()),
+                rows: Rows::Leaks(found.as_ref(), most),
+                metric,
+            };
+            return Ok(self.terminal.show(&table, &foot)?);
+        }
         let Some(grouping) = self.ranking.grouping(profile) else {
             let ranked = ranked(profile, metric, most);
             let shown = locations(profile, &ranked, LOOKED_UP);
@@ -334,6 +404,11 @@ impl Live {
         };
         Ok(self.terminal.show(&table, &foot)?)
     }
+}
+
+/// A part of the run, or everything if it is shown already.
+fn other(now: Part, wanted: Part) -> Part {
+    if now == wanted { Part::All } else { wanted }
 }
 
 /// Restores the terminal before the message of a panic is printed: the message would be lost with the table.

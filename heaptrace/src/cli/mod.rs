@@ -14,6 +14,7 @@ mod examples;
 mod exit;
 mod filter_args;
 mod filters;
+mod followed;
 mod input;
 mod input_args;
 mod invocation;

@@ -52,6 +52,13 @@ pub(super) struct Run {
     #[arg(long, value_name = "TIME", help_heading = "Run options", default_value = "1s",
           value_parser = values::duration)]
     interval: Duration,
+    /// Make a mark after each such time, e.g. 30s or 10m [default: only when asked for].
+    ///
+    /// What is allocated between two marks is counted apart: `heaptrace leaks` shows how much of it lives on at each later mark, and
+    /// `heaptrace report --since-mark` what was allocated since one. SIGUSR2 to heaptrace, and the key m of the table, make a mark at any
+    /// time. At most 64 marks are kept: if there are more, every second one is dropped.
+    #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
+    mark_every: Option<Duration>,
     /// Don't trace the children of the target [default: they are traced]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
@@ -258,6 +265,7 @@ impl Run {
             mappings: !self.no_mmap,
             duration: self.duration,
             interval: self.interval,
+            mark_every: self.mark_every,
             max_stack_depth: self.max_stack_depth,
             max_memory: self.max_memory,
             max_live: self.max_live,

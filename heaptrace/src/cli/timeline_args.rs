@@ -55,6 +55,7 @@ impl From<Timeline> for Action {
                 metric: Some(timeline.metric),
                 top: timeline.top.map(|top| top as usize),
                 details: false,
+                histogram: false,
             },
             wrappers,
             format: timeline.format,

@@ -44,6 +44,7 @@ impl Blocks {
             pauses: block.pauses,
             epoch: shard::epoch(block.time),
             is_reallocated: block.is_reallocated,
+            mark: block.mark,
         };
         let Some(slot) = Slot::new(id, &block, || self.shared.index(shared)) else {
             self.remove(id);
@@ -87,6 +88,7 @@ impl Blocks {
             time: slot.time(shared.epoch),
             tid: slot.tid(),
             is_reallocated: shared.is_reallocated,
+            mark: shared.mark,
         })
     }
 

@@ -226,6 +226,12 @@ impl Sums {
         certain
     }
 
+    /// The bytes that are certainly not freed, also if their process has ended.
+    pub(super) fn held(&self) -> u64 {
+        let held = self.live.bytes.rounded();
+        held.saturating_sub(self.uncertain.bytes.rounded())
+    }
+
     /// The sums as counters, with a peak that the caller knows.
     pub(super) fn totals(&self, peak: &Amount) -> Totals {
         let mut freed = self.allocated;

@@ -468,6 +468,8 @@ impl Joiner {
             self.facts.set_noted(note, count);
         }
         self.note_generated_code();
+        let without_room = self.ledger.generations().without_room();
+        self.facts.set_noted(Note::MarksWithoutRoom, without_room);
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
         let started = self.addresses.take_started();
@@ -483,6 +485,8 @@ impl Joiner {
             processes: self.ledger.take_changed_processes(),
             sites,
             usages: self.ledger.take_usages(),
+            marks: self.ledger.take_marks(),
+            generations: self.ledger.take_changed_generations(),
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),

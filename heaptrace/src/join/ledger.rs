@@ -8,7 +8,9 @@ use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, Stac
 
 use super::blocks::Block;
 use super::estimate::{Estimate, Sums};
+use super::generations::{Generations, Owner};
 use super::keyed_hash::HashMap;
+use super::marks::{Mark, MarkCause};
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
@@ -16,7 +18,7 @@ use super::processes::Processes;
 use super::sent_stack::{Sent, SentStack};
 use super::sites::{SiteOrigin, Sites};
 use super::size_classes::Family;
-use super::update::{Process, ProcessId, Site, SiteId, StackId, Totals};
+use super::update::{Generation, GenerationId, Process, ProcessId, Site, SiteId, StackId, Totals};
 use super::usage::Usage;
 use super::usage_sums::Freeing;
 use super::usages::Usages;
@@ -31,6 +33,7 @@ pub(super) struct Ledger {
     peak: Peak,
     own_peaks: OwnPeaks,
     usages: Usages,
+    generations: Generations,
 }
 
 impl Ledger {
@@ -98,6 +101,7 @@ impl Ledger {
             .filter(|_| !renamed.is_empty());
         for (site, stack) in entry.into_iter().flat_map(|it| it.rename_stacks(renamed)) {
             self.sites.set_stack(site, stack);
+            self.generations.change_all(site, |_| {});
         }
     }
 
@@ -127,30 +131,32 @@ impl Ledger {
         old: Option<&Block>,
     ) {
         self.processes.count_sample(process);
+        let owner = self.owner(site, event.time);
         let mut is_certain = true;
         if let Some(entry) = self.processes.change(process) {
             is_certain = entry.is_certain(event.time);
-            let block = entry.add_block(site, event);
+            let block = entry.add_block(owner, event);
             self.usages.allocated(site, &block, old);
         }
         let estimate = Estimate::of(event.size, event.mean);
         let mean = if event.mean > 1 { event.mean } else { 0 };
-        self.add(process, site, estimate, mean, is_certain);
+        self.add(process, owner, estimate, mean, is_certain);
     }
 
     /// Adds allocated memory that was sampled at a mean (0: it is always recorded), and whether its end is certain to be seen.
     pub(super) fn add(
         &mut self,
         process: ProcessId,
-        site: SiteId,
+        owner: Owner,
         estimate: Estimate,
         mean: u64,
         is_certain: bool,
     ) {
-        self.count(process, site, |sums| sums.allocated(estimate, mean));
-        self.peak.grow(site.0, estimate);
+        self.generations.add(owner);
+        self.count(process, owner, |sums| sums.allocated(estimate, mean));
+        self.peak.grow(owner.site.0, estimate);
         if !is_certain {
-            self.doubt(process, site, estimate);
+            self.doubt(process, owner, estimate);
         }
         let Some(entry) = self.processes.change(process) else {
             return;
@@ -162,7 +168,7 @@ impl Ledger {
         }
         // An event of a process can come after the event of its end.
         if is_certain && is_ended {
-            self.leave(process, site, estimate);
+            self.leave(process, owner, estimate);
         }
     }
 
@@ -181,10 +187,14 @@ impl Ledger {
         self.usages.freed(&block, by);
         // What it added, even if the sampling rate has changed since.
         let estimate = Estimate::of(block.size, block.mean);
+        let owner = Owner {
+            site: block.site,
+            mark: block.mark,
+        };
         if is_certain {
-            self.take_off(process, block.site, estimate, temporary);
+            self.take_off(process, owner, estimate, temporary);
         } else {
-            self.count(process, block.site, |sums| sums.proven_freed(estimate));
+            self.count(process, owner, |sums| sums.proven_freed(estimate));
         }
         Some(block)
     }
@@ -198,56 +208,62 @@ impl Ledger {
     pub(super) fn take_off(
         &mut self,
         process: ProcessId,
-        site: SiteId,
+        owner: Owner,
         estimate: Estimate,
         temporary: bool,
     ) {
         let entry = self.processes.get(process);
         // It counts as left, not as live, and is not in the run's live bytes any more.
         if entry.is_some_and(|entry| entry.record().ended) {
-            return self.count(process, site, |sums| {
+            return self.count(process, owner, |sums| {
                 sums.reclaim(estimate);
                 sums.freed(estimate, temporary);
             });
         }
-        self.count(process, site, |sums| sums.freed(estimate, temporary));
-        self.peak.shrink(site.0, estimate);
+        self.count(process, owner, |sums| sums.freed(estimate, temporary));
+        self.peak.shrink(owner.site.0, estimate);
     }
 
     /// Makes live memory uncertain.
-    fn doubt(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
-        self.count(process, site, |sums| sums.doubt(estimate));
-        self.peak.shrink(site.0, estimate);
+    fn doubt(&mut self, process: ProcessId, owner: Owner, estimate: Estimate) {
+        self.count(process, owner, |sums| sums.doubt(estimate));
+        self.peak.shrink(owner.site.0, estimate);
     }
 
     /// Makes live memory memory that its process left when it ended.
-    fn leave(&mut self, process: ProcessId, site: SiteId, estimate: Estimate) {
-        self.count(process, site, |sums| sums.leave(estimate));
-        self.peak.shrink(site.0, estimate);
+    fn leave(&mut self, process: ProcessId, owner: Owner, estimate: Estimate) {
+        self.count(process, owner, |sums| sums.leave(estimate));
+        self.peak.shrink(owner.site.0, estimate);
     }
 
-    /// Changes the sums of a site, of its process and of the run.
-    fn count(&mut self, process: ProcessId, site: SiteId, change: impl Fn(&mut Sums)) {
+    /// Changes the sums of a site, of its generation, of its process and of the run.
+    fn count(&mut self, process: ProcessId, owner: Owner, change: impl Fn(&mut Sums)) {
         change(&mut self.sums);
         if let Some(entry) = self.processes.change(process) {
             entry.change_sums(&change);
-            self.own_peaks.changed(site.0, entry.changed_since_peak());
+            self.own_peaks
+                .changed(owner.site.0, entry.changed_since_peak());
         }
-        self.sites.change(site, change);
+        self.sites.change(owner.site, &change);
+        self.generations.change(owner, change);
     }
 
     /// Changes what is certainly live at each site of a process.
     fn for_live(
         &mut self,
         process: ProcessId,
-        change: impl Fn(&mut Self, ProcessId, SiteId, Estimate),
+        change: impl Fn(&mut Self, ProcessId, Owner, Estimate),
+        of_generation: fn(&mut Sums, Estimate),
     ) {
         let entry = self.processes.get(process);
         let sites: Vec<SiteId> = entry.map_or_else(Vec::new, |entry| entry.sites().collect());
         for site in sites {
             let live = self.sites.live(site);
             if live != Estimate::default() {
-                change(self, process, site, live);
+                // The sums of its generations change each by its own part.
+                change(self, process, Owner { site, mark: 0 }, live);
+                self.generations
+                    .change_all(site, |sums| of_generation(sums, sums.live()));
             }
         }
     }
@@ -263,7 +279,7 @@ impl Ledger {
         let entry = self.processes.change(process)?;
         entry.pause(overhead, elapsed_ns, time);
         let serial = entry.serial();
-        self.for_live(process, Self::doubt);
+        self.for_live(process, Self::doubt, Sums::doubt);
         Some(serial)
     }
 
@@ -294,7 +310,7 @@ impl Ledger {
         }
         entry.end(event);
         let pid = entry.record().pid;
-        self.for_live(process, Self::leave);
+        self.for_live(process, Self::leave, Sums::leave);
         self.processes.ended(pid, process);
         Some(pid)
     }
@@ -329,6 +345,7 @@ impl Ledger {
             peak,
             own_peaks,
             usages,
+            generations,
             ..
         } = self;
         let Some(entry) = processes.change(into) else {
@@ -352,9 +369,38 @@ impl Ledger {
                 sites.merge(from, to);
                 peak.merge(from.0, to.0);
                 usages.merge(from, to);
+                generations.merge(from, to);
+            } else {
+                generations.change_all(from, |_| {});
             }
         }
         entry.merge(ended);
+    }
+
+    /// Adds a mark, at a time of both clocks.
+    pub(super) fn mark(&mut self, cause: MarkCause, at_ns: u64, time: u64) {
+        self.generations.mark(cause, at_ns, time);
+    }
+
+    /// What memory of a site counts for that is allocated at a time.
+    pub(super) fn owner(&self, site: SiteId, time: u64) -> Owner {
+        let mark = self.generations.at(time);
+        Owner { site, mark }
+    }
+
+    /// The generations, to be read.
+    pub(super) fn generations(&self) -> &Generations {
+        &self.generations
+    }
+
+    /// All marks, if they have changed since the last call.
+    pub(super) fn take_marks(&mut self) -> Vec<Mark> {
+        self.generations.take_marks()
+    }
+
+    /// The generations that changed since the last call.
+    pub(super) fn take_changed_generations(&mut self) -> Vec<(GenerationId, Generation)> {
+        self.generations.take_changed(&self.sites)
     }
 
     /// The samples that arrived since the last call, and the processes that ended.

@@ -8,6 +8,7 @@
 use heaptrace_common::wire::{MapChange, Unmapped, map_flag};
 
 use super::estimate::Estimate;
+use super::generations::Owner;
 use super::keyed_hash::HashMap;
 use super::ledger::Ledger;
 use super::regions::{Regions, RemovedPart};
@@ -16,10 +17,10 @@ use super::update::{ProcessId, SiteId};
 /// Most parts of mappings that are kept, over all processes: some 64 bytes each.
 const MAX_PARTS: usize = 1 << 20;
 
-/// The mappings of all processes, with their sites.
+/// The mappings of all processes, with the sites and marks that they count for.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    by_process: HashMap<ProcessId, Regions<SiteId>>,
+    by_process: HashMap<ProcessId, Regions<Owner>>,
     /// Parts of mappings that are kept, over all processes.
     parts: usize,
 }
@@ -61,16 +62,17 @@ impl Mappings {
     ) {
         let entry = ledger.processes().get(process);
         let is_certain = entry.is_some_and(|entry| entry.is_certain(event.time));
+        let owner = ledger.owner(site, event.time);
         if is_certain {
             let end = event.start.saturating_add(event.length);
             self.update(process, ledger, |regions| {
-                regions.map(event.start, end, event.time, site);
+                regions.map(event.start, end, event.time, owner);
                 Vec::new()
             });
         }
         // Mappings are few and large, so each one is recorded, also in a sampled run.
         let estimate = Estimate::of(event.length, 1);
-        ledger.add(process, site, estimate, 0, is_certain);
+        ledger.add(process, owner, estimate, 0, is_certain);
         ledger.count_mapping(site, event.length);
     }
 
@@ -95,7 +97,7 @@ impl Mappings {
         &mut self,
         process: ProcessId,
         ledger: &mut Ledger,
-        change: impl FnOnce(&mut Regions<SiteId>) -> Vec<RemovedPart<SiteId>>,
+        change: impl FnOnce(&mut Regions<Owner>) -> Vec<RemovedPart<Owner>>,
     ) {
         let regions = self.by_process.entry(process).or_default();
         let before = regions.len();

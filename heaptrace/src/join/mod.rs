@@ -10,7 +10,9 @@ mod coverage;
 mod duty_cycle;
 mod earlier;
 mod estimate;
+mod generations;
 pub mod histogram;
+mod ids;
 mod interner;
 mod java;
 mod javascript;
@@ -21,6 +23,7 @@ mod language_frames;
 mod ledger;
 mod location_cache;
 mod mappings;
+mod marks;
 mod merge_ended;
 mod modules;
 mod orphans;
@@ -51,15 +54,16 @@ pub use addresses::{CodeInFile, Follow};
 pub use coverage::ReachedProcess;
 pub use javascript::ReadFrames;
 pub use joiner::{GeneratedCode, Joiner};
+pub use marks::{Mark, MarkCause};
 pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
 pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use size_classes::Family;
 pub use update::{
-    Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Kind, Language, Location,
-    LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
-    RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced, Unseen,
-    Update,
+    Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Generation, GenerationId,
+    Kind, Language, Location, LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process,
+    ProcessId, Quality, RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
+    Traced, Unseen, Update,
 };
 pub use usage::{Bucket, Rounding, Tally, Usage};

@@ -6,6 +6,7 @@ use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, Stac
 
 use super::blocks::{Block, Blocks};
 use super::estimate::{Amount, Sums};
+use super::generations::Owner;
 use super::keyed_hash::HashMap;
 use super::own_peaks::ChangedSites;
 use super::sent_stack::{Sent, SentStack};
@@ -218,11 +219,11 @@ impl ProcessEntry {
     }
 
     /// Adds a block, and returns it.
-    pub(super) fn add_block(&mut self, site: SiteId, event: &Alloc) -> Block {
+    pub(super) fn add_block(&mut self, owner: Owner, event: &Alloc) -> Block {
         // A block from before the last pause belongs to the time before it, even if its event is late.
         let is_late = !self.is_certain(event.time);
         let block = Block {
-            site,
+            site: owner.site,
             address: event.address,
             size: event.size,
             mean: event.mean,
@@ -230,6 +231,7 @@ impl ProcessEntry {
             time: event.time,
             tid: event.tid,
             is_reallocated: event.freed != 0,
+            mark: owner.mark,
         };
         self.blocks.insert(event.id, block);
         block

@@ -96,6 +96,8 @@ reasons! {
         JitFunctionsNotKept = "jit_functions_not_kept";
         /// A line or a record that is not valid, in a file with names of generated code.
         JitNamesBroken = "jit_names_broken";
+        /// A mark that was not made, or an allocation since a mark that is counted in no generation, for lack of room.
+        MarksWithoutRoom = "marks_without_room";
         /// A process that was moved to the fast path.
         ProcessesFast = "processes_fast";
         /// A process that could not be moved to the fast path.

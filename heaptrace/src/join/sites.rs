@@ -3,10 +3,10 @@
 //! Stage: join. A slot of the table is used again after its site was merged into another one. Knows nothing of
 //! blocks and processes but their ids.
 
-use super::estimate::{Estimate, Sums};
+use super::estimate::{Amount, Estimate, Sums};
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
-use super::update::{Kind, ProcessId, Site, SiteId, StackId, ThreadNameId};
+use super::update::{Kind, OwnPeak, ProcessId, Site, SiteId, StackId, ThreadNameId};
 
 /// All sites, by their ids.
 #[derive(Debug, Default)]
@@ -24,6 +24,31 @@ pub(super) struct SiteOrigin {
     pub(super) stack: StackId,
     pub(super) thread: Option<ThreadNameId>,
     pub(super) kind: Kind,
+}
+
+impl SiteOrigin {
+    /// The site with sums and a peak of the run.
+    fn with(self, slot: SiteId, sums: &Sums, peak: &Amount) -> Site {
+        let Self {
+            process,
+            stack,
+            thread,
+            kind,
+        } = self;
+        let mut totals = sums.totals(peak);
+        if kind == Kind::Mapped {
+            totals.errors.mean_bytes = 1;
+        }
+        Site {
+            process,
+            stack,
+            thread,
+            kind,
+            totals,
+            own_peak: OwnPeak::default(),
+            slot,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +100,12 @@ impl Sites {
         Some(self.entries.get(id.0 as usize)?.origin.process)
     }
 
+    /// A site with other sums than its own, without a peak.
+    pub(super) fn with_sums(&self, id: SiteId, sums: &Sums) -> Option<Site> {
+        let entry = self.entries.get(id.0 as usize)?;
+        Some(entry.origin.with(id, sums, &Amount::default()))
+    }
+
     /// Gives a site another stack.
     pub(super) fn set_stack(&mut self, id: SiteId, stack: StackId) {
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
@@ -115,24 +146,9 @@ impl Sites {
             .filter_map(|id| {
                 let entry = self.entries.get_mut(id.0 as usize)?;
                 entry.is_changed = false;
-                let SiteOrigin {
-                    process,
-                    stack,
-                    thread,
-                    kind,
-                } = entry.origin;
-                let mut totals = entry.sums.totals(&peak.at_peak(id.0));
-                if kind == Kind::Mapped {
-                    totals.errors.mean_bytes = 1;
-                }
                 let site = Site {
-                    process,
-                    stack,
-                    thread,
-                    kind,
-                    totals,
-                    slot: id,
                     own_peak: own_peaks.at_peak(id.0).as_peak(),
+                    ..entry.origin.with(id, &entry.sums, &peak.at_peak(id.0))
                 };
                 Some((id, site))
             })

@@ -2,6 +2,7 @@
 
 mod duty_cycle;
 mod generated_code;
+mod generations;
 mod own_peaks;
 mod replaced_code;
 mod usage;

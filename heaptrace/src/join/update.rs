@@ -11,38 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::marks::Mark;
 use super::usage::Usage;
 use crate::text::file_name;
 
-/// Index of a [`Module`] in the module table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModuleId(pub u32);
-
-/// Index of a [`Location`] in the location table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LocationId(pub u32);
-
-/// Index of a [`Function`] in the function table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FunctionId(pub u32);
-
-/// Index of a [`Stack`] in the stack table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StackId(pub u32);
-
-/// Index of a [`Process`] in the process table of the run.
-///
-/// A process is one program image here: `exec` begins a new record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProcessId(pub u32);
-
-/// Index of a [`Site`] in the site table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SiteId(pub u32);
-
-/// Index of a thread's name in the name table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ThreadNameId(pub u32);
+pub use super::ids::{
+    FunctionId, GenerationId, LocationId, ModuleId, ProcessId, SiteId, StackId, ThreadNameId,
+};
 
 /// A file (or the kernel's own vDSO) that was mapped executable into a traced process.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -388,6 +363,33 @@ impl Site {
     }
 }
 
+/// What one site allocated between two marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The number of the mark after which it was allocated.
+    pub mark: u32,
+    /// The site, with the counters of these allocations alone. It has no peak.
+    pub site: Site,
+    /// The bytes that were not freed at later marks: each number holds for this mark and the ones before it that have none of their
+    /// own. At marks after the last of them, it was what it is now.
+    pub survived: Vec<(u32, u64)>,
+}
+
+impl Generation {
+    /// What is not freed: live, or left by an ended process.
+    pub fn held(&self) -> u64 {
+        let totals = &self.site.totals;
+        totals.live_bytes.saturating_add(totals.left_bytes)
+    }
+
+    /// What was not freed at a later mark.
+    #[cfg(test)]
+    pub fn held_at(&self, mark: u32) -> u64 {
+        let known = self.survived.iter().find(|it| it.0 >= mark);
+        known.map_or_else(|| self.held(), |it| it.1)
+    }
+}
+
 /// How far the numbers can be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quality {
@@ -484,6 +486,10 @@ pub struct Update {
     /// How some sites use their blocks, each as a whole. It may have only half of the events that the site's counters have, but not
     /// at the end of the run.
     pub usages: Vec<(SiteId, Usage)>,
+    /// All marks, if there are others than before.
+    pub marks: Vec<Mark>,
+    /// Changed generations of sites, each as a whole.
+    pub generations: Vec<(GenerationId, Generation)>,
     /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
     /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,

@@ -116,6 +116,7 @@ mod tests {
             threads: false,
             mappings: false,
             duration: None,
+            mark_every: None,
             interval: Duration::from_secs(1),
             max_stack_depth: 128,
             max_memory,

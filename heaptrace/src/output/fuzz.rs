@@ -7,9 +7,11 @@ use std::io::{self, Write};
 use super::cgroup::CgroupNames;
 use super::export::{Export, ExportFormat};
 use super::format::Format;
+use super::generations::since_mark;
 use super::label::Label;
+use super::leaks;
 use super::metric::Metric;
-use super::report::ReportOptions;
+use super::report::{ReportOptions, write_leaks};
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
 use super::timeline::{TimelineFormat, TimelineOptions, timeline, write_timeline};
@@ -135,6 +137,21 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         }
     }
     timelines(&input, &recording, metric);
+    let history = recording.history.clone().unwrap_or_default();
+    let found = leaks::find(&input, &history, &leaks::Options::default());
+    let (mut text, mut json) = (Text::default(), Text::default());
+    assert!(write_leaks(&input, &found, &report, &mut text).is_ok());
+    assert!(leaks::write_leaks_json(&input, &found, usize::MAX, &mut json).is_ok());
+    assert!(!text.is_unsafe && !json.is_unsafe);
+    seen = seen * 4 + found.generations.all.len().min(3) as u64;
+    if let Some(mark) = recording.profile.marks.last() {
+        let since = since_mark(recording.profile.clone(), mark.number);
+        let input = ReportInput {
+            since: Some(*mark),
+            ..ReportInput::new(&since, symbols)
+        };
+        assert!(Format::Json.write(&input, &mut Text::default()).is_ok());
+    }
     // A gzipped message, which may contain any byte.
     let _ = Format::Pprof.write(&input, &mut Text::default());
     seen

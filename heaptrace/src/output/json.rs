@@ -45,6 +45,10 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
         },
         warnings: input.warnings,
         filters: input.filters.iter().map(Filter::in_full).collect(),
+        since_mark: input.since.map(|mark| Since {
+            number: mark.number,
+            at_ns: mark.at_ns,
+        }),
         totals: Counters::new(&profile.totals, intervals),
         kinds: Kinds {
             heap: Counters::new(&input.of_kind(Kind::Heap), intervals),
@@ -91,6 +95,9 @@ struct Report<'a> {
     warnings: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
+    /// The mark since which everything was allocated that is in the report. It has no peaks then: they are 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_mark: Option<Since>,
     totals: Counters,
     /// The totals by kind of memory.
     kinds: Kinds,
@@ -110,6 +117,13 @@ struct Report<'a> {
     groups_skip_wrappers: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Vec<Group<'a>>>,
+}
+
+/// A mark.
+#[derive(Serialize)]
+struct Since {
+    number: u32,
+    at_ns: u64,
 }
 
 /// A range of sizes that are counted together, both ends included.

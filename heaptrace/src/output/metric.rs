@@ -53,7 +53,14 @@ impl Metric {
     /// they left; if they left nothing, what was live at the peak.
     pub fn usual(profile: &Profile) -> Self {
         match Self::unfreed(profile) {
-            Self::LeftBytes if profile.totals.left_bytes == 0 => Self::PeakBytes,
+            // What was allocated since a mark has no peak.
+            Self::LeftBytes if profile.totals.left_bytes == 0 => {
+                if profile.totals.peak_live_bytes > 0 {
+                    Self::PeakBytes
+                } else {
+                    Self::TotalBytes
+                }
+            }
             metric => metric,
         }
     }

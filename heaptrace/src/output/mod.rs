@@ -15,6 +15,7 @@ mod frame;
 mod function_name;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod generations;
 mod glob;
 mod grouping;
 mod groups;
@@ -55,12 +56,13 @@ pub use filter::{Definitions, Expression, Filter, Problem, together};
 pub use flamegraph::{drawn_metric, why_not_drawn};
 pub use format::Format;
 pub use frame::FunctionLabel;
+pub use generations::{WantedMark, since_mark};
 pub use grouping::Grouping;
 pub use groups::{Covered, Group, all_groups, groups};
 pub use interval::{Interval, Intervals};
 pub use label::Label;
 pub use leaks::{
-    Leaks, Options as LeakOptions, Suppressions, find as find_leaks, write_leaks_json,
+    Growth, Leaks, Options as LeakOptions, Suppressions, find as find_leaks, write_leaks_json,
 };
 pub use metric::Metric;
 pub use own_peaks::has_own_peaks;

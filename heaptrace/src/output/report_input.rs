@@ -16,7 +16,8 @@ use super::shown::{ShownLanguages, hidden_label, language_of};
 use super::wrappers::{self, Part, Wrappers};
 use super::{readable, shorten, sum};
 use crate::join::{
-    Completeness, FunctionId, Kind, Language, LocationId, Module, Process, Site, StackId, Totals,
+    Completeness, FunctionId, Kind, Language, LocationId, Mark, Module, Process, ProcessId, Site,
+    StackId, Totals,
 };
 use crate::profile::{Profile, Symbols};
 use crate::text;
@@ -32,6 +33,8 @@ pub struct ReportInput<'a> {
     pub warnings: &'a [String],
     /// The filters that were applied to the profile.
     pub filters: &'a [Filter],
+    /// The mark since which everything was allocated that the profile has.
+    pub since: Option<Mark>,
     /// The requested grouping of sites.
     pub grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
@@ -50,6 +53,7 @@ impl<'a> ReportInput<'a> {
             symbols,
             warnings: &[],
             filters: &[],
+            since: None,
             grouping: None,
             wrappers: &wrappers::LISTED,
             shown: ShownLanguages::default(),
@@ -89,7 +93,7 @@ impl<'a> ReportInput<'a> {
         (!filters.is_empty()).then(|| format!("only {}", text::escape(&filters)))
     }
 
-    /// The range, the filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
+    /// The range, the mark, the filters and the languages as one text, if any were chosen, with what to know of them. Safe to print.
     pub(super) fn only(&self) -> Option<String> {
         let sizes = self.filters.iter().any(Filter::is_of_sizes);
         let sizes = sizes.then(|| {
@@ -105,8 +109,16 @@ impl<'a> ReportInput<'a> {
             let (from, to) = (text::duration(range.from_ns), text::duration(range.to_ns));
             format!("only from {from} to {to} of the run (nearest snapshots)")
         });
+        let since = self.since.map(|mark| {
+            let at = text::duration(mark.at_ns);
+            format!(
+                "only what was allocated since mark {}, {at} into the run",
+                mark.number
+            )
+        });
         let chosen = [
             range,
+            since,
             self.only_matching(),
             sizes,
             own,
@@ -131,6 +143,12 @@ impl<'a> ReportInput<'a> {
     /// The process of a site.
     pub(super) fn process(&self, site: &Site) -> Option<&'a Process> {
         self.profile.processes.get(site.process.0 as usize)
+    }
+
+    /// The pid and the name of a process.
+    pub(super) fn pid_and_command(&self, id: ProcessId) -> (u32, &'a str) {
+        let process = self.profile.processes.get(id.0 as usize);
+        process.map_or((0, ""), |it| (it.pid, it.command.as_str()))
     }
 
     /// The name of a site's thread, if it was recorded.

@@ -54,6 +54,7 @@ pub fn select_with_history(
         .filter(|site| site_filter.pass(site))
         .copied()
         .collect();
+    super::generations::retain(&mut profile.generations, &sites);
     if is_of_sites {
         let with_sites: HashSet<_> = sites.iter().map(|site| site.process.0 as usize).collect();
         for (index, kept) in kept.iter_mut().enumerate() {

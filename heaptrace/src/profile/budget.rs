@@ -12,8 +12,8 @@ use super::history::History;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
 use crate::join::{
-    Allocator, Function, Location, Module, ModuleId, Process, ProcessId, Quality, RateChange, Site,
-    SiteId, Stack, Usage,
+    Allocator, Function, Generation, GenerationId, Location, Mark, Module, ModuleId, Process,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, Usage,
 };
 
 /// The memory that any file may use.
@@ -56,6 +56,9 @@ pub(in crate::profile) struct Budget {
     usages: HashMap<SiteId, u64>,
     quality: u64,
     symbols: u64,
+    /// As `processes`, for each generation and for the marks.
+    generations: Vec<u64>,
+    marks: u64,
 }
 
 impl Budget {
@@ -70,6 +73,8 @@ impl Budget {
             usages: HashMap::new(),
             quality: 0,
             symbols: 0,
+            generations: Vec::new(),
+            marks: 0,
         }
     }
 
@@ -139,6 +144,20 @@ impl Budget {
             let cost = usage.cost();
             let before = self.usages.insert(*id, cost);
             self.kept = self.kept - before.unwrap_or_default() + cost;
+        }
+        for (id, generation) in &update.generations {
+            let id = id.0 as usize;
+            if id == self.generations.len() {
+                self.generations.push(0);
+            }
+            if let Some(slot) = self.generations.get_mut(id) {
+                let cost = generation.cost();
+                self.kept = self.kept - std::mem::replace(slot, cost) + cost;
+            }
+        }
+        if !update.marks.is_empty() {
+            let marks = update.marks.iter().map(Cost::cost).sum();
+            self.kept = self.kept - std::mem::replace(&mut self.marks, marks) + marks;
         }
         let quality = update.quality.cost() + 8 * update.sizes.len() as u64;
         self.kept = self.kept - std::mem::replace(&mut self.quality, quality) + quality;
@@ -211,9 +230,11 @@ impl Budget {
                 ids.filter_map(|id| functions.get(id)).sum()
             })
             .collect();
+        let generations = profile.generations.iter().map(|it| &it.site);
         let frames = profile
             .sites
             .iter()
+            .chain(generations)
             .filter_map(|site| depths.get(site.stack.0 as usize))
             .fold(0_u64, |sum, depth| sum.saturating_add(*depth));
         self.check(texts.saturating_add(frames.saturating_mul(16)))
@@ -308,6 +329,18 @@ impl Cost for Usage {
         let lists = buckets + size_of_val(&*self.rounding);
         // Each has an entry in the table of usages, too.
         of::<(SiteId, Self)>(4 * BLOCK + lists as u64) + 64
+    }
+}
+
+impl Cost for Mark {
+    fn cost(&self) -> u64 {
+        of::<Self>(0)
+    }
+}
+
+impl Cost for Generation {
+    fn cost(&self) -> u64 {
+        of::<(GenerationId, Self)>(BLOCK + size_of_val(&*self.survived) as u64)
     }
 }
 

@@ -63,7 +63,8 @@ fn sound(recording: &Recording) -> u64 {
             is_in(location.0, profile.locations.len());
         }
     }
-    for site in &profile.sites {
+    let generations = profile.generations.iter().map(|it| &it.site);
+    for site in profile.sites.iter().chain(generations) {
         is_in(site.process.0, profile.processes.len());
         is_in(site.stack.0, profile.stacks.len());
         if let Some(thread) = site.thread {
@@ -82,6 +83,8 @@ fn sound(recording: &Recording) -> u64 {
     assert!(again.fold(profile.to_update()).is_ok());
     assert_eq!(again.sites, profile.sites);
     assert_eq!(again.usages, profile.usages);
+    assert_eq!(again.generations, profile.generations);
+    assert_eq!(again.marks, profile.marks);
     [
         profile.modules.len(),
         profile.locations.len(),
@@ -89,6 +92,8 @@ fn sound(recording: &Recording) -> u64 {
         profile.processes.len(),
         profile.sites.len(),
         profile.usages.len(),
+        profile.marks.len(),
+        profile.generations.len(),
         recording.snapshots.len(),
         recording.warnings.len(),
         usize::from(recording.symbols.is_some()),

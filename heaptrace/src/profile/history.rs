@@ -190,6 +190,11 @@ impl History {
         }
     }
 
+    /// The number of entries that are kept.
+    pub fn entries(&self) -> usize {
+        self.sites.values().map(Vec::len).sum()
+    }
+
     /// The end of each period, nanoseconds since the run began.
     pub fn ends(&self) -> &[u64] {
         &self.ends

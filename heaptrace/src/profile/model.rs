@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::join::{
-    Function, Location, Module, Process, ProcessId, Quality, RateChange, Site, SiteId, Stack,
-    Totals, Update, Usage,
+    Function, Generation, GenerationId, Location, Mark, Module, Process, ProcessId, Quality,
+    RateChange, Site, SiteId, Stack, Totals, Update, Usage,
 };
 use crate::text;
 
@@ -145,6 +145,10 @@ pub struct Profile {
     pub sites: Vec<Site>,
     /// How sites use their blocks, by their `slot`. Older files have none.
     pub usages: BTreeMap<SiteId, Usage>,
+    /// Marks, in their order.
+    pub marks: Vec<Mark>,
+    /// What sites allocated after each mark.
+    pub generations: Vec<Generation>,
     /// How often sizes of each class were asked for.
     pub sizes: Vec<u64>,
     /// Changes of the sampling rate, in their order.
@@ -198,6 +202,8 @@ impl Profile {
             processes: Vec::new(),
             sites: Vec::new(),
             usages: BTreeMap::new(),
+            marks: Vec::new(),
+            generations: Vec::new(),
             sizes: Vec::new(),
             rates: Vec::new(),
             totals: Totals::default(),
@@ -259,6 +265,11 @@ impl Profile {
             processes: (0..).map(ProcessId).zip(self.processes.clone()).collect(),
             sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
             usages: self.usages.clone().into_iter().collect(),
+            marks: self.marks.clone(),
+            generations: (0..)
+                .map(GenerationId)
+                .zip(self.generations.clone())
+                .collect(),
             sizes: self.sizes.clone(),
             rates: self.rates.clone(),
             totals: self.totals,
@@ -299,16 +310,19 @@ impl Profile {
             upsert(&mut self.processes, "process", id.0, process)?;
         }
         for (id, site) in update.sites {
-            in_table("site", "process", site.process.0, self.processes.len())?;
-            in_table("site", "stack", site.stack.0, self.stacks.len())?;
-            if let Some(thread) = site.thread {
-                in_table("site", "thread", thread.0, self.threads.len())?;
-            }
+            self.check(&site, "site")?;
             upsert(&mut self.sites, "site", id.0, site)?;
         }
         for (id, usage) in update.usages {
             in_table("usage", "site", id.0, self.sites.len())?;
             self.usages.insert(id, usage);
+        }
+        if !update.marks.is_empty() {
+            self.marks = update.marks;
+        }
+        for (id, generation) in update.generations {
+            self.check(&generation.site, "generation")?;
+            upsert(&mut self.generations, "generation", id.0, generation)?;
         }
         for change in &update.rates {
             if let Some(process) = change.process {
@@ -327,6 +341,16 @@ impl Profile {
         self.usages.get(&site.slot)
     }
 
+    /// Checks what a site refers to.
+    fn check(&self, site: &Site, what: &'static str) -> Result<(), FoldError> {
+        in_table(what, "process", site.process.0, self.processes.len())?;
+        in_table(what, "stack", site.stack.0, self.stacks.len())?;
+        if let Some(thread) = site.thread {
+            in_table(what, "thread", thread.0, self.threads.len())?;
+        }
+        Ok(())
+    }
+
     /// Removes the vacant slots from the tables, and returns the new id of each process. No update may be folded after that.
     pub fn settle(&mut self) -> Vec<Option<ProcessId>> {
         // In a range, a site may only have freed.
@@ -340,8 +364,11 @@ impl Profile {
             }
             site.slot = id;
         }
+        self.generations
+            .retain(|it| it.site.totals.allocations != 0);
         let mut is_kept: Vec<bool> = self.processes.iter().map(|it| !it.is_vacant()).collect();
-        for site in &self.sites {
+        let generations = self.generations.iter().map(|it| &it.site);
+        for site in self.sites.iter().chain(generations) {
             if let Some(is_kept) = is_kept.get_mut(site.process.0 as usize) {
                 *is_kept = true;
             }
@@ -360,7 +387,8 @@ impl Profile {
                 is_kept.then_some(id)
             })
             .collect();
-        for site in &mut self.sites {
+        let generations = self.generations.iter_mut().map(|it| &mut it.site);
+        for site in self.sites.iter_mut().chain(generations) {
             if let Some(Some(id)) = new_ids.get(site.process.0 as usize) {
                 site.process = *id;
             }

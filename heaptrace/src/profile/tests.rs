@@ -1,5 +1,7 @@
 //! Tests of a profile that is made of the updates of the join.
 
+mod generations;
+
 use heaptrace_common::wire::end;
 
 use super::{Profile, RunInfo};

@@ -40,6 +40,8 @@ pub enum Progress {
 pub enum Wish {
     /// The run goes on.
     Continue,
+    /// What is allocated from now on is to be told apart.
+    Mark,
     /// The run ends in order, as by Ctrl-C.
     End,
 }

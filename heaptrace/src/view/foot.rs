@@ -13,10 +13,26 @@ pub struct Foot {
     pub sorted: &'static str,
     /// What the table is grouped by.
     pub grouped: &'static str,
+    /// How many marks there are.
+    pub marks: usize,
+    /// The part that is shown.
+    pub part: Part,
     /// Whether the table is frozen.
     pub is_paused: bool,
     /// Whether the help is shown.
     pub is_help: bool,
+}
+
+/// The part of a run that the table shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Everything.
+    #[default]
+    All,
+    /// What was allocated since the last mark.
+    New,
+    /// Sites that grow.
+    Leaks,
 }
 
 /// Puts the keys into the last of `rows` lines, and the help over those before, if it is shown.
@@ -33,15 +49,33 @@ pub(super) fn add(lines: &mut Vec<Line>, foot: &Foot, width: usize, rows: usize)
 fn keys(foot: &Foot, width: usize) -> Line {
     let (sorted, grouped) = (foot.sorted, foot.grouped);
     let pause = if foot.is_paused { "go on" } else { "pause" };
-    let long = format!("q quit   s sort: {sorted}   b by: {grouped}   p {pause}   ? help");
-    let short = format!("q s b:{grouped} p:{pause} ?");
-    let paused = if foot.is_paused { "PAUSED   " } else { "" };
-    let [long, short] = [long, short].map(|words| format!("{paused}{words}"));
-    let words = if long.chars().count() <= width {
-        long
-    } else {
-        shortened(&short, width)
+    let mark = match foot.marks {
+        0 => "m mark".to_owned(),
+        marks => format!("m mark ({marks})"),
     };
+    let (new, leaks) = match foot.part {
+        Part::All => ("n new", "l leaks"),
+        Part::New => ("n all", "l leaks"),
+        Part::Leaks => ("n new", "l all"),
+    };
+    // Suspects have an order of their own.
+    let order = match foot.part {
+        Part::Leaks => String::new(),
+        Part::All | Part::New => format!("s sort: {sorted}   b by: {grouped}   "),
+    };
+    let long = format!("q quit   {order}{mark}   {new}   {leaks}   p {pause}   ? help");
+    let medium = long.replace(&mark, "m mark").replace("   ", "  ");
+    let order_only = format!("q quit   {order}p {pause}   ? help");
+    let short = format!("q s b:{grouped} {new} {leaks} m p:{pause} ?");
+    let paused = if foot.is_paused { "PAUSED   " } else { "" };
+    let fits = |words: &String| words.chars().count() <= width;
+    let mut all = [long, medium, order_only, short]
+        .map(|words| format!("{paused}{words}"))
+        .into_iter();
+    let words = all.find(fits).unwrap_or_else(|| {
+        let shortest = format!("{paused}q s b:{grouped} p:{pause} ?");
+        shortened(&shortest, width)
+    });
     let tone = if foot.is_paused {
         Tone::Strong
     } else {
@@ -86,7 +120,7 @@ mod tests {
         assert_eq!(lines[22], "head");
         assert_eq!(
             lines[23],
-            "q quit   s sort: live bytes   b by: site   p pause   ? help"
+            "q quit  s sort: live bytes  b by: site  m mark  n new  l leaks  p pause  ? help"
         );
         let paused = Foot {
             is_paused: true,
@@ -106,6 +140,31 @@ mod tests {
         }
     }
 
+    /// Check that each part of the run names the way back, and that marks are counted.
+    #[test]
+    fn parts_name_the_way_back() {
+        let foot = |part, marks| Foot {
+            sorted: "live bytes",
+            grouped: "site",
+            marks,
+            part,
+            ..Foot::default()
+        };
+        let last = |foot: &Foot, width| added(foot, width, 24).pop().unwrap();
+        assert_eq!(
+            last(&foot(Part::New, 3), 140),
+            "q quit   s sort: live bytes   b by: site   m mark (3)   n all   l leaks   p pause   ? help"
+        );
+        assert_eq!(
+            last(&foot(Part::New, 12), 80),
+            "q quit  s sort: live bytes  b by: site  m mark  n all  l leaks  p pause  ? help"
+        );
+        assert_eq!(
+            last(&foot(Part::Leaks, 0), 80),
+            "q quit   m mark   n new   l all   p pause   ? help"
+        );
+    }
+
     /// Check that the help names every key of the last line, and leaves the head visible.
     #[test]
     fn help_covers_the_rows() {
@@ -115,7 +174,9 @@ mod tests {
         };
         let lines = added(&foot, 80, 24);
         assert_eq!(lines[..4], ["head"; 4]);
-        for key in ["  q ", "  s ", "  b ", "  p ", "  ? "] {
+        for key in [
+            "  q ", "  s ", "  b ", "  m ", "  n ", "  l ", "  p ", "  ? ",
+        ] {
             assert!(lines.iter().any(|it| it.starts_with(key)), "{key}");
         }
     }

@@ -20,6 +20,16 @@ pub(super) fn lines(input: &ReportInput<'_>, width: Option<usize>) -> Vec<Line> 
         let only = width.map_or_else(|| only.clone(), |width| shortened(&only, width));
         lines.push(Line::new(Tone::Strong, only));
     }
+    if let Some(mark) = input.since {
+        let since = input.profile.duration_ns.saturating_sub(mark.at_ns);
+        let words = format!(
+            "only what was allocated since mark {}, {} ago",
+            mark.number,
+            text::duration(since)
+        );
+        lines.push(Line::new(Tone::Strong, words));
+        return lines;
+    }
     // A part of a process can't be compared with the whole.
     if !input.filters.iter().any(Filter::selects_sites) {
         lines.extend(memory(input, width).into_iter().map(Line::from));
@@ -77,7 +87,11 @@ fn totals(input: &ReportInput<'_>, width: Option<usize>) -> String {
                 of(Metric::LiveBytes),
                 blocks(totals.live_allocations)
             ),
-            format!("peak {}", of(Metric::PeakBytes)),
+            // When most of what was allocated since a mark was live is not known.
+            match input.since {
+                None => format!("peak {}", of(Metric::PeakBytes)),
+                Some(_) => String::new(),
+            },
             left,
             format!(
                 "total {}{}",

@@ -15,6 +15,12 @@ pub enum Key {
     By,
     /// The one before.
     ByBack,
+    /// Makes a mark.
+    Mark,
+    /// Shows what was allocated since the last mark, or everything again.
+    New,
+    /// Shows the sites that grow, or everything again.
+    Leaks,
     /// Freezes the table, or lets it change again.
     Pause,
     /// Shows the help, or hides it.
@@ -28,10 +34,22 @@ pub enum Key {
 }
 
 /// What the keys do, for the help.
-pub(super) const HELP: [(&str, &str); 7] = [
+pub(super) const HELP: [(&str, &str); 10] = [
     ("q", "end the run, with a summary (as Ctrl-C)"),
     ("s  S", "sort by the next number, or by the one before"),
     ("b  B", "group by the next key, or by the one before"),
+    (
+        "m",
+        "make a mark: what is allocated from now on is told apart",
+    ),
+    (
+        "n",
+        "show only what was allocated since the last mark, or all",
+    ),
+    (
+        "l",
+        "show the sites that grow (leaks, filling caches), or all",
+    ),
     ("p", "freeze the table; recording goes on"),
     ("Ctrl-L", "draw the terminal anew"),
     ("Ctrl-Z", "back to the shell; fg continues"),
@@ -51,6 +69,9 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
             b'S' => Key::SortBack,
             b'b' => Key::By,
             b'B' => Key::ByBack,
+            b'm' => Key::Mark,
+            b'n' => Key::New,
+            b'l' => Key::Leaks,
             b'p' | b'P' | b' ' => Key::Pause,
             b'?' | b'h' => Key::Help,
             0x0c => Key::Redraw,
@@ -91,6 +112,7 @@ mod tests {
         );
         // Arrow up (its `A` is none of our letters), Alt-q, arrow down in the other mode (`B` is one), Delete.
         assert_eq!(keys(b"\x1b[A\x1bq\x1bOB\x1b[3~b"), [Key::By]);
+        assert_eq!(keys(b"mnl"), [Key::Mark, Key::New, Key::Leaks]);
         assert_eq!(keys(b"\x1b[1;5B"), []);
         assert_eq!(keys(b"\x1b"), [Key::Escape]);
         assert_eq!(keys(b"\x1b["), []);

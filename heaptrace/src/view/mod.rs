@@ -4,6 +4,7 @@ mod columns;
 mod foot;
 mod head;
 mod keys;
+mod leaks;
 mod line;
 mod names;
 mod screen;
@@ -11,7 +12,7 @@ mod table;
 mod terminal;
 mod words;
 
-pub use foot::Foot;
+pub use foot::{Foot, Part};
 pub use keys::Key;
 pub use line::{Line, Tone};
 pub use screen::{Layout, Screen, Size};

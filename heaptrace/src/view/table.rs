@@ -7,10 +7,11 @@ use std::cmp::Reverse;
 
 use super::columns::Columns;
 use super::head;
+use super::leaks;
 use super::line::{Line, Tone};
 use super::names::{LONGEST_NAME, joined, shortened};
 use crate::join::{Process, Site, SiteId, Totals};
-use crate::output::{Covered, Group, Label, Metric, ReportInput};
+use crate::output::{Covered, Group, Label, Leaks, Metric, ReportInput};
 use crate::profile::Profile;
 use crate::text;
 
@@ -41,6 +42,8 @@ pub enum Rows<'a> {
     Sites(&'a [SiteId]),
     /// One line for each group, and the kind of name that sites are grouped by.
     Groups(Label, &'a [Group]),
+    /// One line for each site that grows, at most so many; `None` if there are too many sites to follow.
+    Leaks(Option<&'a Leaks>, usize),
 }
 
 /// The sites with the largest values, largest first, without those that are zero for certain.
@@ -79,6 +82,9 @@ impl Table<'_> {
         match self.rows {
             Rows::Sites(ids) => self.sites(ids, width, &mut lines),
             Rows::Groups(by, groups) => self.groups(by, groups, width, &mut lines),
+            Rows::Leaks(found, most) => {
+                lines.extend(leaks::lines(&self.input, found, most, width));
+            }
         }
         if let Some(width) = width {
             for line in &mut lines {

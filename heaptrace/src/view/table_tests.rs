@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::join::{
-    Completeness, DutyCycle, Kind, Location, LocationId, Memory, Module, ModuleId, OwnPeak,
-    ProcessId, Stack, StackId, Totals,
+    Completeness, DutyCycle, Kind, Location, LocationId, Mark, MarkCause, Memory, Module, ModuleId,
+    OwnPeak, ProcessId, Stack, StackId, Totals,
 };
 use crate::output::{Grouping, groups};
 use crate::profile::{Frame, Mode, RunInfo, StringId, Symbols};
@@ -353,4 +353,25 @@ fn left_memory_stands_apart() {
         "{}",
         lines[1]
     );
+}
+
+/// Check that a table of what was allocated since a mark says so, and shows no numbers that are not known of it.
+#[test]
+fn a_mark_is_named() {
+    let (mut profile, symbols) = profile(&["a"], "x");
+    site(&mut profile, MIB, 1);
+    profile.totals.live_bytes = MIB;
+    profile.duration_ns = 42_000_000_000;
+    profile.processes[0].memory.resident = 100 * MIB;
+    let ranked = ranked(&profile, Metric::LiveBytes, 10);
+    let mut table = table(&profile, &symbols, Rows::Sites(&ranked));
+    table.input.since = Some(Mark {
+        number: 3,
+        at_ns: 30_000_000_000,
+        cause: MarkCause::Key,
+    });
+    let lines = texts(table.lines(Some(80)));
+    assert_eq!(lines[1], "live 1.0 MiB in 0 blocks, total 0 B in 0 blocks");
+    assert_eq!(lines[2], "only what was allocated since mark 3, 12.0 s ago");
+    assert_eq!(lines[3], "");
 }

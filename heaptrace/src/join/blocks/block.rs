@@ -20,4 +20,6 @@ pub(in crate::join) struct Block {
     pub(in crate::join) tid: u32,
     /// Whether it replaced another recorded block.
     pub(in crate::join) is_reallocated: bool,
+    /// The number of the mark after which it was allocated; 0 before the first.
+    pub(in crate::join) mark: u32,
 }

@@ -17,6 +17,7 @@ pub(super) struct SharedValues {
     /// The upper bits of the time.
     pub(super) epoch: u16,
     pub(super) is_reallocated: bool,
+    pub(super) mark: u32,
 }
 
 /// The shared values of a process's blocks, by index.
@@ -116,6 +117,7 @@ mod tests {
         let of = |mean, pauses| SharedValues {
             mean,
             pauses,
+            mark: pauses / 7,
             ..SharedValues::default()
         };
         let mut shared = SharedTable::default();

@@ -17,6 +17,7 @@ fn plain(address: u64, size: u64) -> Block {
         time: 0,
         tid: 1,
         is_reallocated: false,
+        mark: 0,
     }
 }
 
@@ -31,6 +32,7 @@ fn any(random: &mut impl FnMut(u64) -> u64) -> Block {
         time: random(1 << 52) << 7 >> random(20) & !127,
         tid: random(1 << 23) as u32,
         is_reallocated: random(2) == 0,
+        mark: random(5) as u32,
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use heaptrace_common::counters::Counter;
 
 use super::Joiner;
+use crate::join::marks::MarkCause;
 use crate::join::reasons::{Loss, Note};
 use crate::join::update::{Overhead, RateChange};
 use crate::reader::Unread;
@@ -21,6 +22,11 @@ impl Joiner {
     /// The number of recorded live blocks.
     pub fn live_blocks(&self) -> usize {
         self.ledger.processes().live_blocks()
+    }
+
+    /// Adds a mark: what is allocated from now on is a generation of its own. The time is on the monotonic clock.
+    pub fn mark(&mut self, cause: MarkCause, at_ns: u64, time: u64) {
+        self.ledger.mark(cause, at_ns, time);
     }
 
     /// Counts a loss.

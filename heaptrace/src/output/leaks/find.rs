@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::generations::{self, Generations};
 use super::growth::{FEWEST, Group, Growth, Time};
 use super::suppressions::Suppressions;
 use crate::join::{Kind, ProcessId, StackId, Totals};
@@ -45,8 +46,15 @@ pub struct Leaks {
     pub unsure: Vec<Growth>,
     /// Sites of ended processes with memory that was not freed, the largest first.
     pub left: Vec<Left>,
+    /// What was allocated between marks.
+    pub generations: Generations,
     /// The suppressions that matched.
     pub suppressed: Vec<Suppressed>,
+}
+
+impl Leaks {
+    /// The fewest steps in which growth can be seen.
+    pub const FEWEST: usize = FEWEST;
 }
 
 /// A site that left memory when its process ended.
@@ -88,6 +96,7 @@ pub fn find(input: &ReportInput<'_>, history: &History, options: &Options) -> Le
         growing: Vec::new(),
         unsure: Vec::new(),
         left: Vec::new(),
+        generations: generations::find(input, &options.suppressions),
         suppressed: Vec::new(),
     };
     let mut suppressed = HashMap::new();

@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Knows no format, and nothing of other sites.
 
-use super::trend;
+use super::{trend, words};
 use crate::join::{Kind, ProcessId, Site, StackId, Totals};
 use crate::profile::{History, Period};
 
@@ -47,6 +47,18 @@ pub struct Growth {
     pub ever_freed: bool,
     /// How much of what was there in the middle of this time still is.
     pub survival: Survival,
+}
+
+impl Growth {
+    /// How fast it grows, in words.
+    pub fn rate(&self) -> String {
+        words::rate(self.bytes_per_second[0])
+    }
+
+    /// How sure it is that it grows, in words.
+    pub fn confidence(&self) -> String {
+        words::confidence(self.chance)
+    }
 }
 
 /// How much of what was live at a moment is live at the end.

@@ -7,8 +7,8 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::find::{Leaks, Left};
+use super::generations_json::GenerationsJson;
 use super::growth::Growth;
-use crate::join::ProcessId;
 use crate::output::error::OutputError;
 use crate::output::filter::Filter;
 use crate::output::json::{Mode, Stack};
@@ -49,6 +49,7 @@ pub fn write_leaks_json(
             .take(top)
             .map(|it| Remaining::new(input, it))
             .collect(),
+        generations: GenerationsJson::new(input, &leaks.generations, top),
         suppressed: leaks
             .suppressed
             .iter()
@@ -83,6 +84,9 @@ struct Report<'a> {
     growing: Vec<Growing<'a>>,
     unsure: Vec<Growing<'a>>,
     left: Vec<Remaining<'a>>,
+    /// Present if the run has marks.
+    #[serde(flatten)]
+    generations: Option<GenerationsJson<'a>>,
     suppressed: Vec<Suppressed<'a>>,
 }
 
@@ -146,7 +150,7 @@ struct Suppressed<'a> {
 
 impl<'a> Growing<'a> {
     fn new(input: &'a ReportInput<'a>, growth: &Growth) -> Self {
-        let (pid, command) = process(input, growth.process);
+        let (pid, command) = input.pid_and_command(growth.process);
         let [middle, low, high] = growth.bytes_per_second;
         Self {
             pid,
@@ -183,7 +187,7 @@ impl<'a> Growing<'a> {
 
 impl<'a> Remaining<'a> {
     fn new(input: &'a ReportInput<'a>, left: &Left) -> Self {
-        let (pid, command) = process(input, left.process);
+        let (pid, command) = input.pid_and_command(left.process);
         let error = left.totals.errors.left_bytes;
         Self {
             pid,
@@ -195,9 +199,4 @@ impl<'a> Remaining<'a> {
             stack: Stack(input, left.stack),
         }
     }
-}
-
-fn process<'a>(input: &ReportInput<'a>, id: ProcessId) -> (u32, &'a str) {
-    let process = input.profile.processes.get(id.0 as usize);
-    process.map_or((0, ""), |it| (it.pid, it.command.as_str()))
 }

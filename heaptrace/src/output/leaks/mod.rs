@@ -4,13 +4,19 @@
 //! a cache that is emptied now and then does not. Formats show what is found here, and add nothing.
 
 mod find;
+mod generations;
+mod generations_json;
 mod growth;
 mod json;
 mod suppressions;
 mod trend;
+mod words;
 
 pub(super) use find::Left;
 pub use find::{Leaks, Options, find};
-pub(super) use growth::{FEWEST, Growth};
+pub(super) use generations::{Born, Survivor};
+pub(super) use growth::FEWEST;
+pub use growth::Growth;
 pub use json::write_leaks_json;
 pub use suppressions::Suppressions;
+pub(super) use words::rate;

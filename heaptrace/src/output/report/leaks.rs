@@ -5,11 +5,11 @@
 use std::io::{self, BufWriter, Write};
 
 use super::page::{Page, ReportOptions};
-use super::{header, paragraph, stack};
-use crate::join::{Kind, ProcessId, StackId};
+use super::sections::{heading, more, place, says, sites};
+use super::{generations, header, stack};
 use crate::output::error::OutputError;
-use crate::output::leaks::{FEWEST, Growth, Leaks, Left};
-use crate::output::report_input::{ReportInput, process_label};
+use crate::output::leaks::{FEWEST, Growth, Leaks, Left, rate};
+use crate::output::report_input::ReportInput;
 use crate::text::{bytes, count, duration, share};
 
 /// Writes what was found.
@@ -25,6 +25,7 @@ pub fn write_leaks(
     growing(page, leaks)?;
     unsure(page, leaks)?;
     left(page, leaks)?;
+    generations::write(page, leaks)?;
     suppressed(page, leaks)?;
     out.flush()?;
     Ok(())
@@ -103,7 +104,7 @@ fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()>
     let mut facts = vec![format!(
         "{}, confidence {}",
         steps(growth),
-        confidence(growth.chance)
+        growth.confidence()
     )];
     if low > 0.0 {
         facts.push(format!("between {} and {}", rate(low), rate(high)));
@@ -206,97 +207,4 @@ fn suppressed(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
 
 fn origin(page: &mut Page<'_, '_>, facts: &str, growth: &Growth) -> io::Result<()> {
     place(page, facts, growth.process, growth.kind, growth.stack)
-}
-
-/// The lines below a title: facts, the process if there are several, and the stack.
-fn place(
-    page: &mut Page<'_, '_>,
-    facts: &str,
-    process: ProcessId,
-    kind: Kind,
-    id: StackId,
-) -> io::Result<()> {
-    let mut facts = facts.to_owned();
-    if kind == Kind::Mapped {
-        facts.push_str("; mapped (mmap)");
-    }
-    let processes = &page.input.profile.processes;
-    if let Some(process) = processes
-        .get(process.0 as usize)
-        .filter(|_| processes.len() > 1)
-    {
-        facts.push_str(&format!("; in {}", process_label(process)));
-    }
-    for line in paragraph::lines(&" ".repeat(stack::INDENT), &facts, page.width) {
-        writeln!(page.out, "{line}")?;
-    }
-    stack::write_frames(page, id)
-}
-
-fn heading(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
-    writeln!(page.out, "{}\n", page.style.bold(words))
-}
-
-fn says(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
-    for line in paragraph::lines("", words, page.width) {
-        writeln!(page.out, "{}", page.style.dim(&line))?;
-    }
-    writeln!(page.out)
-}
-
-/// Says how many entries of a list are not shown.
-fn more(page: &mut Page<'_, '_>, all: usize) -> io::Result<()> {
-    let left = all.saturating_sub(page.options.top);
-    if left > 0 {
-        let words = format!("{} not shown; --top {all} shows all", sites(left));
-        says(page, &words)?;
-    }
-    Ok(())
-}
-
-fn sites(number: usize) -> String {
-    match number {
-        1 => "1 site".to_owned(),
-        many => format!("{} sites", count(many as u64)),
-    }
-}
-
-/// Bytes per second, or per minute or hour where that is a number that says something.
-fn rate(bytes_per_second: f64) -> String {
-    let units = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
-    let large = units.iter().find(|it| bytes_per_second * it.1 >= 1024.0);
-    let (unit, seconds) = large.unwrap_or(&units[2]);
-    format!(
-        "{}/{unit}",
-        bytes((bytes_per_second * seconds).round() as u64)
-    )
-}
-
-/// A probability of chance as one of truth, never rounded up to certainty.
-fn confidence(chance: f64) -> String {
-    if chance < 1e-4 {
-        return "over 99.99 %".to_owned();
-    }
-    format!("{:.2} %", ((1.0 - chance) * 1e4).floor() / 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that rates have the unit in which they are read best, and that nothing is certain.
-    #[test]
-    fn rates_and_confidence_in_words() {
-        for (rate_of, expected) in [
-            (5_000.0, "4.9 KiB/s"),
-            (1.0, "3.5 KiB/h"),
-            (20.0, "1.2 KiB/min"),
-            (0.001, "4 B/h"),
-        ] {
-            assert_eq!(rate(rate_of), expected);
-        }
-        assert_eq!(confidence(1e-9), "over 99.99 %");
-        assert_eq!(confidence(0.01), "99.00 %");
-        assert_eq!(confidence(0.00111), "99.88 %");
-    }
 }

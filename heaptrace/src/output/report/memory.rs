@@ -23,7 +23,8 @@ const MUCH_SMALLER: u64 = 4;
 /// Writes the resident memory of running processes, and the peaks of those that ended.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     // A part of a process can't be compared with the whole.
-    if page.input.filters.iter().any(Filter::selects_sites) {
+    let is_part = page.input.filters.iter().any(Filter::selects_sites);
+    if is_part || page.input.since.is_some() {
         return Ok(());
     }
     running(page)?;

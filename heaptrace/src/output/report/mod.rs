@@ -5,6 +5,7 @@
 mod allocators;
 mod amount;
 mod duty_cycle;
+mod generations;
 mod groups;
 mod header;
 mod histogram;
@@ -15,6 +16,7 @@ mod paragraph;
 mod processes;
 mod quality;
 mod sampling;
+mod sections;
 mod short_lived;
 mod sites;
 mod stack;

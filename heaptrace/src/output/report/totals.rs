@@ -43,7 +43,10 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     // The peak is that of the run: a part of it may have held more at another time.
     let is_part = page.input.filters.iter().any(Filter::selects_sites);
     let name = if is_part { "at the peak" } else { "peak" };
-    line(page, name, Metric::PeakBytes, None)?;
+    // When most of what was allocated since a mark was live is not known.
+    if page.input.since.is_none() {
+        line(page, name, Metric::PeakBytes, None)?;
+    }
     line(
         page,
         "allocated",

@@ -53,7 +53,9 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
         "heaptrace used {} of processor time",
         duration(quality.agent_cpu_ns)
     ));
-    let is_whole = page.input.filters.is_empty() && page.input.profile.range.is_none();
+    let is_whole = page.input.filters.is_empty()
+        && page.input.since.is_none()
+        && page.input.profile.range.is_none();
     let whole = if is_whole { "" } else { "of the whole run: " };
     for line in paragraph::lines("", &format!("{whole}{}", parts.join(", ")), page.width) {
         writeln!(page.out, "{line}")?;

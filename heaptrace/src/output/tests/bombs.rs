@@ -50,6 +50,8 @@ const SIZES: u32 = 10;
 const RATES: u32 = 11;
 const THREADS: u32 = 20;
 const FUNCTIONS: u32 = 22;
+const MARKS: u32 = 30;
+const GENERATIONS: u32 = 31;
 
 /// A complete stack of these code addresses.
 fn stack(locations: &[u8]) -> Vec<u8> {
@@ -149,6 +151,12 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         ("empty sites", of(field(SITES, b""))),
         ("threads", of(field(THREADS, b""))),
         ("rates", of(field(RATES, b""))),
+        ("marks", of(field(MARKS, &[0x18, 1]))),
+        ("generations", of(field(GENERATIONS, b""))),
+        (
+            "survivors",
+            of(field(GENERATIONS, &field(5, &vec![0; 256]).repeat(4))),
+        ),
         ("sizes", of(field(SIZES, &vec![0; CHUNK]))),
         ("quality", of(field(QUALITY, &many(&field(10, b""))))),
         ("unknown", of(vec![0x78, 0])),

@@ -7,6 +7,7 @@ mod bombs;
 mod differences;
 mod exports;
 mod flamegraph;
+mod generations;
 mod groups;
 mod intervals;
 mod kinds;

@@ -140,6 +140,8 @@ pub(super) fn profile() -> Profile {
             site(0, 3, totals(100, 1_000, 0)),
             site(0, 4, totals(3, 5, 1)),
         ],
+        marks: Vec::new(),
+        generations: Vec::new(),
         sizes: Vec::new(),
         rates: Vec::new(),
         totals: totals(1_313, 1_000, 130),

@@ -8,10 +8,12 @@ use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
 use super::function::Function;
+use super::marks::{Generation, Mark};
 use super::quality::QualityMessage;
+use super::site::Site;
 use super::started::Started;
 use super::symbols::Frames;
-use super::update::{Location, Module, Process, Rate, Site, Stack};
+use super::update::{Location, Module, Process, Rate, Stack};
 use super::usage::Usage;
 use crate::join::{self, Update};
 use crate::profile::budget::{Budget, Cost};
@@ -23,6 +25,9 @@ const MAX_DEPTH: usize = 4096;
 
 /// Most classes of sizes; there are 65.
 const MAX_SIZES: usize = 1024;
+
+/// Most marks. Writers keep fewer.
+const MAX_MARKS: usize = 256;
 
 /// Adds the records of a part to its update. Returns whether another part follows.
 pub(in crate::profile) fn update(
@@ -36,6 +41,7 @@ pub(in crate::profile) fn update(
     update.totals = join::Totals::default();
     update.quality = join::Quality::default();
     update.sizes.clear();
+    update.marks.clear();
     for field in Fields::new(part) {
         match field? {
             (1, Value::Number(value)) => more = value != 0,
@@ -100,6 +106,21 @@ pub(in crate::profile) fn update(
                 let usage = record::<Usage>(bytes, budget)?.into_plain()?;
                 budget.charge(usage.1.cost())?;
                 update.usages.push(usage);
+            }
+            (30, Value::Bytes(bytes)) => {
+                if update.marks.len() >= MAX_MARKS {
+                    return Err(WireError::TooMany { what: "marks" });
+                }
+                let mark = join::Mark::try_from(record::<Mark>(bytes, budget)?)?;
+                keep(&mut update.marks, mark, budget)?;
+            }
+            (31, Value::Bytes(bytes)) => {
+                let generation = record::<Generation>(bytes, budget)?.into_plain()?;
+                if generation.1.survived.len() > MAX_MARKS {
+                    return Err(WireError::TooMany { what: "marks" });
+                }
+                budget.charge(generation.1.cost())?;
+                update.generations.push(generation);
             }
             // A field of a later version.
             _ => {}

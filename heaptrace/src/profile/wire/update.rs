@@ -8,16 +8,15 @@ use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
 use super::function::Function;
+use super::marks::{Generation, Mark};
 use super::memory::Memory;
 use super::parts::{Part, Parts};
 use super::quality::QualityMessage;
+use super::site::Site;
 use super::started::Started;
 use super::traced::Traced;
 use super::usage::Usage;
-use crate::join::{
-    self, Completeness, FunctionId, Kind, LocationId, ModuleId, OwnPeak, ProcessId, SiteId,
-    StackId, ThreadNameId,
-};
+use crate::join::{self, Completeness, FunctionId, LocationId, ModuleId, ProcessId};
 
 /// [`join::Update`], or a part of one, as a message.
 #[derive(Clone, PartialEq, Message)]
@@ -53,6 +52,10 @@ pub(in crate::profile) struct UpdateMessage {
     functions: Vec<Function>,
     #[prost(message, repeated, tag = "23")]
     usages: Vec<Usage>,
+    #[prost(message, repeated, tag = "30")]
+    marks: Vec<Mark>,
+    #[prost(message, repeated, tag = "31")]
+    generations: Vec<Generation>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -149,28 +152,6 @@ pub(super) struct Process {
     traced: Option<Traced>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Site {
-    #[prost(uint32, tag = "1")]
-    id: u32,
-    #[prost(uint32, tag = "2")]
-    process: u32,
-    #[prost(uint32, tag = "3")]
-    stack: u32,
-    #[prost(message, optional, tag = "4")]
-    totals: Option<Counters>,
-    #[prost(uint32, optional, tag = "20")]
-    thread: Option<u32>,
-    #[prost(uint32, tag = "21")]
-    kind: u32,
-    #[prost(uint64, tag = "22")]
-    own_peak_bytes: u64,
-    #[prost(uint64, tag = "23")]
-    own_peak_error: u64,
-    #[prost(uint64, tag = "24")]
-    own_peak_unseen: u64,
-}
-
 impl UpdateMessage {
     /// An update in parts of at most about `max_size` bytes.
     pub(in crate::profile) fn parts(update: &join::Update, max_size: usize) -> Vec<Self> {
@@ -202,12 +183,16 @@ impl UpdateMessage {
         for (id, usage) in &update.usages {
             parts.add(Usage::new(*id, usage), |part| &mut part.usages);
         }
+        for generation in &update.generations {
+            parts.add(Generation::new(generation), |part| &mut part.generations);
+        }
         let mut parts = parts.all();
         if let Some(last) = parts.last_mut() {
             last.more = false;
             last.elapsed_ns = update.elapsed_ns;
             last.sizes.clone_from(&update.sizes);
             last.rates = update.rates.iter().map(Rate::from).collect();
+            last.marks = update.marks.iter().map(Mark::from).collect();
             last.totals = Some(update.totals.into());
             last.quality = Some((&update.quality).into());
         }
@@ -386,50 +371,5 @@ impl Process {
                 .collect(),
         };
         (ProcessId(self.id), process)
-    }
-}
-
-impl Site {
-    fn new(id: SiteId, site: &join::Site) -> Self {
-        Self {
-            id: id.0,
-            process: site.process.0,
-            stack: site.stack.0,
-            thread: site.thread.map(|id| id.0),
-            kind: match site.kind {
-                Kind::Heap => 0,
-                Kind::Mapped => 1,
-            },
-            totals: Some(site.totals.into()),
-            own_peak_bytes: site.own_peak.bytes,
-            own_peak_error: site.own_peak.error,
-            own_peak_unseen: site.own_peak.unseen,
-        }
-    }
-
-    pub(super) fn into_plain(self) -> Result<(SiteId, join::Site), WireError> {
-        let site = join::Site {
-            process: ProcessId(self.process),
-            stack: StackId(self.stack),
-            thread: self.thread.map(ThreadNameId),
-            kind: match self.kind {
-                0 => Kind::Heap,
-                1 => Kind::Mapped,
-                value => {
-                    return Err(WireError::Unknown {
-                        what: "kind of memory",
-                        value,
-                    });
-                }
-            },
-            totals: self.totals.unwrap_or_default().into(),
-            own_peak: OwnPeak {
-                bytes: self.own_peak_bytes,
-                error: self.own_peak_error,
-                unseen: self.own_peak_unseen,
-            },
-            slot: SiteId(self.id),
-        };
-        Ok((SiteId(self.id), site))
     }
 }

@@ -1,10 +1,10 @@
 //! Updates with a value in every field.
 
 use crate::join::{
-    Allocator, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId, Kind,
-    Language, Location, LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process,
-    ProcessId, Quality, RateChange, Rounding, ShortLived, Site, SiteId, Stack, StackId, Tally,
-    ThreadNameId, Totals, Traced, Unseen, Update, Usage,
+    Allocator, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId, Generation,
+    GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory, Module, ModuleId,
+    Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding, ShortLived, Site, SiteId,
+    Stack, StackId, Tally, ThreadNameId, Totals, Traced, Unseen, Update, Usage,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -191,6 +191,33 @@ pub(super) fn update(n: u32) -> Update {
             },
         )],
         usages: vec![(SiteId(n), usage(u64::from(n)))],
+        marks: (0..n)
+            .map(|n| Mark {
+                number: 2 * n + 1,
+                at_ns: 5 * u64::from(n),
+                cause: match n % 3 {
+                    0 => MarkCause::Timer,
+                    1 => MarkCause::Signal,
+                    _ => MarkCause::Key,
+                },
+            })
+            .collect(),
+        generations: vec![(
+            GenerationId(n),
+            Generation {
+                mark: n,
+                site: Site {
+                    process: ProcessId(0),
+                    stack: StackId(n),
+                    thread: Some(ThreadNameId(n)),
+                    kind: Kind::Heap,
+                    totals: totals(u64::from(n) + 2),
+                    own_peak: OwnPeak::default(),
+                    slot: SiteId(0),
+                },
+                survived: vec![(n + 1, 70), (n + 2, 0)],
+            },
+        )],
         sizes: vec![n.into(), 7],
         rates: vec![RateChange {
             at_ns: n.into(),
