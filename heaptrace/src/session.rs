@@ -367,6 +367,8 @@ impl<'a> Session<'a> {
 
     /// Makes a mark, and sends an update to the observer at once, so that a recording has a snapshot of this moment.
     fn mark(&mut self, cause: MarkCause, observer: &mut dyn Observer) -> Result<Option<Outcome>> {
+        // What was allocated before the mark must be joined before it: it counts as live at the mark.
+        self.run.pass();
         let at_ns = self.elapsed_ns();
         self.run.joiner.mark(cause, at_ns, sys::monotonic_now());
         self.update(observer)
