@@ -162,6 +162,8 @@ pub struct RunConfig {
     pub children: bool,
     /// Whether sites of threads with different names are kept separate.
     pub threads: bool,
+    /// Whether sizes, lifetimes and other uses of each site's blocks are recorded.
+    pub histogram: bool,
     /// Whether memory that programs map themselves is recorded as well.
     pub mappings: bool,
     /// The run ends after this time.

@@ -447,6 +447,9 @@ fn new_joiner(config: &RunConfig) -> Joiner {
     if config.threads {
         joiner.separate_threads();
     }
+    if config.histogram {
+        joiner.record_usage();
+    }
     if config.mappings {
         joiner.record_mappings();
     }

@@ -60,7 +60,7 @@ fn sum(sites: &[&Value], entry: &str, field: &str) -> u64 {
 /// calls, and that reallocations, what they copied, frees by another thread, and what rounding wasted are those of the program.
 #[test]
 fn an_exact_run_knows_how_blocks_are_used() -> Result<()> {
-    let (truth, report) = recorded(&["--exact"])?;
+    let (truth, report) = recorded(&["--histogram", "--exact"])?;
     let of_sizes = sites(&report, "sizes");
     assert_eq!(of_sizes.len(), 1);
     for bucket in of_sizes[0]["sizes"].as_array().context("no sizes")? {
@@ -118,7 +118,7 @@ fn an_exact_run_knows_how_blocks_are_used() -> Result<()> {
 /// Check that the histograms of a sample estimate those of the program within five of their errors.
 #[test]
 fn a_sample_estimates_how_blocks_are_used() -> Result<()> {
-    let (_, report) = recorded(&["--sample", "2KiB"])?;
+    let (_, report) = recorded(&["--histogram", "--sample", "2KiB"])?;
     let of_sizes = sites(&report, "sizes");
     for (list, field, truth) in [
         ("sizes", "count", 1000.0),

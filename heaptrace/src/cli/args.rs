@@ -180,7 +180,7 @@ struct Report {
     ///
     /// With them: reallocations and the bytes that they copied, blocks that another thread freed, and what the allocator's rounding of
     /// sizes wastes. JSON always has them.
-    #[arg(long, conflicts_with_all = ["by", "source", "snapshots"])]
+    #[arg(long, conflicts_with_all = ["by", "source", "snapshots", "from", "since_mark"])]
     histogram: bool,
     /// Show the source files that allocate, with live and allocated memory beside each line, instead of a report.
     ///

@@ -74,6 +74,12 @@ pub(super) struct Run {
     /// each thread name are counted separately.
     #[arg(long, help_heading = "Run options")]
     threads: bool,
+    /// Record the sizes and lifetimes of each site's blocks, too, for `heaptrace report --histogram`.
+    ///
+    /// With them: reallocations and the bytes that they copied, blocks that another thread freed, and what the allocator's rounding
+    /// wastes. The data file gets larger by half, or by the same again.
+    #[arg(long, help_heading = "Run options")]
+    histogram: bool,
     /// Leave out the anonymous memory that programs map themselves (mmap, munmap, mremap).
     ///
     /// Such mappings are few, and each is recorded exactly, also if allocations are sampled. Reports keep them
@@ -262,6 +268,7 @@ impl Run {
             from_birth: self.from_birth,
             children: !self.no_children,
             threads: self.threads,
+            histogram: self.histogram,
             mappings: !self.no_mmap,
             duration: self.duration,
             interval: self.interval,

@@ -418,6 +418,11 @@ impl Ledger {
         self.sites.take_changed(&mut self.peak, &mut self.own_peaks)
     }
 
+    /// Counts how sites use their blocks, from now on.
+    pub(super) fn count_usages(&mut self) {
+        self.usages.count();
+    }
+
     /// Hands out how all changed sites use their blocks, with the next update.
     pub(super) fn send_all_usages(&mut self) {
         self.usages.send_all();

@@ -12,6 +12,8 @@ use super::usage_sums::{Freeing, UsageSums};
 /// The usage of all sites, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Usages {
+    /// Whether usage is counted at all.
+    is_counted: bool,
     entries: Vec<Entry>,
     changed: Vec<SiteId>,
     /// Whether the next update has all changes.
@@ -30,6 +32,11 @@ struct Entry {
 }
 
 impl Usages {
+    /// Counts usage from now on.
+    pub(super) fn count(&mut self) {
+        self.is_counted = true;
+    }
+
     /// Counts an allocation that was sampled at a mean, and the block that it replaced.
     pub(super) fn allocated(&mut self, site: SiteId, block: &Block, old: Option<&Block>) {
         self.change(site, |sums| {
@@ -74,6 +81,7 @@ impl Usages {
             entries,
             changed,
             is_last,
+            ..
         } = self;
         let mut due = Vec::new();
         changed.retain(|id| {
@@ -95,6 +103,9 @@ impl Usages {
     }
 
     fn change(&mut self, site: SiteId, change: impl FnOnce(&mut UsageSums)) {
+        if !self.is_counted {
+            return;
+        }
         let index = site.0 as usize;
         if index >= self.entries.len() {
             self.entries.resize_with(index + 1, Entry::default);

@@ -114,6 +114,7 @@ mod tests {
             debug_dirs: Vec::new(),
             children: true,
             threads: false,
+            histogram: false,
             mappings: false,
             duration: None,
             mark_every: None,

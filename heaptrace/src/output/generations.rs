@@ -63,7 +63,7 @@ impl Key {
 /// What was allocated since a mark. There are no peaks: when most of it was live is not known.
 pub fn since_mark(mut profile: Profile, mark: u32) -> Profile {
     profile.generations.retain(|it| it.mark >= mark);
-    // These are of the whole run.
+    // What they say is of the whole run.
     profile.usages.clear();
     let mut sums: HashMap<Key, Totals> = HashMap::new();
     for generation in &profile.generations {

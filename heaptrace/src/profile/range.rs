@@ -339,6 +339,9 @@ impl Following {
         for (size, before) in profile.sizes.iter_mut().zip(&begin.sizes) {
             *size = size.saturating_sub(*before);
         }
+        // What these say is of the whole run.
+        profile.usages.clear();
+        profile.generations.clear();
         profile.range = Some(Range {
             from_ns: begin.elapsed_ns,
             to_ns: profile.duration_ns,

@@ -52,6 +52,7 @@ fn defaults_are_those_of_the_configuration() {
             debug_dirs: Vec::new(),
             children: true,
             threads: false,
+            histogram: false,
             mappings: true,
             duration: None,
             mark_every: None,

@@ -24,6 +24,7 @@ fn exactly(count: u64, bytes: u64) -> Tally {
 
 fn joined(events: impl IntoIterator<Item = Event>) -> Joiner {
     let mut joiner = Joiner::new(Follow::Family, LIMITS);
+    joiner.record_usage();
     events.into_iter().for_each(|event| joiner.event(event));
     joiner
 }
@@ -142,6 +143,7 @@ fn merged_processes_add_up() {
         sites: 1000,
     };
     let mut joiner = Joiner::new(Follow::Family, limits);
+    joiner.record_usage();
     let mut known = std::collections::HashMap::<SiteId, Usage>::new();
     let mut random = numbers(5);
     for process in 1..=20 {

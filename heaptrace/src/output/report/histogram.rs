@@ -21,7 +21,7 @@ pub(super) fn of_all(page: &mut Page<'_, '_>) -> io::Result<()> {
         Some(usage) => write(page, &usage, true)?,
         None => says(
             page,
-            "sizes and lifetimes: (not recorded; the file is of an earlier version of heaptrace)",
+            "sizes and lifetimes: (not recorded; record with --histogram)",
         )?,
     }
     writeln!(page.out)
