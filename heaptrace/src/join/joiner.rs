@@ -59,13 +59,11 @@ pub struct Joiner {
     addresses: Addresses,
     stacks: Stacks,
     mappings: Mappings,
-    /// Whether mapped memory is recorded.
     records_mappings: bool,
     /// Names of threads, if each name has sites of its own.
     threads: Option<Threads>,
     cgroups: Cgroups,
     paused: PausedProcesses,
-    /// Ended processes that are not closed.
     ending: Vec<ProcessId>,
     ended: EndedProcesses,
     earlier: Earlier,

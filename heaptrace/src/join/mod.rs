@@ -27,6 +27,7 @@ mod marks;
 mod merge_ended;
 mod modules;
 mod orphans;
+mod overhead;
 mod own_peaks;
 mod packed_addresses;
 mod peak;
@@ -57,13 +58,14 @@ pub use joiner::{GeneratedCode, Joiner};
 pub use marks::{Mark, MarkCause};
 pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
+pub use overhead::Overhead;
 pub use process::Sampled;
 pub use reasons::{Loss, Note};
 pub use size_classes::Family;
 pub use update::{
     Allocator, Completeness, DutyCycle, Errors, Function, FunctionId, Generation, GenerationId,
-    Kind, Language, Location, LocationId, Memory, Module, ModuleId, Overhead, OwnPeak, Process,
-    ProcessId, Quality, RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals,
-    Traced, Unseen, Update,
+    Kind, Language, Location, LocationId, Memory, Module, ModuleId, OwnPeak, Process, ProcessId,
+    Quality, RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced,
+    Unseen, Update,
 };
 pub use usage::{Bucket, Rounding, Tally, Usage};

@@ -9,9 +9,10 @@ use heaptrace_common::counters::Counter;
 use heaptrace_common::wire::size_class;
 
 use super::keyed_hash::HashMap;
+use super::overhead::Overhead;
 use super::reasons::{Loss, Note, broken_stack};
 use super::sent_stack::{SentStack, completeness};
-use super::update::{Completeness, Overhead, Quality, RateChange, ShortLived};
+use super::update::{Completeness, Quality, RateChange, ShortLived};
 use crate::reader::Unread;
 use crate::sys::Usage;
 

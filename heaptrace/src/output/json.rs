@@ -3,6 +3,7 @@
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
 mod quality;
+mod stack;
 mod usage;
 
 use std::io::Write;
@@ -19,10 +20,10 @@ use super::json_escaping::write_line;
 use super::label::kind_name;
 use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
-use super::shown::language_name;
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
 use quality::Quality;
+pub(super) use stack::Stack;
 use usage::Usage;
 
 /// Writes the whole report, with all sites, as one line.
@@ -316,22 +317,6 @@ struct SiteTotals {
     is_significant: Option<bool>,
 }
 
-#[derive(Serialize)]
-struct Frame<'a> {
-    function: &'a str,
-    module: &'a str,
-    file: &'a str,
-    line: u32,
-    inlined: bool,
-    language: &'static str,
-    /// Offset in the module's file, or the bare address; 0 for a function that an interpreter runs. It is hexadecimal text, because many JSON readers
-    /// can't represent 64-bit numbers.
-    address: String,
-    /// The name by which the module was started as a program; absent if it is the file's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    module_name: Option<&'a str>,
-}
-
 impl Rate {
     fn new(stretch: &Stretch<'_>) -> Self {
         Self {
@@ -460,30 +445,6 @@ impl<'a> Site<'a> {
                 .usage(site)
                 .map(|it| Usage::new(it, site.kind, is_sampled)),
         }
-    }
-}
-
-/// A stack that is built while it is written. All stacks together would use far more memory than the profile.
-pub(super) struct Stack<'a>(pub(super) &'a ReportInput<'a>, pub(super) join::StackId);
-
-impl Serialize for Stack<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(input, id) = self;
-        serializer.collect_seq(input.stack(*id).into_iter().map(|frame| {
-            Frame {
-                function: frame.function.unwrap_or_default(),
-                module: frame.module.map_or("", |module| module.path.as_str()),
-                file: frame.file.unwrap_or_default(),
-                line: frame.line,
-                inlined: frame.inlined,
-                language: language_name(frame.language),
-                address: format!("{:#x}", frame.address),
-                module_name: frame
-                    .module
-                    .map(|module| module.started_as.as_str())
-                    .filter(|name| !name.is_empty()),
-            }
-        }))
     }
 }
 

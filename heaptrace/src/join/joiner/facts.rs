@@ -8,8 +8,9 @@ use heaptrace_common::counters::Counter;
 
 use super::Joiner;
 use crate::join::marks::MarkCause;
+use crate::join::overhead::Overhead;
 use crate::join::reasons::{Loss, Note};
-use crate::join::update::{Overhead, RateChange};
+use crate::join::update::RateChange;
 use crate::reader::Unread;
 use crate::sys::Usage;
 
