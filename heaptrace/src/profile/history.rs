@@ -9,6 +9,9 @@ use crate::join::{Kind, ProcessId, Site, StackId, ThreadNameId, Update};
 /// Most periods, unless more are asked for. If there are more, neighbours become one.
 const MOST: usize = 64;
 
+/// A process that frees more than this part of what it holds right before it ends is clearing up.
+const MUCH: i128 = 10;
+
 /// The memory of a site in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
@@ -200,15 +203,42 @@ impl History {
         &self.ends
     }
 
-    /// The last period in which a site of each process changed.
-    pub fn last_changes(&self) -> HashMap<ProcessId, usize> {
-        let mut last = HashMap::new();
+    /// For each process, the first period of its end, if it has ended: the last one in which its sites changed, and those right before it
+    /// in which much of what it held was freed, as a program does that clears up over several updates.
+    pub fn ends_of_processes(&self) -> HashMap<ProcessId, usize> {
+        let mut changes: HashMap<ProcessId, Vec<i128>> = HashMap::new();
         for (key, entries) in &self.sites {
-            let period = entries.last().map_or(0, |it| it.period);
-            let known = last.entry(key.process).or_insert(period);
-            *known = period.max(*known);
+            let changes = changes.entry(key.process).or_default();
+            let mut before = 0;
+            for entry in entries {
+                if changes.len() <= entry.period {
+                    changes.resize(entry.period + 1, 0);
+                }
+                let held = i128::from(entry.state.held);
+                if let Some(change) = changes.get_mut(entry.period) {
+                    *change += held - before;
+                }
+                before = held;
+            }
         }
-        last
+        let end = |changes: Vec<i128>| {
+            let held = changes.iter().scan(0, |held, change| {
+                *held += change;
+                Some(*held)
+            });
+            let held: Vec<i128> = held.collect();
+            let mut end = held.len().saturating_sub(1);
+            while let Some([before, last]) = end
+                .checked_sub(2)
+                .and_then(|at| held.get(at..end)?.first_chunk())
+                && *last * MUCH < *before * (MUCH - 1)
+            {
+                end -= 1;
+            }
+            end
+        };
+        let of_each = changes.into_iter();
+        of_each.map(|(id, changes)| (id, end(changes))).collect()
     }
 
     /// Gives processes other ids, by the present ones; those without one are left out.
@@ -293,6 +323,25 @@ mod tests {
         assert_eq!(lows(2), [0; 4]);
         let last = of(0)[3];
         assert_eq!((last.held, last.freed, last.allocated), (4, 6, 10));
+    }
+
+    /// Check that the end of a process begins where it begins to free much, and not where it frees little, or then grows again.
+    #[test]
+    fn processes_may_clear_up_slowly() {
+        let end = |held: &[u64]| {
+            let history = recorded(
+                held.iter()
+                    .map(|held| vec![site(0, *held / 2, 0), site(1, *held / 2, 0)]),
+            );
+            history.ends_of_processes()[&ProcessId(0)]
+        };
+        assert_eq!(end(&[100, 110, 120, 130, 0]), 4);
+        assert_eq!(end(&[100, 110, 120, 130, 130]), 4);
+        assert_eq!(end(&[100, 110, 120, 60, 20, 0]), 3);
+        assert_eq!(end(&[100, 110, 120, 118, 0]), 4);
+        assert_eq!(end(&[100, 20, 120, 60, 0]), 3);
+        assert_eq!(end(&[100]), 0);
+        assert_eq!(end(&[100, 0, 0]), 1);
     }
 
     /// Check that a long run has a bounded number of periods, whose lows are those of all their updates.

@@ -109,6 +109,7 @@ mod tests {
             allocated: 100,
             freed: 25,
             ever_freed: true,
+            error: 0,
             survival: Default::default(),
         }
     }

@@ -134,12 +134,12 @@ pub(super) fn why_not(word: &str) -> Option<&'static str> {
             "heaptrace records no types of allocations yet; `function` selects by the functions that allocate",
         ),
         "age" => Some(
-            "heaptrace records no age of blocks, only sums for each stack; `heaptrace leaks` shows what grows and stays, \
-             and `heaptrace diff FILE FILE --old-at 1m --new-at 2m` what came between two moments",
+            "heaptrace records no age of single blocks, only sums for each stack; `--since-mark N` shows what is younger than a \
+             mark of `record --mark-every`, and `heaptrace leaks` what grows and stays",
         ),
         "time" => Some(
             "heaptrace records no time of blocks, only sums for each stack at each update; `--at 90s` shows the run at a \
-             moment, and `heaptrace diff FILE FILE --old-at 1m --new-at 2m` what came between two moments",
+             moment, and `--from 1m --to 2m` a part of it",
         ),
         "stack" => Some(
             "a stack has no name of its own; function, module, file and line match if any frame of the stack does",

@@ -99,7 +99,11 @@ fn mistakes_are_marked() {
         ("pid=1 and Proces=x", "did you mean `process`?", (10, 6)),
         ("colour=x", "use one of function, module, file", (0, 6)),
         ("type=x", "records no types", (0, 4)),
-        ("pid=1 and age>30s", "records no age of blocks", (10, 3)),
+        (
+            "pid=1 and age>30s",
+            "records no age of single blocks",
+            (10, 3),
+        ),
         ("time<5s", "--at 90s", (0, 4)),
         ("age", "records no age", (0, 3)),
         ("function", "needs an operator", (0, 8)),

@@ -101,14 +101,14 @@ pub fn find(input: &ReportInput<'_>, history: &History, options: &Options) -> Le
     };
     let mut suppressed = HashMap::new();
     let mut grew = Vec::new();
-    let last_changes = history.last_changes();
+    let process_ends = history.ends_of_processes();
     for group in groups(input) {
         let Some(site) = group.sites.first() else {
             continue;
         };
         let is_ended = input.process(site).is_some_and(|it| it.ended);
         // A process may free everything when it ends.
-        let end = last_changes.get(&site.process).filter(|_| is_ended);
+        let end = process_ends.get(&site.process).filter(|_| is_ended);
         let time = Time::new(ends, from_ns, end.copied().unwrap_or(ends.len()));
         let growth = time.growth(history, &group);
         leaks.changed += usize::from(growth.is_some());
@@ -209,7 +209,7 @@ mod tests {
                     live_bytes: held,
                     ..Totals::default()
                 };
-                totals.errors.live_bytes = error;
+                totals.errors.live_bytes = if held == 0 { 0 } else { error };
                 if is_over {
                     (totals.live_bytes, totals.left_bytes) = (0, held);
                 }
@@ -304,7 +304,11 @@ mod tests {
             true,
             0,
             &[
-                |at| if at < 39 { (100 * at, 0) } else { (0, 3_900) },
+                |at| match at {
+                    0..38 => (100 * at, 0),
+                    38 => (1_000, 2_700),
+                    _ => (0, 3_700),
+                },
                 |_| (70, 0),
             ],
         );
@@ -312,6 +316,21 @@ mod tests {
         assert_eq!(stacks(&leaks.growing), [0]);
         let left: Vec<_> = leaks.left.iter().map(|it| it.stack.0).collect();
         assert_eq!((left, leaks.left[0].totals.left_bytes), (vec![1], 70));
+    }
+
+    /// Check that growth within the error of a sample is none, also if the process freed everything at its end.
+    #[test]
+    fn the_end_of_a_process_hides_no_error() {
+        let course: Course = |at| {
+            if at < 119 {
+                (1_000 * at, 0)
+            } else {
+                (0, 119_000)
+            }
+        };
+        let growing = |error| found(&run(120, true, error, &[course])).growing;
+        assert!(growing(40_000).is_empty());
+        assert_eq!(stacks(&growing(20_000)), [0]);
     }
 
     /// Check that nothing is said of a short recording, and that growth within the error of a sample is none.

@@ -45,6 +45,8 @@ pub struct Growth {
     pub freed: u64,
     /// Whether a block was freed at any time of the run.
     pub ever_freed: bool,
+    /// The standard error of what was live at the end of the time.
+    pub error: u64,
     /// How much of what was there in the middle of this time still is.
     pub survival: Survival,
 }
@@ -120,6 +122,8 @@ impl<'a> Time<'a> {
                 sum.held = sum.held.saturating_add(own.held);
                 sum.allocated = sum.allocated.saturating_add(own.allocated);
                 sum.freed = sum.freed.saturating_add(own.freed);
+                let error = (sum.live.error as f64).hypot(own.live.error as f64);
+                sum.live.error = error as u64;
             }
         }
         let floors: Vec<(u64, u64)> = (0..self.steps())
@@ -153,6 +157,7 @@ impl<'a> Time<'a> {
             bytes_per_second: [slope.middle, slope.low, slope.high].map(|it| it * 1e9),
             allocated: last.allocated.saturating_sub(before.allocated),
             freed: last.freed.saturating_sub(before.freed),
+            error: last.live.error,
             ever_freed: last.freed > 0 || group.totals.frees > 0,
             survival: Survival {
                 from_ns: self.ends.get(middle).copied()?,
@@ -171,7 +176,7 @@ impl Growth {
     pub(super) fn is_above_error(&self) -> bool {
         let errors = &self.totals.errors;
         let error = errors.live_bytes.max(errors.left_bytes);
-        self.grew > error.saturating_mul(SIGMAS)
+        self.grew > error.max(self.error).saturating_mul(SIGMAS)
     }
 
     /// Whether it still grew in the last third of the time, and more often than not: a table that was enlarged once does not.

@@ -31,9 +31,18 @@ pub(super) fn write(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
     )?;
     ages(page, &generations.all)?;
     if generations.survivors.is_empty() {
+        let have_ended = page.input.profile.processes.iter().all(|it| it.ended);
         return says(
             page,
-            "Nothing that was allocated between two marks is live: no site keeps memory beyond a mark.",
+            match have_ended {
+                true => {
+                    "Nothing that was allocated between two marks was left when the processes ended. `--at -1s` shows them a second \
+                     before the end of the recording."
+                }
+                false => {
+                    "Nothing that was allocated between two marks is live: no site keeps memory beyond a mark."
+                }
+            },
         );
     }
     heading(

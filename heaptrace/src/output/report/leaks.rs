@@ -125,14 +125,16 @@ fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()>
 /// How a site grew: `live 2.1 MiB in 5,432 blocks, grew by 1.5 MiB in 11 of 11 steps`.
 fn steps(growth: &Growth) -> String {
     let totals = &growth.totals;
+    let held = totals.live_bytes.saturating_add(totals.left_bytes);
+    let blocks = totals
+        .live_allocations
+        .saturating_add(totals.left_allocations);
+    let now = match held {
+        0 => "freed at the end".to_owned(),
+        held => format!("live {} in {} blocks", bytes(held), count(blocks)),
+    };
     format!(
-        "live {} in {} blocks, grew by {} in {} of {} steps",
-        bytes(totals.live_bytes.saturating_add(totals.left_bytes)),
-        count(
-            totals
-                .live_allocations
-                .saturating_add(totals.left_allocations)
-        ),
+        "{now}, grew by {} in {} of {} steps",
         bytes(growth.grew),
         growth.rose,
         growth.floors.len() - 1

@@ -294,7 +294,7 @@ fn histories_follow_their_process() {
     let evil = select_with_history(profile, &mut history, &sample::symbols(), &evil);
     let periods = history.of(&evil.sites[0]);
     assert_eq!(periods[0].held, evil.sites[0].totals.live_bytes);
-    assert_eq!(history.last_changes().len(), 1);
+    assert_eq!(history.ends_of_processes().len(), 1);
 }
 
 /// Check that a filter on processes, and groups of processes, show the bytes at the peak of each process, and not its
