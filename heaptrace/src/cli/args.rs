@@ -445,13 +445,18 @@ impl Cli {
             Some(Sub::Report(report)) if report.snapshots && report.input.has_mark() => {
                 Some("--since-mark can't be used with --snapshots")
             }
+            Some(Sub::Timeline(timeline)) if timeline.input.has_mark() => Some(
+                "--since-mark can't be used with timeline: what was allocated since a mark has no course over time; use --from",
+            ),
             Some(Sub::Report(Report { input, ranking, .. }))
                 if input.has_mark() && ranking.is_of_peak() =>
             {
                 Some(NO_PEAK)
             }
-            Some(Sub::Flamegraph(Flamegraph { input, metric, .. }))
-                if input.has_mark() && *metric == Some(Metric::PeakBytes) =>
+            Some(
+                Sub::Flamegraph(Flamegraph { input, metric, .. })
+                | Sub::Export(Export { input, metric, .. }),
+            ) if input.has_mark() && *metric == Some(Metric::PeakBytes) =>
             {
                 Some(NO_PEAK)
             }

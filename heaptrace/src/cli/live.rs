@@ -288,7 +288,7 @@ impl Live {
                 self.part = other(self.part, Part::New);
                 let has_marks = self.profile.as_ref().is_some_and(|it| !it.marks.is_empty());
                 // Otherwise there is nothing to tell apart.
-                self.wants_mark = self.part == Part::New && !has_marks;
+                self.wants_mark |= self.part == Part::New && !has_marks;
             }
             Key::Leaks => self.part = other(self.part, Part::Leaks),
             Key::Help => self.is_help = !was_help,

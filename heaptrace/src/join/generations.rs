@@ -98,16 +98,17 @@ impl Generations {
         while !self.is_full && self.used() >= MOST_ENTRIES {
             self.make_room();
         }
+        // Making room may have dropped its mark for one before.
         let mark = self.marks.kept(owner.mark);
-        // Making room may have dropped its mark.
-        if mark == 0 || self.find(owner).is_some() {
+        let owner = Owner { mark, ..owner };
+        if self.find(owner).is_some() {
             return;
         }
         if self.is_full {
             self.without_room += 1;
             return;
         }
-        self.insert(Owner { mark, ..owner });
+        self.insert(owner);
     }
 
     /// The number of entries with sums.
@@ -292,23 +293,10 @@ impl Generations {
             };
             let site = SiteId(index as u32);
             for (mark, id) in std::mem::take(list) {
+                // The first mark stays.
                 let mark = self.marks.kept(mark);
-                if mark == 0 {
-                    self.empty(id);
-                } else {
-                    self.move_entry(id, Owner { site, mark });
-                }
+                self.move_entry(id, Owner { site, mark });
             }
-        }
-    }
-
-    /// Drops what was allocated after a mark that is gone, with none before it.
-    fn empty(&mut self, id: GenerationId) {
-        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
-            entry.sums = Sums::default();
-            entry.survived.clear();
-            self.touch(id);
-            self.emptied.push(id);
         }
     }
 }

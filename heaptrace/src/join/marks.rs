@@ -1,8 +1,8 @@
 //! Marks: numbered moments of a run, and which of them are kept.
 //!
 //! Stage: join. A block belongs to the last mark before it was allocated. There are never more than [`MOST`] marks: if there are too
-//! many, every second one is dropped, first of those that a timer made, and what was allocated after it counts as allocated after
-//! the one before. So a long run keeps marks over its whole length. Knows nothing of blocks.
+//! many, half of them are dropped, first of those that a timer made, and always the one with the least time around it. What was
+//! allocated after it counts as allocated after the one before. So a long run keeps marks over its whole length. Knows nothing of blocks.
 
 /// Most marks that are kept.
 pub(super) const MOST: usize = 64;
@@ -85,19 +85,25 @@ impl Marks {
         numbers.filter(move |it| *it > number)
     }
 
-    /// Drops every second mark; only those of a timer if they are at least half.
+    /// Drops half of the marks; only those of a timer if they are at least half. The first one and the last stay.
     pub(super) fn thin(&mut self) {
         let of_timer = |mark: &Mark| mark.cause == MarkCause::Timer;
         let timed = self.kept.iter().filter(|(mark, _)| of_timer(mark)).count();
         let only_timed = timed * 2 >= self.kept.len();
-        let mut is_second = false;
-        self.kept.retain(|(mark, _)| {
-            if only_timed && !of_timer(mark) {
-                return true;
+        let dropped = if only_timed { timed } else { self.kept.len() } / 2;
+        for _ in 0..dropped {
+            let between = (1..).zip(self.kept.windows(3)).filter_map(|(at, it)| {
+                let [(_, before), (mark, _), (_, after)] = it else {
+                    return None;
+                };
+                // A timer's mark goes first, if only those may go.
+                let is_kept = only_timed && !of_timer(mark);
+                Some((is_kept, after.saturating_sub(*before), at))
+            });
+            if let Some((.., at)) = between.min() {
+                self.kept.remove(at);
             }
-            is_second = !is_second;
-            is_second
-        });
+        }
         self.is_changed = true;
     }
 
@@ -113,6 +119,22 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that the marks of a long run are spread over all of it, however often half of them were dropped.
+    #[test]
+    fn long_runs_keep_marks_of_all_times() {
+        let mut marks = Marks::default();
+        for time in 0..2_880 {
+            if !marks.has_room() {
+                marks.thin();
+            }
+            marks.add(MarkCause::Timer, time, time);
+        }
+        let times: Vec<u64> = marks.kept.iter().map(|(_, time)| *time).collect();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!((32..=MOST).contains(&times.len()), "{times:?}");
+        assert!(gaps.max().unwrap() <= 2_880 / 16, "{times:?}");
+    }
 
     /// Check that a time belongs to the last mark before it, and that a dropped mark is replaced by the one before.
     #[test]

@@ -313,7 +313,7 @@ impl Process {
 }
 
 /// Kinds of memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Blocks of an allocator.
     #[default]

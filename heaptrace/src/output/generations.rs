@@ -39,7 +39,9 @@ impl WantedMark {
         };
         found.copied().ok_or_else(|| {
             if marks.is_empty() {
-                return "the file has no marks; record with --mark-every, or send SIGUSR2 to heaptrace".to_owned();
+                return "there are no marks up to this moment of the recording: `heaptrace leaks` lists those of all of it; \
+                     `record --mark-every`, or SIGUSR2 to heaptrace, make some"
+                    .to_owned();
             }
             let all: Vec<_> = marks
                 .iter()

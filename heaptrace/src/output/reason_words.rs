@@ -119,8 +119,9 @@ fn note_words(note: Note) -> Words {
         Note::JavaScriptFramesUnnamed => harmless(
             "frames of JavaScript have no name: it was gone before heaptrace could read it",
         ),
-        Note::MarksWithoutRoom => harmless(
-            "marks or allocations are in no generation, because there were too many: generations since then show too little",
+        Note::MarksWithoutRoom => bad(
+            "marks or allocations are in no generation, because there were too many: generations show too little",
+            "make marks less often, or record less with --sample",
         ),
         Note::PythonFramesNotKept => {
             harmless("stacks have no Python functions, because there were too many different ones")

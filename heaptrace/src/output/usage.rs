@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::join::histogram::range_of;
-use crate::join::{Bucket, Rounding, Site, Tally, Usage};
+use crate::join::{Bucket, Kind, Rounding, Site, Tally, Usage};
 use crate::profile::Profile;
 
 /// The most buckets of a histogram for people.
@@ -74,13 +74,12 @@ pub(super) fn quantile(buckets: &[Bucket], part: f64) -> Option<(u64, u64)> {
     found.map(|it| range_of(it.index))
 }
 
-/// How all sites of a profile together use their blocks, if any has that recorded.
+/// How all sites of a profile together use their blocks, but what is rounded, if any has that recorded.
 pub(super) fn of_all(profile: &Profile) -> Option<Usage> {
     let usages = profile.sites.iter().filter_map(|it| profile.usage(it));
     let mut usages = usages.peekable();
     usages.peek()?;
     let (mut sizes, mut lifetimes) = (BTreeMap::new(), BTreeMap::new());
-    let mut families = BTreeMap::<_, Rounding>::new();
     let mut all = Usage::default();
     for usage in usages {
         add_buckets(&mut sizes, &usage.sizes);
@@ -90,17 +89,6 @@ pub(super) fn of_all(profile: &Profile) -> Option<Usage> {
         add(&mut all.reallocations, &usage.reallocations);
         add(&mut all.chains, &usage.chains);
         add(&mut all.moves, &usage.moves);
-        for it in &usage.rounding {
-            let sum = families.entry(it.family).or_insert(Rounding {
-                bytes: 0,
-                error: 0,
-                unfreed: 0,
-                ..*it
-            });
-            sum.bytes = sum.bytes.saturating_add(it.bytes);
-            sum.unfreed = sum.unfreed.saturating_add(it.unfreed);
-            sum.error = both_errors(sum.error, it.error);
-        }
     }
     let plain = |buckets: BTreeMap<u8, Tally>| {
         let buckets = buckets.into_iter();
@@ -110,15 +98,63 @@ pub(super) fn of_all(profile: &Profile) -> Option<Usage> {
     };
     all.sizes = plain(sizes);
     all.lifetimes = plain(lifetimes);
-    all.rounding = families.into_values().collect();
     Some(all)
 }
 
-/// The part of a site's allocations that its histograms have: they can be a little older than its counters.
-pub(super) fn is_behind(site: &Site, usage: &Usage) -> bool {
-    let counted = sum(&usage.sizes).count;
-    // Rounded numbers of a sample differ by half of each bucket.
-    counted.saturating_add(usage.sizes.len() as u64) < site.totals.allocations
+/// Whether the histograms of sites lack allocations or frees that their counters have: they can be a little older.
+pub(super) fn is_behind<'a>(sites: impl IntoIterator<Item = &'a Site>, usage: &Usage) -> bool {
+    let (mut allocations, mut frees) = (0_u64, 0_u64);
+    for site in sites {
+        allocations = allocations.saturating_add(site.totals.allocations);
+        if site.kind == Kind::Heap {
+            frees = frees.saturating_add(site.totals.frees);
+        }
+    }
+    let freed = sum(&usage.lifetimes).count;
+    let freed = freed.saturating_add(usage.untimed.count);
+    // Rounded numbers of a sample differ by half of each bucket, for each site.
+    let lacks =
+        |counted: u64, buckets: usize, all: u64| counted.saturating_add(buckets as u64 + 1) < all;
+    lacks(sum(&usage.sizes).count, usage.sizes.len(), allocations)
+        || lacks(freed, usage.lifetimes.len(), frees)
+}
+
+/// What an allocator rounds up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounded {
+    /// The numbers.
+    pub(super) rounding: Rounding,
+    /// What was requested where this allocator is.
+    pub(super) requested: u64,
+    /// Whether all of that is of this allocator: where a process has several, it is not known.
+    pub(super) is_certain: bool,
+}
+
+/// What allocators round up of the blocks of sites.
+pub(super) fn rounded<'a>(usages: impl IntoIterator<Item = &'a Usage>) -> Vec<Rounded> {
+    let mut families = BTreeMap::<_, Rounded>::new();
+    for usage in usages {
+        for it in &usage.rounding {
+            let all = families.entry(it.family).or_insert(Rounded {
+                rounding: Rounding {
+                    bytes: 0,
+                    error: 0,
+                    unfreed: 0,
+                    ..*it
+                },
+                requested: 0,
+                is_certain: true,
+            });
+            let sum = &mut all.rounding;
+            sum.bytes = sum.bytes.saturating_add(it.bytes);
+            sum.unfreed = sum.unfreed.saturating_add(it.unfreed);
+            sum.error = both_errors(sum.error, it.error);
+            let requested = self::sum(&usage.sizes).bytes;
+            all.requested = all.requested.saturating_add(requested);
+            all.is_certain &= usage.rounding.len() == 1;
+        }
+    }
+    families.into_values().collect()
 }
 
 fn add_buckets(sums: &mut BTreeMap<u8, Tally>, buckets: &[Bucket]) {

@@ -26,10 +26,12 @@ impl MarkRequests {
 
     /// Starts the timer, if the run has one.
     pub(super) fn begin(&mut self, config: &RunConfig) {
-        self.timer = config.mark_every.map(|every| {
-            let mut timer = tokio::time::interval_at(Instant::now() + every, every);
+        self.timer = config.mark_every.and_then(|every| {
+            // A time beyond all clocks never comes.
+            let first = Instant::now().checked_add(every)?;
+            let mut timer = tokio::time::interval_at(first, every);
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            timer
+            Some(timer)
         });
     }
 

@@ -156,6 +156,7 @@ fn repeat_failed(
     files: &dyn ModuleFiles,
 ) -> BTreeSet<Option<ModuleId>> {
     let mut repeated = BTreeSet::new();
+    let mut forgotten = BTreeSet::new();
     for of_module in ranges.chunk_by(|one, other| one.module == other.module) {
         let Some(range) = of_module.first() else {
             continue;
@@ -167,8 +168,12 @@ fn repeat_failed(
         let has_failed = helpers.iter().any(|it| it.has_failed(module));
         if has_failed || (is_cut && first.has_failed(module)) {
             repeated.insert(range.module);
+            // A file that fails again fails for all modules of it.
+            if forgotten.insert((&module.path, &module.build_id)) {
+                first.forget_failures(module);
+            }
             for range in of_module {
-                first.begin_again(module, &range.locations);
+                first.forget_names(&range.locations);
             }
             // They are counted as done.
             let done = AtomicUsize::new(0);

@@ -171,10 +171,14 @@ impl Symbolizer {
         self.harmful.contains_key(&key(module))
     }
 
-    /// Forgets that a module could not be read, and the names that were found in it.
-    pub(super) fn begin_again(&mut self, module: &Module, locations: &[LocationId]) {
+    /// Forgets that the file of a module could not be read.
+    pub(super) fn forget_failures(&mut self, module: &Module) {
         self.harmful.remove(&key(module));
         self.parts.remove(&key(module));
+    }
+
+    /// Forgets the names that were found.
+    pub(super) fn forget_names(&mut self, locations: &[LocationId]) {
         self.table.forget(locations);
     }
 

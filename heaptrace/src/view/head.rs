@@ -28,13 +28,14 @@ pub(super) fn lines(input: &ReportInput<'_>, width: Option<usize>) -> Vec<Line> 
             text::duration(since)
         );
         lines.push(Line::new(Tone::Strong, words));
-        return lines;
     }
     // A part of a process can't be compared with the whole.
-    if !input.filters.iter().any(Filter::selects_sites) {
+    if input.since.is_none() && !input.filters.iter().any(Filter::selects_sites) {
         lines.extend(memory(input, width).into_iter().map(Line::from));
     }
-    if let Some([first, second]) = input.about_mapped() {
+    if input.since.is_none()
+        && let Some([first, second]) = input.about_mapped()
+    {
         let both = in_one_or_two(format!("mapped: {first}"), " ", second.to_owned(), width);
         lines.extend(both.into_iter().map(Line::from));
     }

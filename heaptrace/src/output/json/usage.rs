@@ -27,8 +27,9 @@ struct Lives {
     untimed_frees: Number,
     freed_by_other_threads: Number,
     reallocations: Number,
-    /// Reallocations of blocks that come from no reallocation.
-    realloc_chains: Number,
+    /// Reallocations of blocks that come from no reallocation. Not known of a sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    realloc_chains: Option<Number>,
     /// Reallocations that changed the address, with the bytes that were copied.
     realloc_moves: Number,
     /// Usable bytes beyond the requested ones, if all blocks are of this allocator.
@@ -109,7 +110,7 @@ impl Usage {
                 untimed_frees: number(&usage.untimed),
                 freed_by_other_threads: number(&usage.freed_elsewhere),
                 reallocations: number(&usage.reallocations),
-                realloc_chains: number(&usage.chains),
+                realloc_chains: (!is_sampled).then(|| number(&usage.chains)),
                 realloc_moves: number(&usage.moves),
                 rounding: usage
                     .rounding

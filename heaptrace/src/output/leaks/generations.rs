@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::suppressions::Suppressions;
-use crate::join::{Generation, Kind, Mark, ProcessId, StackId, Totals};
+use crate::join::{Generation, Kind, Mark, Note, ProcessId, StackId, Totals};
 use crate::output::report_input::ReportInput;
 use crate::output::sum;
 
@@ -63,6 +63,8 @@ pub struct Generations {
     pub survivors: Vec<Survivor>,
     /// How many such sites there are.
     pub surviving: usize,
+    /// How many marks and allocations found no room in generations.
+    pub without_room: u64,
 }
 
 pub(super) fn held(totals: &Totals) -> u64 {
@@ -104,7 +106,7 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Gene
         })
         .collect();
     // Sites with equal numbers have an order, too.
-    survivors.sort_by_key(|it| (std::cmp::Reverse(held(&it.3)), it.0, it.1));
+    survivors.sort_by_key(|it| (std::cmp::Reverse(held(&it.3)), it.0, it.1, it.2));
     let surviving = survivors.len();
     survivors.truncate(MOST);
     let survivor = |(process, stack, kind, totals, generations): (_, _, _, _, Vec<_>)| Survivor {
@@ -118,6 +120,12 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Gene
         all,
         survivors: survivors.into_iter().map(survivor).collect(),
         surviving,
+        without_room: profile
+            .quality
+            .noted
+            .get(Note::MarksWithoutRoom.name())
+            .copied()
+            .unwrap_or_default(),
     }
 }
 
@@ -141,9 +149,21 @@ fn before(input: &ReportInput<'_>, marks: &[Mark]) -> Born {
         (&mut totals.live_bytes, later.live_bytes),
         (&mut totals.left_allocations, later.left_allocations),
         (&mut totals.left_bytes, later.left_bytes),
+        (
+            &mut totals.temporary_allocations,
+            later.temporary_allocations,
+        ),
+        (
+            &mut totals.uncertain_allocations,
+            later.uncertain_allocations,
+        ),
+        (&mut totals.uncertain_bytes, later.uncertain_bytes),
     ] {
         *all = all.saturating_sub(later);
     }
+    totals.peak_live_bytes = 0;
+    totals.errors.peak_live_bytes = 0;
+    totals.errors.unseen.peak_live_bytes = 0;
     Born {
         mark: None,
         until_ns: marks.first().map_or(profile.duration_ns, |it| it.at_ns),

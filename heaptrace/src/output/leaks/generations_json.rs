@@ -22,6 +22,8 @@ pub(super) struct GenerationsJson<'a> {
     survivors: Vec<SurvivorJson<'a>>,
     /// How many such sites there are.
     surviving_sites: usize,
+    /// How many marks and allocations found no room: they are in the first generation, and missing in the others.
+    without_room: u64,
 }
 
 #[derive(Serialize)]
@@ -86,6 +88,7 @@ impl<'a> GenerationsJson<'a> {
                 .map(|it| SurvivorJson::new(input, it, intervals))
                 .collect(),
             surviving_sites: generations.surviving,
+            without_room: generations.without_room,
         })
     }
 }

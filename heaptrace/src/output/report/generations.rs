@@ -30,6 +30,12 @@ pub(super) fn write(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
         &format!("Generations: what was allocated between marks, and lives{estimates}"),
     )?;
     ages(page, &generations.all)?;
+    if generations.without_room > 0 {
+        says(
+            page,
+            "There was no room for all: what found none is in the first row, and missing in the others.",
+        )?;
+    }
     if generations.survivors.is_empty() {
         let have_ended = page.input.profile.processes.iter().all(|it| it.ended);
         return says(
@@ -84,8 +90,11 @@ fn ages(page: &mut Page<'_, '_>, all: &[Born]) -> io::Result<()> {
     let hidden = if page.options.details {
         0
     } else {
-        // The first row is what was there before the first mark.
-        all.len().saturating_sub(ROWS + 1)
+        // The first row is what was there before the first mark. Two that are joined save a row.
+        match all.len().saturating_sub(ROWS + 1) {
+            1 => 0,
+            many => many,
+        }
     };
     let mut row = |since: String, age: String, totals: &Totals, next: Option<u64>| {
         let blocks = totals
@@ -151,7 +160,8 @@ fn site(page: &mut Page<'_, '_>, rank: usize, survivor: &Survivor) -> io::Result
     let blocks = totals
         .live_allocations
         .saturating_add(totals.left_allocations);
-    let keeping = survivor.born.iter().filter(|it| it.held() > 0).count();
+    let closed = closed(page, survivor);
+    let keeping = closed.iter().filter(|it| it.held() > 0).count();
     let mut facts = Vec::new();
     if let Some(range) = amount.range() {
         facts.push(range);
@@ -168,7 +178,7 @@ fn site(page: &mut Page<'_, '_>, rank: usize, survivor: &Survivor) -> io::Result
             freed => share(freed, totals.allocated_bytes),
         }
     ));
-    facts.extend(kept(survivor));
+    facts.extend(kept(&closed));
     if let Some(mark) = survivor.oldest().and_then(|it| it.mark) {
         let oldest = page.input.profile.duration_ns.saturating_sub(mark.at_ns);
         facts.push(format!("the oldest up to {} old", duration(oldest)));
@@ -182,20 +192,22 @@ fn site(page: &mut Page<'_, '_>, rank: usize, survivor: &Survivor) -> io::Result
     )
 }
 
-/// What is left of the first generations and of the last ones: a leak keeps as much of both.
-fn kept(survivor: &Survivor) -> Option<String> {
-    let born: Vec<_> = survivor
-        .born
-        .iter()
-        .filter(|it| it.totals.allocated_bytes > 0)
-        .collect();
+/// What a site allocated between two marks each, but what it did after the last one.
+fn closed<'a>(page: &Page<'_, '_>, survivor: &'a Survivor) -> Vec<&'a Born> {
+    let last = page.input.profile.marks.last().map(|it| it.number);
+    let born = survivor.born.iter();
+    born.filter(|it| it.mark.map(|it| it.number) != last)
+        .collect()
+}
+
+/// What is left of the first generation and of the last whole one: a leak keeps as much of both.
+fn kept(closed: &[&Born]) -> Option<String> {
     let of = |it: &Born| share(it.held(), it.totals.allocated_bytes);
-    match born.as_slice() {
-        [oldest, .., before, _] => Some(format!(
-            "{} of the oldest generation live, {} of the last whole one",
-            of(oldest),
-            of(before)
-        )),
-        _ => None,
-    }
+    let mut born = closed.iter().filter(|it| it.totals.allocated_bytes > 0);
+    let (oldest, last) = (born.next()?, born.next_back()?);
+    Some(format!(
+        "{} of the oldest generation live, {} of the last whole one",
+        of(oldest),
+        of(last)
+    ))
 }

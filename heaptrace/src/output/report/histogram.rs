@@ -7,7 +7,7 @@ use std::io;
 use super::page::Page;
 use super::{paragraph, stack};
 use crate::join::{Bucket, Kind, Site, Tally, Usage};
-use crate::output::usage::{self, Row};
+use crate::output::usage::{self, Rounded, Row};
 use crate::text::{bytes, count, duration, plus_minus, share};
 
 /// Columns of the longest bar.
@@ -18,7 +18,12 @@ pub(super) fn of_all(page: &mut Page<'_, '_>) -> io::Result<()> {
     let profile = page.input.profile;
     writeln!(page.out, "{}\n", page.style.bold("All sites together"))?;
     match usage::of_all(profile) {
-        Some(usage) => write(page, &usage, true)?,
+        Some(usage) => {
+            write(page, &usage, true)?;
+            let usages = profile.sites.iter().filter_map(|it| profile.usage(it));
+            rounding(page, &usage::rounded(usages))?;
+            behind(page, &profile.sites, &usage)?;
+        }
         None => says(
             page,
             "sizes and lifetimes: (not recorded; record with --histogram)",
@@ -33,15 +38,24 @@ pub(super) fn of_site(page: &mut Page<'_, '_>, site: &Site) -> io::Result<()> {
         return says(page, "sizes and lifetimes: (not recorded)");
     };
     write(page, usage, site.kind == Kind::Heap)?;
-    if usage::is_behind(site, usage) {
-        let words = format!(
-            "The histograms have {} of {} allocations: they are written when they have doubled, and at the end of a run.",
-            count(usage::sum(&usage.sizes).count),
-            count(site.totals.allocations)
-        );
-        says(page, &words)?;
+    if site.kind == Kind::Heap {
+        rounding(page, &usage::rounded([usage]))?;
     }
-    Ok(())
+    behind(page, std::slice::from_ref(site), usage)
+}
+
+/// Says that histograms are older than counters, if they are.
+fn behind(page: &mut Page<'_, '_>, sites: &[Site], usage: &Usage) -> io::Result<()> {
+    if !usage::is_behind(sites, usage) {
+        return Ok(());
+    }
+    let all = sites.iter().map(|it| it.totals.allocations);
+    let words = format!(
+        "The histograms have {} of {} allocations, and may lack frees: they are written when they have doubled, and at the end of a run.",
+        count(usage::sum(&usage.sizes).count),
+        count(all.fold(0, u64::saturating_add))
+    );
+    says(page, &words)
 }
 
 fn write(page: &mut Page<'_, '_>, usage: &Usage, has_lives: bool) -> io::Result<()> {
@@ -55,8 +69,7 @@ fn write(page: &mut Page<'_, '_>, usage: &Usage, has_lives: bool) -> io::Result<
         return says(page, "lifetimes of mapped memory: (not recorded)");
     }
     lifetimes(page, usage)?;
-    growth(page, usage)?;
-    rounding(page, usage, &allocated)
+    growth(page, usage)
 }
 
 fn lifetimes(page: &mut Page<'_, '_>, usage: &Usage) -> io::Result<()> {
@@ -105,30 +118,35 @@ fn growth(page: &mut Page<'_, '_>, usage: &Usage) -> io::Result<()> {
     }
     let copied = bytes(usage.moves.bytes);
     let error = plus_minus(usage.moves.bytes_error, bytes);
+    // A sample may lack the block from which a block came.
+    let chains = match page.input.profile.info.mode.is_sampled() {
+        true => String::new(),
+        false => format!(" ({} began a chain)", number(&usage.chains)),
+    };
     let words = format!(
-        "reallocated: {} times ({} began a chain); {} moved the block, and copied {copied}{error}",
+        "reallocated: {} times{chains}; {} moved the block, and copied {copied}{error}",
         number(&usage.reallocations),
-        number(&usage.chains),
         number(&usage.moves),
     );
     says(page, &words)
 }
 
-fn rounding(page: &mut Page<'_, '_>, usage: &Usage, allocated: &Tally) -> io::Result<()> {
-    for it in usage.rounding.iter().filter(|it| it.bytes > 0) {
+fn rounding(page: &mut Page<'_, '_>, families: &[Rounded]) -> io::Result<()> {
+    for all in families.iter().filter(|it| it.rounding.bytes > 0) {
+        let it = &all.rounding;
         let unfreed = match it.unfreed {
             0 => String::new(),
             some => format!(", {} of it in blocks that were not freed", bytes(some)),
         };
         let words = format!(
             "rounding{}: {}{} beyond the requested bytes ({}){unfreed}",
-            match usage.rounding.len() {
-                1 => format!(" by {}", it.family.name()),
-                _ => format!(", if all blocks are of {}", it.family.name()),
+            match all.is_certain {
+                true => format!(" by {}", it.family.name()),
+                false => format!(", if all blocks are of {}", it.family.name()),
             },
             bytes(it.bytes),
             plus_minus(it.error, bytes),
-            share(it.bytes, allocated.bytes),
+            share(it.bytes, all.requested),
         );
         says(page, &words)?;
     }
