@@ -5,8 +5,8 @@
 use crate::join::Update;
 use crate::profile::History;
 
-/// Most entries of a history, of some fifty bytes each.
-const MOST: usize = 1 << 20;
+/// Most entries of a history, of a hundred bytes and more each.
+const MOST: usize = 1 << 18;
 
 /// The memory of each site over the run, while there is room for it.
 #[derive(Clone)]

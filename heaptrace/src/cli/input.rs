@@ -92,7 +92,7 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
     }
     if filters.iter().any(Filter::is_of_threads) && recording.profile.threads.is_empty() {
         warnings.push(
-            "the file has no names of threads, so that none matches: record them with `heaptrace record --threads`"
+            "the file has no names of threads, so no condition on them holds: record them with `heaptrace record --threads`"
                 .to_owned(),
         );
     }

@@ -2,9 +2,9 @@
 //!
 //! Stage: profile. Made from the updates of a recording. Must not know what a change means.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::join::{Kind, ProcessId, Site, StackId, ThreadNameId, Update};
+use crate::join::{Kind, Process, ProcessId, Site, StackId, ThreadNameId, Update};
 
 /// Most periods, unless more are asked for. If there are more, neighbours become one.
 const MOST: usize = 64;
@@ -82,6 +82,16 @@ pub struct History {
     updates: u32,
     /// The periods in which each site changed.
     sites: HashMap<Key, Vec<Entry>>,
+    /// The process in each slot.
+    processes: HashMap<ProcessId, Identity>,
+}
+
+/// What stays the same of a process, and differs from those that use its slot later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    pid: u32,
+    start_time_ns: u64,
+    is_merged: bool,
 }
 
 impl Default for History {
@@ -99,6 +109,7 @@ impl History {
             whole: 1,
             updates: 0,
             sites: HashMap::new(),
+            processes: HashMap::new(),
         }
     }
 }
@@ -110,6 +121,7 @@ impl History {
     /// Adds an update. Returns the number of new entries.
     pub fn record(&mut self, update: &Update) -> u64 {
         self.begin_update(update.elapsed_ns);
+        self.forget_replaced(&update.processes);
         let period = self.ends.len() - 1;
         let mut new = 0;
         for (_, site) in &update.sites {
@@ -152,6 +164,25 @@ impl History {
             }
         }
         new
+    }
+
+    /// Drops the sites of processes whose slots others have now.
+    fn forget_replaced(&mut self, changed: &[(ProcessId, Process)]) {
+        let mut gone = HashSet::new();
+        for (id, process) in changed {
+            let identity = Identity {
+                pid: process.pid,
+                start_time_ns: process.start_time_ns,
+                is_merged: process.merged > 0,
+            };
+            let before = self.processes.insert(*id, identity);
+            if before.is_some_and(|before| before != identity) {
+                gone.insert(*id);
+            }
+        }
+        if !gone.is_empty() {
+            self.sites.retain(|key, _| !gone.contains(&key.process));
+        }
     }
 
     /// Begins a period if the last one is whole.
@@ -323,6 +354,33 @@ mod tests {
         assert_eq!(lows(2), [0; 4]);
         let last = of(0)[3];
         assert_eq!((last.held, last.freed, last.allocated), (4, 6, 10));
+    }
+
+    /// Check that a process does not get the memory of another one whose slot it has, and that news of the same one drop nothing.
+    #[test]
+    fn slots_of_others_are_forgotten() {
+        let mut history = History::default();
+        let process = |pid, ended| Process {
+            pid,
+            ended,
+            ..Process::default()
+        };
+        let updates = [
+            (process(7, false), 100),
+            (process(7, true), 90),
+            (process(8, false), 5),
+        ];
+        for ((process, held), at) in updates.into_iter().zip(1..) {
+            history.record(&Update {
+                elapsed_ns: at,
+                processes: vec![(ProcessId(0), process)],
+                sites: vec![site(0, held, 0)],
+                ..Update::default()
+            });
+            let periods = history.of(&site(0, 0, 0).1);
+            let held: Vec<u64> = periods.iter().map(|it| it.held).collect();
+            assert_eq!(held, [&[100][..], &[100, 90], &[0, 0, 5]][at as usize - 1]);
+        }
     }
 
     /// Check that the end of a process begins where it begins to free much, and not where it frees little, or then grows again.

@@ -341,6 +341,7 @@ impl Following {
         }
         // What these say is of the whole run.
         profile.usages.clear();
+        profile.marks.clear();
         profile.generations.clear();
         profile.range = Some(Range {
             from_ns: begin.elapsed_ns,

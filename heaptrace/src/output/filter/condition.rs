@@ -133,9 +133,17 @@ impl Condition {
                 site.thread.is_some_and(|name| pattern.matches(name))
             }
             (Test::Name(pattern), _) => pattern.matches(kind_name(site.kind)),
-            // A site has only sums, so this is the mean of its blocks.
+            // A site has only sums, so this is the mean of its blocks. In a part of a run, it may have older blocks alone.
             (Test::Number(range), _) => {
-                range.contains(site.totals.allocated_bytes, site.totals.allocations)
+                let all = &site.totals;
+                let sums = [
+                    (all.allocated_bytes, all.allocations),
+                    (all.live_bytes, all.live_allocations),
+                    (all.left_bytes, all.left_allocations),
+                    (all.freed_bytes, all.frees),
+                ];
+                let (bytes, blocks) = sums.into_iter().find(|it| it.1 > 0).unwrap_or_default();
+                range.contains(bytes, blocks)
             }
             (Test::Line(..), _) => false,
         }
@@ -204,8 +212,14 @@ impl Test {
         match key {
             Key::Size => range(value).map(Self::Number),
             Key::Line | Key::Pid => {
-                if let Ok(range) = range(value) {
-                    return Ok(Self::Number(range));
+                let is_digit = |it: char| it.is_ascii_digit() || it == '.';
+                match range(value) {
+                    Ok(range) => return Ok(Self::Number(range)),
+                    // `10..5`
+                    Err(why) if value.contains("..") && value.chars().all(is_digit) => {
+                        return Err(why);
+                    }
+                    Err(_) => {}
                 }
                 // `pool.c:10..20`; `pool.c:10` is a name.
                 let parts = value.rsplit_once(':');
@@ -213,7 +227,8 @@ impl Test {
                 let lines = parts.filter(|_| key == Key::Line);
                 match lines.map(|(file, lines)| (file, range(lines))) {
                     Some((file, Ok(lines))) => Ok(Self::Line(Pattern::glob(file), lines)),
-                    _ => Ok(Self::Name(Pattern::glob(value))),
+                    Some((_, Err(why))) => Err(why),
+                    None => Ok(Self::Name(Pattern::glob(value))),
                 }
             }
             Key::Kind => Self::one_of(value, &[Kind::Heap, Kind::Mapped].map(kind_name)),

@@ -110,6 +110,7 @@ fn mistakes_are_marked() {
         ("function=", "the pattern is empty", (9, 1)),
         ("function= and pid=1", "the pattern is empty", (10, 1)),
         ("size>=", "the number is empty", (6, 1)),
+        ("pid=5..2", "the range is empty", (4, 4)),
         ("function==a", "write = for a glob", (8, 2)),
         ("function=~a", "write = for a glob", (8, 2)),
         ("function>a", "is a name", (9, 1)),

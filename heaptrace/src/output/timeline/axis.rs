@@ -38,7 +38,7 @@ pub(super) fn time(ns: u64, ticks: &[u64]) -> String {
     };
     let last = ticks.last().copied().unwrap_or(ns).max(ns);
     let seconds = ns / SECOND;
-    if last < 120 * SECOND {
+    if last < 120 * SECOND || (step > 0 && step < SECOND) {
         let digits = match step {
             step if step == 0 || step >= SECOND => 0,
             step if step >= SECOND / 10 => 1,
@@ -50,8 +50,12 @@ pub(super) fn time(ns: u64, ticks: &[u64]) -> String {
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     if last < 3_600 * SECOND {
         format!("{minutes}:{seconds:02} min")
-    } else if last < 72 * 3_600 * SECOND {
+    } else if step > 0 && step < 60 * SECOND {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else if last < 72 * 3_600 * SECOND || (step > 0 && step < 3_600 * SECOND) {
         format!("{hours}:{minutes:02} h")
+    } else if step > 0 && step < 86_400 * SECOND {
+        format!("{} d {} h", hours / 24, hours % 24)
     } else {
         format!("{} d", hours / 24)
     }
@@ -100,6 +104,13 @@ mod tests {
         assert_eq!(time(s(120), &[0, s(60), s(120)]), "2:00 min");
         assert_eq!(time(s(5_400), &[0, s(1_800), s(5_400)]), "1:30 h");
         assert_eq!(time(SECOND / 2, &[0, SECOND / 2]), "0.5 s");
+        let half = s(201) + SECOND / 2;
+        assert_eq!(time(half, &[s(201), half]), "201.5 s");
+        assert_eq!(time(s(3_661), &[s(3_660), s(3_661)]), "1:01:01");
+        assert_eq!(
+            time(s(97 * 3_600), &[s(96 * 3_600), s(97 * 3_600)]),
+            "4 d 1 h"
+        );
 
         assert_eq!(
             numbers(Metric::LiveBytes, 9 << 20, 4),

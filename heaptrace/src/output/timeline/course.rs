@@ -142,7 +142,7 @@ pub fn timeline(
     };
     let peak = match is_whole {
         true => highest_snapshot(metric, from, &snapshots),
-        false => highest(&times, &total),
+        false => highest(metric, &times, &total),
     };
     let mut rest: Vec<u64> = total.iter().map(|it| it.value).collect();
     for (_, _, values) in &largest {
@@ -167,7 +167,7 @@ pub fn timeline(
         rest,
         all,
         peak,
-        snapshots: snapshots.iter().filter(|it| it.elapsed_ns >= from).count(),
+        snapshots: snapshots.iter().filter(|it| it.elapsed_ns > from).count(),
         is_sampled: input.profile.info.mode.is_sampled(),
         times,
     }
@@ -313,7 +313,10 @@ fn highest_snapshot(metric: Metric, from: u64, snapshots: &[&Snapshot]) -> Optio
     found.filter(|it| it.value > 0)
 }
 
-fn highest(times: &[u64], total: &[Point]) -> Option<Highest> {
+fn highest(metric: Metric, times: &[u64], total: &[Point]) -> Option<Highest> {
+    if !matches!(metric, Metric::LiveBytes | Metric::LiveAllocations) {
+        return None;
+    }
     let pairs = times.iter().zip(total).rev();
     let (time, point) = pairs.max_by_key(|it| it.1.value)?;
     let found = Highest {

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::course::{Point, Series, Timeline};
+use crate::output::filter::Filter;
 use crate::output::json::{Mode, Range, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
@@ -29,7 +30,7 @@ pub(super) fn write(
         started_unix_ns: profile.info.started_unix_ns,
         target: &profile.info.target,
         warnings: input.warnings,
-        filters: input.filters.iter().map(ToString::to_string).collect(),
+        filters: input.filters.iter().map(Filter::in_full).collect(),
         range: profile.range.map(Into::into),
         metric: timeline.metric.name(),
         by: timeline.by.name(),

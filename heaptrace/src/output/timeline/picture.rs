@@ -135,10 +135,10 @@ fn head(
     let target = escape(&input.profile.info.target).into_owned();
     let title = cut(&format!("heaptrace: {target}"), 90);
     let mut parts = vec![plot::title(timeline), input.profile.chosen()];
-    parts.extend(input.only());
     if !input.warnings.is_empty() {
         parts.push("INCOMPLETE".to_owned());
     }
+    parts.extend(input.only());
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
