@@ -34,7 +34,8 @@ fn each_function_is_exact() -> Result<()> {
         };
         for (library, kind) in ALLOCATORS {
             let recording = record(&fixture, library, arguments)?;
-            matches_itself(&recording, kind).with_context(|| name.to_owned())?;
+            matches_itself(&recording, kind)
+                .with_context(|| format!("{name}, {kind}: {}", recording.ended.stderr))?;
             for (function, (calls, bytes)) in &recording.truth("main")?.hooks {
                 let totals = recording.report.within(function);
                 let seen = (totals.allocations, totals.allocated_bytes);
