@@ -163,6 +163,11 @@ impl Metric {
         self.of(totals) >= self.error(totals).saturating_mul(2)
     }
 
+    /// Whether it is what is live, and so falls, too.
+    pub(super) fn is_live(self) -> bool {
+        matches!(self, Self::LiveBytes | Self::LiveAllocations)
+    }
+
     /// Whether the metric counts bytes, not blocks.
     pub fn is_bytes(self) -> bool {
         matches!(

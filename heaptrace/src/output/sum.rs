@@ -4,6 +4,14 @@
 
 use crate::join::{Errors, Totals, Unseen};
 
+/// The error of a sum of two independent numbers.
+pub(super) fn both_errors(a: u64, b: u64) -> u64 {
+    match (a, b) {
+        (0, error) | (error, 0) => error,
+        (a, b) => (a as f64).hypot(b as f64).ceil() as u64,
+    }
+}
+
 /// Adds counters, saturating, because a crafted file can hold any number.
 pub(super) fn add(sum: &mut Totals, part: &Totals) {
     let Totals {

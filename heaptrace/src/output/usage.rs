@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::sum::both_errors;
 use crate::join::histogram::range_of;
 use crate::join::{Bucket, Kind, Rounding, Site, Tally, Usage};
 use crate::profile::Profile;
@@ -168,14 +169,6 @@ fn add(sum: &mut Tally, other: &Tally) {
     sum.bytes = sum.bytes.saturating_add(other.bytes);
     sum.count_error = both_errors(sum.count_error, other.count_error);
     sum.bytes_error = both_errors(sum.bytes_error, other.bytes_error);
-}
-
-/// The error of a sum of two independent numbers.
-fn both_errors(a: u64, b: u64) -> u64 {
-    match (a, b) {
-        (0, error) | (error, 0) => error,
-        (a, b) => (a as f64).hypot(b as f64).ceil() as u64,
-    }
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub(super) fn write(
     let has = |it: Metric| it.of(&input.profile.totals) > 0;
     if has(Metric::LeftBytes) && !has(Metric::LiveBytes) {
         // All processes have ended.
-        others.retain(|(_, it)| !matches!(it, Metric::LiveBytes | Metric::LiveAllocations));
+        others.retain(|(_, it)| !it.is_live());
     } else if !has(Metric::LeftBytes) {
         others.retain(|(_, it)| !matches!(it, Metric::LeftBytes));
     }

@@ -8,6 +8,7 @@ use crate::output::interval::{Interval, Intervals};
 use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
+use crate::output::sum;
 use crate::profile::{Counter, History, Period, Snapshot};
 
 /// The memory of a run over time.
@@ -140,9 +141,11 @@ pub fn timeline(
         // Snapshots have the sums of the whole run.
         false => sums.iter().map(of_sum).collect(),
     };
-    let peak = match is_whole {
-        true => highest_snapshot(metric, from, &snapshots),
-        false => highest(metric, &times, &total),
+    // What only grows has no highest.
+    let peak = match (metric.is_live(), is_whole) {
+        (false, _) => None,
+        (true, true) => highest_snapshot(metric, from, &snapshots),
+        (true, false) => highest(&times, &total),
     };
     let mut rest: Vec<u64> = total.iter().map(|it| it.value).collect();
     for (_, _, values) in &largest {
@@ -206,12 +209,12 @@ impl Within {
 
     /// What was allocated counts from the beginning of the time on.
     fn since(&self, now: Counter, before: Counter) -> Counter {
-        match self.metric {
-            Metric::TotalBytes | Metric::TotalAllocations => Counter {
+        match self.metric.is_live() {
+            true => now,
+            false => Counter {
                 value: now.value.saturating_sub(before.value),
                 error: now.error,
             },
-            _ => now,
         }
     }
 }
@@ -219,10 +222,7 @@ impl Within {
 fn plus(a: Counter, b: Counter) -> Counter {
     Counter {
         value: a.value.saturating_add(b.value),
-        error: match (a.error, b.error) {
-            (0, error) | (error, 0) => error,
-            (a, b) => (a as f64).hypot(b as f64).ceil() as u64,
-        },
+        error: sum::both_errors(a.error, b.error),
     }
 }
 
@@ -243,7 +243,6 @@ fn of_snapshots(
     snapshots: &[&Snapshot],
 ) -> Vec<Point> {
     let intervals = Intervals::of(input.profile);
-    let is_sum = matches!(metric, Metric::TotalBytes | Metric::TotalAllocations);
     let mut snapshots = snapshots.iter().peekable();
     let mut totals = Totals::default();
     let mut points = Vec::with_capacity(times.len());
@@ -255,7 +254,7 @@ fn of_snapshots(
             totals = next.totals;
         }
         let value = metric.of(&totals);
-        if at == 0 && is_sum {
+        if at == 0 && !metric.is_live() {
             before = value;
         }
         let interval = intervals.around(metric, &totals);
@@ -288,9 +287,6 @@ fn since_before(metric: Metric, now: &Totals, before: &Totals) -> u64 {
 }
 
 fn highest_snapshot(metric: Metric, from: u64, snapshots: &[&Snapshot]) -> Option<Highest> {
-    if !matches!(metric, Metric::LiveBytes | Metric::LiveAllocations) {
-        return None;
-    }
     let mut found: Option<Highest> = None;
     let mut before = (0, Totals::default());
     for snapshot in snapshots {
@@ -313,10 +309,7 @@ fn highest_snapshot(metric: Metric, from: u64, snapshots: &[&Snapshot]) -> Optio
     found.filter(|it| it.value > 0)
 }
 
-fn highest(metric: Metric, times: &[u64], total: &[Point]) -> Option<Highest> {
-    if !matches!(metric, Metric::LiveBytes | Metric::LiveAllocations) {
-        return None;
-    }
+fn highest(times: &[u64], total: &[Point]) -> Option<Highest> {
     let pairs = times.iter().zip(total).rev();
     let (time, point) = pairs.max_by_key(|it| it.1.value)?;
     let found = Highest {

@@ -218,7 +218,7 @@ impl<'a> OfStack<'a> {
         words: &'a ReadWords,
     ) -> Self {
         let mut language_frames = head.language_frames;
-        // The kernel program leaves those of earlier walks from the frame on at which the walk ended: it is looked at again here.
+        // The kernel program leaves those of earlier walks beyond the frame at which the walk ended. That one is looked at again here.
         for frame in (head.depth as usize).saturating_sub(1)..MAX_FRAMES {
             if let Some(word) = language_frames.get_mut(frame / 64) {
                 *word &= !(1 << (frame % 64));
