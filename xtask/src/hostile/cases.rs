@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::suite::{CaseRun, MIB, SECONDS};
-use super::{data, dwarf, files, programs, surroundings};
+use super::{data, dwarf, files, languages, programs, surroundings};
 
 /// A hostile case.
 pub(super) struct Case {
@@ -220,6 +220,31 @@ pub(super) const CASES: &[Case] = &[
         "bad-frame-pointers",
         "frame pointers to unmapped memory and into the kernel",
         programs::bad_frame_pointers,
+    ),
+    case(
+        "perf-map-names",
+        "a perf map with 200,000 lines, a name of 1 MB, escape sequences, and code everywhere",
+        languages::perf_map_names,
+    ),
+    case(
+        "perf-map-kinds",
+        "pipes, devices, folders, links, and files of 1 TiB at the path of a perf map",
+        languages::perf_map_kinds,
+    ),
+    case(
+        "jitdump",
+        "jitdump files whose records have wrong lengths, or no end",
+        languages::jitdump,
+    ),
+    case(
+        "overwritten-python",
+        "a Python program that overwrites the descriptions of its functions",
+        languages::overwritten_python,
+    ),
+    case(
+        "false-java",
+        "a library that says it is Java's virtual machine, and describes itself in circles",
+        languages::false_java,
     ),
     case(
         "thread-names",

@@ -35,6 +35,10 @@ pub(super) struct Running {
 /// Starts a program in its own process group. Its output goes to files, so the program never waits for a
 /// reader.
 pub(super) fn start(command: &mut Command, folder: &Path) -> Result<Running> {
+    // The kernel counts the peak of this process to that of the program, until the program is executed. A large report may have been read
+    // before. SAFETY: gives free memory back, which nothing refers to.
+    unsafe { libc::malloc_trim(0) };
+    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
     let file = |name: &str| {
         let path = folder.join(name);
         File::create(&path).with_context(|| format!("cannot write {}", path.display()))

@@ -10,6 +10,7 @@ mod dwarf;
 mod elf;
 mod ended;
 mod files;
+mod languages;
 mod programs;
 mod suite;
 mod surroundings;
