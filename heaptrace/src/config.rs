@@ -89,6 +89,17 @@ pub enum Probes {
     Empty,
 }
 
+/// Which blocks a data file has one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptBlocks {
+    /// None: sums by site alone.
+    None,
+    /// Those that are not freed before the next update.
+    Lasting,
+    /// All.
+    All,
+}
+
 /// Limits and cache of unwind tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableConfig {
@@ -166,6 +177,8 @@ pub struct RunConfig {
     pub histogram: bool,
     /// Whether memory that programs map themselves is recorded as well.
     pub mappings: bool,
+    /// Which blocks are kept one by one.
+    pub blocks: KeptBlocks,
     /// The run ends after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

@@ -42,7 +42,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::RunConfig;
+use crate::config::{KeptBlocks, RunConfig};
 use crate::doctor::{self, capabilities};
 use crate::join::{EndedLimits, Joiner, Loss, MarkCause, Note};
 use crate::kernel::process_filter::ProcessFilter;
@@ -246,6 +246,10 @@ impl<'a> Session<'a> {
         sys::trim_memory();
         run.drain.raise_priority();
         let begin = Instant::now();
+        if config.blocks != KeptBlocks::None {
+            let has_all = config.blocks == KeptBlocks::All;
+            run.joiner.log_blocks(sys::monotonic_now(), has_all);
+        }
         let rates = SamplingRates::new(config, begin, &mut run)?;
         run.program.set_gate(true)?;
         mark_requests.begin(config);
@@ -337,6 +341,11 @@ impl<'a> Session<'a> {
                 ready = self.run.drain.ready() => {
                     ready?;
                     self.read_streams()?;
+                    if self.run.joiner.needs_update()
+                        && let Some(outcome) = self.update(observer)?
+                    {
+                        return Ok(outcome);
+                    }
                     // Lets the other branches run, also if events never pause.
                     tokio::task::yield_now().await;
                 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::block_args::Blocks;
 use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::diff_args::Diff;
 use super::examples::{
@@ -15,14 +16,15 @@ use super::examples::{
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
-use super::invocation::{self, Action, Color, Filters, Format, Invocation, WantedSources};
+use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
+use super::symbolize_args::Symbolize;
 use super::timeline_args::Timeline;
 use super::values;
-use crate::config::{NamedAllocator, Probes};
-use crate::output::{ExportFormat, Label, Metric, ShownLanguages, SourceChoice};
+use crate::config::{NamedAllocator, Probes, RunConfig};
+use crate::output::{ExportFormat, Label, Metric, SourceChoice};
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
 #[derive(Debug, Parser)]
@@ -145,6 +147,8 @@ struct Record {
     /// itself, e.g. 1h,24 [default: 5]. Use it for runs without end.
     #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
     rotate: Option<Rotation>,
+    #[command(flatten)]
+    blocks: Blocks,
     /// The work of the probes: `full` records, `empty` does nothing (for benchmarks)
     #[arg(long, hide = true, default_value = "full", value_parser = probes())]
     probes: Probes,
@@ -286,27 +290,6 @@ struct Export {
 }
 
 #[derive(Debug, Args)]
-struct Symbolize {
-    /// The data file to add names to
-    #[arg(value_name = "FILE", default_value = "heaptrace.data")]
-    file: PathBuf,
-    /// Write a copy with names, and leave FILE as it is; - for standard output [default: change FILE]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    #[command(flatten)]
-    written: Written,
-    /// Search for debug files in this folder, too, before /usr/lib/debug.
-    ///
-    /// As there, they are found by build id (FOLDER/.build-id/ab/cdef.debug) or by name. A file counts only if it has the build id of the
-    /// file that was traced. May be given several times.
-    #[arg(long, value_name = "FOLDER", value_parser = values::folder)]
-    debug_dir: Vec<PathBuf>,
-    /// Most memory for the content of the file [default: 256MiB, and 256 bytes for each byte of the file]
-    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
-    max_memory: Option<u64>,
-}
-
-#[derive(Debug, Args)]
 struct Doctor {
     /// Check also which allocators of this process can be traced, and whether --fast can move it.
     ///
@@ -336,7 +319,10 @@ impl Cli {
                 details: self.live.details,
             },
             Some(Sub::Record(record)) => Action::Record {
-                run: record.run.into_config(record.probes, verbose)?,
+                run: RunConfig {
+                    blocks: record.blocks.into(),
+                    ..record.run.into_config(record.probes, verbose)?
+                },
                 output: record.output,
                 rotate: record.rotate,
             },
@@ -404,22 +390,7 @@ impl Cli {
                 metric: export.metric,
             },
             Some(Sub::Diff(diff)) => Action::from(*diff),
-            Some(Sub::Symbolize(symbolize)) => Action::Symbolize {
-                input: invocation::Input {
-                    file: symbolize.file,
-                    at: None,
-                    from: None,
-                    since_mark: None,
-                    filters: Filters::default(),
-                    shown: ShownLanguages::default(),
-                    full_names: false,
-                    max_memory: symbolize.max_memory,
-                    with_history: false,
-                },
-                output: symbolize.output,
-                force: symbolize.written.force,
-                debug_dirs: symbolize.debug_dir,
-            },
+            Some(Sub::Symbolize(symbolize)) => Action::from(symbolize),
             Some(Sub::Doctor(doctor)) => Action::Doctor {
                 pids: doctor.pid,
                 allocators: doctor.allocator,

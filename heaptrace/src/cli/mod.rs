@@ -3,6 +3,7 @@
 //! Part of the crate, no stage of the flow: it may use all stages, and no stage uses it.
 
 mod args;
+mod block_args;
 mod choices;
 mod convert;
 mod debuginfod;
@@ -41,6 +42,7 @@ mod source_path;
 mod sources;
 mod summary;
 mod symbolize;
+mod symbolize_args;
 mod timeline;
 mod timeline_args;
 mod values;

@@ -10,7 +10,9 @@ use clap::Args;
 
 use super::{overhead, values};
 use crate::account::Account;
-use crate::config::{NamedAllocator, Probes, RunConfig, Sampling, Selection, TableConfig, Target};
+use crate::config::{
+    KeptBlocks, NamedAllocator, Probes, RunConfig, Sampling, Selection, TableConfig, Target,
+};
 use crate::unwind;
 
 #[derive(Debug, Args)]
@@ -270,6 +272,7 @@ impl Run {
             threads: self.threads,
             histogram: self.histogram,
             mappings: !self.no_mmap,
+            blocks: KeptBlocks::None,
             duration: self.duration,
             interval: self.interval,
             mark_every: self.mark_every,

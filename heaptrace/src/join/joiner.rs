@@ -5,6 +5,7 @@
 //! the stacks in them. Knows nothing of the kernel's maps but the keys of blocks and stacks.
 
 mod ahead;
+mod blocks;
 mod code;
 mod coverage;
 mod facts;
@@ -471,8 +472,7 @@ impl Joiner {
             self.facts.set_noted(note, count);
         }
         self.note_generated_code();
-        let without_room = self.ledger.generations().without_room();
-        self.facts.set_noted(Note::MarksWithoutRoom, without_room);
+        self.note_without_room();
         let sites = self.ledger.take_changed_sites();
         let (modules, locations) = self.addresses.take_new();
         let started = self.addresses.take_started();
@@ -490,6 +490,7 @@ impl Joiner {
             usages: self.ledger.take_usages(),
             marks: self.ledger.take_marks(),
             generations: self.ledger.take_changed_generations(),
+            blocks: self.ledger.take_block_changes(elapsed_ns),
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),

@@ -6,6 +6,8 @@
 
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
+use super::block_changes::BlockChanges;
+use super::block_log::BlockLog;
 use super::blocks::Block;
 use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
@@ -34,6 +36,8 @@ pub(super) struct Ledger {
     own_peaks: OwnPeaks,
     usages: Usages,
     generations: Generations,
+    /// Each block, if they are wanted.
+    log: Option<BlockLog>,
 }
 
 impl Ledger {
@@ -137,6 +141,9 @@ impl Ledger {
             is_certain = entry.is_certain(event.time);
             let block = entry.add_block(owner, event);
             self.usages.allocated(site, &block, old);
+            if let Some(log) = &mut self.log {
+                log.born(entry, event.id, block);
+            }
         }
         let estimate = Estimate::of(event.size, event.mean);
         let mean = if event.mean > 1 { event.mean } else { 0 };
@@ -182,8 +189,11 @@ impl Ledger {
     ) -> Option<Block> {
         let process = self.processes.id(serial)?;
         // A block that is missing was swept before, or its address was handed out again.
-        let entry = self.processes.change(process);
-        let (block, is_certain) = entry?.take_block(id)?;
+        let entry = self.processes.change(process)?;
+        let (block, is_certain) = entry.take_block(id)?;
+        if let Some(log) = &mut self.log {
+            log.freed(entry, id, by);
+        }
         self.usages.freed(&block, by);
         // What it added, even if the sampling rate has changed since.
         let estimate = Estimate::of(block.size, block.mean);
@@ -310,6 +320,9 @@ impl Ledger {
         }
         entry.end(event);
         let pid = entry.record().pid;
+        if let Some(log) = &mut self.log {
+            log.ended(entry, event.time);
+        }
         self.for_live(process, Self::leave, Sums::leave);
         self.processes.ended(pid, process);
         Some(pid)
@@ -324,7 +337,11 @@ impl Ledger {
 
     /// Takes what an ended process has left: no more events of it will be joined.
     pub(super) fn close(&mut self, process: ProcessId) -> Option<Leftovers> {
-        Some(self.processes.change(process)?.close())
+        let entry = self.processes.change(process)?;
+        if let Some(log) = &mut self.log {
+            log.close(entry, |site| self.sites.stack(site));
+        }
+        Some(entry.close())
     }
 
     /// Takes an ended process out, to be merged into a record of many.
@@ -396,6 +413,23 @@ impl Ledger {
     /// All marks, if they have changed since the last call.
     pub(super) fn take_marks(&mut self) -> Vec<Mark> {
         self.generations.take_marks()
+    }
+
+    /// Keeps each block, from now on.
+    pub(super) fn log_blocks(&mut self, log: BlockLog) {
+        self.log = Some(log);
+    }
+
+    /// The log of blocks, to be read.
+    pub(super) fn block_log(&self) -> Option<&BlockLog> {
+        self.log.as_ref()
+    }
+
+    /// The blocks that were allocated and freed since the last call, if they are wanted.
+    pub(super) fn take_block_changes(&mut self, at_ns: u64) -> Vec<BlockChanges> {
+        let Self { sites, log, .. } = self;
+        let log = log.as_mut();
+        log.map_or_else(Vec::new, |log| log.take(at_ns, |site| sites.stack(site)))
     }
 
     /// The generations that changed since the last call.

@@ -2,6 +2,8 @@
 
 mod address_spaces;
 mod addresses;
+mod block_changes;
+mod block_log;
 mod blocks;
 mod cgroups;
 mod code_ranges;
@@ -52,6 +54,7 @@ mod usage_sums;
 mod usages;
 
 pub use addresses::{CodeInFile, Follow};
+pub use block_changes::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed};
 pub use coverage::ReachedProcess;
 pub use javascript::ReadFrames;
 pub use joiner::{GeneratedCode, Joiner};

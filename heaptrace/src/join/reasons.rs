@@ -63,6 +63,8 @@ reasons! {
     Note {
         /// A file that was probed during the run: its calls before that were not seen.
         AllocatorsProbedLate = "allocators_probed_late";
+        /// A block that was not kept by itself for lack of room, in a run that keeps each block.
+        BlocksNotKept = "blocks_not_kept";
         /// A child that may have missed calls before it was tied to probes of its own (before Linux 6.12).
         ChildrenProbedLate = "children_probed_late";
         /// An executable mapping that was not kept: its program image had too many. Addresses in it have no

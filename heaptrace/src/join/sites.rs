@@ -100,6 +100,11 @@ impl Sites {
         Some(self.entries.get(id.0 as usize)?.origin.process)
     }
 
+    /// The stack of a site.
+    pub(super) fn stack(&self, id: SiteId) -> Option<StackId> {
+        Some(self.entries.get(id.0 as usize)?.origin.stack)
+    }
+
     /// A site with other sums than its own, without a peak.
     pub(super) fn with_sums(&self, id: SiteId, sums: &Sums) -> Option<Site> {
         let entry = self.entries.get(id.0 as usize)?;

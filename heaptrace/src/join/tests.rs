@@ -1,5 +1,6 @@
 //! Tests of the join as a whole, event by event, and the events that other tests use.
 
+mod block_log;
 mod duty_cycle;
 mod generated_code;
 mod generations;

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::block_changes::BlockChanges;
 use super::marks::Mark;
 use super::overhead::Overhead;
 use super::usage::Usage;
@@ -468,6 +469,8 @@ pub struct Update {
     pub marks: Vec<Mark>,
     /// Changed generations of sites, each as a whole.
     pub generations: Vec<(GenerationId, Generation)>,
+    /// Blocks that were allocated and freed, if the run keeps each block. They are no part of a profile.
+    pub blocks: Vec<BlockChanges>,
     /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
     /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,

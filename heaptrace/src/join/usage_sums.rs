@@ -5,6 +5,7 @@
 
 use heaptrace_common::wire::{Alloc, Free};
 
+use super::block_changes::HowFreed;
 use super::blocks::Block;
 use super::estimate::weight;
 use super::histogram::bucket_of;
@@ -18,6 +19,18 @@ pub(super) struct Freeing {
     pub(super) time: u64,
     /// The thread.
     pub(super) tid: u32,
+    /// Whether a reallocation replaced the block.
+    is_reallocation: bool,
+}
+
+impl Freeing {
+    /// How the block ended.
+    pub(super) fn how(self) -> HowFreed {
+        match self.is_reallocation {
+            true => HowFreed::Reallocated,
+            false => HowFreed::Freed,
+        }
+    }
 }
 
 impl From<&Free> for Freeing {
@@ -25,6 +38,7 @@ impl From<&Free> for Freeing {
         Self {
             time: event.time,
             tid: event.tid,
+            is_reallocation: false,
         }
     }
 }
@@ -35,6 +49,7 @@ impl From<&Alloc> for Freeing {
         Self {
             time: event.time,
             tid: event.tid,
+            is_reallocation: true,
         }
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Probes, Sampling, Selection, TableConfig};
+    use crate::config::{KeptBlocks, Probes, Sampling, Selection, TableConfig};
 
     fn config(max_memory: u64) -> RunConfig {
         RunConfig {
@@ -116,6 +116,7 @@ mod tests {
             threads: false,
             histogram: false,
             mappings: false,
+            blocks: KeptBlocks::None,
             duration: None,
             mark_every: None,
             interval: Duration::from_secs(1),

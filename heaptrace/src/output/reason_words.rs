@@ -107,6 +107,10 @@ fn note_words(note: Note) -> Words {
             "child processes may have been traced from shortly after their start only",
             "Linux 6.12 or newer traces them from the start",
         ),
+        Note::BlocksNotKept => bad(
+            "blocks are not in the list of blocks, because too many were allocated at once",
+            "record less with --sample, or leave out --events",
+        ),
         Note::CodeMappingsNotKept => {
             harmless("parts of code have no names, because a program has too many of them")
         }

@@ -59,6 +59,8 @@ pub(in crate::profile) struct Budget {
     /// As `processes`, for each generation and for the marks.
     generations: Vec<u64>,
     marks: u64,
+    /// As `symbols`, for single blocks.
+    blocks: u64,
 }
 
 impl Budget {
@@ -75,6 +77,7 @@ impl Budget {
             symbols: 0,
             generations: Vec::new(),
             marks: 0,
+            blocks: 0,
         }
     }
 
@@ -188,6 +191,18 @@ impl Budget {
     pub(in crate::profile) fn keep_symbols(&mut self) {
         let cost = std::mem::take(&mut self.pending);
         self.kept = self.kept - std::mem::replace(&mut self.symbols, cost) + cost;
+    }
+
+    /// Charges single blocks, instead of those before, and names of their processes.
+    pub(in crate::profile) fn keep_blocks(
+        &mut self,
+        blocks: u64,
+        names: u64,
+    ) -> Result<(), Exceeded> {
+        let before = std::mem::replace(&mut self.blocks, blocks);
+        self.kept = self.kept.saturating_sub(before).saturating_add(blocks);
+        self.kept = self.kept.saturating_add(names);
+        self.check(0)
     }
 
     /// Checks the memory that outputs need for a profile: each joins the frames of sites, and some copy texts

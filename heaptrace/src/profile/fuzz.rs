@@ -2,7 +2,8 @@
 //!
 //! Stage: profile.
 
-use super::datafile::{ReadOptions, Recording, read_from};
+use super::blocks::WantedBlocks;
+use super::datafile::{ReadOptions, Recording, read_with_blocks};
 use super::model::Profile;
 use crate::join::histogram::BUCKETS;
 
@@ -11,7 +12,8 @@ const HEAD: usize = 3;
 
 /// Every index in the result is in its table, and folding the result again gives the same.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
-    match read_from(data, "input", ReadOptions::default()) {
+    let wanted = WantedBlocks::at(&[0x1000, 0x1008]);
+    match read_with_blocks(data, "input", ReadOptions::default(), Some(wanted)) {
         Ok(recording) => sound(&recording),
         Err(error) => {
             assert!(error.to_string().contains("input"));
@@ -38,7 +40,7 @@ pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
         };
         let begin = file.len();
         // One kind more than there are.
-        file.extend(u32::from(head[0] % 6).to_le_bytes());
+        file.extend(u32::from(head[0] % 7).to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
@@ -78,6 +80,18 @@ fn sound(recording: &Recording) -> u64 {
             assert!(buckets.is_sorted_by(|a, b| a.index < b.index));
         }
     }
+    for process in recording.blocks.iter().flat_map(|it| &it.processes) {
+        for block in &process.blocks {
+            is_in(block.stack.0, profile.stacks.len());
+            assert!(process.holding(block.address).is_some());
+        }
+        assert!(process.blocks.is_sorted_by_key(|it| it.address));
+        for address in [0, 0x1000, u64::MAX] {
+            let (before, after) = process.neighbours(address);
+            assert!(before.is_none_or(|it| it.address <= address));
+            assert!(after.is_none_or(|it| it.address > address));
+        }
+    }
     // One update leads from an empty profile to the same one.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
@@ -97,6 +111,7 @@ fn sound(recording: &Recording) -> u64 {
         recording.snapshots.len(),
         recording.warnings.len(),
         usize::from(recording.symbols.is_some()),
+        recording.blocks.as_ref().map_or(0, |it| it.processes.len()),
     ]
     .into_iter()
     .fold(1, |seen, count| seen * 5 + count.min(4) as u64)

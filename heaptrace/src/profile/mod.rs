@@ -1,5 +1,6 @@
 //! Stage profile: the model that every output reads, and the data file that stores it.
 
+mod blocks;
 mod budget;
 mod datafile;
 #[cfg(feature = "fuzz")]
@@ -13,6 +14,7 @@ mod symbols;
 mod tests;
 mod wire;
 
+pub use blocks::{BlockList, PastBlock, ProcessBlocks, WantedBlocks};
 #[cfg(test)]
 pub(crate) use datafile::crafted;
 pub use datafile::{

@@ -270,6 +270,7 @@ impl Profile {
                 .map(GenerationId)
                 .zip(self.generations.clone())
                 .collect(),
+            blocks: Vec::new(),
             sizes: self.sizes.clone(),
             rates: self.rates.clone(),
             totals: self.totals,

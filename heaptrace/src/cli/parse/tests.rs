@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cli::{Action, Color, Filters, Format, Input, Moment, Ranking};
-use crate::config::{Probes, RunConfig, Sampling, Selection, TableConfig, Target};
+use crate::config::{KeptBlocks, Probes, RunConfig, Sampling, Selection, TableConfig, Target};
 use crate::output::{Label, Metric, ShownLanguages, Wrappers};
 use crate::unwind;
 
@@ -54,6 +54,7 @@ fn defaults_are_those_of_the_configuration() {
             threads: false,
             histogram: false,
             mappings: true,
+            blocks: KeptBlocks::None,
             duration: None,
             mark_every: None,
             interval: RunConfig::DEFAULT_INTERVAL,

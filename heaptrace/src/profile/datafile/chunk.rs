@@ -31,13 +31,21 @@ pub(super) enum Kind {
     Symbols = 3,
     /// The orderly end; only the last chunk.
     End = 4,
+    /// Blocks of the update before, one by one.
+    Blocks = 5,
 }
 
 impl Kind {
     fn from_number(number: u32) -> Option<Self> {
-        [Self::Start, Self::Update, Self::Symbols, Self::End]
-            .into_iter()
-            .find(|kind| *kind as u32 == number)
+        [
+            Self::Start,
+            Self::Update,
+            Self::Symbols,
+            Self::End,
+            Self::Blocks,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u32 == number)
     }
 }
 
@@ -90,9 +98,12 @@ pub(super) fn decode(
     reader: &mut impl Read,
     budget: &mut Budget,
 ) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
-    let Some(chunk) = read_packed(reader)? else {
-        return Ok(None);
-    };
+    let chunk = read_packed(reader)?;
+    chunk.map(|chunk| unpack(&chunk, budget)).transpose()
+}
+
+/// Unpacks a chunk.
+pub(super) fn unpack(chunk: &Packed, budget: &mut Budget) -> Result<(Kind, Vec<u8>), ChunkError> {
     budget.unpack(chunk.bytes.len() as u64, chunk.raw_len as u64)?;
     let compressed = chunk.bytes.get(HEADER..).unwrap_or_default();
     let raw = zstd::bulk::decompress(compressed, chunk.raw_len)
@@ -100,7 +111,7 @@ pub(super) fn decode(
     if raw.len() != chunk.raw_len {
         return Err(ChunkError::Damaged("a chunk has the wrong length"));
     }
-    Ok(Some((chunk.kind, raw)))
+    Ok((chunk.kind, raw))
 }
 
 /// Reads the next chunk without unpacking it; `None` at the end of the file.

@@ -17,5 +17,7 @@ mod write;
 #[cfg(test)]
 pub(crate) use crafted::crafted;
 pub use error::DataFileError;
+#[cfg(feature = "fuzz")]
+pub(in crate::profile) use read::read_with_blocks;
 pub use read::{DataFile, ReadOptions, Recording, is_data_file, open, read, read_from};
 pub use write::DataFileWriter;

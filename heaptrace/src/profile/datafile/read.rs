@@ -15,6 +15,7 @@ use super::error::DataFileError;
 use super::format::{MAGIC, VERSION};
 use super::write;
 use crate::join::Update;
+use crate::profile::blocks::{BlockList, BlockReading, WantedBlocks};
 use crate::profile::budget::Budget;
 use crate::profile::history::History;
 use crate::profile::model::{Profile, RunEnd, RunInfo, Snapshot};
@@ -68,6 +69,8 @@ pub struct Recording {
     pub snapshots: Vec<Snapshot>,
     /// The history of each site, if it was asked for.
     pub history: Option<History>,
+    /// Its blocks one by one, if they were asked for and the file has any.
+    pub blocks: Option<BlockList>,
     /// Warnings for every report about it, one sentence each.
     pub warnings: Vec<String>,
     /// Whether the file has bytes that its writer did not write. A file that was cut off because its writer
@@ -86,6 +89,8 @@ pub struct DataFile {
     file: File,
     name: String,
     was_read: Cell<bool>,
+    /// The blocks to read, if single blocks are wanted.
+    blocks: Option<WantedBlocks>,
 }
 
 /// Opens a data file.
@@ -96,6 +101,7 @@ pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
             file,
             name,
             was_read: Cell::new(false),
+            blocks: None,
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(DataFileError::Missing { name })
@@ -105,6 +111,12 @@ pub fn open(path: &Path) -> Result<DataFile, DataFileError> {
 }
 
 impl DataFile {
+    /// Reads single blocks, too.
+    pub fn with_blocks(mut self, wanted: WantedBlocks) -> Self {
+        self.blocks = Some(wanted);
+        self
+    }
+
     /// Reads it, or a part of it.
     pub fn read(&self, options: ReadOptions) -> Result<Recording, DataFileError> {
         let mut file = &self.file;
@@ -115,7 +127,8 @@ impl DataFile {
                     source,
                 })?;
         }
-        read_from(BufReader::new(file), &self.name, options)
+        let blocks = self.blocks.clone();
+        read_with_blocks(BufReader::new(file), &self.name, options, blocks)
     }
 
     /// Writes a copy of it that has these names instead of its own. Everything else is copied byte by byte, up to its end, or to where it
@@ -130,7 +143,7 @@ impl DataFile {
             match chunk.kind {
                 Kind::Symbols => continue,
                 Kind::End => out.write_all(&names.take().unwrap_or_default())?,
-                Kind::Start | Kind::Update => {}
+                Kind::Start | Kind::Update | Kind::Blocks => {}
             }
             out.write_all(&chunk.bytes)?;
         }
@@ -145,9 +158,19 @@ pub fn is_data_file(mut file: impl Read) -> bool {
 
 /// Reads a data file from anything; errors call it `name`.
 pub fn read_from(
+    reader: impl Read,
+    name: &str,
+    options: ReadOptions,
+) -> Result<Recording, DataFileError> {
+    read_with_blocks(reader, name, options, None)
+}
+
+/// The same, with single blocks if some are wanted.
+pub(in crate::profile) fn read_with_blocks(
     mut reader: impl Read,
     name: &str,
     options: ReadOptions,
+    blocks: Option<WantedBlocks>,
 ) -> Result<Recording, DataFileError> {
     let until = options.until;
     let mut budget = Budget::new(options.max_memory);
@@ -160,6 +183,7 @@ pub fn read_from(
             history: options
                 .with_history
                 .then(|| options.periods.map_or_else(History::default, History::with)),
+            blocks: None,
             warnings: Vec::new(),
             is_damaged: false,
         },
@@ -170,9 +194,11 @@ pub fn read_from(
         duration_ns: None,
         update: None,
         symbols: None,
+        blocks: blocks.map(BlockReading::new),
+        is_shown: false,
     };
     let incomplete = loop {
-        match chunk::decode(&mut reader, &mut reading.budget) {
+        match reading.next(&mut reader) {
             Ok(Some((kind, payload))) => match reading.take(kind, &payload) {
                 Ok(()) if reading.duration_ns.is_some() => break None,
                 Ok(()) => {}
@@ -194,6 +220,8 @@ pub fn read_from(
             why: why.to_string(),
         })?;
     let mut recording = reading.recording;
+    let blocks = reading.blocks.map(BlockReading::finish);
+    recording.blocks = blocks.filter(|it| !it.processes.is_empty());
     if let Some(range) = reading.range {
         let restricted = range.restrict(&mut recording.profile);
         restricted.ok_or_else(|| nothing_between(name, &recording, options))?;
@@ -336,9 +364,25 @@ struct Reading {
     duration_ns: Option<u64>,
     update: Option<Update>,
     symbols: Option<Symbols>,
+    /// Single blocks, if they are wanted.
+    blocks: Option<BlockReading>,
+    /// Whether the last update was folded.
+    is_shown: bool,
 }
 
 impl Reading {
+    /// The next chunk that is wanted.
+    fn next(&mut self, reader: &mut impl Read) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
+        let are_blocks_wanted = self.is_shown && self.blocks.is_some();
+        loop {
+            match chunk::read_packed(reader)? {
+                None => return Ok(None),
+                Some(chunk) if chunk.kind == Kind::Blocks && !are_blocks_wanted => {}
+                Some(chunk) => return chunk::unpack(&chunk, &mut self.budget).map(Some),
+            }
+        }
+    }
+
     fn take(&mut self, kind: Kind, payload: &[u8]) -> Result<(), String> {
         let in_parts = self.update.is_some() && kind != Kind::Update
             || self.symbols.is_some() && kind != Kind::Symbols;
@@ -349,6 +393,7 @@ impl Reading {
             Kind::Start => Err("it is damaged: it begins twice".to_owned()),
             Kind::Update => self.take_update(payload),
             Kind::Symbols => self.take_symbols(payload),
+            Kind::Blocks => self.take_blocks(payload),
             Kind::End => {
                 let end = End::decode(payload).map_err(damaged)?;
                 self.duration_ns = Some(end.duration_ns);
@@ -367,7 +412,8 @@ impl Reading {
             elapsed_ns: update.elapsed_ns,
             totals: update.totals,
         });
-        if !self.is_nearest_yet(update.elapsed_ns) {
+        self.is_shown = self.is_nearest_yet(update.elapsed_ns);
+        if !self.is_shown {
             self.budget.skip_update();
             return Ok(());
         }
@@ -398,6 +444,24 @@ impl Reading {
         let after = elapsed_ns.saturating_sub(self.until);
         let nearest = self.shown.map(|shown| self.until.abs_diff(shown));
         after == 0 || nearest.is_none_or(|nearest| after < nearest)
+    }
+
+    fn take_blocks(&mut self, payload: &[u8]) -> Result<(), String> {
+        let Some(blocks) = &mut self.blocks else {
+            return Ok(());
+        };
+        let (changes, more) = merge::blocks(payload, &self.budget).map_err(damaged)?;
+        let name = changes.owner.command.len() as u64;
+        let stacks = self.recording.profile.stacks.len();
+        blocks.add(changes, more, stacks).map_err(|stack| {
+            let stack = stack.0;
+            format!(
+                "it is damaged: a block refers to stack entry {stack}, but there are only {stacks}"
+            )
+        })?;
+        let (images, kept) = blocks.size();
+        let kept = kept as u64 * BlockReading::BLOCK + images as u64 * BlockReading::IMAGE;
+        self.budget.keep_blocks(kept, name).map_err(damaged)
     }
 
     fn take_symbols(&mut self, payload: &[u8]) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! Tests of the data file as a whole: written to a real file, read again, cut and damaged.
 
+mod blocks;
 mod sample;
 
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use crate::create::Destination;
 use crate::join::Update;
 use crate::profile::model::RunInfo;
 use crate::profile::symbols::Symbols;
-use crate::profile::wire::{End, Start, SymbolsMessage, UpdateMessage};
+use crate::profile::wire::{BlocksMessage, End, Start, SymbolsMessage, UpdateMessage};
 
 /// Most bytes of a part of an update, before its last record. It is far below the limit of a reader, so that
 /// the last record can't exceed that.
@@ -85,13 +85,16 @@ impl DataFileWriter {
         Ok(writer)
     }
 
-    /// Writes an update.
+    /// Writes an update, and its blocks one by one, if it has some.
     pub fn update(&mut self, update: &Update) -> Result<(), DataFileError> {
         self.chunks(
             Vec::new(),
             Kind::Update,
             &UpdateMessage::parts(update, PART),
-        )
+        )?;
+        let blocks = update.blocks.iter().flat_map(BlocksMessage::parts);
+        let blocks: Vec<_> = blocks.collect();
+        self.chunks(Vec::new(), Kind::Blocks, &blocks)
     }
 
     /// Writes the names of locations. They replace the names that were written before.

@@ -4,6 +4,7 @@
 
 use prost::Message;
 
+use super::blocks::BlocksMessage;
 use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
@@ -15,7 +16,7 @@ use super::started::Started;
 use super::symbols::Frames;
 use super::update::{Location, Module, Process, Rate, Stack};
 use super::usage::Usage;
-use crate::join::{self, Update};
+use crate::join::{self, BlockChanges, Update};
 use crate::profile::budget::{Budget, Cost};
 use crate::profile::symbols::{Frame, Symbols};
 
@@ -154,6 +155,16 @@ pub(in crate::profile) fn symbols(
         }
     }
     Ok(more)
+}
+
+/// Decodes the blocks of a chunk. The other value is whether another part of them follows.
+pub(in crate::profile) fn blocks(
+    message: &[u8],
+    budget: &Budget,
+) -> Result<(BlockChanges, bool), WireError> {
+    let message = record::<BlocksMessage>(message, budget)?;
+    let more = message.more;
+    Ok((message.into_plain()?, more))
 }
 
 /// Decodes a record, which may need many times its bytes meanwhile.

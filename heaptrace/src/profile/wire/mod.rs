@@ -3,6 +3,7 @@
 //! Stage: profile. New fields get new tags; a tag never changes its meaning. Knows nothing of chunks, files
 //! and checksums.
 
+mod blocks;
 mod counters;
 mod duty_cycle;
 mod error;
@@ -21,6 +22,7 @@ mod traced;
 mod update;
 mod usage;
 
+pub(super) use blocks::BlocksMessage;
 pub(super) use error::WireError;
 pub(super) use run::{End, Start};
 pub(super) use symbols::SymbolsMessage;

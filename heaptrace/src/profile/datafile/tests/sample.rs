@@ -218,6 +218,7 @@ pub(super) fn update(n: u32) -> Update {
                 survived: vec![(n + 1, 70), (n + 2, 0)],
             },
         )],
+        blocks: Vec::new(),
         sizes: vec![n.into(), 7],
         rates: vec![RateChange {
             at_ns: n.into(),

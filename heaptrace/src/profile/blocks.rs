@@ -1,0 +1,329 @@
+//! The blocks of a recording one by one: what is live at its end, and what was freed before at some addresses.
+//!
+//! Stage: profile. Made of the block changes in a data file; only commands that ask for single blocks read them. Knows nothing of
+//! files and outputs.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, StackId};
+
+/// Most freed blocks that are kept for each wanted address in each process: the last ones.
+const MOST_FREED: usize = 64;
+
+/// The addresses whose freed blocks are wanted, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedBlocks {
+    addresses: Vec<u64>,
+}
+
+impl WantedBlocks {
+    /// Live blocks, and the freed ones that held one of these addresses.
+    pub fn at(addresses: &[u64]) -> Self {
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
+        Self { addresses }
+    }
+
+    /// The wanted addresses in a block.
+    fn within(&self, block: &BornBlock) -> &[u64] {
+        let end = block.address.saturating_add(block.size.max(1));
+        let from = self.addresses.partition_point(|it| *it < block.address);
+        let to = self.addresses.partition_point(|it| *it < end);
+        self.addresses.get(from..to).unwrap_or_default()
+    }
+}
+
+/// A freed block, with its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastBlock {
+    /// The block.
+    pub block: BornBlock,
+    /// Its end.
+    pub end: FreedBlock,
+}
+
+/// The blocks of a program image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessBlocks {
+    /// The image.
+    pub owner: BlockOwner,
+    /// When it ended, nanoseconds since the run began. Its blocks are what it had not freed then.
+    pub ended_ns: Option<u64>,
+    /// Its live blocks, in the order of their addresses.
+    pub blocks: Vec<BornBlock>,
+    /// The freed blocks that held a wanted address, by that address, in the order of their ends.
+    pub freed: BTreeMap<u64, Vec<PastBlock>>,
+    /// How many more there were, by address.
+    pub more_freed: BTreeMap<u64, u64>,
+}
+
+/// The blocks of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockList {
+    /// The time that they are of, nanoseconds since the run began.
+    pub at_ns: u64,
+    /// Whether blocks that were allocated and freed between two updates are known, too.
+    pub has_all: bool,
+    /// Each image with recorded blocks, in the order in which they began.
+    pub processes: Vec<ProcessBlocks>,
+}
+
+impl ProcessBlocks {
+    /// The live block that holds an address. Of several, which only a damaged file has, the last one.
+    pub fn holding(&self, address: u64) -> Option<&BornBlock> {
+        let last = self.last_up_to(address);
+        let block = self.blocks.get(last.checked_sub(1)?)?;
+        (address - block.address < block.size.max(1)).then_some(block)
+    }
+
+    /// The live blocks before and behind an address, without the one that holds it.
+    pub fn neighbours(&self, address: u64) -> (Option<&BornBlock>, Option<&BornBlock>) {
+        let last = self.last_up_to(address);
+        let held = usize::from(self.holding(address).is_some());
+        let before = (last - held)
+            .checked_sub(1)
+            .and_then(|at| self.blocks.get(at));
+        (before, self.blocks.get(last))
+    }
+
+    /// The number of live blocks that begin at an address or before it.
+    fn last_up_to(&self, address: u64) -> usize {
+        self.blocks.partition_point(|it| it.address <= address)
+    }
+}
+
+/// The blocks while changes are read.
+#[derive(Debug)]
+pub(in crate::profile) struct BlockReading {
+    wanted: WantedBlocks,
+    at_ns: u64,
+    has_all: bool,
+    /// By the serial number of the image.
+    images: BTreeMap<u64, Image>,
+    /// Live blocks and freed ones.
+    kept: usize,
+    /// Changes whose last part is still missing.
+    parts: Vec<BlockChanges>,
+    /// Their blocks.
+    pending: usize,
+}
+
+#[derive(Debug, Default)]
+struct Image {
+    owner: BlockOwner,
+    ended_ns: Option<u64>,
+    live: HashMap<u64, BornBlock>,
+    freed: BTreeMap<u64, VecDeque<PastBlock>>,
+    more_freed: BTreeMap<u64, u64>,
+}
+
+impl BlockReading {
+    /// The memory of a block in the tables, at most.
+    pub(in crate::profile) const BLOCK: u64 = 3 * size_of::<(u64, PastBlock)>() as u64;
+
+    /// The memory of an image, at most, without its name.
+    pub(in crate::profile) const IMAGE: u64 = 4 * size_of::<Image>() as u64;
+
+    pub(in crate::profile) fn new(wanted: WantedBlocks) -> Self {
+        Self {
+            wanted,
+            at_ns: 0,
+            has_all: false,
+            images: BTreeMap::new(),
+            kept: 0,
+            parts: Vec::new(),
+            pending: 0,
+        }
+    }
+
+    /// The number of images and of blocks.
+    pub(in crate::profile) fn size(&self) -> (usize, usize) {
+        (
+            self.images.len() + self.parts.len(),
+            self.kept + self.pending,
+        )
+    }
+
+    /// Adds changes, and applies them when no further part follows. There are so many stacks; a block of another one is an error,
+    /// which names it.
+    pub(in crate::profile) fn add(
+        &mut self,
+        changes: BlockChanges,
+        more: bool,
+        stacks: usize,
+    ) -> Result<(), StackId> {
+        self.pending += changes.born.len() + changes.freed.len();
+        self.parts.push(changes);
+        if more {
+            return Ok(());
+        }
+        self.pending = 0;
+        let mut parts = std::mem::take(&mut self.parts).into_iter();
+        parts.try_for_each(|changes| self.apply(changes, stacks))
+    }
+
+    fn apply(&mut self, changes: BlockChanges, stacks: usize) -> Result<(), StackId> {
+        self.at_ns = self.at_ns.max(changes.at_ns);
+        self.has_all |= changes.has_all;
+        let image = self.images.entry(changes.owner.serial).or_default();
+        image.owner = changes.owner;
+        image.ended_ns = changes.ended_ns.or(image.ended_ns);
+        for block in changes.born {
+            if block.stack.0 as usize >= stacks {
+                return Err(block.stack);
+            }
+            let old = image.live.insert(block.id, block);
+            self.kept += usize::from(old.is_none());
+        }
+        for end in changes.freed {
+            // The allocation of a block may have found no room.
+            let Some(block) = image.live.remove(&end.id) else {
+                continue;
+            };
+            self.kept -= 1;
+            for address in self.wanted.within(&block) {
+                let freed = image.freed.entry(*address).or_default();
+                if freed.len() >= MOST_FREED {
+                    freed.pop_front();
+                    self.kept -= 1;
+                    *image.more_freed.entry(*address).or_default() += 1;
+                }
+                freed.push_back(PastBlock { block, end });
+                self.kept += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks as they are now.
+    pub(in crate::profile) fn finish(self) -> BlockList {
+        let processes = self.images.into_values().map(|image| {
+            let mut blocks: Vec<_> = image.live.into_values().collect();
+            blocks.sort_unstable_by_key(|it| (it.address, it.born_ns, it.id));
+            let in_order = |(address, freed): (u64, VecDeque<PastBlock>)| {
+                let mut freed = Vec::from(freed);
+                // Events of several processors may have arrived in another order.
+                freed.sort_by_key(|it| (it.block.born_ns, it.block.id));
+                (address, freed)
+            };
+            ProcessBlocks {
+                owner: image.owner,
+                ended_ns: image.ended_ns,
+                blocks,
+                freed: image.freed.into_iter().map(in_order).collect(),
+                more_freed: image.more_freed,
+            }
+        });
+        BlockList {
+            at_ns: self.at_ns,
+            has_all: self.has_all,
+            processes: processes.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::HowFreed;
+
+    pub(in crate::profile) fn block(id: u64, address: u64, size: u64) -> BornBlock {
+        BornBlock {
+            id,
+            address,
+            size,
+            stack: StackId(0),
+            thread: 7,
+            born_ns: id * 100,
+            mean: 0,
+            is_reallocated: false,
+        }
+    }
+
+    fn end(id: u64) -> FreedBlock {
+        FreedBlock {
+            id,
+            how: HowFreed::Freed,
+            freed_ns: id * 100 + 50,
+            thread: 7,
+        }
+    }
+
+    fn changes(born: Vec<BornBlock>, freed: Vec<FreedBlock>) -> BlockChanges {
+        BlockChanges {
+            at_ns: 1,
+            born,
+            freed,
+            ..BlockChanges::default()
+        }
+    }
+
+    fn list(wanted: &[u64], all: impl IntoIterator<Item = BlockChanges>) -> ProcessBlocks {
+        let mut reading = BlockReading::new(WantedBlocks::at(wanted));
+        for changes in all {
+            reading.apply(changes, 1).unwrap();
+        }
+        let (_, kept) = reading.size();
+        let mut list = reading.finish();
+        let process = list.processes.remove(0);
+        let freed: usize = process.freed.values().map(Vec::len).sum();
+        assert_eq!(kept, process.blocks.len() + freed);
+        process
+    }
+
+    /// Check that an address is found in a block from its first byte to its last, that a block without bytes has its address, and that
+    /// neighbours are those of the address.
+    #[test]
+    fn addresses_are_found_in_blocks() {
+        let blocks = vec![block(1, 0x100, 16), block(2, 0x180, 0), block(3, 0x140, 32)];
+        let list = list(&[], [changes(blocks, vec![])]);
+        let holder = |address| list.holding(address).map(|it| it.id);
+        assert_eq!(
+            [0xff, 0x100, 0x10f, 0x110, 0x15f, 0x160, 0x180, 0x181].map(holder),
+            [None, Some(1), Some(1), None, Some(3), None, Some(2), None]
+        );
+        let beside = |address| {
+            let (before, after) = list.neighbours(address);
+            (before.map(|it| it.id), after.map(|it| it.id))
+        };
+        assert_eq!(beside(0x50), (None, Some(1)));
+        assert_eq!(beside(0x105), (None, Some(3)));
+        assert_eq!(beside(0x120), (Some(1), Some(3)));
+        assert_eq!(beside(0x150), (Some(1), Some(2)));
+        assert_eq!(beside(0x200), (Some(2), None));
+    }
+
+    /// Check that a free takes away the block that it names, also if its address was used again before the free arrived, and that the
+    /// freed blocks at wanted addresses are kept, the last ones of many.
+    #[test]
+    fn freed_blocks_are_kept_at_wanted_addresses() {
+        let reused = list(
+            &[0x108],
+            [
+                changes(vec![block(1, 0x100, 16)], vec![]),
+                changes(vec![block(2, 0x100, 32)], vec![]),
+                changes(vec![], vec![end(1), end(99)]),
+            ],
+        );
+        let ids = |blocks: &[PastBlock]| blocks.iter().map(|it| it.block.id).collect::<Vec<_>>();
+        assert_eq!(reused.blocks, [block(2, 0x100, 32)]);
+        assert_eq!(ids(&reused.freed[&0x108]), [1]);
+        assert_eq!(reused.more_freed.get(&0x108), None);
+
+        let many = (1..=100).map(|id| changes(vec![block(id, 0x100, 16)], vec![end(id)]));
+        let many = list(&[0x10f, 0x110], many);
+        assert_eq!(many.blocks, []);
+        assert_eq!(ids(&many.freed[&0x10f]), (37..=100).collect::<Vec<_>>());
+        assert_eq!(many.more_freed[&0x10f], 36);
+        assert!(!many.freed.contains_key(&0x110));
+    }
+
+    /// Check that a block of a stack that does not exist is refused.
+    #[test]
+    fn stacks_must_exist() {
+        let mut reading = BlockReading::new(WantedBlocks::default());
+        let born = changes(vec![block(1, 0x100, 16)], vec![]);
+        assert_eq!(reading.apply(born, 0), Err(StackId(0)));
+    }
+}
