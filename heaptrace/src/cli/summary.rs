@@ -138,6 +138,7 @@ mod tests {
                 },
                 slot: crate::join::SiteId(0),
                 own_peak: OwnPeak::default(),
+                block_sizes: None,
             });
         }
         profile.quality.lost.insert("ring full".into(), 3);

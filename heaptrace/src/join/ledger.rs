@@ -8,6 +8,7 @@ use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, Stac
 
 use super::block_changes::BlockChanges;
 use super::block_log::BlockLog;
+use super::block_sizes::BlockSizes;
 use super::blocks::Block;
 use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
@@ -145,6 +146,7 @@ impl Ledger {
                 log.born(entry, event.id, block);
             }
         }
+        self.sites.note_sizes(site, BlockSizes::of(event.size));
         let estimate = Estimate::of(event.size, event.mean);
         let mean = if event.mean > 1 { event.mean } else { 0 };
         self.add(process, owner, estimate, mean, is_certain);

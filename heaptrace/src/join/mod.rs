@@ -4,6 +4,7 @@ mod address_spaces;
 mod addresses;
 mod block_changes;
 mod block_log;
+mod block_sizes;
 mod blocks;
 mod cgroups;
 mod code_ranges;
@@ -55,6 +56,7 @@ mod usages;
 
 pub use addresses::{CodeInFile, Follow};
 pub use block_changes::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed};
+pub use block_sizes::BlockSizes;
 pub use coverage::ReachedProcess;
 pub use javascript::ReadFrames;
 pub use joiner::{GeneratedCode, Joiner};

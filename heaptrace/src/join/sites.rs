@@ -3,6 +3,7 @@
 //! Stage: join. A slot of the table is used again after its site was merged into another one. Knows nothing of
 //! blocks and processes but their ids.
 
+use super::block_sizes::BlockSizes;
 use super::estimate::{Amount, Estimate, Sums};
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
@@ -46,6 +47,7 @@ impl SiteOrigin {
             kind,
             totals,
             own_peak: OwnPeak::default(),
+            block_sizes: None,
             slot,
         }
     }
@@ -55,6 +57,7 @@ impl SiteOrigin {
 struct Entry {
     origin: SiteOrigin,
     sums: Sums,
+    block_sizes: Option<BlockSizes>,
     /// Whether its id is in the list of changed sites.
     is_changed: bool,
 }
@@ -68,10 +71,12 @@ impl Sites {
             Some(entry) => {
                 entry.origin = origin;
                 entry.sums = Sums::default();
+                entry.block_sizes = None;
             }
             None => self.entries.push(Entry {
                 origin,
                 sums: Sums::default(),
+                block_sizes: None,
                 is_changed: false,
             }),
         }
@@ -86,6 +91,14 @@ impl Sites {
                 entry.is_changed = true;
                 self.changed.push(id);
             }
+        }
+    }
+
+    /// Notes the sizes of blocks of a site.
+    pub(super) fn note_sizes(&mut self, id: SiteId, sizes: BlockSizes) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            let known = entry.block_sizes.map_or(sizes, |it| it.and(sizes));
+            entry.block_sizes = Some(known);
         }
     }
 
@@ -108,7 +121,10 @@ impl Sites {
     /// A site with other sums than its own, without a peak.
     pub(super) fn with_sums(&self, id: SiteId, sums: &Sums) -> Option<Site> {
         let entry = self.entries.get(id.0 as usize)?;
-        Some(entry.origin.with(id, sums, &Amount::default()))
+        Some(Site {
+            block_sizes: entry.block_sizes,
+            ..entry.origin.with(id, sums, &Amount::default())
+        })
     }
 
     /// Gives a site another stack.
@@ -132,6 +148,10 @@ impl Sites {
         let mut sums = Sums::default();
         self.change(from, |own| sums = std::mem::take(own));
         self.change(into, |own| own.merge(&sums));
+        let entry = self.entries.get_mut(from.0 as usize);
+        if let Some(sizes) = entry.and_then(|it| it.block_sizes.take()) {
+            self.note_sizes(into, sizes);
+        }
         self.vacant.push(from);
     }
 
@@ -153,6 +173,7 @@ impl Sites {
                 entry.is_changed = false;
                 let site = Site {
                     own_peak: own_peaks.at_peak(id.0).as_peak(),
+                    block_sizes: entry.block_sizes,
                     ..entry.origin.with(id, &entry.sums, &peak.at_peak(id.0))
                 };
                 Some((id, site))

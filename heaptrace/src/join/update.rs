@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::block_changes::BlockChanges;
+use super::block_sizes::BlockSizes;
 use super::marks::Mark;
 use super::overhead::Overhead;
 use super::usage::Usage;
@@ -339,6 +340,8 @@ pub struct Site {
     pub totals: Totals,
     /// Its live bytes at the moment of its own process's peak.
     pub own_peak: OwnPeak,
+    /// The sizes of its recorded blocks since the run began, also in a part of a run. `None` for mappings, and in older files.
+    pub block_sizes: Option<BlockSizes>,
     /// Its id in the run, by which [`Usage`] is found. Its place in a list of sites may be another one.
     pub slot: SiteId,
 }

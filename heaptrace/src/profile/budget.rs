@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::history::History;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
+use super::types::BlockType;
 use crate::join::{
     Allocator, Function, Generation, GenerationId, Location, Mark, Module, ModuleId, Process,
     ProcessId, Quality, RateChange, Site, SiteId, Stack, Usage,
@@ -350,6 +351,12 @@ impl Cost for Usage {
 impl Cost for Mark {
     fn cost(&self) -> u64 {
         of::<Self>(0)
+    }
+}
+
+impl Cost for BlockType {
+    fn cost(&self) -> u64 {
+        2 * texts([&self.name, &self.element]) + of::<Self>(0)
     }
 }
 

@@ -92,6 +92,11 @@ fn sound(recording: &Recording) -> u64 {
             assert!(after.is_none_or(|it| it.address > address));
         }
     }
+    if let Some(symbols) = &recording.symbols {
+        for id in symbols.types.of_stacks.values() {
+            is_in(*id, symbols.types.types.len());
+        }
+    }
     // One update leads from an empty profile to the same one.
     let mut again = Profile::new(profile.info.clone());
     assert!(again.fold(profile.to_update()).is_ok());
@@ -112,6 +117,10 @@ fn sound(recording: &Recording) -> u64 {
         recording.warnings.len(),
         usize::from(recording.symbols.is_some()),
         recording.blocks.as_ref().map_or(0, |it| it.processes.len()),
+        recording
+            .symbols
+            .as_ref()
+            .map_or(0, |it| it.types.of_stacks.len()),
     ]
     .into_iter()
     .fold(1, |seen, count| seen * 5 + count.min(4) as u64)

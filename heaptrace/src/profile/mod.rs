@@ -12,6 +12,7 @@ mod subtract;
 mod symbols;
 #[cfg(test)]
 mod tests;
+mod types;
 mod wire;
 
 pub use blocks::{BlockList, PastBlock, ProcessBlocks, WantedBlocks};
@@ -24,3 +25,4 @@ pub use datafile::{
 pub use history::{Counter, History, Period};
 pub use model::{FoldError, Mode, Profile, Range, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};
+pub use types::{BlockType, Types, Way};

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::types::Types;
 use crate::join::LocationId;
 
 /// Index of a string in [`Symbols::strings`].
@@ -31,6 +32,8 @@ pub struct Symbols {
     /// The functions of each location, innermost (most inlined) first. A location that was not looked up
     /// is beyond the end or has an empty list.
     pub frames: Vec<Vec<Frame>>,
+    /// The types of what stacks allocate.
+    pub types: Types,
 }
 
 impl Symbols {
@@ -68,7 +71,7 @@ pub struct Improvement {
 
 impl Symbols {
     /// Takes names over where more is known than before: a function where there was none, a line where there was only a function, and more
-    /// inlined functions where there was a line.
+    /// inlined functions where there was a line. Types are taken over where there were none.
     pub fn improve(&mut self, other: &Self) -> Improvement {
         let mut strings: HashMap<String, StringId> = self
             .strings
@@ -112,6 +115,7 @@ impl Symbols {
                 *slot = frames;
             }
         }
+        self.types.complete(&other.types);
         improvement
     }
 }
@@ -134,7 +138,7 @@ mod tests {
     fn symbols(all: &[(&str, u32)]) -> Symbols {
         let mut symbols = Symbols {
             strings: vec!["a.c".to_owned()],
-            frames: Vec::new(),
+            ..Symbols::default()
         };
         for (function, line) in all {
             let id = StringId(symbols.strings.len() as u32);

@@ -60,6 +60,7 @@ fn site(profile: &mut Profile, live_bytes: u64, allocations: u64) {
         },
         slot: SiteId(0),
         own_peak: OwnPeak::default(),
+        block_sizes: None,
     });
 }
 

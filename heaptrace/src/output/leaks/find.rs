@@ -221,6 +221,7 @@ mod tests {
                     totals,
                     slot: SiteId(0),
                     own_peak: OwnPeak::default(),
+                    block_sizes: None,
                 };
                 (SiteId(stack), site)
             });

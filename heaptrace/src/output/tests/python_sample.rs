@@ -132,6 +132,7 @@ pub(super) fn python() -> (Profile, Symbols) {
             totals,
             slot: crate::join::SiteId(0),
             own_peak: OwnPeak::default(),
+            block_sizes: None,
         });
     }
     profile.totals = totals(700, 1_000, 420);

@@ -81,6 +81,7 @@ pub(super) fn profile() -> Profile {
             bytes: 2 * totals.peak_live_bytes,
             ..OwnPeak::default()
         },
+        block_sizes: None,
         process: ProcessId(process),
         stack: StackId(stack),
         thread: None,
@@ -218,5 +219,6 @@ pub(super) fn symbols() -> Symbols {
             vec![unknown],
             vec![frame(7, Some(3), 5, false)],
         ],
+        ..Symbols::default()
     }
 }

@@ -44,6 +44,7 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
             totals: sample::totals(1, 1 << random(10), 1),
             slot: crate::join::SiteId(0),
             own_peak: OwnPeak::default(),
+            block_sizes: None,
         });
     }
     let frame = |function| Frame {
@@ -60,6 +61,7 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
     let symbols = Symbols {
         strings: (0..functions + 7).map(|it| format!("f{it}")).collect(),
         frames: (0..functions).map(frames).collect(),
+        ..Symbols::default()
     };
     (profile, symbols)
 }

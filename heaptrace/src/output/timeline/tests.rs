@@ -63,6 +63,7 @@ fn staircase(every: usize, periods: usize, error: u64) -> Recorded {
             kind: Kind::Heap,
             totals: totals(held(second)[at as usize]),
             own_peak: OwnPeak::default(),
+            block_sizes: None,
             slot: SiteId(at),
         };
         let stack = Stack {

@@ -11,7 +11,7 @@ use crate::join::{
     FunctionId, Kind, Location, Loss, ModuleId, Note, OwnPeak, ProcessId, Quality, Site, SiteId,
     StackId, Totals, Update,
 };
-use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
+use crate::profile::{BlockType, Frame, Profile, RunEnd, RunInfo, StringId, Symbols, Types, Way};
 use sample::{totals, update};
 
 fn symbols() -> Symbols {
@@ -32,6 +32,26 @@ fn symbols() -> Symbols {
                 inlined: false,
             }],
         ],
+        types: types(1),
+    }
+}
+
+/// Types of so many stacks, the first of which has none.
+fn types(stacks: u32) -> Types {
+    let block_type = |name: &str, way| BlockType {
+        name: name.to_owned(),
+        element: "Order".to_owned(),
+        element_bytes: 40,
+        header_bytes: 8,
+        is_capacity: way == Way::Frames,
+        way,
+    };
+    Types {
+        types: vec![
+            block_type("std::vector<Order>", Way::Frames),
+            block_type("Order", Way::Dataflow),
+        ],
+        of_stacks: (1..=stacks).map(|id| (StackId(id), id % 2)).collect(),
     }
 }
 
@@ -233,6 +253,7 @@ fn contradictions_end_the_reading() {
                     totals: Totals::default(),
                     slot: SiteId(0),
                     own_peak: OwnPeak::default(),
+                    block_sizes: None,
                 },
             )],
             ..Update::default()
@@ -285,6 +306,7 @@ fn large_symbols_are_read() {
     let symbols = Symbols {
         strings: (0..40_000).map(|i| format!("{i:0>500}")).collect(),
         frames: vec![symbols().frames[0].clone(); 100_000],
+        types: types(1_000_000),
     };
     let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
     writer.symbols(&symbols).unwrap();

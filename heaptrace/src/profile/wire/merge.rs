@@ -14,11 +14,13 @@ use super::quality::QualityMessage;
 use super::site::Site;
 use super::started::Started;
 use super::symbols::Frames;
+use super::types::{BlockType, StacksOfType};
 use super::update::{Location, Module, Process, Rate, Stack};
 use super::usage::Usage;
 use crate::join::{self, BlockChanges, Update};
 use crate::profile::budget::{Budget, Cost};
 use crate::profile::symbols::{Frame, Symbols};
+use crate::profile::types;
 
 /// Most code addresses of a stack, and most functions of a code address. Writers stay far below it, so that a
 /// later version can write more.
@@ -29,6 +31,9 @@ const MAX_SIZES: usize = 1024;
 
 /// Most marks. Writers keep fewer.
 const MAX_MARKS: usize = 256;
+
+/// The memory for the type of a stack.
+const OF_STACK: u64 = 32;
 
 /// Adds the records of a part to its update. Returns whether another part follows.
 pub(in crate::profile) fn update(
@@ -150,6 +155,15 @@ pub(in crate::profile) fn symbols(
                 }
                 budget.charge((size_of::<Vec<Frame>>() + 16 + size_of_val(&*frames)) as u64)?;
                 symbols.frames.push(frames);
+            }
+            (4, Value::Bytes(bytes)) => {
+                let it = types::BlockType::try_from(record::<BlockType>(bytes, budget)?)?;
+                keep(&mut symbols.types.types, it, budget)?;
+            }
+            (5, Value::Bytes(bytes)) => {
+                let stacks = record::<StacksOfType>(bytes, budget)?;
+                let added = stacks.add_to(&mut symbols.types)?;
+                budget.charge(OF_STACK.saturating_mul(added as u64))?;
             }
             _ => {}
         }

@@ -19,6 +19,7 @@ mod site;
 mod started;
 mod symbols;
 mod traced;
+mod types;
 mod update;
 mod usage;
 

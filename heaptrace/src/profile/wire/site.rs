@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::counters::Counters;
 use super::error::WireError;
-use crate::join::{self, Kind, OwnPeak, ProcessId, SiteId, StackId, ThreadNameId};
+use crate::join::{self, BlockSizes, Kind, OwnPeak, ProcessId, SiteId, StackId, ThreadNameId};
 
 /// [`join::Site`], as a message.
 #[derive(Clone, PartialEq, Message)]
@@ -19,6 +19,12 @@ pub(super) struct Site {
     stack: u32,
     #[prost(message, optional, tag = "4")]
     totals: Option<Counters>,
+    /// The size of the smallest block.
+    #[prost(uint64, optional, tag = "5")]
+    smallest: Option<u64>,
+    /// By how much the largest block is larger.
+    #[prost(uint64, tag = "6")]
+    larger_by: u64,
     #[prost(uint32, optional, tag = "20")]
     thread: Option<u32>,
     #[prost(uint32, tag = "21")]
@@ -51,6 +57,10 @@ impl Site {
                 Kind::Mapped => 1,
             },
             totals: Some(site.totals.into()),
+            smallest: site.block_sizes.map(|it| it.smallest),
+            larger_by: site
+                .block_sizes
+                .map_or(0, |it| it.largest.saturating_sub(it.smallest)),
             own_peak_bytes: site.own_peak.bytes,
             own_peak_error: site.own_peak.error,
             own_peak_unseen: site.own_peak.unseen,
@@ -78,6 +88,10 @@ impl Site {
                 error: self.own_peak_error,
                 unseen: self.own_peak_unseen,
             },
+            block_sizes: self.smallest.map(|smallest| BlockSizes {
+                smallest,
+                largest: smallest.saturating_add(self.larger_by),
+            }),
             slot: SiteId(self.id),
         };
         Ok((SiteId(self.id), site))

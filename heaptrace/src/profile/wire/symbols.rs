@@ -5,6 +5,7 @@
 use prost::Message;
 
 use super::parts::{Part, Parts};
+use super::types::{BlockType, StacksOfType};
 use crate::profile::symbols::{Frame, StringId, Symbols};
 
 /// [`Symbols`], or a part of them, as a message.
@@ -17,6 +18,10 @@ pub(in crate::profile) struct SymbolsMessage {
     strings: Vec<String>,
     #[prost(message, repeated, tag = "3")]
     locations: Vec<Frames>,
+    #[prost(message, repeated, tag = "4")]
+    types: Vec<BlockType>,
+    #[prost(message, repeated, tag = "5")]
+    stacks: Vec<StacksOfType>,
 }
 
 /// The frames of one location.
@@ -56,6 +61,12 @@ impl SymbolsMessage {
                 frames: frames.iter().map(FrameMessage::from).collect(),
             };
             parts.add(frames, |part| &mut part.locations);
+        }
+        for it in &symbols.types.types {
+            parts.add(BlockType::from(it), |part| &mut part.types);
+        }
+        for stacks in StacksOfType::all(&symbols.types) {
+            parts.add(stacks, |part| &mut part.stacks);
         }
         parts.all()
     }

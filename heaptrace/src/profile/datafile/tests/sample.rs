@@ -1,10 +1,11 @@
 //! Updates with a value in every field.
 
 use crate::join::{
-    Allocator, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId, Generation,
-    GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory, Module, ModuleId,
-    Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding, ShortLived, Site, SiteId,
-    Stack, StackId, Tally, ThreadNameId, Totals, Traced, Unseen, Update, Usage,
+    Allocator, BlockSizes, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId,
+    Generation, GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory,
+    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding,
+    ShortLived, Site, SiteId, Stack, StackId, Tally, ThreadNameId, Totals, Traced, Unseen, Update,
+    Usage,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -188,6 +189,10 @@ pub(super) fn update(n: u32) -> Update {
                     error: 12,
                     unseen: u64::from(n),
                 },
+                block_sizes: (n > 0).then(|| BlockSizes {
+                    smallest: u64::from(n) - 1,
+                    largest: 300,
+                }),
             },
         )],
         usages: vec![(SiteId(n), usage(u64::from(n)))],
@@ -213,6 +218,7 @@ pub(super) fn update(n: u32) -> Update {
                     kind: Kind::Heap,
                     totals: totals(u64::from(n) + 2),
                     own_peak: OwnPeak::default(),
+                    block_sizes: Some(BlockSizes::of(u64::MAX)),
                     slot: SiteId(0),
                 },
                 survived: vec![(n + 1, 70), (n + 2, 0)],
