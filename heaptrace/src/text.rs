@@ -114,6 +114,17 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
+/// A time of any length: `512 ns`, `1.3 µs`, `12.0 ms`, `2.50 s`.
+pub fn lifetime(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..999_950 => format!("{:.1} µs", value / 1e3),
+        999_950..999_950_000 => format!("{:.1} ms", value / 1e6),
+        _ => duration(ns),
+    }
+}
+
 /// The share of `part` in `whole`: `12.3 %`; `-` if `whole` is zero.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -126,6 +137,23 @@ pub fn share(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that times of any length have a unit in which they are short.
+    #[test]
+    fn lifetimes_are_short() {
+        for (ns, expected) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_250, "1.2 µs"),
+            (999_949, "999.9 µs"),
+            (999_950, "1.0 ms"),
+            (12_000_000, "12.0 ms"),
+            (1_000_000_000, "1.00 s"),
+            (7_200_000_000_000, "2 h 0 min"),
+        ] {
+            assert_eq!(lifetime(ns), expected);
+        }
+    }
 
     /// Check that escape sequences, line ends and reordering marks can't reach a terminal.
     #[test]

@@ -12,7 +12,8 @@ use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
-    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES, USAGE,
+    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES,
+    TYPES_EXAMPLES, USAGE,
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
@@ -22,6 +23,7 @@ use super::run_args::Run;
 use super::source_path::SourcePath;
 use super::symbolize_args::Symbolize;
 use super::timeline_args::Timeline;
+use super::types_args::Types;
 use super::values;
 use crate::config::{NamedAllocator, Probes, RunConfig};
 use crate::output::{ExportFormat, Label, Metric, SourceChoice};
@@ -76,6 +78,9 @@ enum Sub {
     /// Compare two data files, or two moments of one: what grew, shrank, came and went.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(Box<Diff>),
+    /// List the types of the blocks in a data file, each with its memory, its elements, and where it is made.
+    #[command(after_help = TYPES_EXAMPLES)]
+    Types(Types),
     /// Add names to a data file, from the debug files of this machine.
     #[command(after_help = SYMBOLIZE_EXAMPLES)]
     Symbolize(Symbolize),
@@ -116,7 +121,7 @@ struct Live {
     ranking: Ranking,
     /// Group the rows by this key [default: a row for each stack of each process].
     ///
-    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container or unit.
+    /// KEY is function, line, module, language, kind, thread, process, pid, cgroup, container, unit, type or element.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[1..]))]
     by: Option<Label>,
     #[command(flatten)]
@@ -165,7 +170,7 @@ struct Report {
     ranking: Ranking,
     /// Group the numbers by this key [default: each stack of each process].
     ///
-    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container or unit.
+    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container, unit, type or element.
     /// Functions, lines, modules and languages show their own allocations, and in another column also those of the
     /// functions that they call. process groups all processes with one name; pid shows each process. Groups of
     /// processes have the bytes at the peak of each process, at its own time.
@@ -237,9 +242,12 @@ struct Flamegraph {
     input: Input,
     /// Group by this key at the root of the graph [default: each process, if there are several].
     ///
-    /// KEY is kind, thread, process, pid, cgroup, container or unit.
+    /// KEY is kind, thread, process, pid, cgroup, container, unit, type or element.
     #[arg(long, value_name = "KEY", value_parser = by(&Label::ALL[5..]))]
     by: Option<Label>,
+    /// Show the type of the blocks as the innermost frame of each stack
+    #[arg(long)]
+    types: bool,
     /// The SVG file to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "heaptrace.svg")]
     output: PathBuf,
@@ -376,6 +384,7 @@ impl Cli {
                 force: graph.written.force,
                 metric: graph.metric,
                 by: graph.by,
+                types: graph.types,
             },
             Some(Sub::Pprof(pprof)) => Action::Pprof {
                 input: pprof.input.into(),
@@ -390,6 +399,7 @@ impl Cli {
                 metric: export.metric,
             },
             Some(Sub::Diff(diff)) => Action::from(*diff),
+            Some(Sub::Types(types)) => Action::from(types),
             Some(Sub::Symbolize(symbolize)) => Action::from(symbolize),
             Some(Sub::Doctor(doctor)) => Action::Doctor {
                 pids: doctor.pid,
@@ -426,6 +436,7 @@ impl Cli {
             }
             Some(
                 Sub::Flamegraph(Flamegraph { input, metric, .. })
+                | Sub::Types(Types { input, metric, .. })
                 | Sub::Export(Export { input, metric, .. }),
             ) if input.has_mark() && *metric == Some(Metric::PeakBytes) =>
             {
@@ -451,6 +462,7 @@ impl Cli {
             Some(Sub::Pprof(it)) => Some(&it.input.filtering),
             Some(Sub::Export(it)) => Some(&it.input.filtering),
             Some(Sub::Diff(it)) => Some(&it.filtering),
+            Some(Sub::Types(it)) => Some(&it.input.filtering),
             Some(
                 Sub::Record(_)
                 | Sub::Symbolize(_)

@@ -42,16 +42,9 @@ pub(super) fn metric() -> impl clap::builder::TypedValueParser<Value = Metric> {
 pub(super) fn by(labels: &[Label]) -> impl clap::builder::TypedValueParser<Value = Label> + use<> {
     let names: Vec<_> = labels.iter().map(|label| label.name()).collect();
     let wanted = labels.to_vec();
-    // Users of other tracers may try `type`, so its error says more than a list of names.
     clap::builder::NonEmptyStringValueParser::new().try_map(move |given: String| {
         let found = Label::from_name(&given).filter(|label| wanted.contains(label));
-        found.ok_or_else(|| match given.as_str() {
-            "type" => format!(
-                "heaptrace records no types of allocations; use one of {}",
-                names.join(", ")
-            ),
-            _ => format!("use one of {}", names.join(", ")),
-        })
+        found.ok_or_else(|| format!("use one of {}", names.join(", ")))
     })
 }
 

@@ -18,6 +18,7 @@ pub(super) fn flamegraph(
     to: &To<'_>,
     metric: Option<Metric>,
     by: Option<Label>,
+    types: bool,
 ) -> anyhow::Result<ExitCode> {
     let ranking = Ranking {
         by,
@@ -32,7 +33,7 @@ pub(super) fn flamegraph(
         let format = Format::Flamegraph(wanted(profile));
         (ranking.grouping(profile), format)
     };
-    convert(input, to, next, choose, |input| {
+    convert(input, to, next, choose, types, |input| {
         let metric = wanted(input.profile);
         let drawn = output::drawn_metric(input, metric).filter(|drawn| *drawn != metric);
         if let Some(drawn) = drawn {
@@ -60,7 +61,7 @@ pub(super) fn export(
         };
         (None, Format::Export(export))
     };
-    convert(input, &to, next(format), choose, |_| ())
+    convert(input, &to, next(format), choose, false, |_| ())
 }
 
 /// What to do with a file.
@@ -80,7 +81,8 @@ fn next(format: ExportFormat) -> &'static str {
 /// Converts a data file to a pprof profile.
 pub(super) fn pprof(input: &Input, to: &To<'_>) -> anyhow::Result<ExitCode> {
     let next = "show it with: go tool pprof -http=: FILE";
-    convert(input, to, next, |_| (None, Format::Pprof), |_| ())
+    let choose = |_: &Profile| (None, Format::Pprof);
+    convert(input, to, next, choose, false, |_| ())
 }
 
 fn convert(
@@ -88,6 +90,7 @@ fn convert(
     to: &To<'_>,
     next: &str,
     choose: impl FnOnce(&Profile) -> (Option<Grouping>, Format),
+    types: bool,
     note: impl FnOnce(&ReportInput<'_>),
 ) -> anyhow::Result<ExitCode> {
     // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
@@ -97,6 +100,7 @@ fn convert(
     let mut loaded = input::load(input, Some(&to))?;
     let (grouping, format) = choose(&loaded.profile);
     loaded.grouping = grouping;
+    loaded.with_types = types;
     loaded.warn();
     let input = loaded.report_input();
     note(&input);

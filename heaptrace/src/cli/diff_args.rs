@@ -34,7 +34,7 @@ pub(super) struct Diff {
     ranking: Ranking,
     /// What is compared [default: stack].
     ///
-    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container or unit. Stacks are the same if
+    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container, unit, type or element. Stacks are the same if
     /// the names of their functions are, from the user's function on, in whichever process.
     #[arg(long, value_name = "KEY", default_value = "stack", value_parser = by(&Label::ALL))]
     by: Label,

@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|timeline|diff|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|timeline|diff|types|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +19,7 @@ Examples:
   heaptrace flamegraph                              as an SVG
   heaptrace pprof                                   for `go tool pprof` and similar tools
   heaptrace timeline                                as a plot of memory over time
+  heaptrace types                                   as a list of types
   heaptrace diff old.data heaptrace.data            what changed since another recording
   heaptrace export --format speedscope              for speedscope, Firefox profiler, heaptrack and more
   sudo heaptrace doctor                           check whether this machine can be traced
@@ -75,6 +76,20 @@ Examples:
 The recording may still be going on. A site grows if the least that it holds in each of up to 12 steps rises over them: the
 probability that any site is shown by chance is below 1 % (Mann and Kendall's test, with Bonferroni's correction). In a
 sample, growth must be more than three standard errors.";
+
+pub(super) const TYPES_EXAMPLES: &str = "\
+Examples:
+  heaptrace types                                 which data structures hold memory
+  heaptrace types --by element                    what they hold, in whichever container
+  heaptrace types --sort total-bytes --top 20     which are allocated most
+  heaptrace types --filter 'type=std::*'          only these
+  heaptrace types --filter 'type=(unknown)'       what has no type, and where it is made
+  heaptrace timeline --by type                    which grow
+  heaptrace types --format json | jq '.types[0]'
+
+Types are found in debug information, and in the names of functions of C++ and Rust, where and when names are looked up; a type that is
+not certain is (unknown). The number of elements is given if the smallest and the largest block hold a whole number of them: it is the
+bytes of all blocks without their headers, divided by the size of an element.";
 
 pub(super) const TIMELINE_EXAMPLES: &str = "\
 Examples:

@@ -29,11 +29,13 @@ process, pid, cgroup, container, unit
 thread        its name, if recorded with --threads
 kind          heap or mmap
 size          the mean size of a stack's blocks, e.g. size>=64KiB
+type          the type of the blocks, e.g. type=std::vector<*
+element       the type of what they hold, e.g. element=Order
 
 Only line, pid and size are numbers. Upper and lower case differ. A value ends at ` and `, ` or `, or at the closing parenthesis of a group; \
 quote one that has these words or a single parenthesis: function=\"salt and pepper\". Conditions that are joined by `and` may match in \
 different frames, and `not function=X` selects stacks in which no frame matches. The module of a function of Python or JavaScript is its \
-source file. With conditions on processes, bytes at the peak are those at the peak of each process, at its own time.
+source file. Blocks whose type is not known have the type (unknown), mappings have (mapped memory). With conditions on processes, bytes at the peak are those at the peak of each process, at its own time.
 
 Examples:
   --filter 'function=parse_* and not process=cron*'

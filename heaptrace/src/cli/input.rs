@@ -36,6 +36,8 @@ pub(super) struct Loaded {
     /// The languages whose frames are shown.
     shown: ShownLanguages,
     full_names: bool,
+    /// Whether stacks have the type of the block as their innermost frame.
+    pub(super) with_types: bool,
 }
 
 /// The exit code of a command that showed the readable part of a file.
@@ -123,6 +125,7 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
         wrappers: Wrappers::default(),
         shown: input.shown,
         full_names: input.full_names,
+        with_types: false,
     })
 }
 
@@ -139,6 +142,7 @@ impl Loaded {
             wrappers: &self.wrappers,
             shown: self.shown,
             full_names: self.full_names,
+            with_types: self.with_types,
         }
     }
 

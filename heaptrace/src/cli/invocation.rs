@@ -126,6 +126,8 @@ pub enum Action {
         metric: Option<Metric>,
         /// The key at the root of the graph.
         by: Option<Label>,
+        /// Whether the type of the blocks is the innermost frame.
+        types: bool,
     },
     /// Convert a data file to a pprof profile.
     Pprof {
@@ -165,6 +167,17 @@ pub enum Action {
         output: PathBuf,
         /// Whether it replaces a file that heaptrace has not made.
         force: bool,
+    },
+    /// List the types of the blocks in a data file.
+    Types {
+        /// The data file.
+        input: Input,
+        /// The format of the output.
+        format: Format,
+        /// What is listed, how it is ranked, and how many are shown.
+        ranking: Ranking,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
     },
     /// Add names to a data file.
     Symbolize {

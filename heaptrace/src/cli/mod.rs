@@ -45,6 +45,8 @@ mod symbolize;
 mod symbolize_args;
 mod timeline;
 mod timeline_args;
+mod types;
+mod types_args;
 mod values;
 
 use std::process::ExitCode;
@@ -139,7 +141,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             force,
             metric,
             by,
-        } => convert::flamegraph(&input, &To::new(&output, force), metric, by),
+            types,
+        } => convert::flamegraph(&input, &To::new(&output, force), metric, by, types),
         Action::Pprof {
             input,
             output,
@@ -168,6 +171,12 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             &To::new(&output, force),
             color,
         ),
+        Action::Types {
+            input,
+            format,
+            ranking,
+            wrappers,
+        } => types::run(&input, format, ranking, wrappers, color),
         Action::Symbolize {
             input,
             output,

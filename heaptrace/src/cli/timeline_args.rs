@@ -17,7 +17,7 @@ pub(super) struct Timeline {
     pub(super) input: Input,
     /// What is followed beside the total [default: stack].
     ///
-    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container or unit. Functions, lines and
+    /// KEY is stack, function, line, module, language, kind, thread, process, pid, cgroup, container, unit, type or element. Functions, lines and
     /// modules have their own allocations, without those of the functions that they call.
     #[arg(long, value_name = "KEY", default_value = "stack", value_parser = by(&Label::ALL))]
     by: Label,

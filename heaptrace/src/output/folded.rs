@@ -277,7 +277,7 @@ impl<'a> Folder<'a> {
         let site = self.input.profile.sites.get(cursor.site as usize)?;
         let locations = self.stacks.get(site.stack.0 as usize);
         let locations = locations.map_or(&[][..], |locations| locations);
-        // The order is: root, mark of an incomplete stack, code addresses from the outermost one on, kind of memory.
+        // The order is: root, mark of an incomplete stack, code addresses from the outermost one on, kind of memory or type.
         if cursor.address == 0 {
             cursor.address = 1;
             if let Some(root) = self.root_of(site) {
@@ -297,11 +297,17 @@ impl<'a> Folder<'a> {
             if at == 1 {
                 return Some(self.names.id(Name::other("[no stack]")));
             }
-            // A caller of mmap must look different from a caller of malloc.
             let is_next = at == locations.len().max(1) + 1;
-            let is_shown = is_next && site.kind == Kind::Mapped;
-            let name = || Name::other(&format!("[{}]", kind_name(site.kind)));
-            return is_shown.then(|| self.names.id(name()));
+            let name = match site.kind {
+                _ if !is_next => return None,
+                // A caller of mmap must look different from a caller of malloc.
+                Kind::Mapped => format!("[{}]", kind_name(site.kind)),
+                Kind::Heap if self.input.with_types => {
+                    format!("[{}]", escape(self.input.type_name(site)))
+                }
+                Kind::Heap => return None,
+            };
+            return Some(self.names.id(Name::other(&name)));
         };
         let names = self.names_at(*locations.get(left)?);
         let functions = self.of_addresses.get(names)?;

@@ -11,6 +11,7 @@ use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
 use super::shorten;
 use super::shown::is_interpreted;
+use super::site_types::UNKNOWN;
 use super::sum::add;
 use super::wrappers::{Part, user_frame};
 use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
@@ -91,8 +92,16 @@ pub fn groups(input: &ReportInput<'_>, grouping: Grouping) -> (Vec<Group>, usize
         metric.rank(&group.totals) > 0 || around > 0
     });
     let all = groups.len();
-    groups.truncate(grouping.top.unwrap_or(all));
+    keep_top(&mut groups, grouping);
     (groups, all)
+}
+
+/// Keeps the first groups. How much has no known type must be seen, so that group stays in any case.
+pub(super) fn keep_top(groups: &mut Vec<Group>, grouping: Grouping) {
+    let top = grouping.top.unwrap_or(usize::MAX).min(groups.len());
+    let rest = groups.split_off(top);
+    let unknown = rest.into_iter().find(|it| it.name == UNKNOWN);
+    groups.extend(unknown.filter(|_| grouping.by.is_of_type()));
 }
 
 /// The groups that sites belong to themselves, in any order, and for each site the index of its group.

@@ -2,6 +2,7 @@
 //!
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
+mod block_type;
 mod quality;
 mod stack;
 mod usage;
@@ -22,6 +23,7 @@ use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
+use block_type::BlockType;
 use quality::Quality;
 pub(super) use stack::Stack;
 use usage::Usage;
@@ -298,6 +300,9 @@ struct Site<'a> {
     kind: Option<&'static str>,
     #[serde(flatten)]
     usage: Option<Usage>,
+    /// Absent where it is unknown.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    block_type: Option<BlockType<'a>>,
 }
 
 #[derive(Serialize)]
@@ -444,6 +449,7 @@ impl<'a> Site<'a> {
                 .profile
                 .usage(site)
                 .map(|it| Usage::new(it, site.kind, is_sampled)),
+            block_type: BlockType::of(input, site),
         }
     }
 }
@@ -454,9 +460,10 @@ fn groups<'a>(
     grouping: Grouping,
     intervals: &Intervals,
 ) -> Vec<Group<'a>> {
-    super::groups::all_groups(input, grouping)
+    let mut groups = super::groups::all_groups(input, grouping);
+    super::groups::keep_top(&mut groups, grouping);
+    groups
         .into_iter()
-        .take(grouping.top.unwrap_or(usize::MAX))
         .map(|group| Group {
             name: group.name,
             totals: Counters::new(&group.totals, intervals),

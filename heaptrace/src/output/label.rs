@@ -36,11 +36,15 @@ pub enum Label {
     Container,
     /// The systemd unit that its control group belongs to.
     Unit,
+    /// The type of the blocks.
+    Type,
+    /// The type of what the blocks hold.
+    Element,
 }
 
 impl Label {
     /// Every kind, in the order of the help texts.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Stack,
         Self::Function,
         Self::Line,
@@ -53,6 +57,8 @@ impl Label {
         Self::Cgroup,
         Self::Container,
         Self::Unit,
+        Self::Type,
+        Self::Element,
     ];
 
     /// The name for `--by` and `--filter`.
@@ -70,6 +76,8 @@ impl Label {
             Self::Cgroup => "cgroup",
             Self::Container => "container",
             Self::Unit => "unit",
+            Self::Type => "type",
+            Self::Element => "element",
         }
     }
 
@@ -92,6 +100,11 @@ impl Label {
             self,
             Self::Process | Self::Pid | Self::Cgroup | Self::Container | Self::Unit
         )
+    }
+
+    /// Whether it names what the blocks are.
+    pub fn is_of_type(self) -> bool {
+        matches!(self, Self::Type | Self::Element)
     }
 
     /// Whether it needs symbols.
@@ -117,6 +130,8 @@ impl Label {
             Self::Cgroup => "control groups",
             Self::Container => "containers",
             Self::Unit => "units",
+            Self::Type => "types",
+            Self::Element => "element types",
         }
     }
 
@@ -151,7 +166,9 @@ impl Label {
             | Self::Module
             | Self::Language
             | Self::Kind
-            | Self::Thread => return None,
+            | Self::Thread
+            | Self::Type
+            | Self::Element => return None,
         };
         Some(name).filter(|name| !name.is_empty())
     }
@@ -199,16 +216,17 @@ mod tests {
         let found = Label::ALL.map(|label| {
             assert_eq!(Label::from_name(label.name()), Some(label));
             let name = label.of_process(&process);
-            let is_of_process =
-                !label.is_of_stack() && !matches!(label, Label::Thread | Label::Kind);
+            let is_of_process = !label.is_of_stack()
+                && !label.is_of_type()
+                && !matches!(label, Label::Thread | Label::Kind);
             assert_eq!(name.is_some(), is_of_process, "{label:?}");
             name.unwrap_or_default()
         });
         let cgroup = process.cgroup.as_str();
         let unit = &cgroup["/system.slice/".len()..];
         let names = ["sh", "sh (7)", cgroup, "docker a1a1a1a1a1a1", unit];
-        assert_eq!(found[7..], names);
-        assert_eq!(Label::from_name("type"), None);
+        assert_eq!(found[7..12], names);
+        assert_eq!(Label::from_name("types"), None);
     }
 
     /// Check that a process without a control group has no container and no unit.

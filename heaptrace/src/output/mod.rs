@@ -37,6 +37,7 @@ mod report_input;
 mod select;
 mod shorten;
 mod shown;
+mod site_types;
 mod snapshots;
 mod source;
 mod stacks;
@@ -45,6 +46,8 @@ mod sum;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod type_name;
+mod types;
 mod usage;
 mod wrapper_names;
 mod wrappers;
@@ -66,7 +69,7 @@ pub use leaks::{
 };
 pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
-pub use report::{ReportOptions, write_leaks, write_summary};
+pub use report::{ReportOptions, write_leaks, write_summary, write_types};
 pub use report_input::{LiveByKind, ReportInput};
 pub use select::{select, select_with_history};
 pub use shown::ShownLanguages;
@@ -76,4 +79,5 @@ pub use source::{
     write_source_json,
 };
 pub use timeline::{Timeline, TimelineFormat, TimelineOptions, timeline, write_timeline};
+pub use types::{TypesFound, find as find_types, write_types_json};
 pub use wrappers::Wrappers;

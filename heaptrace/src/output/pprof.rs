@@ -171,7 +171,10 @@ impl Builder<'_> {
                     num: 0,
                 });
             }
-            for kind in [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit] {
+            let types = [By::Type, By::Element].into_iter();
+            let types = types.filter(|_| self.input.has_types());
+            let callers = [By::Thread, By::Process, By::Cgroup, By::Container, By::Unit];
+            for kind in callers.into_iter().chain(types) {
                 if let Some(name) = self.input.caller(site, kind) {
                     label.push(Label {
                         key: self.string(kind.name()),

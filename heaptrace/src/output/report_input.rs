@@ -43,6 +43,8 @@ pub struct ReportInput<'a> {
     pub shown: ShownLanguages,
     /// Whether people, too, get names as compilers have them. Programs always do.
     pub full_names: bool,
+    /// Whether stacks have the type of the block as their innermost frame, where a format asks for that.
+    pub with_types: bool,
 }
 
 impl<'a> ReportInput<'a> {
@@ -58,6 +60,7 @@ impl<'a> ReportInput<'a> {
             wrappers: &wrappers::LISTED,
             shown: ShownLanguages::default(),
             full_names: false,
+            with_types: false,
         }
     }
 
@@ -162,6 +165,8 @@ impl<'a> ReportInput<'a> {
         match label {
             Label::Kind => Some(kind_name(site.kind).to_owned()),
             Label::Thread => self.thread(site).map(ToOwned::to_owned),
+            Label::Type => Some(self.type_name(site).to_owned()),
+            Label::Element => Some(self.element_name(site).to_owned()),
             label => label.of_process(self.process(site)?),
         }
     }

@@ -132,6 +132,8 @@ impl<'a> SiteFilter<'a> {
         let numbers = SiteNumbers {
             kind: site.kind,
             thread: input.thread(site),
+            block_type: input.type_name(site),
+            element: input.element_name(site),
             totals: &site.totals,
         };
         let mut found = None;

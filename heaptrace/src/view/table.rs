@@ -168,6 +168,7 @@ impl Table<'_> {
                     let name = self.input.for_people(&title);
                     self.input.fitted(&text::escape(&name), room)
                 }
+                Label::Type | Label::Element => self.input.fitted_type(&text::escape(&title), room),
                 _ => shortened(&text::escape(&title), room),
             });
             lines.push(Line::from(line + &name));

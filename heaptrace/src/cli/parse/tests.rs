@@ -207,6 +207,7 @@ fn offline_commands_are_read() {
             output: "heaptrace.svg".into(),
             metric: Some(Metric::PeakBytes),
             by: None,
+            types: false,
         }
     );
     assert_eq!(
@@ -327,10 +328,10 @@ fn groups_and_filters_are_read() {
         assert_eq!(shown, ["function=a=b", "pid=7"], "{line}");
     }
     for (options, reason) in [
-        ("--by type", "records no type"),
+        ("--by types", "use one of stack, function"),
         ("--by colour", "use one of stack, function"),
         ("--filter main", "function=main"),
-        ("--filter type=x", "records no type"),
+        ("--filter typ=x", "did you mean `type`?"),
         ("--filter stack=x", "no name of its own"),
         ("--filter funtion=x", "did you mean `function`?"),
         ("--filters x", "required"),

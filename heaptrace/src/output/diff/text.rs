@@ -10,8 +10,8 @@ use super::side::{DiffOptions, Side};
 use crate::output::error::OutputError;
 use crate::output::label::Label;
 use crate::output::metric::Metric;
-use crate::output::shorten;
 use crate::output::style::Style;
+use crate::output::{shorten, type_name};
 use crate::text::{count, escape};
 
 /// The number of rows if the user chose none.
@@ -64,7 +64,7 @@ pub(super) fn write(
     let top = options.top.unwrap_or(TOP);
     let all = changed.clone().count();
     for row in changed.take(top) {
-        write_row(row, options.metric, width, style, out)?;
+        write_row(row, options, width, style, out)?;
     }
     if all > top {
         let rest = count((all - top) as u64);
@@ -143,14 +143,19 @@ fn summary(
 
 fn write_row(
     row: &Row,
-    metric: Metric,
+    options: &DiffOptions,
     width: usize,
     style: Style,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
     let change = &row.change;
+    let metric = options.metric;
     let (from, to) = (metric.format(change.old), metric.format(change.new));
-    let name = shorten::function(&row.name, width.saturating_sub(24));
+    let room = width.saturating_sub(24);
+    let name = match options.by.is_of_type() {
+        true => type_name::fitted(&row.name, room),
+        false => shorten::function(&row.name, room),
+    };
     let fate = change.fate().name();
     let value = colored(change.value(), metric, style);
     // A style has no width.

@@ -26,7 +26,10 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
     let numbers = Metric::ALL.map(|metric| metric.name().replace('-', "_"));
     let callers = CALLERS.map(Label::name).join(",");
     let numbers = numbers.map(|name| format!("{name},{name}_error")).join(",");
-    writeln!(out, "pid,{callers},function,file,line,{numbers},stack")?;
+    writeln!(
+        out,
+        "pid,{callers},function,file,line,{numbers},stack,type,element"
+    )?;
     let mut stacks = Stacks::new(input);
     for site in &input.profile.sites {
         let pid = input.process(site).map_or(0, |process| process.pid);
@@ -48,7 +51,11 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
             write!(out, ",{value},{error}")?;
         }
         let node = stacks.inside_process(site);
-        writeln!(out, ",{}", field(&stacks.folded(node)))?;
+        write!(out, ",{}", field(&stacks.folded(node)))?;
+        for name in [input.type_name(site), input.element_name(site)] {
+            write!(out, ",{}", field(&escape(name)))?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

@@ -43,6 +43,9 @@ pub(in crate::output) struct SiteNumbers<'a> {
     pub(in crate::output) kind: Kind,
     /// The name of its thread, if it was recorded.
     pub(in crate::output) thread: Option<&'a str>,
+    /// The names of its type and of its elements, or what stands for them.
+    pub(in crate::output) block_type: &'a str,
+    pub(in crate::output) element: &'a str,
     pub(in crate::output) totals: &'a Totals,
 }
 
@@ -132,6 +135,8 @@ impl Condition {
             (Test::Name(pattern), Key::Thread) => {
                 site.thread.is_some_and(|name| pattern.matches(name))
             }
+            (Test::Name(pattern), Key::Type) => pattern.matches(site.block_type),
+            (Test::Name(pattern), Key::Element) => pattern.matches(site.element),
             (Test::Name(pattern), _) => pattern.matches(kind_name(site.kind)),
             // A site has only sums, so this is the mean of its blocks. In a part of a run, it may have older blocks alone.
             (Test::Number(range), _) => {

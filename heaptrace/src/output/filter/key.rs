@@ -20,6 +20,8 @@ pub(super) enum Key {
     Thread,
     Kind,
     Size,
+    Type,
+    Element,
 }
 
 /// What has to be known to test a condition.
@@ -38,7 +40,7 @@ const ALIKE: f64 = 0.8;
 
 impl Key {
     /// Every key, in the order of the help texts.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Function,
         Self::Module,
         Self::File,
@@ -52,6 +54,8 @@ impl Key {
         Self::Thread,
         Self::Kind,
         Self::Size,
+        Self::Type,
+        Self::Element,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -76,6 +80,8 @@ impl Key {
             Self::Unit => Some(Label::Unit),
             Self::Thread => Some(Label::Thread),
             Self::Kind => Some(Label::Kind),
+            Self::Type => Some(Label::Type),
+            Self::Element => Some(Label::Element),
             Self::File | Self::Size => None,
         }
     }
@@ -88,13 +94,16 @@ impl Key {
             Self::Process | Self::Pid | Self::Cgroup | Self::Container | Self::Unit => {
                 Scope::Process
             }
-            Self::Thread | Self::Kind | Self::Size => Scope::Site,
+            Self::Thread | Self::Kind | Self::Size | Self::Type | Self::Element => Scope::Site,
         }
     }
 
     /// Whether it needs symbols.
     pub(super) fn is_named(self) -> bool {
-        matches!(self, Self::Function | Self::File | Self::Line)
+        matches!(
+            self,
+            Self::Function | Self::File | Self::Line | Self::Type | Self::Element
+        )
     }
 
     /// Whether it can be compared with numbers.
@@ -130,9 +139,6 @@ impl Key {
 /// Why a word that people may try as a key is none, and what to do instead.
 pub(super) fn why_not(word: &str) -> Option<&'static str> {
     match word {
-        "type" => Some(
-            "heaptrace records no types of allocations yet; `function` selects by the functions that allocate",
-        ),
         "age" => Some(
             "heaptrace records no age of single blocks, only sums for each stack; `--since-mark N` shows what is younger than a \
              mark of `record --mark-every`, and `heaptrace leaks` what grows and stays",

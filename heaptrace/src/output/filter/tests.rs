@@ -98,7 +98,7 @@ fn mistakes_are_marked() {
         ("funtion=x", "did you mean `function`?", (0, 7)),
         ("pid=1 and Proces=x", "did you mean `process`?", (10, 6)),
         ("colour=x", "use one of function, module, file", (0, 6)),
-        ("type=x", "records no types", (0, 4)),
+        ("typ=x", "did you mean `type`?", (0, 3)),
         (
             "pid=1 and age>30s",
             "records no age of single blocks",

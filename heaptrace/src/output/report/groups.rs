@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::amount::Amount;
 use super::page::ReportOptions;
-use super::stack;
+use super::{paragraph, stack};
 use crate::output::grouping::Grouping;
 use crate::output::groups::{Group, groups, peaks_are_own};
 use crate::output::interval::Intervals;
@@ -157,6 +157,7 @@ pub(super) fn write(
             Label::Function | Label::Stack => {
                 input.fitted(&escape(&input.for_people(&title)), room)
             }
+            Label::Type | Label::Element => input.fitted_type(&escape(&title), room),
             _ => shorten::cut_front(&escape(&title), room),
         });
         writeln!(out, "{cells}  {name}")?;
@@ -184,6 +185,12 @@ pub(super) fn write(
     }
     for note in &notes {
         writeln!(out, "  {}", style.dim(note))?;
+    }
+    if by.is_of_type() {
+        let words = format!("found: {}", input.type_shares(metric).words());
+        for line in paragraph::lines("  ", &words, width.unwrap_or(ReportOptions::WIDTH)) {
+            writeln!(out, "{}", style.dim(&line))?;
+        }
     }
     // Stacks end with an empty line already.
     if by == Label::Stack && notes.is_empty() {

@@ -8,7 +8,7 @@ use super::page::Page;
 use super::{paragraph, stack};
 use crate::join::{Bucket, Kind, Site, Tally, Usage};
 use crate::output::usage::{self, Rounded, Row};
-use crate::text::{bytes, count, duration, plus_minus, share};
+use crate::text::{bytes, count, lifetime, plus_minus, share};
 
 /// Columns of the longest bar.
 const BAR: usize = 40;
@@ -204,17 +204,6 @@ fn range(from: u64, to: u64, unit: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// A time of any length: `512 ns`, `1.3 µs`, `12.0 ms`, `2.50 s`.
-fn lifetime(ns: u64) -> String {
-    let value = ns as f64;
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..999_950 => format!("{:.1} µs", value / 1e3),
-        999_950..999_950_000 => format!("{:.1} ms", value / 1e6),
-        _ => duration(ns),
-    }
-}
-
 fn number(tally: &Tally) -> String {
     let error = plus_minus(tally.count_error, count);
     format!("{}{error}", count(tally.count))
@@ -231,21 +220,9 @@ fn says(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Check that times of any length have a unit in which they are short, and that ranges name a unit once.
+    /// Check that ranges name a unit once.
     #[test]
-    fn times_and_ranges_are_short() {
-        for (ns, expected) in [
-            (0, "0 ns"),
-            (999, "999 ns"),
-            (1_250, "1.2 µs"),
-            (999_949, "999.9 µs"),
-            (999_950, "1.0 ms"),
-            (12_000_000, "12.0 ms"),
-            (1_000_000_000, "1.00 s"),
-            (7_200_000_000_000, "2 h 0 min"),
-        ] {
-            assert_eq!(lifetime(ns), expected);
-        }
+    fn ranges_are_short() {
         assert_eq!(range(24, 27, bytes), "24 to 27 B");
         assert_eq!(range(5, 5, bytes), "5 B");
         assert_eq!(range(1000, 2000, lifetime), "1.0 to 2.0 µs");

@@ -18,10 +18,12 @@ mod quality;
 mod sampling;
 mod sections;
 mod short_lived;
+mod site_type;
 mod sites;
 mod stack;
 mod table;
 mod totals;
+mod types;
 mod verdict;
 
 use std::io::{BufWriter, Write};
@@ -31,6 +33,7 @@ use super::report_input::ReportInput;
 pub use leaks::write_leaks;
 use page::Page;
 pub use page::ReportOptions;
+pub use types::write_types;
 
 /// Writes the report.
 pub(super) fn write(

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::page::Page;
-use super::{paragraph, stack};
+use super::{paragraph, site_type, stack};
 use crate::join::{Kind, ProcessId, StackId};
 use crate::output::report_input::process_label;
 use crate::text::count;
@@ -31,6 +31,10 @@ pub(super) fn place(
     }
     for line in paragraph::lines(&" ".repeat(stack::INDENT), &facts, page.width) {
         writeln!(page.out, "{line}")?;
+    }
+    let room = page.width.saturating_sub(stack::INDENT);
+    if let Some(words) = site_type::of_stack(page.input, id, room) {
+        writeln!(page.out, "     {words}")?;
     }
     stack::write_frames(page, id)
 }

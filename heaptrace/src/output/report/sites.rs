@@ -6,7 +6,7 @@ use std::io;
 
 use super::amount::Amount;
 use super::page::Page;
-use super::{duty_cycle, groups, histogram, stack};
+use super::{duty_cycle, groups, histogram, paragraph, site_type, stack};
 use crate::join::{Kind, Site, Totals};
 use crate::output::grouping::Grouping;
 use crate::output::report_input::process_label;
@@ -54,6 +54,14 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     for (rank, (site, value)) in sites.into_iter().take(shown).enumerate() {
         write_site(page, rank + 1, site, value)?;
     }
+    if page.input.has_types() {
+        let words = page.input.type_shares(metric).words();
+        let words = format!("types, of {}: {words}", metric.title());
+        for line in paragraph::lines("", &words, page.width) {
+            writeln!(page.out, "{}", page.style.dim(&line))?;
+        }
+        writeln!(page.out)?;
+    }
     Ok(())
 }
 
@@ -88,6 +96,10 @@ fn write_site(page: &mut Page<'_, '_>, rank: usize, site: &Site, value: u64) -> 
     let totals = site_totals(&site.totals, is_ended);
     let parts = [totals, kind, process, covered.unwrap_or_default(), thread];
     for line in wrapped(parts, page.width) {
+        writeln!(page.out, "     {line}")?;
+    }
+    let room = page.width.saturating_sub(stack::INDENT);
+    for line in wrapped(site_type::of_site(page.input, site, room), page.width) {
         writeln!(page.out, "     {line}")?;
     }
     if page.options.histogram {

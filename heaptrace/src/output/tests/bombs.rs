@@ -163,6 +163,11 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
         ("strings", symbols(field(2, b""))),
         ("no frames", symbols(field(3, b""))),
         ("frames", symbols(field(3, &many(&field(1, b""))))),
+        ("types", symbols(field(4, b""))),
+        (
+            "stacks of types",
+            symbols([field(4, b""), field(5, &field(2, &vec![1; 1 << 16]))].concat()),
+        ),
         ("deep", crafted(&deep, &[])),
         (
             "deep and long",

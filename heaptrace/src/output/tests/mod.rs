@@ -21,6 +21,7 @@ mod ranges;
 mod sample;
 mod sampled;
 mod source;
+mod types;
 mod usage;
 mod wide;
 mod wrappers;

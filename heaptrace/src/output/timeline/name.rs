@@ -30,6 +30,7 @@ pub(super) fn fitted(input: &ReportInput<'_>, by: Label, group: &Group, width: u
         Label::Function => group
             .source_title(width)
             .unwrap_or_else(|| input.fitted(&escape(&input.for_people(&title)), width)),
+        Label::Type | Label::Element => input.fitted_type(&escape(&title), width),
         _ => shorten::cut_front(&escape(&title), width),
     }
 }
