@@ -1,6 +1,7 @@
 //! Tests of the join as a whole, event by event, and the events that other tests use.
 
 mod block_log;
+mod block_sizes;
 mod duty_cycle;
 mod generated_code;
 mod generations;

@@ -23,7 +23,7 @@ use super::metric::Metric;
 use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
-use block_type::BlockType;
+use block_type::{BlockSizes, BlockType};
 use quality::Quality;
 pub(super) use stack::Stack;
 use usage::Usage;
@@ -300,6 +300,9 @@ struct Site<'a> {
     kind: Option<&'static str>,
     #[serde(flatten)]
     usage: Option<Usage>,
+    /// The smallest and the largest requested size of its recorded blocks since the run began. Absent for mappings, and in older files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_sizes: Option<BlockSizes>,
     /// Absent where it is unknown.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     block_type: Option<BlockType<'a>>,
@@ -449,6 +452,7 @@ impl<'a> Site<'a> {
                 .profile
                 .usage(site)
                 .map(|it| Usage::new(it, site.kind, is_sampled)),
+            block_sizes: site.block_sizes.map(Into::into),
             block_type: BlockType::of(input, site),
         }
     }

@@ -8,6 +8,22 @@ use crate::join;
 use crate::output::report_input::ReportInput;
 use crate::output::site_types::{Blocks, Elements, Number};
 
+/// The smallest and the largest block.
+#[derive(Serialize)]
+pub(super) struct BlockSizes {
+    smallest: u64,
+    largest: u64,
+}
+
+impl From<join::BlockSizes> for BlockSizes {
+    fn from(sizes: join::BlockSizes) -> Self {
+        Self {
+            smallest: sizes.smallest,
+            largest: sizes.largest,
+        }
+    }
+}
+
 /// The type of the blocks.
 #[derive(Serialize)]
 pub(super) struct BlockType<'a> {

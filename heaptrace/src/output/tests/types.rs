@@ -151,6 +151,9 @@ fn sites_have_types_in_json() {
     let input = ReportInput::new(&profile, &symbols);
     let found: serde_json::Value = serde_json::from_str(&text(&Format::Json, &input)).unwrap();
     let sites = found["sites"].as_array().unwrap();
+    let sizes = |site: &serde_json::Value| site.get("block_sizes").map(|it| it["largest"].clone());
+    assert_eq!(sizes(&sites[1]), Some(2_968.into()));
+    assert_eq!(sites.iter().filter_map(sizes).count(), 3);
     let of = |bytes: u64, allocations: u64| {
         let is_it = |it: &&serde_json::Value| {
             it["totals"]["live_bytes"] == bytes && it["totals"]["allocations"] == allocations
