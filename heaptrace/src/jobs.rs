@@ -12,6 +12,7 @@ use crate::probes::{allocators, image};
 use crate::proc::build_id;
 use crate::reader::{self, Job, encode};
 use crate::symbolize::Lookup;
+use crate::types;
 use crate::unwind;
 
 /// Serves as a reader until its standard input is closed.
@@ -37,6 +38,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Units => lookup.answer_units(question, files),
         Job::Slots => slots::answer(question, &files),
         Job::HotSpot => hotspot::answer(question, &files),
+        Job::Types => types::answer(question, &files),
         Job::GeneratedCode => jit::answer(question, &files),
     }
 }

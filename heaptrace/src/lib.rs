@@ -1,7 +1,7 @@
 //! Zero-instrumentation heap tracing for Linux.
 //!
 //! Each stage of the flow has a folder, and imports only earlier stages (`tests/` checks that):
-//! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `output` → `view`.
+//! `probes` → `unwind` → `events` → `join` → `profile` → `symbolize` → `types` → `output` → `view`.
 
 pub mod account;
 pub mod cli;
@@ -34,6 +34,7 @@ pub mod symbolize;
 pub mod sys;
 pub mod text;
 pub mod tty;
+pub mod types;
 pub mod units;
 pub mod unwind;
 pub mod v8;

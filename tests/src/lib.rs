@@ -32,6 +32,7 @@ mod stacks;
 mod tokens;
 mod tracefs;
 mod truth;
+pub mod types;
 mod until;
 mod uprobe;
 mod valgrind;

@@ -32,5 +32,6 @@ pub mod stable_rustc;
 pub mod test;
 pub mod test_result;
 pub mod toolchain;
+pub mod types;
 pub mod vm;
 pub mod workspace;

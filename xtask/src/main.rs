@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{
     accuracy, advisories, bench, build_ebpf, busy, check, dependencies, differential, fuzz,
-    hostile, placements, release, run, runtimes, soak, stable_rustc, test, vm,
+    hostile, placements, release, run, runtimes, soak, stable_rustc, test, types, vm,
 };
 
 /// The development tasks of heaptrace.
@@ -52,6 +52,8 @@ enum Task {
     Advisories(advisories::Args),
     /// Build what is released: the binary, the list of what is in it, and their sums.
     Release,
+    /// Compare the types of blocks with those that programs say, and write docs/types.md.
+    Types(types::Args),
     /// Trace the fixtures on other kernels, in emulated machines.
     Vm(vm::Args),
 }
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Task::Dependencies => dependencies::run(),
         Task::Advisories(args) => advisories::run(&args),
         Task::Release => release::run(),
+        Task::Types(args) => types::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     exit_code(result)

@@ -7,6 +7,7 @@ use crate::join::LocationId;
 use crate::profile::{Profile, Symbols};
 use crate::reader::Budget;
 use crate::symbolize::{self, DebugSources, ModuleFiles, Symbolizer};
+use crate::types;
 
 /// Looks up the names of all locations, with several readers if there are many.
 pub(super) fn all(
@@ -19,8 +20,8 @@ pub(super) fn all(
     let mut helpers: Vec<Symbolizer> = further
         .map(|_| Symbolizer::helper(&budget, sources.clone()))
         .collect();
-    let mut first = Symbolizer::new(&budget, sources);
-    let (symbols, gaps) = progress::counted("Writing names", profile.locations.len(), |done| {
+    let mut first = Symbolizer::new(&budget, sources.clone());
+    let (mut symbols, gaps) = progress::counted("Writing names", profile.locations.len(), |done| {
         symbolize::look_up_all(&mut first, &mut helpers, profile, files, done)
     });
     let unread = budget.unread();
@@ -29,6 +30,13 @@ pub(super) fn all(
     }
     for gap in gaps {
         message::warn(gap);
+    }
+    let of_types = Budget::default();
+    symbols.types = types::find_types(profile, &symbols, files, sources, &of_types);
+    for (file, reason) in &of_types.unread().files {
+        if !unread.files.contains_key(file) {
+            message::warn(format!("no types from {file}: {reason}"));
+        }
     }
     symbols
 }
@@ -40,8 +48,11 @@ pub(super) fn complete(
     files: &dyn ModuleFiles,
     sources: DebugSources,
 ) -> Symbols {
-    let mut symbolizer = Symbolizer::with_symbols(known, &Budget::default(), sources);
+    let budget = Budget::default();
+    let mut symbolizer = Symbolizer::with_symbols(known, &budget, sources.clone());
     let all = (0..).map(LocationId).take(profile.locations.len());
     symbolizer.symbolize(profile, files, all);
-    symbolizer.into_symbols()
+    let mut symbols = symbolizer.into_symbols();
+    symbols.types = types::find_types(profile, &symbols, files, sources, &budget);
+    symbols
 }

@@ -31,11 +31,13 @@ pub enum Job {
     HotSpot = 10,
     /// The units of a program whose debug information is needed, in files of their own.
     Units = 11,
+    /// The types at calls of allocators.
+    Types = 12,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -47,6 +49,7 @@ impl Job {
         Self::GeneratedCode,
         Self::HotSpot,
         Self::Units,
+        Self::Types,
     ];
 
     /// The job with this number.
@@ -62,7 +65,7 @@ impl Job {
             Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,
-            Self::Names | Self::Units => 64 << 20,
+            Self::Names | Self::Units | Self::Types => 64 << 20,
         }
     }
 }

@@ -16,11 +16,20 @@ pub(crate) fn demangle(name: &str) -> String {
             return Limited::collect(|out| fmt::Write::write_fmt(out, format_args!("{symbol:#}")))
                 .unwrap_or_else(|| name.to_owned());
         }
-        if let Some(text) = cpp(name) {
+        if let Some(text) = cpp(name, cpp_demangle::DemangleOptions::new()) {
             return text;
         }
     }
     cut(name.to_owned())
+}
+
+/// The demangled form of a name without its parameters and its result, or the name itself if it is not mangled.
+pub(crate) fn demangle_bare(name: &str) -> String {
+    let options = cpp_demangle::DemangleOptions::new();
+    let options = options.no_params().no_return_type();
+    let is_cpp = name.len() <= MAX_NAME && rustc_demangle::try_demangle(name).is_err();
+    let bare = is_cpp.then(|| cpp(name, options));
+    bare.flatten().unwrap_or_else(|| demangle(name))
 }
 
 /// Whether a name has the prefix of mangled C++ or Rust names.
@@ -28,13 +37,12 @@ pub(super) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-fn cpp(name: &str) -> Option<String> {
+fn cpp(name: &str, options: cpp_demangle::DemangleOptions) -> Option<String> {
     // Without the prefix, a name could parse as a type: a C function `i` would become `int`.
     if !name.starts_with("_Z") && !name.starts_with("___Z") {
         return None;
     }
     let symbol = cpp_demangle::Symbol::new(name).ok()?;
-    let options = cpp_demangle::DemangleOptions::new();
     Limited::collect(|out| symbol.structured_demangle(out, &options))
 }
 

@@ -41,7 +41,7 @@ struct Segment {
 
 /// A reference to the file with a stripped file's debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DebugLink {
+pub(crate) struct DebugLink {
     /// The name of that file, without a folder.
     pub(super) name: String,
     /// The checksum of that file's content.
@@ -50,7 +50,7 @@ pub(super) struct DebugLink {
 
 /// Facts about an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ElfFacts {
+pub(crate) struct ElfFacts {
     /// GNU build id; empty if the file has none.
     pub(super) build_id: Vec<u8>,
     /// Whether it has DWARF of its own.
@@ -74,7 +74,7 @@ pub(super) struct ElfFacts {
 
 impl ElfFacts {
     /// Reads the facts. `None` if the file is not an ELF file, is damaged, or exceeds a limit.
-    pub(super) fn read(file: &File) -> Option<Self> {
+    pub(crate) fn read(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() > MAX_FILE {
             return None;
         }
@@ -187,7 +187,7 @@ impl ElfFacts {
     }
 
     /// The link-time address of a file offset.
-    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn address(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let within = offset.checked_sub(segment.offset)?;
             (within < segment.size).then(|| segment.address.wrapping_add(within))

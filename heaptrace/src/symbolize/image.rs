@@ -17,7 +17,7 @@ use super::elf::{ElfFacts, decoder};
 
 /// Bytes of a file, shared by all that reads them.
 #[derive(Clone, Debug)]
-pub(super) struct Bytes(Arc<Content>);
+pub(crate) struct Bytes(Arc<Content>);
 
 #[derive(Debug)]
 enum Content {
@@ -43,7 +43,7 @@ unsafe impl StableDeref for Bytes {}
 unsafe impl CloneStableDeref for Bytes {}
 
 /// A section, or a part of one.
-pub(super) type Section = EndianReader<LittleEndian, Bytes>;
+pub(crate) type Section = EndianReader<LittleEndian, Bytes>;
 
 /// A section in a file.
 #[derive(Debug)]
@@ -58,16 +58,16 @@ struct Place {
 
 /// A mapped ELF file.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(crate) struct Image {
     file: Bytes,
     places: Vec<Place>,
     /// Bytes of memory that all of it needs at most.
-    pub(super) most_bytes: u64,
+    pub(crate) most_bytes: u64,
 }
 
 impl Image {
     /// Maps a file. `None` if it is no ELF file of this machine's byte order, or exceeds a limit.
-    pub(super) fn of(file: &File) -> Option<Self> {
+    pub(crate) fn of(file: &File) -> Option<Self> {
         let facts = ElfFacts::read(file)?;
         // SAFETY: another process can change the file meanwhile. A reader has no rights, so wrong bytes only give wrong names; if the file
         // becomes shorter, the process ends.
@@ -99,8 +99,13 @@ impl Image {
         })
     }
 
+    /// The whole file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.file
+    }
+
     /// A section of DWARF; empty if the file does not have it.
-    pub(super) fn section(&self, id: SectionId) -> Section {
+    pub(crate) fn section(&self, id: SectionId) -> Section {
         self.named(id.name())
     }
 

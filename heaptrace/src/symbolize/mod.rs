@@ -7,6 +7,7 @@ mod debuginfod;
 mod demangle;
 mod elf;
 mod files;
+mod folders;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod image;
@@ -26,7 +27,11 @@ pub use debug_file::DebugSources;
 pub use debuginfod::{Debuginfod, NoDebuginfod};
 #[cfg(test)]
 pub(crate) use demangle::demangle;
+pub(crate) use demangle::demangle_bare;
+pub(crate) use elf::ElfFacts;
 pub use files::{ModuleFiles, OnDisk};
+pub(crate) use image::{Image, Section};
 pub(crate) use lookup::Lookup;
+pub(crate) use panics::catch_panic;
 pub use parallel::{look_up_all, worthwhile};
 pub use symbolizer::Symbolizer;

@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// The result of `call`; `None` if it panicked. After a panic, the caller must discard the objects that `call` changed.
-pub(super) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = panic::take_hook();

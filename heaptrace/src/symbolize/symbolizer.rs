@@ -5,13 +5,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::debug_file::{self, DebugFile, DebugSources};
 use super::demangle::MAX_NAME;
 use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
+use super::folders::{folder, folder_in_root};
 use super::parts::{Parts, Places};
 use super::protocol::{Facts, FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use super::table::NameTable;
@@ -370,6 +374,51 @@ impl Symbolizer {
         if are_sound { names } else { Names::new() }
     }
 
+    /// Asks a reader about these locations, in the files of their modules. `question` makes a question from offsets in a module, whether its
+    /// debug file is passed, and whether a supplementary file is. `take` gets each answer.
+    pub(crate) fn ask_about<Q: Serialize, A: DeserializeOwned>(
+        &mut self,
+        profile: &Profile,
+        files: &dyn ModuleFiles,
+        (job, wanted): (Job, &[LocationId]),
+        question: impl Fn(Vec<u64>, bool, bool) -> Q,
+        mut take: impl FnMut(&[LocationId], A),
+    ) {
+        let mut modules = BTreeMap::<ModuleId, Vec<(u64, LocationId)>>::new();
+        for id in wanted {
+            if let Some(location) = profile.locations.get(id.0 as usize)
+                && let (Some(module), None) = (location.module, location.function)
+            {
+                let addresses = modules.entry(module).or_default();
+                addresses.push((location.address, *id));
+            }
+        }
+        for (id, mut pending) in modules {
+            pending.sort_unstable();
+            let module = profile.modules.get(id.0 as usize);
+            let found = module.and_then(|module| {
+                let file = files.file(&mut self.reader, id, module)?;
+                Some((module, self.debug_file(module, &file)?, file))
+            });
+            let Some((module, debug, file)) = found else {
+                continue;
+            };
+            let debug = debug.file.as_ref();
+            let shared = debug.and_then(|it| it.shared.as_ref());
+            let mut passed = vec![&*file];
+            passed.extend(debug.map(|it| &it.file));
+            passed.extend(shared.map(|(_, file)| file));
+            for part in pending.chunks(MAX_ADDRESSES) {
+                let (offsets, ids): (Vec<u64>, Vec<LocationId>) = part.iter().copied().unzip();
+                let question = question(offsets, debug.is_some(), shared.is_some());
+                match self.reader.ask(job, &question, &module.path, &passed) {
+                    Ok(answer) => take(&ids, answer),
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
     /// Passes the files of units that the reader needs for offsets in a module.
     fn pass_parts(
         &mut self,
@@ -435,26 +484,4 @@ impl Symbolizer {
 fn is_of_content(reason: &Unreadable) -> bool {
     use Unreadable::{Failed, Nonsense, Slow};
     matches!(reason, Failed | Nonsense | Slow(_))
-}
-
-/// The folder of a module in its own root.
-fn folder_in_root(module: &Module) -> PathBuf {
-    match module.root.as_str() {
-        "" => folder(module),
-        _ => Path::new(&module.path)
-            .parent()
-            .unwrap_or(Path::new(""))
-            .to_owned(),
-    }
-}
-
-/// The folder of a module, for debug files beside it. Empty for a module in another root, because a path there leads to
-/// another file here.
-fn folder(module: &Module) -> PathBuf {
-    match Path::new(&module.path).parent() {
-        Some(folder) if module.root.is_empty() => {
-            folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
-        }
-        _ => PathBuf::new(),
-    }
 }
