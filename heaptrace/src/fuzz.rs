@@ -7,7 +7,8 @@
 
 use crate::reader::Job;
 use crate::{
-    doctor, events, hotspot, jit, jobs, output, probes, profile, python, symbolize, sys, unwind, v8,
+    core_file, doctor, events, hotspot, jit, jobs, output, probes, profile, python, symbolize, sys,
+    unwind, v8,
 };
 
 /// A boundary.
@@ -254,6 +255,15 @@ pub static BOUNDARIES: &[Boundary] = &[
             "hotspot_memory",
             "the memory of a Java virtual machine: its structures, and the names of a frame",
             hotspot::fuzz::memory,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        longest: 16 * KIB,
+        ..boundary(
+            "core_file",
+            "a core file: registers, mappings and memory",
+            core_file::fuzz,
         )
     },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod cli;
 pub mod config;
+pub mod core_file;
 pub mod create;
 pub mod doctor;
 mod elf;

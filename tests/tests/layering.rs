@@ -31,8 +31,17 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may import them, and they import no stage.
-const BASES: [&str; 9] = [
-    "create", "hotspot", "jit", "kernel", "proc", "python", "reader", "sandbox", "v8",
+const BASES: [&str; 10] = [
+    "core_file",
+    "create",
+    "hotspot",
+    "jit",
+    "kernel",
+    "proc",
+    "python",
+    "reader",
+    "sandbox",
+    "v8",
 ];
 
 /// The layer of a file.

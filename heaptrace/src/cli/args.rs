@@ -13,7 +13,7 @@ use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
     PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES,
-    TYPES_EXAMPLES, USAGE,
+    TYPES_EXAMPLES, USAGE, WHO_EXAMPLES,
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
@@ -25,6 +25,7 @@ use super::symbolize_args::Symbolize;
 use super::timeline_args::Timeline;
 use super::types_args::Types;
 use super::values;
+use super::who_args::Who;
 use crate::config::{NamedAllocator, Probes, RunConfig};
 use crate::output::{ExportFormat, Label, Metric, SourceChoice};
 
@@ -84,6 +85,13 @@ enum Sub {
     /// Add names to a data file, from the debug files of this machine.
     #[command(after_help = SYMBOLIZE_EXAMPLES)]
     Symbolize(Symbolize),
+    /// Show who owns an address: the block that holds it, the blocks before it, its neighbours.
+    #[command(
+        override_usage = "heaptrace who [OPTIONS] <ADDR>... [FILE]\n       heaptrace who [OPTIONS] --core <CORE> [ADDR]... [FILE]\n       \
+                          heaptrace who [OPTIONS] --pid <PID> <ADDR>...",
+        after_help = WHO_EXAMPLES
+    )]
+    Who(Box<Who>),
     /// Check whether this kernel and your rights allow tracing, and say how to fix what is missing.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(Doctor),
@@ -401,6 +409,7 @@ impl Cli {
             Some(Sub::Diff(diff)) => Action::from(*diff),
             Some(Sub::Types(types)) => Action::from(types),
             Some(Sub::Symbolize(symbolize)) => Action::from(symbolize),
+            Some(Sub::Who(who)) => Action::from(*who),
             Some(Sub::Doctor(doctor)) => Action::Doctor {
                 pids: doctor.pid,
                 allocators: doctor.allocator,
@@ -447,6 +456,9 @@ impl Cli {
                 .map(|_| "--metric is for folded, speedscope and firefox: the other formats have all numbers"),
             Some(_) => None,
         };
+        if let Some(Sub::Who(who)) = &self.subcommand {
+            return who.contradiction();
+        }
         let of_options = of_options.map(str::to_owned);
         of_options.or_else(|| self.filtering()?.contradiction())
     }
@@ -466,6 +478,7 @@ impl Cli {
             Some(
                 Sub::Record(_)
                 | Sub::Symbolize(_)
+                | Sub::Who(_)
                 | Sub::Doctor(_)
                 | Sub::Names { .. }
                 | Sub::Placements { .. },

@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|timeline|diff|types|flamegraph|pprof|export|symbolize|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|timeline|diff|types|flamegraph|pprof|export|symbolize|who|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -159,6 +159,23 @@ Names are found when a recording ends. Use this on a machine that has debug file
 names change, never numbers. A name is kept unless more is known: a function where there was none, or its source lines.
 A file of another build is never used. With the variable DEBUGINFOD_URLS, debug files that are not here are asked of its
 servers by debuginfod-find, which must be installed.";
+
+pub(super) const WHO_EXAMPLES: &str = "\
+Examples:
+  sudo heaptrace record --blocks --events -- ./server
+                                                  record each block, then:
+  heaptrace who 0x55d0c8a2b2d0                    the block that holds this address, by heaptrace.data
+  heaptrace who --core core.1234                  the owners of the addresses in the registers of the thread that crashed
+  heaptrace who --core core.1234 rdi 0x55d0c8a2b2d0
+                                                  of this register, and of this address
+  heaptrace who 0x55d0c8a2b2d0 --pid 1234 server.data
+                                                  a recording of several processes, also while it goes on
+  sudo heaptrace who 0x55d0c8a2b2d0 --pid 1234    without a recording: the next block at this address
+  heaptrace who --gdb-commands > heaptrace.gdb.py
+                                                  in gdb: source heaptrace.gdb.py, heaptrace who p->next
+
+The block that was freed last before a program used it again is the one that a stale pointer was made for. An address just behind
+the end of a block shows what overflows. Exits with 1 if the file is damaged.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

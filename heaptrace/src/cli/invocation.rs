@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use super::moment::Moment;
+use super::question::{Question, Source};
 use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
@@ -190,6 +191,10 @@ pub enum Action {
         /// Folders of debug files.
         debug_dirs: Vec<PathBuf>,
     },
+    /// Show who owns addresses.
+    Who(Question),
+    /// Print the commands for gdb.
+    GdbCommands,
     /// Check the machine.
     Doctor {
         /// Processes to check.
@@ -294,10 +299,11 @@ impl Color {
 impl Action {
     /// Whether it needs the rights for tracing, or checks them.
     pub(super) fn traces(&self) -> bool {
-        matches!(
-            self,
-            Self::Live { .. } | Self::Record { .. } | Self::Doctor { .. }
-        )
+        match self {
+            Self::Live { .. } | Self::Record { .. } | Self::Doctor { .. } => true,
+            Self::Who(question) => matches!(question.source, Source::Process { .. }),
+            _ => false,
+        }
     }
 }
 

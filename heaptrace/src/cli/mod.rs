@@ -32,6 +32,7 @@ mod overhead;
 mod parse;
 mod placements;
 mod progress;
+mod question;
 mod record;
 mod report;
 mod rotation;
@@ -48,6 +49,9 @@ mod timeline_args;
 mod types;
 mod types_args;
 mod values;
+mod who;
+mod who_args;
+mod who_live;
 
 use std::process::ExitCode;
 
@@ -61,6 +65,7 @@ pub use exit::failure_code;
 pub use invocation::{Action, Color, Filters, Format, Input, Invocation, Ranking, WantedSources};
 pub use moment::Moment;
 pub use parse::{Stop, parse};
+pub use question::{Asked, Question, Source};
 pub use rotation::{Limit, Rotation};
 pub use source_path::SourcePath;
 
@@ -183,6 +188,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             force,
             debug_dirs,
         } => symbolize::run(&input, output.as_deref(), force, &debug_dirs),
+        Action::Who(question) => who::run(&question, color),
+        Action::GdbCommands => who::gdb_commands(),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
         Action::Names { file } => names::run(&file),
         Action::Placements { files } => placements::run(&files),

@@ -12,7 +12,7 @@ use super::destination::Output;
 use super::invocation::Input;
 use super::moment::{Moment, Run};
 use super::namer::Namer;
-use crate::profile::{self, DataFile, ReadOptions, Recording, Symbols};
+use crate::profile::{self, DataFile, ReadOptions, Recording, Symbols, WantedBlocks};
 use crate::sandbox::landlock::{self, Access, Allowed};
 use crate::sandbox::seccomp::{self, Verdict};
 use crate::sandbox::{Kept, rights};
@@ -65,6 +65,16 @@ impl Opened {
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         give_up_rights(to);
+        self.read_confined()
+    }
+
+    /// The same, with single blocks. Which ones are wanted is asked without rights: the answer may depend on another file.
+    pub(super) fn read_blocks(
+        mut self,
+        wanted: impl FnOnce() -> anyhow::Result<WantedBlocks>,
+    ) -> anyhow::Result<Read> {
+        give_up_rights(None);
+        self.file = self.file.with_blocks(wanted()?);
         self.read_confined()
     }
 

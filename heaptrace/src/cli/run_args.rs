@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Parser};
 
 use super::{overhead, values};
 use crate::account::Account;
@@ -210,6 +210,20 @@ struct ProcessFilter {
     /// Record only processes of this user, by name or number
     #[arg(long, value_name = "NAME", help_heading = "Process filter of --all", conflicts_with_all = ["pid", "command"], value_parser = values::user)]
     user: Vec<u32>,
+}
+
+/// The options of a run alone, with their defaults.
+#[derive(Debug, Parser)]
+struct Alone {
+    #[command(flatten)]
+    run: Run,
+}
+
+/// The configuration of a run that records every allocation of a running process.
+pub(super) fn exact(pid: u32) -> Option<RunConfig> {
+    let words = ["heaptrace", "--exact", "--pid", &pid.to_string()];
+    let alone = Alone::try_parse_from(words).ok()?;
+    alone.run.into_config(Probes::Full, false)
 }
 
 impl Run {

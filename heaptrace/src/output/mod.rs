@@ -49,6 +49,7 @@ mod timeline;
 mod type_name;
 mod types;
 mod usage;
+mod who;
 mod wrapper_names;
 mod wrappers;
 
@@ -69,7 +70,7 @@ pub use leaks::{
 };
 pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
-pub use report::{ReportOptions, write_leaks, write_summary, write_types};
+pub use report::{ReportOptions, write_leaks, write_summary, write_types, write_who};
 pub use report_input::{LiveByKind, ReportInput};
 pub use select::{select, select_with_history};
 pub use shown::ShownLanguages;
@@ -80,4 +81,7 @@ pub use source::{
 };
 pub use timeline::{Timeline, TimelineFormat, TimelineOptions, timeline, write_timeline};
 pub use types::{TypesFound, find as find_types, write_types_json};
+pub use who::{
+    AskedAddress, CoreFacts, Owned, Owner, Place, Who, find as find_owners, write_who_json,
+};
 pub use wrappers::Wrappers;

@@ -95,7 +95,7 @@ impl ProcessBlocks {
 
 /// The blocks while changes are read.
 #[derive(Debug)]
-pub(in crate::profile) struct BlockReading {
+pub struct BlockReading {
     wanted: WantedBlocks,
     at_ns: u64,
     has_all: bool,
@@ -125,7 +125,8 @@ impl BlockReading {
     /// The memory of an image, at most, without its name.
     pub(in crate::profile) const IMAGE: u64 = 4 * size_of::<Image>() as u64;
 
-    pub(in crate::profile) fn new(wanted: WantedBlocks) -> Self {
+    /// No blocks so far.
+    pub fn new(wanted: WantedBlocks) -> Self {
         Self {
             wanted,
             at_ns: 0,
@@ -147,12 +148,7 @@ impl BlockReading {
 
     /// Adds changes, and applies them when no further part follows. There are so many stacks; a block of another one is an error,
     /// which names it.
-    pub(in crate::profile) fn add(
-        &mut self,
-        changes: BlockChanges,
-        more: bool,
-        stacks: usize,
-    ) -> Result<(), StackId> {
+    pub fn add(&mut self, changes: BlockChanges, more: bool, stacks: usize) -> Result<(), StackId> {
         self.pending += changes.born.len() + changes.freed.len();
         self.parts.push(changes);
         if more {
@@ -197,7 +193,7 @@ impl BlockReading {
     }
 
     /// The blocks as they are now.
-    pub(in crate::profile) fn finish(self) -> BlockList {
+    pub fn finish(self) -> BlockList {
         let processes = self.images.into_values().map(|image| {
             let mut blocks: Vec<_> = image.live.into_values().collect();
             blocks.sort_unstable_by_key(|it| (it.address, it.born_ns, it.id));

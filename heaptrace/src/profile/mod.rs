@@ -15,7 +15,7 @@ mod tests;
 mod types;
 mod wire;
 
-pub use blocks::{BlockList, PastBlock, ProcessBlocks, WantedBlocks};
+pub use blocks::{BlockList, BlockReading, PastBlock, ProcessBlocks, WantedBlocks};
 #[cfg(test)]
 pub(crate) use datafile::crafted;
 pub use datafile::{

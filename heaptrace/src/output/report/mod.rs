@@ -25,6 +25,7 @@ mod table;
 mod totals;
 mod types;
 mod verdict;
+mod who;
 
 use std::io::{BufWriter, Write};
 
@@ -34,6 +35,7 @@ pub use leaks::write_leaks;
 use page::Page;
 pub use page::ReportOptions;
 pub use types::write_types;
+pub use who::write_who;
 
 /// Writes the report.
 pub(super) fn write(

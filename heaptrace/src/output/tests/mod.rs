@@ -23,6 +23,7 @@ mod sampled;
 mod source;
 mod types;
 mod usage;
+mod who;
 mod wide;
 mod wrappers;
 

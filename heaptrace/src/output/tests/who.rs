@@ -1,0 +1,166 @@
+//! Tests of the owners of addresses, with hostile names and memory.
+
+use super::sample::{EVIL, profile, symbols};
+use super::{assert_printable, snapshot};
+use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed, StackId};
+use crate::output::{
+    AskedAddress, CoreFacts, Place, ReportInput, ReportOptions, Who, find_owners, write_who,
+    write_who_json,
+};
+use crate::profile::{BlockList, BlockReading, Mode, Profile, WantedBlocks};
+
+const MS: u64 = 1_000_000;
+
+fn born(id: u64, address: u64, size: u64) -> BornBlock {
+    BornBlock {
+        id,
+        address,
+        size,
+        stack: StackId(if id.is_multiple_of(2) { 0 } else { 2 }),
+        thread: 70,
+        born_ns: id * 100 * MS,
+        mean: 0,
+        is_reallocated: id == 3,
+    }
+}
+
+fn freed(id: u64, how: HowFreed) -> FreedBlock {
+    FreedBlock {
+        id,
+        how,
+        freed_ns: id * 100 * MS + 1_500,
+        thread: 71,
+    }
+}
+
+/// The blocks of a process that has ended, and of one that has not.
+fn blocks(has_all: bool) -> BlockList {
+    let owner = |serial: u64, command: &str| BlockOwner {
+        serial,
+        pid: serial as u32 * 10,
+        start_time_ns: 5_000,
+        command: command.to_owned(),
+    };
+    let ended = BlockChanges {
+        owner: owner(1, EVIL),
+        at_ns: 2_000 * MS,
+        has_all,
+        born: vec![
+            born(1, 0x1000, 48),
+            born(2, 0x1000, 40),
+            born(3, 0x1010, 16),
+            born(4, 0x1000, 48),
+            born(5, 0xf80, 100),
+            born(6, 0x1030, 1),
+        ],
+        freed: vec![
+            freed(1, HowFreed::Freed),
+            freed(2, HowFreed::Reallocated),
+            freed(3, HowFreed::Unseen),
+        ],
+        ended_ns: Some(1_000 * MS),
+    };
+    let running = BlockChanges {
+        owner: owner(2, "running"),
+        born: vec![born(7, 0x1000, 2_000)],
+        freed: vec![freed(7, HowFreed::Freed)],
+        ended_ns: None,
+        ..ended.clone()
+    };
+    let mut reading = BlockReading::new(WantedBlocks::at(&[0x1018, 0x1031, 0x10]));
+    for changes in [ended, running] {
+        reading.add(changes, false, 3).unwrap();
+    }
+    reading.finish()
+}
+
+fn asked() -> Vec<AskedAddress> {
+    let asked = |address, name: &str, place, memory: &[u8]| AskedAddress {
+        address,
+        name: name.to_owned(),
+        place,
+        memory: memory.to_vec(),
+    };
+    vec![
+        asked(
+            0x1018,
+            "rdi, rax",
+            Place::Mapped(EVIL.to_owned()),
+            b"\x1b[2J \x9b guest\0\0\0and more",
+        ),
+        asked(0x1031, "", Place::Unknown, &[]),
+        asked(0x10, "accessed", Place::Unmapped, &[]),
+    ]
+}
+
+fn shown(profile: &Profile, has_all: bool, pid: Option<u32>, details: bool) -> String {
+    let (symbols, blocks, asked) = (symbols(), blocks(has_all), asked());
+    let input = ReportInput::new(profile, &symbols);
+    let core = pid.map(|pid| CoreFacts {
+        pid,
+        command: EVIL.to_owned(),
+        thread: 70,
+        signal: 11,
+        fault: Some(0x10),
+        others: vec!["rsi".to_owned(), "rsp".to_owned()],
+    });
+    let who = Who {
+        blocks: &blocks,
+        core,
+        owned: find_owners(&blocks, &asked, pid),
+    };
+    let options = ReportOptions {
+        details,
+        width: Some(80),
+        ..ReportOptions::default()
+    };
+    let mut out = Vec::new();
+    write_who(&input, &who, &options, &mut out).unwrap();
+    let mut json = Vec::new();
+    write_who_json(&input, &who, &mut json).unwrap();
+    let json = String::from_utf8(json).unwrap();
+    assert_printable(&json);
+    let text = String::from_utf8(out).unwrap();
+    assert_printable(&text);
+    format!("{text}{json}")
+}
+
+/// Check the whole answer about addresses of a core file, as text and JSON: the block, those before it, neighbours and memory.
+#[test]
+fn owners_in_a_core_file() {
+    snapshot("who.txt", &shown(&profile(), true, Some(10), false));
+}
+
+/// Check that all processes are asked if none is chosen, and only those answer that had a block there, and that an answer says what it
+/// can't know: of a sample, and without events.
+#[test]
+fn owners_in_all_processes() {
+    let mut profile = profile();
+    let exact = shown(&profile, true, None, false);
+    assert!(
+        exact.contains("24 bytes into a freed block of 2,000 bytes of running (20)"),
+        "{exact}"
+    );
+    assert!(
+        exact.contains("24 bytes into a block left at exit of 48 bytes"),
+        "{exact}"
+    );
+    assert!(
+        exact.contains("in no recorded block of 2 processes"),
+        "{exact}"
+    );
+    assert!(exact.contains("memory from before tracing"), "{exact}");
+    assert!(!exact.contains("--events"), "{exact}");
+
+    profile.info.mode = Mode::Sampled { mean_bytes: 4096 };
+    let sampled = shown(&profile, false, None, false);
+    let words = sampled.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("Only a part of all blocks was recorded (sampled, one in 4.0 KiB)"),
+        "{sampled}"
+    );
+    assert!(
+        words.contains("`heaptrace record --events` keeps them"),
+        "{sampled}"
+    );
+}
