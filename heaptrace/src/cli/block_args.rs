@@ -11,14 +11,14 @@ pub(super) struct Blocks {
     /// Keep each live block in the file, for `heaptrace who`: its address, size, stack, thread and time.
     ///
     /// The file has the blocks that are live at each update and at the end, and what each process had not freed when it ended. A block
-    /// that is freed before the next update (--interval) is left out. Each block needs about 10 bytes when it is allocated, and 5 when
+    /// that is freed before the next update (--interval) is left out. Each block needs about 8 bytes when it is allocated, and 4 when
     /// it is freed. Can't be used with --rotate.
     #[arg(long, conflicts_with = "rotate")]
     blocks: bool,
     /// Keep each allocation and each free in the file, also those of blocks that live only briefly.
     ///
-    /// `heaptrace who` can then show all blocks that were at an address. The file grows by about 15 bytes for each allocation with its
-    /// free: some 15 MB a second in a program that allocates a million times a second. --sample makes it smaller.
+    /// `heaptrace who` can then show all blocks that were at an address. The file grows by about 10 bytes for each allocation with its
+    /// free: some 10 MB a second in a program that allocates a million times a second. --sample makes it smaller.
     #[arg(long, conflicts_with = "rotate")]
     events: bool,
 }

@@ -4,9 +4,10 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::moment::Moment;
-use super::question::{Question, Source};
+use super::question::Asked;
 use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
@@ -253,6 +254,42 @@ pub struct WantedSources {
     pub choice: Option<SourceChoice>,
     /// Where source files are here.
     pub places: Vec<SourcePath>,
+}
+
+/// What `heaptrace who` is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The addresses. None: those in the registers of a core file.
+    pub asked: Vec<Asked>,
+    /// Where to look.
+    pub source: Source,
+    /// The process; `None` for all, or the one of the core file.
+    pub pid: Option<u32>,
+    /// The format of the answer.
+    pub format: Format,
+    /// How much is shown.
+    pub ranking: Ranking,
+    /// The functions that are not shown as the ones that allocate.
+    pub wrappers: Wrappers,
+    /// Whether people get names of functions as compilers have them.
+    pub full_names: bool,
+}
+
+/// Where the owners of addresses are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a data file.
+    File {
+        /// The data file.
+        input: Input,
+        /// A core file of a process in it.
+        core: Option<PathBuf>,
+    },
+    /// In a running process, from now on.
+    Process {
+        /// For how long; `None`: until an answer is found.
+        duration: Option<Duration>,
+    },
 }
 
 /// The format of a report.

@@ -50,6 +50,7 @@ mod types;
 mod types_args;
 mod values;
 mod who;
+mod who_answer;
 mod who_args;
 mod who_live;
 
@@ -62,10 +63,12 @@ use crate::sandbox::{Kept, rights};
 use destination::To;
 
 pub use exit::failure_code;
-pub use invocation::{Action, Color, Filters, Format, Input, Invocation, Ranking, WantedSources};
+pub use invocation::{
+    Action, Color, Filters, Format, Input, Invocation, Question, Ranking, Source, WantedSources,
+};
 pub use moment::Moment;
 pub use parse::{Stop, parse};
-pub use question::{Asked, Question, Source};
+pub use question::Asked;
 pub use rotation::{Limit, Rotation};
 pub use source_path::SourcePath;
 

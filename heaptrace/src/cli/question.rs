@@ -1,52 +1,13 @@
-//! What `heaptrace who` is asked: addresses, and where to look for their owners.
+//! The words that `heaptrace who` is given: addresses, and the path of a file.
 //!
 //! Part of the command line. Must not know clap, nor how an answer is found.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::invocation::{Format, Input, Ranking};
 use crate::core_file::register_names;
-use crate::output::Wrappers;
 
 /// Most addresses of a question.
 const MOST: usize = 64;
-
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// The addresses. None: those in the registers of a core file.
-    pub asked: Vec<Asked>,
-    /// Where to look.
-    pub source: Source,
-    /// The process; `None` for all, or the one of the core file.
-    pub pid: Option<u32>,
-    /// The format of the answer.
-    pub format: Format,
-    /// How much is shown.
-    pub ranking: Ranking,
-    /// The functions that are not shown as the ones that allocate.
-    pub wrappers: Wrappers,
-    /// Whether people get names of functions as compilers have them.
-    pub full_names: bool,
-}
-
-/// Where the owners of addresses are looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// In a data file.
-    File {
-        /// The data file.
-        input: Input,
-        /// A core file of a process in it.
-        core: Option<PathBuf>,
-    },
-    /// In a running process, from now on.
-    Process {
-        /// For how long; `None`: until an answer is found.
-        duration: Option<Duration>,
-    },
-}
 
 /// An address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,16 +3,17 @@
 //! Part of the command line. Must not know how blocks are found, nor how an answer looks: the output stage does.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, ensure};
 use object::ReadCache;
 
-use super::invocation::{Color, Format, Input};
-use super::question::{Asked, Question, Source};
-use super::report::{self, Screen};
+use super::invocation::{Color, Format, Input, Question, Source};
+use super::question::Asked;
+use super::report::Screen;
+use super::who_answer::{by_number, place, print};
 use super::{input, message, offline, who_live};
 use crate::core_file::{CoreFile, register_names};
 use crate::open;
@@ -109,44 +110,12 @@ fn in_file(
     Ok(input::exit_code(recording.is_damaged))
 }
 
-/// Prints the answer.
-pub(super) fn print(
-    question: &Question,
-    input: &ReportInput<'_>,
-    who: &Who<'_>,
-    screen: Screen,
-) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match question.format {
-        Format::Text => {
-            let options = report::options(question.ranking, input.profile, screen);
-            output::write_who(input, who, &options, &mut out)?;
-        }
-        Format::Json => output::write_who_json(input, who, &mut out)?,
-    }
-    Ok(out.flush()?)
-}
-
 fn open_core(path: &Path) -> anyhow::Result<File> {
     let opened = open::named(path);
     let name = path.to_string_lossy();
     let opened =
         opened.with_context(|| format!("can't read the core file {}", text::escape(&name)));
     Ok(opened?.file)
-}
-
-/// The addresses that were asked about by their numbers.
-pub(super) fn by_number(asked: &[Asked]) -> Vec<AskedAddress> {
-    let addresses = asked.iter().filter_map(|it| match it {
-        Asked::Address(address) => Some(AskedAddress {
-            address: *address,
-            name: String::new(),
-            place: Place::Unknown,
-            memory: Vec::new(),
-        }),
-        Asked::Register(_) => None,
-    });
-    addresses.collect()
 }
 
 fn core_facts<'a, R: object::ReadRef<'a>>(core: &CoreFile<R>) -> CoreFacts {
@@ -283,16 +252,4 @@ impl Running {
             }
         }
     }
-}
-
-/// What is mapped at an address.
-pub(super) fn place(mappings: &[Mapping], address: u64) -> Place {
-    let mut mappings = mappings.iter();
-    let found = mappings.find(|it| (it.start..it.end).contains(&address));
-    let what = found.map(|it| match it.path.as_str() {
-        "" => "memory without a file".to_owned(),
-        "[heap]" => "the heap that grows by brk ([heap])".to_owned(),
-        path => path.to_owned(),
-    });
-    what.map_or(Place::Unmapped, Place::Mapped)
 }

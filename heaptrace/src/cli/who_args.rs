@@ -9,9 +9,9 @@ use clap::Args;
 
 use super::choices::format;
 use super::input_args::{Naming, Wrapping};
-use super::invocation::{Action, Filters, Format, Input, Ranking};
+use super::invocation::{Action, Filters, Format, Input, Question, Ranking, Source};
 use super::moment::{self, Moment};
-use super::question::{Asked, Question, Source, divide};
+use super::question::{Asked, divide};
 use super::values;
 use crate::output::ShownLanguages;
 

@@ -2,17 +2,16 @@
 //!
 //! Part of the command line. Must not know how a run is made (the session does).
 
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::invocation::Color;
+use super::invocation::{Color, Question};
 use super::progress::{self, ProgressLine};
-use super::question::Question;
 use super::report::Screen;
-use super::{message, naming, run_args, who};
+use super::who_answer::{by_number, place, print};
+use super::{message, naming, run_args};
 use crate::config::{KeptBlocks, RunConfig};
 use crate::join::{OpenFiles, Update};
 use crate::output::{self, Place, ReportInput, Who};
@@ -30,12 +29,12 @@ pub(super) fn run(
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     let pid = question.pid.context("no process was named")?;
-    let mut asked = who::by_number(&question.asked);
+    let mut asked = by_number(&question.asked);
     let text = maps::read(maps::living_thread(pid))
         .with_context(|| format!("can't read what process {pid} has mapped"))?;
     let mappings: Vec<_> = maps::parse(&text).collect();
     for it in &mut asked {
-        it.place = who::place(&mappings, it.address);
+        it.place = place(&mappings, it.address);
         ensure!(
             it.place != Place::Unmapped,
             "process {pid} has nothing mapped at {:#x}: no block can be there now",
@@ -82,8 +81,7 @@ pub(super) fn run(
         core: None,
         owned: output::find_owners(&blocks, &asked, None),
     };
-    who::print(question, &input, &found, Screen::stdout(color))?;
-    io::Write::flush(&mut io::stdout())?;
+    print(question, &input, &found, Screen::stdout(color))?;
     Ok(ExitCode::SUCCESS)
 }
 

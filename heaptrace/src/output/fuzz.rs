@@ -11,10 +11,11 @@ use super::generations::since_mark;
 use super::label::Label;
 use super::leaks;
 use super::metric::Metric;
-use super::report::{ReportOptions, write_leaks};
+use super::report::{ReportOptions, write_leaks, write_who};
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
 use super::timeline::{TimelineFormat, TimelineOptions, timeline, write_timeline};
+use super::who::{AskedAddress, Place, Who, find, write_who_json};
 use crate::profile::{self, History, Recording, Symbols};
 
 pub(crate) use super::filter::fuzz::filters;
@@ -84,6 +85,32 @@ fn timelines(input: &ReportInput<'_>, recording: &Recording, metric: Metric) {
     }
 }
 
+/// The addresses whose owners are shown.
+const ADDRESSES: [u64; 3] = [0x1000, 0x1024, u64::MAX];
+
+/// Checks that the owners of addresses can be written in all forms. Returns how many addresses have one.
+fn owners(input: &ReportInput<'_>, recording: &Recording) -> u64 {
+    let Some(blocks) = &recording.blocks else {
+        return 0;
+    };
+    let asked = ADDRESSES.map(|address| AskedAddress {
+        address,
+        name: String::new(),
+        place: Place::Unknown,
+        memory: vec![0x1b; 20],
+    });
+    let who = Who {
+        blocks,
+        core: None,
+        owned: find(blocks, &asked, None),
+    };
+    let (mut text, mut json) = (Text::default(), Text::default());
+    assert!(write_who(input, &who, &ReportOptions::default(), &mut text).is_ok());
+    assert!(write_who_json(input, &who, &mut json).is_ok());
+    assert!(!text.is_unsafe && !json.is_unsafe);
+    1 + who.owned.iter().filter(|it| it.is_known()).count() as u64
+}
+
 /// Checks that every format can be written for any profile, without escape sequences.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
@@ -92,7 +119,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         with_history: true,
         ..profile::ReadOptions::default()
     };
-    let Ok(recording) = profile::read_from(file.as_slice(), "input", options) else {
+    let Some(recording) = profile::fuzz::with_blocks(&file, options, &ADDRESSES) else {
         return 0;
     };
     let none = Symbols::default();
@@ -137,6 +164,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         }
     }
     timelines(&input, &recording, metric);
+    seen += owners(&input, &recording);
     let history = recording.history.clone().unwrap_or_default();
     let found = leaks::find(&input, &history, &leaks::Options::default());
     let (mut text, mut json) = (Text::default(), Text::default());

@@ -27,6 +27,16 @@ pub(crate) fn messages(data: &[u8]) -> u64 {
     data_file(&framed(data))
 }
 
+/// The content of a data file, with its blocks at these addresses.
+pub(crate) fn with_blocks(
+    file: &[u8],
+    options: ReadOptions,
+    addresses: &[u64],
+) -> Option<Recording> {
+    let wanted = WantedBlocks::at(addresses);
+    read_with_blocks(file, "input", options, Some(wanted)).ok()
+}
+
 /// A data file with the messages of an input. Each has a byte for its kind, two for its length, and its bytes.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();

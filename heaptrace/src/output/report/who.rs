@@ -54,6 +54,9 @@ fn of_core(page: &mut Page<'_, '_>, core: &CoreFacts) -> io::Result<()> {
     };
     if let Some(fault) = core.fault {
         words.push_str(&format!(" at address {fault:#x}"));
+        if fault == 0 {
+            words.push_str(", or at one that no mapping can have");
+        }
     }
     for line in paragraph::lines("", &words, page.width) {
         writeln!(page.out, "{}", page.style.bold(&line))?;
