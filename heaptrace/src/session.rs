@@ -459,6 +459,9 @@ fn new_joiner(config: &RunConfig) -> Joiner {
     if config.histogram {
         joiner.record_usage();
     }
+    if !config.sampling.is_partial() {
+        joiner.follow_calls();
+    }
     if config.mappings {
         joiner.record_mappings();
     }

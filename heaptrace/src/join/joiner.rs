@@ -197,10 +197,10 @@ impl Joiner {
         match event {
             Event::Alloc(event) => self.allocated(&event),
             Event::Free(event) => {
-                let temporary = event.flags & flag::TEMPORARY != 0;
+                let follows_it = event.flags & flag::TEMPORARY != 0;
                 let by = Some((&event).into());
                 self.ledger
-                    .block_freed(event.process, event.id, temporary, by);
+                    .block_freed(event.process, event.id, follows_it, by);
             }
             Event::MapChange(event) => self.mapping_changed(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
@@ -241,7 +241,7 @@ impl Joiner {
         let Some(sent) = self.sent_stack(process, event.stack, event.time) else {
             return self.lost_one(Loss::Unjoined);
         };
-        let temporary = event.flags & flag::TEMPORARY != 0;
+        let follows_it = event.flags & flag::TEMPORARY != 0;
         if event.replaced != 0 {
             self.ledger
                 .block_freed(event.process, event.replaced, false, None);
@@ -251,7 +251,7 @@ impl Joiner {
             let by = Some(event.into());
             old = self
                 .ledger
-                .block_freed(event.process, event.freed, temporary, by);
+                .block_freed(event.process, event.freed, follows_it, by);
         }
         let Some(site) = self.site_of_block(process, &sent, event) else {
             return;

@@ -21,6 +21,7 @@ use super::processes::Processes;
 use super::sent_stack::{Sent, SentStack};
 use super::sites::{SiteOrigin, Sites};
 use super::size_classes::Family;
+use super::temporary::LastCalls;
 use super::update::{Generation, GenerationId, Process, ProcessId, Site, SiteId, StackId, Totals};
 use super::usage::Usage;
 use super::usage_sums::Freeing;
@@ -39,6 +40,7 @@ pub(super) struct Ledger {
     generations: Generations,
     /// Each block, if they are wanted.
     log: Option<BlockLog>,
+    last_calls: LastCalls,
 }
 
 impl Ledger {
@@ -136,6 +138,8 @@ impl Ledger {
         old: Option<&Block>,
     ) {
         self.processes.count_sample(process);
+        self.last_calls
+            .allocated(event.process, event.tid, site, event.size);
         let owner = self.owner(site, event.time);
         let mut is_certain = true;
         if let Some(entry) = self.processes.change(process) {
@@ -181,12 +185,13 @@ impl Ledger {
         }
     }
 
-    /// Takes a block out, by the serial number of its process, and returns it.
+    /// Takes a block out, by the serial number of its process, and returns it. `follows_it` tells whether its thread allocated nothing since;
+    /// where all calls are recorded, [`LastCalls`] knows better whether the block is temporary.
     pub(super) fn block_freed(
         &mut self,
         serial: u64,
         id: u64,
-        temporary: bool,
+        follows_it: bool,
         by: Option<Freeing>,
     ) -> Option<Block> {
         let process = self.processes.id(serial)?;
@@ -197,6 +202,9 @@ impl Ledger {
             log.freed(entry, id, by);
         }
         self.usages.freed(&block, by);
+        let temporary = by
+            .and_then(|by| self.last_calls.freed(serial, by.tid, &block))
+            .unwrap_or(follows_it);
         // What it added, even if the sampling rate has changed since.
         let estimate = Estimate::of(block.size, block.mean);
         let owner = Owner {
@@ -457,6 +465,11 @@ impl Ledger {
     /// Counts how sites use their blocks, from now on.
     pub(super) fn count_usages(&mut self) {
         self.usages.count();
+    }
+
+    /// Counts temporary blocks as heaptrack does, from now on. All calls have to be recorded.
+    pub(super) fn follow_calls(&mut self) {
+        self.last_calls.follow();
     }
 
     /// Hands out how all changed sites use their blocks, with the next update.

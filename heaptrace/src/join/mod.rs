@@ -47,6 +47,7 @@ mod sites;
 mod size_classes;
 mod stacks;
 #[cfg(test)]
+mod temporary;
 pub(crate) mod tests;
 mod threads;
 mod update;

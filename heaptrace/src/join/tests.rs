@@ -7,6 +7,7 @@ mod generated_code;
 mod generations;
 mod own_peaks;
 mod replaced_code;
+mod temporary;
 mod usage;
 
 use heaptrace_common::wire::{

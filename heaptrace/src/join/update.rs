@@ -148,7 +148,9 @@ pub struct Totals {
     /// For the run: the most live bytes at a time. For a process: its own most. For a site: its live
     /// bytes at the moment of the run's peak, so that sites add up to the peak of the run.
     pub peak_live_bytes: u64,
-    /// Blocks freed by the thread that allocated them with no allocation of that thread in between.
+    /// Blocks whose free directly follows the allocation of a block of the same size and stack, which in most cases is the same block, in the
+    /// calls of one thread. In a run that does not record all calls: blocks freed by the thread that allocated them with no
+    /// allocation of that thread in between.
     pub temporary_allocations: u64,
     /// How uncertain these counters are.
     pub errors: Errors,

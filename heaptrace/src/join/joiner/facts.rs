@@ -20,6 +20,11 @@ impl Joiner {
         self.ledger.send_all_usages();
     }
 
+    /// Counts temporary blocks as heaptrack does, from now on. All calls have to be recorded.
+    pub fn follow_calls(&mut self) {
+        self.ledger.follow_calls();
+    }
+
     /// The number of recorded live blocks.
     pub fn live_blocks(&self) -> usize {
         self.ledger.processes().live_blocks()

@@ -56,8 +56,12 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     if details {
         let text = format!("in {} blocks", count(totals.frees));
         page.number("freed", &bytes(totals.freed_bytes), &text)?;
+        let lacking = match page.input.profile.info.is_partial() {
+            true => ", without those that others replaced",
+            false => "",
+        };
         let text = format!(
-            "of all allocations ({}) were freed at once",
+            "of all allocations ({}) were freed at once{lacking}",
             count(totals.temporary_allocations)
         );
         let temporary = share(totals.temporary_allocations, totals.allocations);
