@@ -6,6 +6,8 @@
 use std::io::{self, Read};
 
 use thiserror::Error;
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::DCtx;
 
 use crate::profile::budget::{Budget, Exceeded};
 
@@ -19,6 +21,9 @@ const HEADER: usize = 16;
 
 /// zstd's own default, which is about as fast as a disk.
 const LEVEL: i32 = 3;
+
+/// A bit beside the kind: the payload is compressed with those before it, which a reader needs, too. Since version 2.
+const WITH_WINDOW: u32 = 1 << 8;
 
 /// The kind of a chunk. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +71,62 @@ pub(super) enum ChunkError {
     Io(#[from] io::Error),
 }
 
+/// The last bytes of the updates up to now. Each update resembles those before it.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// Most bytes that are of use.
+    const MOST: usize = 256 << 10;
+
+    fn last(&self) -> &[u8] {
+        let before = self.bytes.len().saturating_sub(Self::MOST);
+        self.bytes.get(before..).unwrap_or_default()
+    }
+
+    /// Adds the payload of an update.
+    fn add(&mut self, payload: &[u8]) {
+        let new = payload.len().saturating_sub(Self::MOST);
+        self.bytes.extend(payload.get(new..).unwrap_or_default());
+        // Seldom, so that each byte is moved only once or twice.
+        if self.bytes.len() > 4 * Self::MOST {
+            let before = self.bytes.len() - Self::MOST;
+            self.bytes.drain(..before);
+        }
+    }
+}
+
+/// Builds the chunk of an update, which can be read only after those before it.
+pub(super) fn encode_update(payload: &[u8], window: &mut Window) -> io::Result<Vec<u8>> {
+    let chunk = encode_after(Kind::Update, payload, window.last());
+    window.add(payload);
+    chunk
+}
+
 /// Builds a chunk.
 pub(super) fn encode(kind: Kind, payload: &[u8]) -> io::Result<Vec<u8>> {
+    encode_after(kind, payload, &[])
+}
+
+fn encode_after(kind: Kind, payload: &[u8], before: &[u8]) -> io::Result<Vec<u8>> {
     if payload.len() > MAX_RAW {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "one record is larger than a chunk can be",
         ));
     }
-    let compressed = zstd::bulk::compress(payload, LEVEL)?;
+    let mut compressor = Compressor::new(LEVEL)?;
+    let mut number = kind as u32;
+    if !before.is_empty() {
+        number |= WITH_WINDOW;
+        let context = compressor.context_mut();
+        context.ref_prefix(before).map_err(zstd_error)?;
+    }
+    let compressed = compressor.compress(payload)?;
     let mut out = Vec::with_capacity(HEADER + compressed.len());
-    out.extend((kind as u32).to_le_bytes());
+    out.extend(number.to_le_bytes());
     // Both lengths are below 2^32: the first bound is checked above, the second follows from it.
     out.extend((compressed.len() as u32).to_le_bytes());
     out.extend((payload.len() as u32).to_le_bytes());
@@ -85,9 +135,15 @@ pub(super) fn encode(kind: Kind, payload: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// The error of a number that zstd returned.
+fn zstd_error(code: usize) -> io::Error {
+    io::Error::other(zstd::zstd_safe::get_error_name(code))
+}
+
 /// A chunk as it stands in a file, with a checksum that matches.
 pub(super) struct Packed {
     pub(super) kind: Kind,
+    has_window: bool,
     /// All of its bytes.
     pub(super) bytes: Vec<u8>,
     raw_len: usize,
@@ -96,22 +152,43 @@ pub(super) struct Packed {
 /// Reads the next chunk; `None` at the end of the file.
 pub(super) fn decode(
     reader: &mut impl Read,
+    window: &mut Window,
     budget: &mut Budget,
 ) -> Result<Option<(Kind, Vec<u8>)>, ChunkError> {
     let chunk = read_packed(reader)?;
-    chunk.map(|chunk| unpack(&chunk, budget)).transpose()
+    chunk
+        .map(|chunk| unpack(&chunk, window, budget))
+        .transpose()
 }
 
 /// Unpacks a chunk.
-pub(super) fn unpack(chunk: &Packed, budget: &mut Budget) -> Result<(Kind, Vec<u8>), ChunkError> {
+pub(super) fn unpack(
+    chunk: &Packed,
+    window: &mut Window,
+    budget: &mut Budget,
+) -> Result<(Kind, Vec<u8>), ChunkError> {
     budget.unpack(chunk.bytes.len() as u64, chunk.raw_len as u64)?;
     let compressed = chunk.bytes.get(HEADER..).unwrap_or_default();
-    let raw = zstd::bulk::decompress(compressed, chunk.raw_len)
+    let before = if chunk.has_window { window.last() } else { &[] };
+    let raw = decompress(compressed, chunk.raw_len, before)
         .map_err(|_| ChunkError::Damaged("a chunk can't be decompressed"))?;
     if raw.len() != chunk.raw_len {
         return Err(ChunkError::Damaged("a chunk has the wrong length"));
     }
+    if chunk.kind == Kind::Update {
+        window.add(&raw);
+    }
     Ok((chunk.kind, raw))
+}
+
+fn decompress(compressed: &[u8], length: usize, before: &[u8]) -> Result<Vec<u8>, usize> {
+    let mut context = DCtx::create();
+    if !before.is_empty() {
+        context.ref_prefix(before)?;
+    }
+    let mut raw = Vec::with_capacity(length);
+    context.decompress(&mut raw, compressed)?;
+    Ok(raw)
 }
 
 /// Reads the next chunk without unpacking it; `None` at the end of the file.
@@ -141,11 +218,15 @@ pub(super) fn read_packed(reader: &mut impl Read) -> Result<Option<Packed>, Chun
     if checksum(&header[..12], &compressed) != expected {
         return Err(ChunkError::Damaged("a checksum does not match"));
     }
-    let kind = Kind::from_number(number).ok_or(ChunkError::Damaged("a chunk of unknown kind"))?;
+    let has_window = number & WITH_WINDOW != 0;
+    let kind = Kind::from_number(number & !WITH_WINDOW)
+        .filter(|kind| !has_window || *kind == Kind::Update)
+        .ok_or(ChunkError::Damaged("a chunk of unknown kind"))?;
     let mut bytes = header;
     bytes.extend(compressed);
     Ok(Some(Packed {
         kind,
+        has_window,
         bytes,
         raw_len,
     }))

@@ -51,6 +51,14 @@ pub enum DataFileError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The file is read for the second time, and can't be: it is a pipe.
+    #[error(
+        "{name} has to be read twice for this, but it is a pipe: store it in a file first, or name times after the beginning, as --from 30s"
+    )]
+    Pipe {
+        /// The file.
+        name: String,
+    },
     /// The file has no bytes.
     #[error("{name} is empty: its recording never began; make a new one with `heaptrace record`")]
     Empty {

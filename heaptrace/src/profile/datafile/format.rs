@@ -6,5 +6,6 @@
 /// the last one.
 pub(super) const MAGIC: [u8; 8] = *b"\x89HTRACE\n";
 
-/// The version of the format that is written, and the newest one that is read.
-pub(super) const VERSION: u32 = 1;
+/// The version of the format that is written, and the newest one that is read. Since version 2, updates are compressed with those before them,
+/// and have differences from them.
+pub(super) const VERSION: u32 = 2;

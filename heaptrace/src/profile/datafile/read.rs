@@ -10,7 +10,7 @@ use std::path::Path;
 
 use prost::Message as _;
 
-use super::chunk::{self, ChunkError, Kind, read_up_to, u32_at};
+use super::chunk::{self, ChunkError, Kind, Window, read_up_to, u32_at};
 use super::error::DataFileError;
 use super::format::{MAGIC, VERSION};
 use super::write;
@@ -121,11 +121,13 @@ impl DataFile {
     pub fn read(&self, options: ReadOptions) -> Result<Recording, DataFileError> {
         let mut file = &self.file;
         if self.was_read.replace(true) {
-            file.seek(SeekFrom::Start(0))
-                .map_err(|source| DataFileError::Read {
-                    name: self.name.clone(),
-                    source,
-                })?;
+            file.seek(SeekFrom::Start(0)).map_err(|source| {
+                let name = self.name.clone();
+                match source.kind() {
+                    io::ErrorKind::NotSeekable => DataFileError::Pipe { name },
+                    _ => DataFileError::Read { name, source },
+                }
+            })?;
         }
         let blocks = self.blocks.clone();
         read_with_blocks(BufReader::new(file), &self.name, options, blocks)
@@ -188,9 +190,11 @@ pub(in crate::profile) fn read_with_blocks(
             is_damaged: false,
         },
         budget,
+        window: Window::default(),
         until,
         range: options.from.map(Following::new),
         shown: None,
+        is_past: false,
         duration_ns: None,
         update: None,
         symbols: None,
@@ -257,7 +261,10 @@ pub(in crate::profile) fn read_with_blocks(
             ));
         }
         None => {
-            if !matches!(chunk::decode(&mut reader, &mut budget), Ok(None)) {
+            if !matches!(
+                chunk::decode(&mut reader, &mut Window::default(), &mut budget),
+                Ok(None)
+            ) {
                 recording.is_damaged = true;
                 recording.warnings.push(format!(
                     "{name} has more bytes after its end; they are ignored"
@@ -335,11 +342,11 @@ fn read_start(
         return Err(no_start(ChunkError::Cut.to_string()));
     }
     match u32_at(&head, MAGIC.len()) {
-        VERSION => {}
+        1..=VERSION => {}
         0 => return Err(no_start("it has no format version".to_owned())),
         version => return Err(DataFileError::Newer { name, version }),
     }
-    match chunk::decode(reader, budget) {
+    match chunk::decode(reader, &mut Window::default(), budget) {
         Ok(Some((Kind::Start, payload))) => Start::decode(payload.as_slice())
             .map_err(Into::into)
             .and_then(RunInfo::try_from)
@@ -354,12 +361,15 @@ fn read_start(
 struct Reading {
     recording: Recording,
     budget: Budget,
+    window: Window,
     /// The time whose nearest update is the last one that is folded.
     until: u64,
     /// The part of the run that is wanted.
     range: Option<Following>,
     /// The time of the last update that was folded.
     shown: Option<u64>,
+    /// Whether an update was passed over, as all later ones are: they need not be known.
+    is_past: bool,
     /// How long the run took, after its end was read.
     duration_ns: Option<u64>,
     update: Option<Update>,
@@ -378,7 +388,9 @@ impl Reading {
             match chunk::read_packed(reader)? {
                 None => return Ok(None),
                 Some(chunk) if chunk.kind == Kind::Blocks && !are_blocks_wanted => {}
-                Some(chunk) => return chunk::unpack(&chunk, &mut self.budget).map(Some),
+                Some(chunk) => {
+                    return chunk::unpack(&chunk, &mut self.window, &mut self.budget).map(Some);
+                },
             }
         }
     }
@@ -404,7 +416,8 @@ impl Reading {
 
     fn take_update(&mut self, payload: &[u8]) -> Result<(), String> {
         let mut update = self.update.take().unwrap_or_default();
-        if merge::update(payload, &mut update, &mut self.budget).map_err(damaged)? {
+        let known = (!self.is_past).then_some(&*self.recording.profile.sites);
+        if merge::update(payload, &mut update, known, &mut self.budget).map_err(damaged)? {
             self.update = Some(update);
             return Ok(());
         }
@@ -415,6 +428,7 @@ impl Reading {
         self.is_shown = self.is_nearest_yet(update.elapsed_ns);
         if !self.is_shown {
             self.budget.skip_update();
+            self.is_past = true;
             return Ok(());
         }
         self.shown = Some(update.elapsed_ns);
@@ -441,6 +455,9 @@ impl Reading {
 
     /// Whether an update is nearer to the time that was asked for than all updates before it.
     fn is_nearest_yet(&self, elapsed_ns: u64) -> bool {
+        if self.is_past {
+            return false;
+        }
         let after = elapsed_ns.saturating_sub(self.until);
         let nearest = self.shown.map(|shown| self.until.abs_diff(shown));
         after == 0 || nearest.is_none_or(|nearest| after < nearest)

@@ -3,6 +3,7 @@
 mod blocks;
 mod sample;
 mod types;
+mod updates;
 
 use std::path::{Path, PathBuf};
 
@@ -356,10 +357,10 @@ fn wrong_files_have_their_own_errors() {
         read(&path),
         Err(DataFileError::NotADataFile { .. })
     ));
-    let newer = [MAGIC.as_slice(), &2u32.to_le_bytes(), b"whatever"].concat();
+    let newer = [MAGIC.as_slice(), &3u32.to_le_bytes(), b"whatever"].concat();
     std::fs::write(&path, newer).unwrap();
     let error = read(&path).unwrap_err();
-    assert!(matches!(error, DataFileError::Newer { version: 2, .. }));
+    assert!(matches!(error, DataFileError::Newer { version: 3, .. }));
     assert!(error.to_string().contains(path.to_str().unwrap()));
 }
 

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use super::chunk::{self, Kind};
+use super::chunk::{self, Kind, Window};
 use super::error::DataFileError;
 use super::format::{MAGIC, VERSION};
 use crate::create::Destination;
 use crate::join::Update;
 use crate::profile::model::RunInfo;
 use crate::profile::symbols::Symbols;
-use crate::profile::wire::{BlocksMessage, End, Start, SymbolsMessage, UpdateMessage};
+use crate::profile::wire::{
+    BlocksMessage, End, Start, SymbolsMessage, UpdateMessage, WrittenSites,
+};
 
 /// Most bytes of a part of an update, before its last record. It is far below the limit of a reader, so that
 /// the last record can't exceed that.
@@ -39,6 +41,8 @@ pub struct DataFileWriter {
     /// End of the last whole chunk.
     written: u64,
     failed: bool,
+    window: Window,
+    sites: WrittenSites,
 }
 
 impl DataFileWriter {
@@ -78,6 +82,8 @@ impl DataFileWriter {
             path,
             written: 0,
             failed: false,
+            window: Window::default(),
+            sites: WrittenSites::default(),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -87,11 +93,8 @@ impl DataFileWriter {
 
     /// Writes an update, and its blocks one by one, if it has some.
     pub fn update(&mut self, update: &Update) -> Result<(), DataFileError> {
-        self.chunks(
-            Vec::new(),
-            Kind::Update,
-            &UpdateMessage::parts(update, PART),
-        )?;
+        let parts = UpdateMessage::parts(update, &mut self.sites, PART);
+        self.chunks(Vec::new(), Kind::Update, &parts)?;
         let blocks = update.blocks.iter().flat_map(BlocksMessage::parts);
         let blocks: Vec<_> = blocks.collect();
         self.chunks(Vec::new(), Kind::Blocks, &blocks)
@@ -156,7 +159,11 @@ impl DataFileWriter {
         messages: &[M],
     ) -> io::Result<()> {
         for message in messages {
-            bytes.extend(chunk::encode(kind, &message.encode_to_vec())?);
+            let payload = message.encode_to_vec();
+            bytes.extend(match kind {
+                Kind::Update => chunk::encode_update(&payload, &mut self.window)?,
+                _ => chunk::encode(kind, &payload)?,
+            });
             self.file.write_all(&bytes)?;
             self.written += bytes.len() as u64;
             bytes.clear();

@@ -5,6 +5,7 @@
 use prost::Message;
 
 use super::blocks::BlocksMessage;
+use super::changes::Changes;
 use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
@@ -35,10 +36,12 @@ const MAX_MARKS: usize = 256;
 /// The memory for the type of a stack.
 const OF_STACK: u64 = 32;
 
-/// Adds the records of a part to its update. Returns whether another part follows.
+/// Adds the records of a part to its update. Returns whether another part follows. `known` are the sites as all updates before leave them; without
+/// them, changes of sites are passed over.
 pub(in crate::profile) fn update(
     part: &[u8],
     update: &mut Update,
+    known: Option<&[join::Site]>,
     budget: &mut Budget,
 ) -> Result<bool, WireError> {
     let mut more = false;
@@ -127,6 +130,12 @@ pub(in crate::profile) fn update(
                 }
                 budget.charge(generation.1.cost())?;
                 update.generations.push(generation);
+            }
+            (40, Value::Bytes(bytes)) => {
+                if let Some(known) = known {
+                    let changes = record::<Changes>(bytes, budget)?;
+                    changes.apply(known, &mut update.sites, budget)?;
+                }
             }
             // A field of a later version.
             _ => {}

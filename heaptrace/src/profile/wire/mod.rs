@@ -4,6 +4,7 @@
 //! and checksums.
 
 mod blocks;
+mod changes;
 mod counters;
 mod duty_cycle;
 mod error;
@@ -24,6 +25,7 @@ mod update;
 mod usage;
 
 pub(super) use blocks::BlocksMessage;
+pub(super) use changes::WrittenSites;
 pub(super) use error::WireError;
 pub(super) use run::{End, Start};
 pub(super) use symbols::SymbolsMessage;

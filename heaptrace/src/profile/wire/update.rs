@@ -4,6 +4,7 @@
 
 use prost::Message;
 
+use super::changes::{Changes, WrittenSites};
 use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
@@ -56,6 +57,8 @@ pub(in crate::profile) struct UpdateMessage {
     marks: Vec<Mark>,
     #[prost(message, repeated, tag = "31")]
     generations: Vec<Generation>,
+    #[prost(message, repeated, tag = "40")]
+    changes: Vec<Changes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -153,8 +156,13 @@ pub(super) struct Process {
 }
 
 impl UpdateMessage {
-    /// An update in parts of at most about `max_size` bytes.
-    pub(in crate::profile) fn parts(update: &join::Update, max_size: usize) -> Vec<Self> {
+    /// An update in parts of at most about `max_size` bytes, after those whose sites were written.
+    pub(in crate::profile) fn parts(
+        update: &join::Update,
+        written: &mut WrittenSites,
+        max_size: usize,
+    ) -> Vec<Self> {
+        let (sites, changes) = written.split(&update.sites);
         let mut parts = Parts::<Self>::new(max_size);
         for module in &update.modules {
             parts.add(Module::from(module), |part| &mut part.modules);
@@ -177,8 +185,11 @@ impl UpdateMessage {
         for (id, process) in &update.processes {
             parts.add(Process::new(*id, process), |part| &mut part.processes);
         }
-        for (id, site) in &update.sites {
+        for (id, site) in sites {
             parts.add(Site::new(*id, site), |part| &mut part.sites);
+        }
+        for some in changes {
+            parts.add(some, |part| &mut part.changes);
         }
         for (id, usage) in &update.usages {
             parts.add(Usage::new(*id, usage), |part| &mut part.usages);
