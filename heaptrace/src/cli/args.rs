@@ -438,6 +438,7 @@ impl Cli {
             Some(Sub::Timeline(timeline)) if timeline.input.has_mark() => Some(
                 "--since-mark can't be used with timeline: what was allocated since a mark has no course over time; use --from",
             ),
+            Some(Sub::Diff(diff)) if diff.lacks_peaks() => Some(NO_PEAK),
             Some(Sub::Report(Report { input, ranking, .. }))
                 if input.has_mark() && ranking.is_of_peak() =>
             {

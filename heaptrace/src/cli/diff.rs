@@ -10,7 +10,7 @@ use super::input::{self, Loaded};
 use super::invocation::{Color, Input, Ranking};
 use super::message;
 use super::report::Screen;
-use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, Wrappers};
+use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, WantedMark, Wrappers};
 
 /// Compares the data files, and writes the difference.
 pub(super) fn run(
@@ -52,17 +52,25 @@ pub(super) fn run(
 }
 
 /// The metric of both runs if the user chose none. A run whose processes have all ended has nothing live, so if only one of them has,
-/// only what was live at the peak can be compared.
+/// only what was live at the peak can be compared; since a mark, only what was allocated.
 fn metric(old: &Loaded, new: &Loaded) -> Metric {
-    let [old, new] = [&old.profile, &new.profile].map(Metric::usual);
-    if old == new { new } else { Metric::PeakBytes }
+    let usual = [&old.profile, &new.profile].map(Metric::usual);
+    match usual {
+        [of_old, of_new] if of_old == of_new => of_new,
+        _ if !old.has_mark() => Metric::PeakBytes,
+        _ => Metric::TotalBytes,
+    }
 }
 
 /// The name of a file, with the moment if there is one.
 fn name(input: &Input) -> String {
-    let file = input.file.display();
-    match input.at {
-        Some(at) => format!("{file} at {at}"),
-        None => file.to_string(),
+    let mut name = input.file.display().to_string();
+    if let Some(at) = input.at {
+        name += &format!(" at {at}");
+    }
+    match input.since_mark {
+        Some(WantedMark::Last) => name + " since its last mark",
+        Some(mark) => format!("{name} since mark {mark}"),
+        None => name,
     }
 }

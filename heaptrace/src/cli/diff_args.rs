@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::choices::{by, diff_format};
+use super::choices::{by, diff_format, mark};
 use super::filter_args::Filtering;
 use super::input_args::{Languages, Ranking, Wrapping, Written};
 use super::invocation::{Action, Filters, Input};
 use super::moment::{self, Moment};
 use super::values;
-use crate::output::{DiffFormat, Label, Wrappers};
+use crate::output::{DiffFormat, Label, WantedMark, Wrappers};
 
 #[derive(Debug, Args)]
 pub(super) struct Diff {
@@ -28,6 +28,11 @@ pub(super) struct Diff {
     /// Show NEW as it was at this time after its beginning [default: at its end]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::parse)]
     new_at: Option<Moment>,
+    /// Compare only what was allocated since this mark of each file, by its number, or since the last one (last).
+    ///
+    /// So two runs are compared from where both were warm. `heaptrace leaks` lists the marks of a file. Peaks are not known then.
+    #[arg(long, value_name = "MARK", value_parser = mark)]
+    since_mark: Option<WantedMark>,
     #[command(flatten)]
     pub(super) filtering: Filtering,
     #[command(flatten)]
@@ -55,6 +60,13 @@ pub(super) struct Diff {
     max_memory: Option<u64>,
 }
 
+impl Diff {
+    /// Whether what is compared is not known: peaks of what was allocated since a mark.
+    pub(super) fn lacks_peaks(&self) -> bool {
+        self.since_mark.is_some() && self.ranking.is_of_peak()
+    }
+}
+
 impl From<Diff> for Action {
     fn from(diff: Diff) -> Self {
         let shown = diff.languages.into();
@@ -63,7 +75,7 @@ impl From<Diff> for Action {
             file,
             at,
             from: None,
-            since_mark: None,
+            since_mark: diff.since_mark,
             filters: filters.clone(),
             shown,
             full_names: true,

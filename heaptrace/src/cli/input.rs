@@ -130,6 +130,11 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
 }
 
 impl Loaded {
+    /// Whether it has only what was allocated since a mark.
+    pub(super) fn has_mark(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// The input of the outputs.
     pub(super) fn report_input(&self) -> ReportInput<'_> {
         ReportInput {

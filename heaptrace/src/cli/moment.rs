@@ -41,12 +41,9 @@ pub(super) fn parse(text: &str) -> Result<Moment, String> {
         });
     }
     if let Some(text) = text.strip_prefix('-') {
-        return values::duration(text).map(Moment::BeforeEnd);
+        return values::time(text).map(Moment::BeforeEnd);
     }
-    match text {
-        "0" | "0s" => Ok(Moment::AfterBegin(Duration::ZERO)),
-        text => values::duration(text).map(Moment::AfterBegin),
-    }
+    values::time(text).map(Moment::AfterBegin)
 }
 
 fn time_of_day(text: &str) -> Option<Moment> {
@@ -141,7 +138,9 @@ mod tests {
     fn moments_are_read() {
         assert_eq!(parse("90"), after(90));
         assert_eq!(parse("2m"), after(120));
-        assert_eq!(parse("0"), after(0));
+        for begin in ["0", "0s", "0ms", "0m0s"] {
+            assert_eq!(parse(begin), after(0), "{begin}");
+        }
         let before = Moment::BeforeEnd(Duration::from_secs(30));
         assert_eq!(parse("-30s"), Ok(before));
         assert_eq!(parse("9:05"), Ok(Moment::TimeOfDay(9 * 3_600 + 300)));

@@ -15,6 +15,15 @@ pub(super) use crate::units::size;
 
 /// Parses a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    if time.is_zero() {
+        return Err("the time must be more than zero".to_owned());
+    }
+    Ok(time)
+}
+
+/// The same, or no time at all.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     const HINT: &str = "write it as 30s, 5m, 1h30m or 500ms";
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -48,9 +57,6 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
             .and_then(|part| total.checked_add(part))
             .ok_or_else(|| "that time is too long".to_owned())?;
         rest = after;
-    }
-    if total.is_zero() {
-        return Err("the time must be more than zero".to_owned());
     }
     Ok(total)
 }

@@ -30,6 +30,9 @@ struct Difference<'a> {
 #[derive(Serialize)]
 struct Run<'a> {
     file: &'a str,
+    /// The number of the mark since which everything was allocated that is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_mark: Option<u32>,
     target: &'a str,
     mode: String,
     duration_ns: u64,
@@ -119,6 +122,7 @@ fn run<'a>(side: &Side<'a>) -> Run<'a> {
     let profile = side.input.profile;
     Run {
         file: side.name,
+        since_mark: side.input.since.map(|mark| mark.number),
         target: &profile.info.target,
         mode: profile.chosen(),
         duration_ns: profile.duration_ns,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{complaint, parsed};
 use crate::cli::{Action, Moment};
-use crate::output::{DiffFormat, ExportFormat, Label, Metric, TimelineFormat};
+use crate::output::{DiffFormat, ExportFormat, Label, Metric, TimelineFormat, WantedMark};
 
 /// Check that a difference has two files with their moments, and a usual file where it is no text.
 #[test]
@@ -37,6 +37,21 @@ fn differences_are_read() {
     );
     assert_eq!(output, PathBuf::from("heaptrace.diff.svg"));
     assert!(complaint("heaptrace diff a").contains("<NEW>"));
+}
+
+/// Check that both sides of a difference are restricted to what was allocated since a mark, whose peak is not known.
+#[test]
+fn differences_since_a_mark_are_read() {
+    let Action::Diff { old, new, .. } = parsed("heaptrace diff a b --since-mark last")
+        .unwrap()
+        .action
+    else {
+        panic!("no difference");
+    };
+    let last = Some(WantedMark::Last);
+    assert_eq!((old.since_mark, new.since_mark), (last, last));
+    let error = complaint("heaptrace diff a b --since-mark 1 --metric peak-bytes");
+    assert!(error.contains("not known"), "{error}");
 }
 
 /// Check that an export has a format, a usual file for it, and a metric only where the format has one.
