@@ -197,10 +197,9 @@ impl Joiner {
         match event {
             Event::Alloc(event) => self.allocated(&event),
             Event::Free(event) => {
-                let follows_it = event.flags & flag::TEMPORARY != 0;
+                let fresh = event.flags & flag::TEMPORARY != 0;
                 let by = Some((&event).into());
-                self.ledger
-                    .block_freed(event.process, event.id, follows_it, by);
+                self.ledger.block_freed(event.process, event.id, fresh, by);
             }
             Event::MapChange(event) => self.mapping_changed(&event),
             Event::Stack(head, frames) => self.stack(&head, &frames),
@@ -241,7 +240,7 @@ impl Joiner {
         let Some(sent) = self.sent_stack(process, event.stack, event.time) else {
             return self.lost_one(Loss::Unjoined);
         };
-        let follows_it = event.flags & flag::TEMPORARY != 0;
+        let fresh = event.flags & flag::TEMPORARY != 0;
         if event.replaced != 0 {
             self.ledger
                 .block_freed(event.process, event.replaced, false, None);
@@ -251,7 +250,7 @@ impl Joiner {
             let by = Some(event.into());
             old = self
                 .ledger
-                .block_freed(event.process, event.freed, follows_it, by);
+                .block_freed(event.process, event.freed, fresh, by);
         }
         let Some(site) = self.site_of_block(process, &sent, event) else {
             return;

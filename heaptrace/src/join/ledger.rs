@@ -185,13 +185,13 @@ impl Ledger {
         }
     }
 
-    /// Takes a block out, by the serial number of its process, and returns it. `follows_it` tells whether its thread allocated nothing since;
+    /// Takes a block out, by the serial number of its process, and returns it. `fresh` tells whether its thread allocated nothing since;
     /// where all calls are recorded, [`LastCalls`] knows better whether the block is temporary.
     pub(super) fn block_freed(
         &mut self,
         serial: u64,
         id: u64,
-        follows_it: bool,
+        fresh: bool,
         by: Option<Freeing>,
     ) -> Option<Block> {
         let process = self.processes.id(serial)?;
@@ -204,7 +204,7 @@ impl Ledger {
         self.usages.freed(&block, by);
         let temporary = by
             .and_then(|by| self.last_calls.freed(serial, by.tid, &block))
-            .unwrap_or(follows_it);
+            .unwrap_or(fresh);
         // What it added, even if the sampling rate has changed since.
         let estimate = Estimate::of(block.size, block.mean);
         let owner = Owner {

@@ -41,13 +41,14 @@ mod python;
 mod reasons;
 mod recent;
 mod regions;
+mod rounded_sizes;
 mod run_facts;
 mod sent_stack;
 mod sites;
 mod size_classes;
 mod stacks;
-#[cfg(test)]
 mod temporary;
+#[cfg(test)]
 pub(crate) mod tests;
 mod threads;
 mod update;
@@ -74,4 +75,4 @@ pub use update::{
     Quality, RateChange, ShortLived, Site, SiteId, Stack, StackId, ThreadNameId, Totals, Traced,
     Unseen, Update,
 };
-pub use usage::{Bucket, Rounding, Tally, Usage};
+pub use usage::{Bucket, Rounding, RoundingClass, Tally, Usage};

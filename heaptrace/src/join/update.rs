@@ -156,6 +156,16 @@ pub struct Totals {
     pub errors: Errors,
 }
 
+impl Errors {
+    /// The standard error of the sum, or the difference, of two independent numbers, rounded up.
+    pub fn both(a: u64, b: u64) -> u64 {
+        match (a, b) {
+            (0, error) | (error, 0) => error,
+            (a, b) => (a as f64).hypot(b as f64).ceil() as u64,
+        }
+    }
+}
+
 /// Standard errors of [`Totals`], each for the counter of the same name, and what intervals need besides. The
 /// errors are zero if every allocation was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

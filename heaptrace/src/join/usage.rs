@@ -28,11 +28,32 @@ pub struct Bucket {
 }
 
 /// What rounding wastes if the blocks are of one family of allocators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rounding {
     /// The family.
     pub family: Family,
     /// Usable bytes beyond the requested ones, of all blocks.
+    pub bytes: u64,
+    /// Their standard error.
+    pub error: u64,
+    /// The part in blocks whose free was not seen.
+    pub unfreed: u64,
+    /// The parts of size classes, in their order, without those that waste nothing. Empty in files of earlier versions.
+    pub classes: Vec<RoundingClass>,
+}
+
+/// What rounding wastes in a size class of an allocator, or, above 1 KiB, in neighbouring ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundingClass {
+    /// Usable bytes of its smallest blocks.
+    pub from: u64,
+    /// Usable bytes of its largest blocks.
+    pub to: u64,
+    /// Its blocks.
+    pub blocks: u64,
+    /// The bytes that they asked for.
+    pub requested: u64,
+    /// The usable bytes beyond that.
     pub bytes: u64,
     /// Their standard error.
     pub error: u64,

@@ -9,8 +9,9 @@ use super::block_changes::HowFreed;
 use super::blocks::Block;
 use super::estimate::weight;
 use super::histogram::bucket_of;
-use super::size_classes::{FAMILIES, Family};
-use super::usage::{Bucket, Rounding, Tally, Usage};
+use super::rounded_sizes::{RoundedSizes, error, rounded};
+use super::size_classes::Family;
+use super::usage::{Bucket, Tally, Usage};
 
 /// A free, as far as its event tells.
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +68,6 @@ struct Sum {
 #[derive(Clone, Debug, Default)]
 struct Buckets(Vec<(u8, Sum)>);
 
-/// What rounding wastes in one family of allocators.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waste {
-    bytes: f64,
-    variance: f64,
-    unfreed: f64,
-}
-
 /// Reallocations, which few sites have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growth {
@@ -91,9 +84,7 @@ pub(super) struct UsageSums {
     untimed: Sum,
     freed_elsewhere: Sum,
     growth: Option<Box<Growth>>,
-    waste: [Waste; FAMILIES],
-    /// The last size, and what it wastes: most sites allocate blocks of one size.
-    last: (u64, [u64; FAMILIES]),
+    rounded: RoundedSizes,
     /// How many events were counted.
     events: u64,
 }
@@ -169,13 +160,7 @@ impl UsageSums {
         let weight = weight(size, mean);
         self.events += 1;
         self.sizes.add(size, weight, size);
-        let wasted = self.wasted(size);
-        for (waste, bytes) in self.waste.iter_mut().zip(wasted) {
-            let bytes = bytes as f64;
-            waste.bytes += weight * bytes;
-            waste.unfreed += weight * bytes;
-            waste.variance += bytes * bytes * weight * (weight - 1.0);
-        }
+        self.rounded.allocated(size, weight);
     }
 
     /// Counts a mapping: it is recorded in every run, and is made of whole pages.
@@ -202,10 +187,7 @@ impl UsageSums {
     pub(super) fn freed(&mut self, block: &Block, by: Option<Freeing>) {
         let weight = weight(block.size, block.mean);
         self.events += 1;
-        let wasted = self.wasted(block.size);
-        for (waste, bytes) in self.waste.iter_mut().zip(wasted) {
-            waste.unfreed -= weight * bytes as f64;
-        }
+        self.rounded.freed(block.size, weight);
         let Some(by) = by else {
             return self.untimed.add(weight, block.size);
         };
@@ -228,11 +210,7 @@ impl UsageSums {
             growth.chains.merge(&added.chains);
             growth.moves.merge(&added.moves);
         }
-        for (waste, added) in self.waste.iter_mut().zip(&other.waste) {
-            waste.bytes += added.bytes;
-            waste.variance += added.variance;
-            waste.unfreed += added.unfreed;
-        }
+        self.rounded.merge(&other.rounded);
         self.events += other.events;
     }
 
@@ -244,7 +222,7 @@ impl UsageSums {
     /// The rounded sums, with what rounding wastes in some families.
     pub(super) fn plain(&self, has_family: impl Fn(Family) -> bool) -> Usage {
         let growth = self.growth.as_deref().copied().unwrap_or_default();
-        let families = Family::ALL.into_iter().zip(&self.waste);
+        let families = Family::ALL.into_iter();
         Usage {
             sizes: self.sizes.plain(),
             lifetimes: self.lifetimes.plain(),
@@ -254,32 +232,9 @@ impl UsageSums {
             chains: growth.chains.tally(),
             moves: growth.moves.tally(),
             rounding: families
-                .filter(|(family, _)| has_family(*family))
-                .map(|(family, waste)| Rounding {
-                    family,
-                    bytes: rounded(waste.bytes),
-                    error: error(waste.variance),
-                    unfreed: rounded(waste.unfreed),
-                })
+                .filter(|family| has_family(*family))
+                .map(|family| self.rounded.of_family(family))
                 .collect(),
         }
     }
-
-    /// What rounding a size wastes, in each family.
-    fn wasted(&mut self, size: u64) -> [u64; FAMILIES] {
-        if self.last.0 != size || self.events == 1 {
-            self.last = (size, Family::ALL.map(|family| family.waste(size)));
-        }
-        self.last.1
-    }
-}
-
-/// A sum as an integer. Sums that came down to nothing may be some bits below zero.
-fn rounded(sum: f64) -> u64 {
-    sum.max(0.0).round() as u64
-}
-
-/// A standard error, rounded up: an uncertain number never looks exact.
-fn error(variance: f64) -> u64 {
-    variance.max(0.0).sqrt().ceil() as u64
 }

@@ -4,14 +4,6 @@
 
 use crate::join::{Errors, Totals, Unseen};
 
-/// The error of a sum of two independent numbers.
-pub(super) fn both_errors(a: u64, b: u64) -> u64 {
-    match (a, b) {
-        (0, error) | (error, 0) => error,
-        (a, b) => (a as f64).hypot(b as f64).ceil() as u64,
-    }
-}
-
 /// Adds counters, saturating, because a crafted file can hold any number.
 pub(super) fn add(sum: &mut Totals, part: &Totals) {
     let Totals {
@@ -59,7 +51,8 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         unseen,
         mean_bytes,
     } = errors;
-    // The samples of different sites are independent, so their variances add up.
+    // The samples of different sites are independent, so their variances add up. Rounded up, as `Errors::both` does, the errors of a thousand
+    // sites would add up to a thousand.
     for (sum, part) in [
         (&mut sum.errors.allocations, allocations),
         (&mut sum.errors.allocated_bytes, allocated_bytes),

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::sum::both_errors;
 use crate::join::histogram::range_of;
-use crate::join::{Bucket, Kind, Rounding, Site, Tally, Usage};
+use crate::join::{Bucket, Errors, Kind, Rounding, RoundingClass, Site, Tally, Usage};
 use crate::profile::Profile;
 
 /// The most buckets of a histogram for people.
@@ -121,7 +120,7 @@ pub(super) fn is_behind<'a>(sites: impl IntoIterator<Item = &'a Site>, usage: &U
 }
 
 /// What an allocator rounds up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rounded {
     /// The numbers.
     pub(super) rounding: Rounding,
@@ -138,10 +137,11 @@ pub(super) fn rounded<'a>(usages: impl IntoIterator<Item = &'a Usage>) -> Vec<Ro
         for it in &usage.rounding {
             let all = families.entry(it.family).or_insert(Rounded {
                 rounding: Rounding {
+                    family: it.family,
                     bytes: 0,
                     error: 0,
                     unfreed: 0,
-                    ..*it
+                    classes: Vec::new(),
                 },
                 requested: 0,
                 is_certain: true,
@@ -149,13 +149,31 @@ pub(super) fn rounded<'a>(usages: impl IntoIterator<Item = &'a Usage>) -> Vec<Ro
             let sum = &mut all.rounding;
             sum.bytes = sum.bytes.saturating_add(it.bytes);
             sum.unfreed = sum.unfreed.saturating_add(it.unfreed);
-            sum.error = both_errors(sum.error, it.error);
+            sum.error = Errors::both(sum.error, it.error);
+            for class in &it.classes {
+                add_class(&mut sum.classes, class);
+            }
             let requested = self::sum(&usage.sizes).bytes;
             all.requested = all.requested.saturating_add(requested);
             all.is_certain &= usage.rounding.len() == 1;
         }
     }
     families.into_values().collect()
+}
+
+/// Adds a size class to those of other sites, in their order.
+fn add_class(classes: &mut Vec<RoundingClass>, class: &RoundingClass) {
+    let at = classes.partition_point(|it| (it.from, it.to) < (class.from, class.to));
+    match classes.get_mut(at) {
+        Some(sum) if (sum.from, sum.to) == (class.from, class.to) => {
+            sum.blocks = sum.blocks.saturating_add(class.blocks);
+            sum.requested = sum.requested.saturating_add(class.requested);
+            sum.bytes = sum.bytes.saturating_add(class.bytes);
+            sum.error = Errors::both(sum.error, class.error);
+            sum.unfreed = sum.unfreed.saturating_add(class.unfreed);
+        }
+        _ => classes.insert(at, *class),
+    }
 }
 
 fn add_buckets(sums: &mut BTreeMap<u8, Tally>, buckets: &[Bucket]) {
@@ -167,8 +185,8 @@ fn add_buckets(sums: &mut BTreeMap<u8, Tally>, buckets: &[Bucket]) {
 fn add(sum: &mut Tally, other: &Tally) {
     sum.count = sum.count.saturating_add(other.count);
     sum.bytes = sum.bytes.saturating_add(other.bytes);
-    sum.count_error = both_errors(sum.count_error, other.count_error);
-    sum.bytes_error = both_errors(sum.bytes_error, other.bytes_error);
+    sum.count_error = Errors::both(sum.count_error, other.count_error);
+    sum.bytes_error = Errors::both(sum.bytes_error, other.bytes_error);
 }
 
 #[cfg(test)]

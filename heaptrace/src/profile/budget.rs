@@ -342,9 +342,10 @@ impl Cost for Site {
 impl Cost for Usage {
     fn cost(&self) -> u64 {
         let buckets = size_of_val(&*self.sizes) + size_of_val(&*self.lifetimes);
-        let lists = buckets + size_of_val(&*self.rounding);
+        let classes = self.rounding.iter().map(|it| size_of_val(&*it.classes));
+        let lists = buckets + size_of_val(&*self.rounding) + classes.sum::<usize>();
         // Each has an entry in the table of usages, too.
-        of::<(SiteId, Self)>(4 * BLOCK + lists as u64) + 64
+        of::<(SiteId, Self)>((4 + self.rounding.len() as u64) * BLOCK + lists as u64) + 64
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::model::{Profile, Range};
 use super::subtract::{add, is_nothing, subtract};
 use crate::join::{
-    Kind, OwnPeak, Process, ProcessId, Site, SiteId, StackId, ThreadNameId, Totals, Update,
+    Errors, Kind, OwnPeak, Process, ProcessId, Site, SiteId, StackId, ThreadNameId, Totals, Update,
 };
 
 /// Memory that a site needs in a range: what it held at the beginning, at the highest update of the run and at that of its process.
@@ -380,7 +380,7 @@ impl Following {
             let sum = sums.entry(key).or_default();
             *sum = OwnPeak {
                 bytes: sum.bytes.saturating_add(bytes.bytes),
-                error: (sum.error as f64).hypot(bytes.error as f64).ceil() as u64,
+                error: Errors::both(sum.error, bytes.error),
                 unseen: sum.unseen.saturating_add(bytes.unseen),
             };
         }

@@ -2,7 +2,7 @@
 //!
 //! Stage: profile. Saturates everywhere: a crafted file can hold any number.
 
-use crate::join::Totals;
+use crate::join::{Errors, Totals};
 
 /// A counter, its standard error, and what of it was not seen.
 type Counter<'a> = [&'a mut u64; 3];
@@ -75,7 +75,7 @@ pub(super) fn add(sum: &mut Totals, part: &Totals) {
         let [value, error, unseen] = sum;
         let [other_value, other_error, other_unseen] = part;
         *value = value.saturating_add(*other_value);
-        *error = (*error as f64).hypot(*other_error as f64) as u64;
+        *error = Errors::both(*error, *other_error);
         *unseen = unseen.saturating_add(*other_unseen);
     }
 }
@@ -105,7 +105,6 @@ pub(super) fn is_nothing(totals: &Totals) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::Errors;
 
     /// Check that sums are subtracted and states are not, and that errors are those of the samples in between.
     #[test]

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::join::{self, Kind, Tally};
+use crate::join::{self, Kind, RoundingClass, Tally};
 use crate::output::usage::{self, Row};
 
 /// Histograms of a site. Absent in files of versions that did not record them.
@@ -82,6 +82,21 @@ struct Rounding {
     bytes_error: Option<u64>,
     /// The part in blocks whose free was not seen.
     unfreed_bytes: u64,
+    /// The size classes that waste something.
+    classes: Vec<Class>,
+}
+
+/// A size class, or, where both ends differ, neighbouring ones.
+#[derive(Serialize)]
+struct Class {
+    usable_from: u64,
+    usable_to: u64,
+    blocks: u64,
+    requested_bytes: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_error: Option<u64>,
+    unfreed_bytes: u64,
 }
 
 impl Usage {
@@ -120,9 +135,28 @@ impl Usage {
                         bytes: it.bytes,
                         bytes_error: is_sampled.then_some(it.error),
                         unfreed_bytes: it.unfreed,
+                        classes: it
+                            .classes
+                            .iter()
+                            .map(|it| Class::new(it, is_sampled))
+                            .collect(),
                     })
                     .collect(),
             }),
+        }
+    }
+}
+
+impl Class {
+    fn new(class: &RoundingClass, is_sampled: bool) -> Self {
+        Self {
+            usable_from: class.from,
+            usable_to: class.to,
+            blocks: class.blocks,
+            requested_bytes: class.requested,
+            bytes: class.bytes,
+            bytes_error: is_sampled.then_some(class.error),
+            unfreed_bytes: class.unfreed,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Stage: output. Knows no format, and nothing of other sites.
 
 use super::{trend, words};
-use crate::join::{Kind, ProcessId, Site, StackId, Totals};
+use crate::join::{Errors, Kind, ProcessId, Site, StackId, Totals};
 use crate::profile::{History, Period};
 
 /// Most steps that a run is divided into. More would be so short that blocks which live for a while join them.
@@ -122,8 +122,7 @@ impl<'a> Time<'a> {
                 sum.held = sum.held.saturating_add(own.held);
                 sum.allocated = sum.allocated.saturating_add(own.allocated);
                 sum.freed = sum.freed.saturating_add(own.freed);
-                let error = (sum.live.error as f64).hypot(own.live.error as f64);
-                sum.live.error = error as u64;
+                sum.live.error = Errors::both(sum.live.error, own.live.error);
             }
         }
         let floors: Vec<(u64, u64)> = (0..self.steps())

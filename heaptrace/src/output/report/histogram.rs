@@ -5,7 +5,8 @@
 use std::io;
 
 use super::page::Page;
-use super::{paragraph, stack};
+use super::rounding_classes::{self, says};
+use super::stack;
 use crate::join::{Bucket, Kind, Site, Tally, Usage};
 use crate::output::usage::{self, Rounded, Row};
 use crate::text::{bytes, count, lifetime, plus_minus, share};
@@ -21,7 +22,9 @@ pub(super) fn of_all(page: &mut Page<'_, '_>) -> io::Result<()> {
         Some(usage) => {
             write(page, &usage, true)?;
             let usages = profile.sites.iter().filter_map(|it| profile.usage(it));
-            rounding(page, &usage::rounded(usages))?;
+            let rounded = usage::rounded(usages);
+            rounding(page, &rounded)?;
+            rounding_classes::write(page, &rounded)?;
             behind(page, &profile.sites, &usage)?;
         }
         None => says(
@@ -207,13 +210,6 @@ fn range(from: u64, to: u64, unit: impl Fn(u64) -> String) -> String {
 fn number(tally: &Tally) -> String {
     let error = plus_minus(tally.count_error, count);
     format!("{}{error}", count(tally.count))
-}
-
-fn says(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
-    for line in paragraph::lines(&" ".repeat(stack::INDENT), words, page.width) {
-        writeln!(page.out, "{}", page.style.dim(&line))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

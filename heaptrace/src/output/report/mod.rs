@@ -15,6 +15,7 @@ mod page;
 mod paragraph;
 mod processes;
 mod quality;
+mod rounding_classes;
 mod sampling;
 mod sections;
 mod short_lived;

@@ -3,7 +3,7 @@
 use super::sample::{profile, symbols};
 use super::{assert_printable, snapshot, text};
 use crate::join::histogram::bucket_of;
-use crate::join::{Bucket, Family, Kind, Rounding, SiteId, Tally, Usage};
+use crate::join::{Bucket, Family, Kind, Rounding, RoundingClass, SiteId, Tally, Usage};
 use crate::output::report_input::ReportInput;
 use crate::output::{Format, ReportOptions};
 use crate::profile::Profile;
@@ -42,6 +42,18 @@ fn used(error: u64) -> Profile {
         bytes: 1234,
         error,
         unfreed: 56,
+        // The first allocator has more classes than are shown.
+        classes: (1..=if family == Family::Glibc { 13 } else { 1 })
+            .map(|n| RoundingClass {
+                from: 64 * n - 24,
+                to: if n < 13 { 64 * n - 24 } else { 1 << 20 },
+                blocks: n,
+                requested: 60 * n,
+                bytes: 10 * n,
+                error,
+                unfreed: 4,
+            })
+            .collect(),
     };
     let full = Usage {
         sizes: buckets(
@@ -109,6 +121,10 @@ fn histograms_in_json() {
     assert_eq!(full["realloc_moves"]["bytes"], 5000);
     assert_eq!(full["rounding"][1]["allocator"], "jemalloc");
     assert_eq!(full["rounding"][1]["unfreed_bytes"], 56);
+    let class = serde_json::json!({
+        "usable_from": 40, "usable_to": 40, "blocks": 1, "requested_bytes": 60, "bytes": 10, "unfreed_bytes": 4
+    });
+    assert_eq!(full["rounding"][1]["classes"], serde_json::json!([class]));
     let mapped = sites.iter().find(|it| it["kind"] == "mmap").unwrap();
     assert_eq!(mapped["sizes"][0]["count"], 3);
     assert!(mapped["lifetimes"].is_null());

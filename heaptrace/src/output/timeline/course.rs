@@ -2,13 +2,12 @@
 //!
 //! Stage: output. Made from the snapshots and the history of a recording. Must not know how it is shown.
 
-use crate::join::Totals;
+use crate::join::{Errors, Totals};
 use crate::output::groups::{Group, groups_of_sites};
 use crate::output::interval::{Interval, Intervals};
 use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
-use crate::output::sum;
 use crate::profile::{Counter, History, Period, Snapshot};
 
 /// The memory of a run over time.
@@ -222,7 +221,7 @@ impl Within {
 fn plus(a: Counter, b: Counter) -> Counter {
     Counter {
         value: a.value.saturating_add(b.value),
-        error: sum::both_errors(a.error, b.error),
+        error: Errors::both(a.error, b.error),
     }
 }
 

@@ -194,7 +194,6 @@ pub(in crate::profile) fn read_with_blocks(
         until,
         range: options.from.map(Following::new),
         shown: None,
-        is_past: false,
         duration_ns: None,
         update: None,
         symbols: None,
@@ -368,8 +367,6 @@ struct Reading {
     range: Option<Following>,
     /// The time of the last update that was folded.
     shown: Option<u64>,
-    /// Whether an update was passed over, as all later ones are: they need not be known.
-    is_past: bool,
     /// How long the run took, after its end was read.
     duration_ns: Option<u64>,
     update: Option<Update>,
@@ -390,7 +387,7 @@ impl Reading {
                 Some(chunk) if chunk.kind == Kind::Blocks && !are_blocks_wanted => {}
                 Some(chunk) => {
                     return chunk::unpack(&chunk, &mut self.window, &mut self.budget).map(Some);
-                },
+                }
             }
         }
     }
@@ -416,7 +413,7 @@ impl Reading {
 
     fn take_update(&mut self, payload: &[u8]) -> Result<(), String> {
         let mut update = self.update.take().unwrap_or_default();
-        let known = (!self.is_past).then_some(&*self.recording.profile.sites);
+        let known = (!self.is_past()).then_some(&*self.recording.profile.sites);
         if merge::update(payload, &mut update, known, &mut self.budget).map_err(damaged)? {
             self.update = Some(update);
             return Ok(());
@@ -425,10 +422,9 @@ impl Reading {
             elapsed_ns: update.elapsed_ns,
             totals: update.totals,
         });
-        self.is_shown = self.is_nearest_yet(update.elapsed_ns);
+        self.is_shown = !self.is_past() && self.is_nearest_yet(update.elapsed_ns);
         if !self.is_shown {
             self.budget.skip_update();
-            self.is_past = true;
             return Ok(());
         }
         self.shown = Some(update.elapsed_ns);
@@ -453,11 +449,13 @@ impl Reading {
         Ok(())
     }
 
+    /// Whether an update was passed over, as all later ones are: what changed in them need not be known.
+    fn is_past(&self) -> bool {
+        self.shown.is_some() && !self.is_shown
+    }
+
     /// Whether an update is nearer to the time that was asked for than all updates before it.
     fn is_nearest_yet(&self, elapsed_ns: u64) -> bool {
-        if self.is_past {
-            return false;
-        }
         let after = elapsed_ns.saturating_sub(self.until);
         let nearest = self.shown.map(|shown| self.until.abs_diff(shown));
         after == 0 || nearest.is_none_or(|nearest| after < nearest)

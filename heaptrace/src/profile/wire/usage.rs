@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::error::WireError;
 use crate::join::histogram::BUCKETS;
-use crate::join::{self, Bucket, Family, Rounding, SiteId, Tally};
+use crate::join::{self, Bucket, Family, Rounding, RoundingClass, SiteId, Tally};
 
 /// An entry of `usages` in [`Update`](crate::join::Update), as a message.
 #[derive(Clone, PartialEq, Message)]
@@ -31,6 +31,10 @@ pub(super) struct Usage {
     lifetime_errors: Vec<u64>,
     #[prost(uint64, repeated, tag = "8")]
     tally_errors: Vec<u64>,
+    /// For each entry of `rounding`: the number of its size classes, and for each of these the distance of its least usable bytes from those of the one
+    /// before, that of the most from the least, its blocks, their requested bytes, the bytes beyond, their error, and the unfreed part.
+    #[prost(uint64, repeated, tag = "9")]
+    classes: Vec<u64>,
 }
 
 impl Usage {
@@ -50,6 +54,7 @@ impl Usage {
             size_errors: blocks(&usage.sizes),
             lifetime_errors: blocks(&usage.lifetimes),
             tally_errors: errors(tallies),
+            classes: classes(&usage.rounding),
         }
     }
 
@@ -69,7 +74,7 @@ impl Usage {
             reallocations: tally(2),
             chains: tally(3),
             moves: tally(4),
-            rounding: rounding(&self.rounding)?,
+            rounding: rounding(&self.rounding, &self.classes)?,
         };
         Ok((SiteId(self.site), usage))
     }
@@ -134,25 +139,87 @@ fn tally((count, bytes): (u64, u64), (count_error, bytes_error): (u64, u64)) -> 
     }
 }
 
+fn classes(rounding: &[Rounding]) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for it in rounding {
+        numbers.push(it.classes.len() as u64);
+        let mut before = 0;
+        for class in &it.classes {
+            let distance = class
+                .from
+                .wrapping_sub(std::mem::replace(&mut before, class.from));
+            numbers.extend([
+                distance,
+                class.to.wrapping_sub(class.from),
+                class.blocks,
+                class.requested,
+                class.bytes,
+                class.error,
+                class.unfreed,
+            ]);
+        }
+    }
+    numbers
+}
+
+/// Takes the classes of one family off the numbers.
+fn take_classes(numbers: &mut &[u64]) -> Result<Vec<RoundingClass>, WireError> {
+    const TOO_MANY: WireError = WireError::TooMany {
+        what: "classes of sizes",
+    };
+    // Files of earlier versions have none.
+    let Some((count, rest)) = numbers.split_first() else {
+        return Ok(Vec::new());
+    };
+    let length = usize::try_from(*count)
+        .ok()
+        .and_then(|it| it.checked_mul(7));
+    let (entries, rest) = length
+        .and_then(|length| rest.split_at_checked(length))
+        .ok_or(TOO_MANY)?;
+    *numbers = rest;
+    let mut from = 0_u64;
+    let entries = entries.as_chunks::<7>().0.iter();
+    let classes = entries.map(
+        |[distance, width, blocks, requested, bytes, error, unfreed]| {
+            from = from.wrapping_add(*distance);
+            RoundingClass {
+                from,
+                to: from.wrapping_add(*width),
+                blocks: *blocks,
+                requested: *requested,
+                bytes: *bytes,
+                error: *error,
+                unfreed: *unfreed,
+            }
+        },
+    );
+    Ok(classes.collect())
+}
+
 /// What rounding wastes. A family of a later version is passed over.
-fn rounding(numbers: &[u64]) -> Result<Vec<Rounding>, WireError> {
+fn rounding(numbers: &[u64], mut classes: &[u64]) -> Result<Vec<Rounding>, WireError> {
     let (entries, rest) = numbers.as_chunks::<4>();
     if !rest.is_empty() || entries.len() > 16 {
         return Err(WireError::TooMany {
             what: "families of allocators",
         });
     }
-    let known = entries
-        .iter()
-        .filter_map(|[family, bytes, error, unfreed]| {
-            Some(Rounding {
-                family: *Family::ALL.get(usize::try_from(*family).ok()?)?,
+    let mut known = Vec::new();
+    for [family, bytes, error, unfreed] in entries {
+        let classes = take_classes(&mut classes)?;
+        let family = usize::try_from(*family).ok();
+        if let Some(family) = family.and_then(|it| Family::ALL.get(it)) {
+            known.push(Rounding {
+                family: *family,
                 bytes: *bytes,
                 error: *error,
                 unfreed: *unfreed,
-            })
-        });
-    Ok(known.collect())
+                classes,
+            });
+        }
+    }
+    Ok(known)
 }
 
 #[cfg(test)]
@@ -176,6 +243,15 @@ mod tests {
             });
             buckets.to_vec()
         };
+        let class = |from, error| RoundingClass {
+            from,
+            to: from + 3,
+            blocks: 2,
+            requested: from,
+            bytes: 5,
+            error,
+            unfreed: 1,
+        };
         for error in [0, 7] {
             let usage = join::Usage {
                 sizes: buckets(error),
@@ -190,11 +266,20 @@ mod tests {
                     bytes: 5,
                     error,
                     unfreed: 4,
+                    classes: vec![class(8, error), class(40, error), class(1032, 0)],
                 }],
             };
             let bytes = Usage::new(SiteId(9), &usage).encode_to_vec();
             let read = Usage::decode(&*bytes).unwrap().into_plain().unwrap();
             assert_eq!(read, (SiteId(9), usage));
+        }
+        for classes in [vec![2, 1, 1, 1, 1, 1, 1, 1], vec![u64::MAX, 1]] {
+            let usage = Usage {
+                rounding: vec![0, 1, 1, 1],
+                classes,
+                ..Usage::default()
+            };
+            assert!(usage.into_plain().is_err());
         }
         let empty = join::Usage::default();
         assert_eq!(Usage::new(SiteId(1), &empty).encode_to_vec().len(), 2);

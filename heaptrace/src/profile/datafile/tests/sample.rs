@@ -3,7 +3,7 @@
 use crate::join::{
     Allocator, BlockSizes, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId,
     Generation, GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory,
-    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding,
+    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding, RoundingClass,
     ShortLived, Site, SiteId, Stack, StackId, Tally, ThreadNameId, Totals, Traced, Unseen, Update,
     Usage,
 };
@@ -78,6 +78,15 @@ fn usage(n: u64) -> Usage {
             bytes: 9,
             error: n,
             unfreed: 8,
+            classes: vec![RoundingClass {
+                from: 40,
+                to: 40,
+                blocks: 2,
+                requested: 71,
+                bytes: 9,
+                error: n,
+                unfreed: 8,
+            }],
         }],
     }
 }
