@@ -4,9 +4,8 @@
 
 use super::metric::Metric;
 use super::report_input::ReportInput;
-use super::sum::both_errors;
 use super::type_name;
-use crate::join::{Kind, Site, Totals};
+use crate::join::{Errors, Kind, Site, Totals};
 use crate::profile::{BlockType, Way};
 use crate::text::share;
 
@@ -133,7 +132,7 @@ impl Number {
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             value: self.value.saturating_add(other.value),
-            error: both_errors(self.error, other.error),
+            error: Errors::both(self.error, other.error),
         }
     }
 }
