@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use super::exit::exit_code;
 use super::followed::Followed;
 use super::invocation::{Color, Filters, Ranking};
+use super::live_types::LiveTypes;
 use super::progress::{self, ProgressLine};
 use super::report::Screen;
 use super::{filters, logging, message, naming, report, summary};
@@ -112,6 +113,7 @@ struct Live {
     /// Whether the table has the whole terminal.
     is_alone: bool,
     symbolizer: Symbolizer,
+    types: LiveTypes,
     ranking: Ranking,
     wrappers: Wrappers,
     languages: ShownLanguages,
@@ -232,6 +234,7 @@ impl Live {
                 &Budget::default(),
                 DebugSources::in_folders(&config.debug_dirs),
             ),
+            types: LiveTypes::default(),
             ranking,
             wrappers,
             languages,
@@ -314,6 +317,15 @@ impl Live {
         // Filters change the numbers of processes, which histories name.
         let mut history = is_of_leaks.then(|| followed.history().cloned()).flatten();
         let (mut selected, mut warnings) = (None, Vec::new());
+        let is_of_types = self.ranking.by.is_some_and(Label::is_of_type)
+            || self.filters.iter().any(Filter::is_of_types);
+        if is_of_types {
+            let metric = self.ranking.metric(whole);
+            let (types, symbolizer) = (&mut self.types, &mut self.symbolizer);
+            if !types.find(symbolizer, whole, files, metric, PATIENCE) {
+                warnings.push("types are still looked up: less may be unknown".to_owned());
+            }
+        }
         if !self.filters.is_empty() {
             if self.filters.iter().any(Filter::is_named)
                 && !look_up_all(&mut self.symbolizer, whole, files)

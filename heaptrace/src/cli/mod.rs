@@ -21,6 +21,7 @@ mod input_args;
 mod invocation;
 mod leaks;
 mod live;
+mod live_types;
 mod logging;
 mod message;
 mod moment;

@@ -2,7 +2,7 @@
 //!
 //! Part of the command line. If the recorder was killed, the data file has no names, and they must be looked
 //! up in files that it lists. The process that reads the data file can open no files. So a second process is
-//! started before. It receives addresses and file names, and answers with names. Both messages are data
+//! started before. It receives addresses, file names, stacks and sizes of blocks, and answers with names and types. Both messages are data
 //! files, whose reader has limits.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use super::naming;
 use super::side_process::SideProcess;
-use crate::join::Update;
+use crate::join::{Process, ProcessId, Site, SiteId, Update};
 use crate::profile::{DataFileWriter, Profile, ReadOptions, Symbols, read_from};
 use crate::symbolize::{DebugSources, OnDisk};
 
@@ -32,7 +32,7 @@ impl Namer {
         .map(Self)
     }
 
-    /// Looks up names for all addresses of a profile.
+    /// Looks up names for all addresses of a profile, and the types of its blocks.
     pub(super) fn names(self, profile: &Profile, options: ReadOptions) -> anyhow::Result<Symbols> {
         let SideProcess { question, answer } = self.0;
         let mut writer = DataFileWriter::to(question, PathBuf::from(STREAM), &profile.info)?;
@@ -41,6 +41,9 @@ impl Namer {
             // Locations refer to them, and a reference must lead somewhere.
             functions: profile.functions.clone(),
             locations: profile.locations.clone(),
+            stacks: profile.stacks.clone(),
+            processes: vec![(ProcessId(0), Process::default())],
+            sites: sites(profile),
             ..Update::default()
         })?;
         writer.finish(0)?;
@@ -55,6 +58,17 @@ impl Namer {
             .and_then(|answer| answer.symbols)
             .with_context(|| format!("{STREAM} ended early"))
     }
+}
+
+/// The sites, by whose sizes types are found, without what they belong to.
+fn sites(profile: &Profile) -> Vec<(SiteId, Site)> {
+    let without_owner = |site: &Site| Site {
+        process: ProcessId(0),
+        thread: None,
+        ..*site
+    };
+    let sites = profile.sites.iter().map(without_owner);
+    (0..).map(SiteId).zip(sites).collect()
 }
 
 /// Waits for a question, and answers it.

@@ -73,6 +73,12 @@ fn summary(profile: &Profile, symbols: &Symbols, improvement: Improvement) -> Ve
             "{inlined} addresses have more inlined functions since now"
         ));
     }
+    if improvement.types > 0 {
+        lines.push(format!(
+            "the blocks of {} stacks have a type since now",
+            improvement.types
+        ));
+    }
     let mut unnamed = BTreeMap::<ModuleId, usize>::new();
     for (id, location) in machine_code() {
         if let Some(module) = location.module.filter(|_| !is_named(id)) {

@@ -67,6 +67,8 @@ pub struct Improvement {
     pub lines: usize,
     /// Locations that had a source line, and have more inlined functions now.
     pub inlined: usize,
+    /// Stacks whose blocks had no type and have one now.
+    pub types: usize,
 }
 
 impl Symbols {
@@ -115,7 +117,9 @@ impl Symbols {
                 *slot = frames;
             }
         }
+        let before = self.types.of_stacks.len();
         self.types.complete(&other.types);
+        improvement.types = self.types.of_stacks.len() - before;
         improvement
     }
 }

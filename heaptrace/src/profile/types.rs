@@ -97,7 +97,7 @@ impl Types {
     }
 
     /// Takes over the types of stacks that have none.
-    pub(super) fn complete(&mut self, other: &Self) {
+    pub fn complete(&mut self, other: &Self) {
         let known = (0..).zip(&self.types);
         let mut ids: BTreeMap<BlockType, u32> = known.map(|(id, it)| (it.clone(), id)).collect();
         for stack in other.of_stacks.keys() {

@@ -21,7 +21,7 @@ use super::protocol::{Facts, FoundFrame, MAX_INLINED, Names, NamesQuestion};
 use super::table::NameTable;
 use crate::join::{LocationId, Module, ModuleId};
 use crate::open::Identity;
-use crate::profile::{Profile, Symbols};
+use crate::profile::{Profile, Symbols, Types};
 use crate::reader::{Budget, Job, Limits, Reader, Unreadable};
 use crate::text::file_name;
 
@@ -148,6 +148,11 @@ impl Symbolizer {
     /// The names that were found so far.
     pub fn symbols(&self) -> &Symbols {
         self.table.symbols()
+    }
+
+    /// Adds the types of stacks that have none.
+    pub fn add_types(&mut self, types: &Types) {
+        self.table.add_types(types);
     }
 
     /// The names that were found.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::protocol::FoundFrame;
 use crate::join::LocationId;
-use crate::profile::{Frame, StringId, Symbols};
+use crate::profile::{Frame, StringId, Symbols, Types};
 
 /// Names of locations, to which more are added.
 #[derive(Debug, Default)]
@@ -29,6 +29,11 @@ impl NameTable {
 
     pub(super) fn into_symbols(self) -> Symbols {
         self.symbols
+    }
+
+    /// Adds the types of stacks that have none.
+    pub(super) fn add_types(&mut self, types: &Types) {
+        self.symbols.types.complete(types);
     }
 
     /// Stores the frames of a location. An empty list means that its name is not known.

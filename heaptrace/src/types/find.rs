@@ -3,7 +3,7 @@
 //! Stage: types. A reader is asked once about each call; the functions of a stack are put together from its calls. Must not know how a type is
 //! decided.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::chain::{Chain, Link, Sizes};
 use super::decide::decide;
@@ -28,10 +28,34 @@ pub fn find_types(
     let sizes = sizes(profile);
     let mut symbolizer = Symbolizer::new(budget, sources);
     let known = ask(&mut symbolizer, profile, files, sizes.keys().copied());
+    decided(profile, symbols, &known, &sizes)
+}
+
+/// Finds the types of the blocks of these stacks, whose functions this symbolizer has looked up, and adds them to its names.
+pub fn add_types(
+    symbolizer: &mut Symbolizer,
+    profile: &Profile,
+    files: &dyn ModuleFiles,
+    stacks: &BTreeSet<StackId>,
+) {
+    let mut sizes = sizes(profile);
+    sizes.retain(|stack, _| stacks.contains(stack));
+    let known = ask(symbolizer, profile, files, sizes.keys().copied());
+    let found = decided(profile, symbolizer.symbols(), &known, &sizes);
+    symbolizer.add_types(&found);
+}
+
+/// The types of stacks, by what is known of their calls.
+fn decided(
+    profile: &Profile,
+    symbols: &Symbols,
+    known: &HashMap<LocationId, Site>,
+    sizes: &BTreeMap<StackId, Sizes>,
+) -> Types {
     let mut types = Types::default();
     let mut ids: HashMap<BlockType, u32> = HashMap::new();
-    for (stack, sizes) in &sizes {
-        let chain = chain(profile, symbols, &known, *stack);
+    for (stack, sizes) in sizes {
+        let chain = chain(profile, symbols, known, *stack);
         let Some(found) = chain.and_then(|chain| decide(&chain, sizes)) else {
             continue;
         };

@@ -15,5 +15,5 @@ mod read;
 mod rust;
 mod text;
 
-pub use find::find_types;
+pub use find::{add_types, find_types};
 pub(crate) use read::answer;

@@ -105,6 +105,11 @@ impl Condition {
         self.key == Key::Size
     }
 
+    /// Whether it is about the type of blocks.
+    pub(super) fn is_type(&self) -> bool {
+        matches!(self.key, Key::Type | Key::Element)
+    }
+
     /// Whether it is about the name of the thread.
     pub(super) fn is_thread(&self) -> bool {
         self.key == Key::Thread

@@ -64,6 +64,11 @@ impl Filter {
         self.tree.has(&Condition::is_size)
     }
 
+    /// Whether it is about types of blocks.
+    pub fn is_of_types(&self) -> bool {
+        self.tree.has(&Condition::is_type)
+    }
+
     /// Whether it is about names of threads.
     pub fn is_of_threads(&self) -> bool {
         self.tree.has(&Condition::is_thread)

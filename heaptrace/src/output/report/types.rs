@@ -137,18 +137,29 @@ fn table(page: &mut Page<'_, '_>, found: &TypesFound) -> io::Result<()> {
     );
     writeln!(page.out, "{}\n", page.style.bold(&heading))?;
     let columns = Columns::of(page.input, found);
-    let heads = columns.heads();
+    let mut heads = columns.heads();
     let rows = found.rows.iter().map(|row| columns.cells(page, row));
-    let rows: Vec<_> = rows.collect();
-    let widths: Vec<usize> = heads
-        .iter()
-        .enumerate()
-        .map(|(column, head)| {
-            let cells = rows.iter().filter_map(|row| row.get(column));
-            let widths = cells.map(|cell| cell.chars().count());
-            widths.fold(head.len(), usize::max)
-        })
-        .collect();
+    let mut rows: Vec<_> = rows.collect();
+    let mut widths = widths(&heads, &rows);
+    // On a narrow terminal, what is not recorded goes first, then what other commands show.
+    let lifetimes = "LIFETIME";
+    let spare = [lifetimes, "AT PEAK", "TOTAL", lifetimes];
+    let spare = spare.into_iter().skip(found.has_lifetimes.into());
+    for name in spare {
+        let taken: usize = widths.iter().map(|width| width + 2).sum();
+        if taken + 3 <= page.width {
+            break;
+        }
+        // The first column has what types are ranked by.
+        let column = heads.iter().skip(1).position(|head| head == name);
+        if let Some(column) = column.map(|at| at + 1) {
+            heads.remove(column);
+            widths.remove(column);
+            rows.iter_mut().for_each(|row| {
+                row.remove(column);
+            });
+        }
+    }
     let line = |cells: &[String]| -> String {
         let cells = cells.iter().zip(&widths);
         let line: String = cells
@@ -165,6 +176,18 @@ fn table(page: &mut Page<'_, '_>, found: &TypesFound) -> io::Result<()> {
         }
     }
     writeln!(page.out)
+}
+
+/// The widths of columns.
+fn widths(heads: &[String], rows: &[Vec<String>]) -> Vec<usize> {
+    let heads = heads.iter().enumerate();
+    heads
+        .map(|(column, head)| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            let widths = cells.map(|cell| cell.chars().count());
+            widths.fold(head.len(), usize::max)
+        })
+        .collect()
 }
 
 /// The line with the name of a type.

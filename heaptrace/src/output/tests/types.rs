@@ -397,6 +397,9 @@ fn samples_have_errors() {
     );
     assert!(found["types"][0]["totals"]["live_bytes_low"].is_u64());
     let shown = types(&profile, &symbols, 80);
+    for line in shown.lines().filter(|it| !it.starts_with("heaptrace")) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
     for part in ["2,500 ± 500", "a sample: ", " to "] {
         assert!(shown.contains(part), "{part} is not in:\n{shown}");
     }
