@@ -11,10 +11,11 @@ use super::generations::since_mark;
 use super::label::Label;
 use super::leaks;
 use super::metric::Metric;
-use super::report::{ReportOptions, write_leaks, write_who};
+use super::report::{ReportOptions, write_leaks, write_types, write_who};
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
 use super::timeline::{TimelineFormat, TimelineOptions, timeline, write_timeline};
+use super::types::{self, write_types_json};
 use super::who::{AskedAddress, Place, Who, find, write_who_json};
 use crate::profile::{self, History, Recording, Symbols};
 
@@ -111,6 +112,15 @@ fn owners(input: &ReportInput<'_>, recording: &Recording) -> u64 {
     1 + who.owned.iter().filter(|it| it.is_known()).count() as u64
 }
 
+/// Checks that types can be listed.
+fn types_of(input: &ReportInput<'_>, options: &ReportOptions, by: Label) {
+    let found = types::find(input, by, options.metric, Some(options.top));
+    let mut out = Text::default();
+    assert!(write_types(input, &found, options, &mut out).is_ok());
+    assert!(write_types_json(input, &found, &mut out).is_ok());
+    assert!(out.bytes > 0 && !out.is_unsafe);
+}
+
 /// Checks that every format can be written for any profile, without escape sequences.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
@@ -130,6 +140,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     let input = ReportInput {
         warnings: &recording.warnings,
         shown: shown.unwrap_or_default(),
+        with_types: data.len().is_multiple_of(3),
         ..ReportInput::new(&recording.profile, symbols)
     };
     let metric = Metric::ALL[data.len() % Metric::ALL.len()];
@@ -138,6 +149,9 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
         histogram: data.len().is_multiple_of(2),
         ..ReportOptions::default()
     };
+    for by in [Label::Type, Label::Element] {
+        types_of(&input, &report, by);
+    }
     let mut seen = 1;
     for format in [
         Format::Text(report),
