@@ -108,3 +108,14 @@ pub enum DataFileError {
         why: String,
     },
 }
+
+impl DataFileError {
+    /// Why a file can't be read for the second time.
+    pub(super) fn again(name: &str, source: io::Error) -> Self {
+        let name = name.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotSeekable => Self::Pipe { name },
+            _ => Self::Read { name, source },
+        }
+    }
+}

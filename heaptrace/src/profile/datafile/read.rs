@@ -121,13 +121,8 @@ impl DataFile {
     pub fn read(&self, options: ReadOptions) -> Result<Recording, DataFileError> {
         let mut file = &self.file;
         if self.was_read.replace(true) {
-            file.seek(SeekFrom::Start(0)).map_err(|source| {
-                let name = self.name.clone();
-                match source.kind() {
-                    io::ErrorKind::NotSeekable => DataFileError::Pipe { name },
-                    _ => DataFileError::Read { name, source },
-                }
-            })?;
+            file.seek(SeekFrom::Start(0))
+                .map_err(|source| DataFileError::again(&self.name, source))?;
         }
         let blocks = self.blocks.clone();
         read_with_blocks(BufReader::new(file), &self.name, options, blocks)

@@ -364,6 +364,21 @@ fn wrong_files_have_their_own_errors() {
     assert!(error.to_string().contains(path.to_str().unwrap()));
 }
 
+/// Check that a pipe can be read once, and that the error of the second time says what to do.
+#[test]
+fn a_pipe_is_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, bytes) = written(dir.path());
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, &bytes).unwrap();
+    drop(writer);
+    use std::os::fd::AsRawFd as _;
+    let file = open(Path::new(&format!("/proc/self/fd/{}", reader.as_raw_fd()))).unwrap();
+    assert!(file.read(ReadOptions::default()).is_ok());
+    let error = file.read(ReadOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("is a pipe: store it"), "{error}");
+}
+
 /// Check that bytes after the end give a warning and change nothing.
 #[test]
 fn bytes_after_the_end_give_a_warning() {

@@ -3,9 +3,9 @@
 use crate::join::{
     Allocator, BlockSizes, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId,
     Generation, GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory,
-    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding, RoundingClass,
-    ShortLived, Site, SiteId, Stack, StackId, Tally, ThreadNameId, Totals, Traced, Unseen, Update,
-    Usage,
+    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding,
+    RoundingClass, ShortLived, Site, SiteId, Stack, StackId, Tally, ThreadNameId, Totals, Traced,
+    Unseen, Update, Usage,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
