@@ -18,6 +18,7 @@ mod kernel_state;
 mod late_files;
 mod mapped_files;
 mod marks;
+mod memory;
 mod observer;
 mod priority;
 mod rate;
@@ -219,7 +220,7 @@ impl<'a> Session<'a> {
             Ok((duty_cycles, found))
         })?;
         let listener = Listener::new(&probes)?;
-        let mut run = Run::new(drain, program, probes, new_joiner(config), config.fast);
+        let mut run = Run::new(drain, program, probes, new_joiner(config), config);
         run.joiner.set_agent_usage(usage);
         let searched = attach::attach(
             config,
@@ -404,6 +405,7 @@ impl<'a> Session<'a> {
     fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
         // From here on nothing more is recorded, whatever is still attached.
         self.run.program.set_gate(false)?;
+        self.run.read_memory(self.begin);
         observer.progress(Progress::Detaching);
         let mut notes = Vec::new();
         if let Some(tied) = self.child_events.take().map(ChildEvents::end) {

@@ -29,6 +29,8 @@ const RESERVED: [(&str, &[&str]); 11] = [
             "proc/address_space.rs",
             "proc/contents.rs",
             "proc/owner.rs",
+            "proc/residency/mod.rs",
+            "proc/residency/page_map.rs",
             "unwind/vdso.rs",
             // Files of this user's own.
             "profile/datafile/read.rs",

@@ -12,12 +12,13 @@ use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
-    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES,
-    TYPES_EXAMPLES, USAGE, WHO_EXAMPLES,
+    MAP_EXAMPLES, PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES,
+    TIMELINE_EXAMPLES, TYPES_EXAMPLES, USAGE, WHO_EXAMPLES,
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
+use super::map_args::Map;
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
@@ -67,6 +68,9 @@ enum Sub {
     /// Show the memory over time in a data file: a plot, a picture (SVG), CSV or JSON.
     #[command(after_help = TIMELINE_EXAMPLES)]
     Timeline(Box<Timeline>),
+    /// Show what the resident memory of processes is made of: blocks, free pages, files; which sites keep it; as a picture, too.
+    #[command(after_help = MAP_EXAMPLES)]
+    Map(Box<Map>),
     /// Draw a data file as a flame graph (SVG).
     #[command(after_help = FLAMEGRAPH_EXAMPLES)]
     Flamegraph(Flamegraph),
@@ -386,6 +390,7 @@ impl Cli {
                 suppressions: leaks.suppressions,
             },
             Some(Sub::Timeline(timeline)) => Action::from(*timeline),
+            Some(Sub::Map(map)) => Action::from(*map),
             Some(Sub::Flamegraph(graph)) => Action::Flamegraph {
                 input: graph.input.of(&graph.naming),
                 output: graph.output,
@@ -439,6 +444,9 @@ impl Cli {
                 "--since-mark can't be used with timeline: what was allocated since a mark has no course over time; use --from",
             ),
             Some(Sub::Diff(diff)) if diff.lacks_peaks() => Some(NO_PEAK),
+            Some(Sub::Map(map)) if map.has_mark() => Some(
+                "--since-mark can't be used with map: what is resident is the memory of all blocks",
+            ),
             Some(Sub::Report(Report { input, ranking, .. }))
                 if input.has_mark() && ranking.is_of_peak() =>
             {
@@ -471,6 +479,7 @@ impl Cli {
             Some(Sub::Report(it)) => Some(&it.input.filtering),
             Some(Sub::Leaks(it)) => Some(&it.input.filtering),
             Some(Sub::Timeline(it)) => Some(&it.input.filtering),
+            Some(Sub::Map(it)) => Some(&it.input().filtering),
             Some(Sub::Flamegraph(it)) => Some(&it.input.filtering),
             Some(Sub::Pprof(it)) => Some(&it.input.filtering),
             Some(Sub::Export(it)) => Some(&it.input.filtering),

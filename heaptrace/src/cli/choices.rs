@@ -4,11 +4,11 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-use super::invocation::{Color, Format};
+use super::invocation::{Color, Format, MapFormat};
 use crate::config::Probes;
 use crate::output::{
-    DiffFormat, ExportFormat, Label, Metric, ShownLanguages, SourceChoice, TimelineFormat,
-    WantedMark,
+    DiffFormat, ExportFormat, Label, MapColor, Metric, ShownLanguages, SourceChoice,
+    TimelineFormat, WantedMark,
 };
 
 /// A parser for one of a few names. clap lists the names in help and errors.
@@ -86,6 +86,22 @@ pub(super) fn timeline_format() -> impl clap::builder::TypedValueParser<Value = 
         ("svg", TimelineFormat::Svg),
         ("csv", TimelineFormat::Csv),
         ("json", TimelineFormat::Json),
+    ])
+}
+
+pub(super) fn map_format() -> impl clap::builder::TypedValueParser<Value = MapFormat> {
+    one_of(vec![
+        ("text", MapFormat::Text),
+        ("svg", MapFormat::Svg),
+        ("json", MapFormat::Json),
+    ])
+}
+
+pub(super) fn map_color() -> impl clap::builder::TypedValueParser<Value = MapColor> {
+    one_of(vec![
+        ("site", MapColor::Site),
+        ("age", MapColor::Age),
+        ("fullness", MapColor::Fullness),
     ])
 }
 

@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know the options.
 
 pub(super) const USAGE: &str = "heaptrace [OPTIONS] --pid <PID> | --all | -- <COMMAND> [ARGS]...\n       \
-                     heaptrace record|report|leaks|timeline|diff|types|flamegraph|pprof|export|symbolize|who|doctor [OPTIONS]";
+                     heaptrace record|report|leaks|timeline|map|diff|types|flamegraph|pprof|export|symbolize|who|doctor [OPTIONS]";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +20,7 @@ Examples:
   heaptrace pprof                                   for `go tool pprof` and similar tools
   heaptrace timeline                                as a plot of memory over time
   heaptrace types                                   as a list of types
+  heaptrace map                                     what resident memory is made of (record --blocks)
   heaptrace diff old.data heaptrace.data            what changed since another recording
   heaptrace export --format speedscope              for speedscope, Firefox profiler, heaptrack and more
   sudo heaptrace doctor                           check whether this machine can be traced
@@ -101,6 +102,17 @@ Examples:
 
 The numbers are known at the snapshots of the recording (record --interval). If the peak of the run was between two snapshots, it is
 shown between them. Of more than 240 snapshots, neighbours become one. Memory that a process had not freed when it ended is not live.";
+
+pub(super) const MAP_EXAMPLES: &str = "\
+Examples:
+  heaptrace record --blocks --pid 4242            record with single blocks, which a map needs
+  heaptrace map                                   what the resident memory of heaptrace.data is made of, and which sites keep it
+  heaptrace map --at 5m --pid 4242                as it was five minutes into the run, of one process
+  heaptrace map -o map.svg                        a picture, in the order of addresses
+  heaptrace map --format svg --color-by fullness  by how full pages are, to heaptrace.map.svg
+
+Memory is read at the end of the recording from processes that still run, and every ten seconds or less often before. Processes are not
+stopped meanwhile.";
 
 pub(super) const FLAMEGRAPH_EXAMPLES: &str = "\
 Examples:

@@ -12,7 +12,7 @@ use super::offline::{self, Opened, Read};
 use super::{filters, message};
 use crate::join::Mark;
 use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
-use crate::profile::{History, Profile, Snapshot, Symbols};
+use crate::profile::{BlockList, History, Profile, Snapshot, Symbols, WantedBlocks};
 use crate::symbolize::DebugSources;
 use crate::text;
 
@@ -23,6 +23,8 @@ pub(super) struct Loaded {
     pub(super) history: History,
     /// The totals of the whole run at each update.
     pub(super) snapshots: Vec<Snapshot>,
+    /// Its blocks one by one, if they were asked for and the file has any.
+    pub(super) blocks: Option<BlockList>,
     symbols: Symbols,
     warnings: Vec<String>,
     is_damaged: bool,
@@ -67,6 +69,15 @@ pub(super) fn load_with_periods(
     let filters = filters::read(&input.filters)?;
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let read = opened.with_periods(periods).read(to)?;
+    loaded(input, filters, read)
+}
+
+/// The same as [`load`], with single blocks and the memory of processes.
+pub(super) fn load_with_memory(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
+    let filters = filters::read(&input.filters)?;
+    let opened = offline::open(input, DebugSources::in_folders(&[]))?;
+    let wanted = WantedBlocks::default().with_memory();
+    let read = opened.with_blocks(wanted).read(to)?;
     loaded(input, filters, read)
 }
 
@@ -116,6 +127,7 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
         profile,
         history,
         snapshots: recording.snapshots,
+        blocks: recording.blocks,
         symbols,
         warnings,
         is_damaged: recording.is_damaged,

@@ -12,8 +12,8 @@ use super::rotation::Rotation;
 use super::source_path::SourcePath;
 use crate::config::{NamedAllocator, RunConfig};
 use crate::output::{
-    DiffFormat, ExportFormat, Expression, Grouping, Label, Metric, ShownLanguages, SourceChoice,
-    TimelineFormat, WantedMark, Wrappers,
+    DiffFormat, ExportFormat, Expression, Grouping, Label, MapColor, Metric, ShownLanguages,
+    SourceChoice, TimelineFormat, WantedMark, Wrappers,
 };
 use crate::profile::Profile;
 
@@ -104,6 +104,19 @@ pub enum Action {
         wrappers: Wrappers,
         /// The format of the output.
         format: TimelineFormat,
+        /// The file; `-` for standard output.
+        output: PathBuf,
+        /// Whether it replaces a file that heaptrace has not made.
+        force: bool,
+    },
+    /// Show what resident memory is made of.
+    Map {
+        /// The data file.
+        input: Input,
+        /// The functions that are not shown as the ones that allocate.
+        wrappers: Wrappers,
+        /// What is shown.
+        options: MapOptions,
         /// The file; `-` for standard output.
         output: PathBuf,
         /// Whether it replaces a file that heaptrace has not made.
@@ -299,6 +312,32 @@ pub enum Format {
     Text,
     /// JSON for programs.
     Json,
+}
+
+/// The form of a memory map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapFormat {
+    /// Text for people.
+    Text,
+    /// A picture.
+    Svg,
+    /// JSON for programs.
+    Json,
+}
+
+/// What is shown of a memory map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapOptions {
+    /// The process, if only one is wanted.
+    pub pid: Option<u32>,
+    /// How many sites to show, if the user set a number.
+    pub top: Option<usize>,
+    /// Whether each site has its stack.
+    pub details: bool,
+    /// The form.
+    pub format: MapFormat,
+    /// What the colors of a picture show.
+    pub color: MapColor,
 }
 
 /// When to use colors.

@@ -23,6 +23,8 @@ mod leaks;
 mod live;
 mod live_types;
 mod logging;
+mod map;
+mod map_args;
 mod message;
 mod moment;
 mod namer;
@@ -65,7 +67,8 @@ use destination::To;
 
 pub use exit::failure_code;
 pub use invocation::{
-    Action, Color, Filters, Format, Input, Invocation, Question, Ranking, Source, WantedSources,
+    Action, Color, Filters, Format, Input, Invocation, MapFormat, MapOptions, Question, Ranking,
+    Source, WantedSources,
 };
 pub use moment::Moment;
 pub use parse::{Stop, parse};
@@ -143,6 +146,13 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             &To::new(&output, force),
             color,
         ),
+        Action::Map {
+            input,
+            wrappers,
+            options,
+            output,
+            force,
+        } => map::run(&input, wrappers, &options, &To::new(&output, force), color),
         Action::Snapshots { input, format } => report::snapshots(&input, format),
         Action::Flamegraph {
             input,

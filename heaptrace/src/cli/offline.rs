@@ -62,6 +62,12 @@ impl Opened {
         self
     }
 
+    /// Reads single blocks, too.
+    pub(super) fn with_blocks(mut self, wanted: WantedBlocks) -> Self {
+        self.file = self.file.with_blocks(wanted);
+        self
+    }
+
     /// Gives up all rights except those to write this output, and reads the file.
     pub(super) fn read(self, to: Option<&Output>) -> anyhow::Result<Read> {
         give_up_rights(to);

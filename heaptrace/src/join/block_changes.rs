@@ -3,6 +3,7 @@
 //! Stage: join. Only runs that keep each block hand these out. Knows nothing of how they are stored.
 
 use super::ids::StackId;
+use super::memory_map::MemoryMap;
 
 /// What happened to the blocks of a program image since the last update. An update can have several of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct BlockChanges {
     pub freed: Vec<FreedBlock>,
     /// When the image ended, nanoseconds since the run began.
     pub ended_ns: Option<u64>,
+    /// What of the memory is resident, if that was read.
+    pub memory: Option<MemoryMap>,
 }
 
 /// One program image of one process.

@@ -8,6 +8,7 @@ use std::mem::size_of;
 use super::block_changes::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed};
 use super::blocks::Block;
 use super::keyed_hash::HashMap;
+use super::memory_map::MemoryMap;
 use super::process::ProcessEntry;
 use super::update::{SiteId, StackId};
 use super::usage_sums::Freeing;
@@ -39,6 +40,7 @@ struct Pending {
     born: HashMap<u64, Born>,
     freed: Vec<FreedBlock>,
     ended_ns: Option<u64>,
+    memory: Option<MemoryMap>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,11 @@ impl BlockLog {
     pub(super) fn ended(&mut self, process: &ProcessEntry, time: u64) {
         let ended_ns = time.saturating_sub(self.began);
         self.of(process).ended_ns = Some(ended_ns);
+    }
+
+    /// Adds what of a process's memory is resident.
+    pub(super) fn set_memory(&mut self, process: &ProcessEntry, map: MemoryMap) {
+        self.of(process).memory = Some(map);
     }
 
     /// Looks up the stacks of a process's blocks now: it is about to be merged with others, and its sites with theirs.
@@ -153,6 +160,7 @@ impl BlockLog {
                 born,
                 freed: pending.freed,
                 ended_ns: pending.ended_ns,
+                memory: pending.memory,
             }
         });
         changes.collect()

@@ -135,7 +135,7 @@ impl SubAssign for Estimate {
 }
 
 /// How many allocations one stands for that was sampled at this mean.
-pub(super) fn weight(size: u64, mean: u64) -> f64 {
+pub fn weight(size: u64, mean: u64) -> f64 {
     if mean <= 1 {
         return 1.0;
     }

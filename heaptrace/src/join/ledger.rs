@@ -14,6 +14,7 @@ use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
 use super::keyed_hash::HashMap;
 use super::marks::{Mark, MarkCause};
+use super::memory_map::MemoryMap;
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
@@ -428,6 +429,18 @@ impl Ledger {
     /// Keeps each block, from now on.
     pub(super) fn log_blocks(&mut self, log: BlockLog) {
         self.log = Some(log);
+    }
+
+    /// Adds what of a process's memory is resident to the next block changes, if blocks are kept.
+    pub(super) fn log_memory(&mut self, process: ProcessId, map: MemoryMap) {
+        if let (Some(log), Some(entry)) = (&mut self.log, self.processes.get(process)) {
+            log.set_memory(entry, map);
+        }
+    }
+
+    /// The stack of a site.
+    pub(super) fn stack_of(&self, site: SiteId) -> Option<StackId> {
+        self.sites.stack(site)
     }
 
     /// The log of blocks, to be read.

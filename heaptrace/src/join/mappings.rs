@@ -31,6 +31,13 @@ impl Mappings {
         self.parts >= MAX_PARTS
     }
 
+    /// The mappings of a process: their first addresses, the ones after them, and the sites that they count for.
+    pub(super) fn of(&self, process: ProcessId) -> impl Iterator<Item = (u64, u64, SiteId)> {
+        let regions = self.by_process.get(&process).into_iter();
+        let parts = regions.flat_map(Regions::parts);
+        parts.map(|(start, end, owner)| (start, end, owner.site))
+    }
+
     /// Frees what a change unmaps or maps over. Returns whether the change made a mapping that is recorded.
     pub(super) fn change(
         &mut self,

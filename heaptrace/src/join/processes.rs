@@ -132,6 +132,11 @@ impl Processes {
         self.running.contains_key(&pid)
     }
 
+    /// The running processes that have had an event.
+    pub(super) fn running_entries(&self) -> impl Iterator<Item = &ProcessEntry> {
+        self.running.values().filter_map(|id| self.get(*id))
+    }
+
     /// The running process of a pid.
     pub(super) fn running(&self, pid: u32) -> Option<ProcessId> {
         self.running.get(&pid).copied()

@@ -72,6 +72,15 @@ impl<T: Copy> Regions<T> {
         self.parts.len()
     }
 
+    /// The parts by address, each with the address after it and its owner.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (u64, u64, T)> {
+        let parts = self.parts.iter();
+        parts.filter_map(|(start, part)| {
+            let mapping = self.mappings.get(&part.mapping)?;
+            Some((*start, part.end, mapping.owner))
+        })
+    }
+
     /// Removes everything between two addresses that was mapped before a time.
     pub(super) fn unmap(&mut self, start: u64, end: u64, before: u64) -> Vec<RemovedPart<T>> {
         let mut removed = Vec::new();

@@ -25,6 +25,7 @@ mod json;
 mod json_escaping;
 mod label;
 mod leaks;
+mod map;
 mod metric;
 mod module_ranges;
 mod own_peaks;
@@ -43,6 +44,7 @@ mod source;
 mod stacks;
 mod style;
 mod sum;
+mod svg;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -68,9 +70,10 @@ pub use label::Label;
 pub use leaks::{
     Growth, Leaks, Options as LeakOptions, Suppressions, find as find_leaks, write_leaks_json,
 };
+pub use map::{MapColor, ProcessMap, process_maps, write_map_json, write_map_picture};
 pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
-pub use report::{ReportOptions, write_leaks, write_summary, write_types, write_who};
+pub use report::{ReportOptions, write_leaks, write_map, write_summary, write_types, write_who};
 pub use report_input::{LiveByKind, ReportInput};
 pub use select::{select, select_with_history};
 pub use shown::ShownLanguages;

@@ -11,3 +11,4 @@ pub mod maps;
 pub mod memory;
 pub mod owner;
 pub mod processes;
+pub mod residency;

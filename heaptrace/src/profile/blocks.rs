@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use super::memory_blocks::MemoryBlocks;
 use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, StackId};
 
 /// Most freed blocks that are kept for each wanted address in each process: the last ones.
@@ -14,6 +15,8 @@ const MOST_FREED: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedBlocks {
     addresses: Vec<u64>,
+    /// Whether the memory of processes is wanted, too.
+    memory: bool,
 }
 
 impl WantedBlocks {
@@ -22,7 +25,18 @@ impl WantedBlocks {
         let mut addresses = addresses.to_vec();
         addresses.sort_unstable();
         addresses.dedup();
-        Self { addresses }
+        Self {
+            addresses,
+            memory: false,
+        }
+    }
+
+    /// The same, and the memory of processes.
+    pub fn with_memory(self) -> Self {
+        Self {
+            memory: true,
+            ..self
+        }
     }
 
     /// The wanted addresses in a block.
@@ -56,6 +70,8 @@ pub struct ProcessBlocks {
     pub freed: BTreeMap<u64, Vec<PastBlock>>,
     /// How many more there were, by address.
     pub more_freed: BTreeMap<u64, u64>,
+    /// Its memory when that was read last, if it was and is wanted.
+    pub memory: Option<MemoryBlocks>,
 }
 
 /// The blocks of a recording.
@@ -116,6 +132,7 @@ struct Image {
     live: HashMap<u64, BornBlock>,
     freed: BTreeMap<u64, VecDeque<PastBlock>>,
     more_freed: BTreeMap<u64, u64>,
+    memory: Option<MemoryBlocks>,
 }
 
 impl BlockReading {
@@ -189,6 +206,13 @@ impl BlockReading {
                 self.kept += 1;
             }
         }
+        if let Some(map) = changes.memory.filter(|_| self.wanted.memory) {
+            let live = image.live.values().copied();
+            let memory = MemoryBlocks::new(map, live, stacks)?;
+            self.kept += memory.size();
+            let old = image.memory.replace(memory);
+            self.kept -= old.map_or(0, |it| it.size());
+        }
         Ok(())
     }
 
@@ -209,6 +233,7 @@ impl BlockReading {
                 blocks,
                 freed: image.freed.into_iter().map(in_order).collect(),
                 more_freed: image.more_freed,
+                memory: image.memory,
             }
         });
         BlockList {

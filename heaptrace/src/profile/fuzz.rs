@@ -12,7 +12,7 @@ const HEAD: usize = 3;
 
 /// Every index in the result is in its table, and folding the result again gives the same.
 pub(crate) fn data_file(data: &[u8]) -> u64 {
-    let wanted = WantedBlocks::at(&[0x1000, 0x1008]);
+    let wanted = WantedBlocks::at(&[0x1000, 0x1008]).with_memory();
     match read_with_blocks(data, "input", ReadOptions::default(), Some(wanted)) {
         Ok(recording) => sound(&recording),
         Err(error) => {
@@ -96,6 +96,12 @@ fn sound(recording: &Recording) -> u64 {
             assert!(process.holding(block.address).is_some());
         }
         assert!(process.blocks.is_sorted_by_key(|it| it.address));
+        for memory in &process.memory {
+            let stacks = memory.blocks.iter().map(|it| it.stack);
+            for stack in stacks.chain(memory.map.mapped.iter().map(|it| it.stack)) {
+                is_in(stack.0, profile.stacks.len());
+            }
+        }
         for address in [0, 0x1000, u64::MAX] {
             let (before, after) = process.neighbours(address);
             assert!(before.is_none_or(|it| it.address <= address));

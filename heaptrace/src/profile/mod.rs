@@ -6,6 +6,7 @@ mod datafile;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod history;
+mod memory_blocks;
 mod model;
 mod range;
 mod subtract;
@@ -23,6 +24,7 @@ pub use datafile::{
     read_from,
 };
 pub use history::{Counter, History, Period};
+pub use memory_blocks::MemoryBlocks;
 pub use model::{FoldError, Mode, Profile, Range, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};
 pub use types::{BlockType, Types, Way};

@@ -12,6 +12,8 @@ use anyhow::Result;
 
 use super::drain::Drain;
 use super::kernel_state::Swept;
+use super::memory::MemoryReading;
+use crate::config::RunConfig;
 use crate::join::{Joiner, ModuleId, OpenFiles, Update};
 use crate::kernel::program::Program;
 use crate::open::FileId;
@@ -32,6 +34,7 @@ pub(super) struct Run {
     /// The probed functions of each file, in a run with a fast path.
     functions: Option<HashMap<FileId, Vec<ProbedFunction>>>,
     swept: Swept,
+    memory: MemoryReading,
 }
 
 /// The thread that removes the probes at the end.
@@ -43,6 +46,7 @@ pub(super) struct EndedRun {
     joiner: Joiner,
     program: Program,
     swept: Swept,
+    memory: MemoryReading,
 }
 
 impl Run {
@@ -51,15 +55,16 @@ impl Run {
         program: Program,
         probes: Probes,
         joiner: Joiner,
-        is_fast: bool,
+        config: &RunConfig,
     ) -> Self {
         Self {
-            functions: is_fast.then(HashMap::new),
+            functions: config.fast.then(HashMap::new),
             probes,
             drain,
             joiner,
             program,
             swept: Swept::default(),
+            memory: MemoryReading::new(config),
         }
     }
 
@@ -126,13 +131,22 @@ impl Run {
             joiner,
             program,
             swept,
+            memory,
             ..
         } = self;
+        memory.read_if_due(drain, joiner, begin)?;
+        memory.hand_over(joiner);
         drain.pass(joiner);
         swept.read_kernel(program, drain, joiner)?;
         program.forget_blocks(joiner.take_orphans())?;
         program.forget_stacks(joiner.take_orphan_stacks())?;
         update(drain, joiner, reader, begin.elapsed().as_nanos() as u64)
+    }
+
+    /// Reads what of processes' memory is resident, if that is wanted. The gate must be closed: so their blocks are those of this
+    /// moment.
+    pub(super) fn read_memory(&mut self, begin: Instant) {
+        self.memory.read(&self.joiner, begin);
     }
 
     /// Ends recording, and removes the probes on another thread: some of them take the kernel a while. The gate
@@ -145,6 +159,7 @@ impl Run {
             joiner: self.joiner,
             program: self.program,
             swept: self.swept,
+            memory: self.memory,
         };
         (ended, Closing(closing))
     }
@@ -160,6 +175,7 @@ impl EndedRun {
             joiner,
             program,
             swept,
+            memory,
             ..
         } = self;
         drain.complete(joiner);
@@ -168,6 +184,7 @@ impl EndedRun {
         drain.read_names(joiner);
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
+        memory.hand_over(joiner);
         joiner.send_all();
         let update = update(drain, joiner, reader, elapsed_ns)?;
         drain.restore_priority();

@@ -43,6 +43,7 @@ fn blocks(has_all: bool) -> BlockList {
     };
     let ended = BlockChanges {
         owner: owner(1, EVIL),
+        memory: None,
         at_ns: 2_000 * MS,
         has_all,
         born: vec![
@@ -62,6 +63,7 @@ fn blocks(has_all: bool) -> BlockList {
     };
     let running = BlockChanges {
         owner: owner(2, "running"),
+        memory: None,
         born: vec![born(7, 0x1000, 2_000)],
         freed: vec![freed(7, HowFreed::Freed)],
         ended_ns: None,

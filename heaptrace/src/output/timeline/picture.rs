@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use super::course::Timeline;
 use super::{axis, name, plot};
 use crate::output::report_input::ReportInput;
+use crate::output::svg::{COLORS, content, cut};
 use crate::text::escape;
 
 /// The size of the picture and of the plot in it.
@@ -20,18 +21,6 @@ const LEGEND_ROW: f64 = 20.0;
 
 /// The characters of a name in the legend.
 const NAME: usize = 46;
-
-/// The colors of groups, on white and on black. They are told apart by all eyes (Okabe and Ito).
-const COLORS: [[&str; 2]; 8] = [
-    ["#0072b2", "#56a8dc"],
-    ["#e69f00", "#f0b53a"],
-    ["#009e73", "#2fc598"],
-    ["#cc79a7", "#dd95bd"],
-    ["#d55e00", "#f08043"],
-    ["#56b4e9", "#8fd0f5"],
-    ["#b8a800", "#e8dc3c"],
-    ["#7a5cc0", "#a68ce0"],
-];
 
 /// Where times and numbers are in the picture.
 struct Scale<'a> {
@@ -96,28 +85,6 @@ pub(super) fn write(
     total(&scale, out)?;
     legend(input, timeline, has_rest, out)?;
     writeln!(out, "</svg>")
-}
-
-/// A text as the content of an element.
-fn content(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in escape(text).chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// At most so many characters of a text.
-fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
 }
 
 fn head(

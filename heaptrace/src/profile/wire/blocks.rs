@@ -6,6 +6,7 @@
 use prost::Message;
 
 use super::error::WireError;
+use super::memory_map::MemoryMapMessage;
 use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed, StackId};
 
 /// Most blocks of a message, so that decoding one needs little memory.
@@ -35,6 +36,8 @@ pub(in crate::profile) struct BlocksMessage {
     /// Whether the next chunk continues these changes.
     #[prost(bool, tag = "10")]
     pub(in crate::profile) more: bool,
+    #[prost(message, optional, tag = "20")]
+    memory: Option<MemoryMapMessage>,
 }
 
 /// Columns of allocated blocks.
@@ -87,6 +90,11 @@ impl BlocksMessage {
             born: born.next().map(Born::new),
             freed: freed.next().map(Freed::new),
             more: part + 1 < count,
+            memory: changes
+                .memory
+                .as_ref()
+                .filter(|_| part + 1 == count)
+                .map(Into::into),
         });
         parts.collect()
     }
@@ -107,6 +115,7 @@ impl BlocksMessage {
             born: born?,
             freed: freed?,
             ended_ns: self.ended_ns,
+            memory: self.memory.map(TryInto::try_into).transpose()?,
         })
     }
 }
@@ -240,6 +249,7 @@ fn sums(differences: Vec<i64>, count: usize) -> Result<impl FnMut() -> u64, Wire
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::MemoryMap;
 
     fn changes(blocks: u64) -> BlockChanges {
         let born = |n: u64| BornBlock {
@@ -270,6 +280,10 @@ mod tests {
             born: (0..blocks).map(born).collect(),
             freed: (0..blocks).map(freed).collect(),
             ended_ns: Some(5),
+            memory: Some(MemoryMap {
+                at_ns: 6,
+                ..MemoryMap::default()
+            }),
         }
     }
 
@@ -294,6 +308,8 @@ mod tests {
             let freed: Vec<_> = parts.iter().flat_map(|it| it.freed.clone()).collect();
             assert_eq!((born, freed), (changes.born, changes.freed));
             assert_eq!(parts[0].ended_ns, Some(5));
+            let memory: Vec<_> = parts.iter().filter_map(|it| it.memory.clone()).collect();
+            assert_eq!(memory, [changes.memory.unwrap()]);
         }
         let mut exact = changes(100);
         for block in &mut exact.born {

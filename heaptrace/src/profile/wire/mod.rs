@@ -12,6 +12,7 @@ mod fields;
 mod function;
 mod marks;
 mod memory;
+mod memory_map;
 pub(super) mod merge;
 mod parts;
 mod quality;

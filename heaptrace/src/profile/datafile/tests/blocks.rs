@@ -2,7 +2,9 @@
 
 use super::super::read::read_with_blocks;
 use super::*;
-use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed};
+use crate::join::{
+    BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed, MappedPart, MemoryMap,
+};
 use crate::profile::{BlockList, WantedBlocks};
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,6 +38,15 @@ fn changes(n: u32) -> BlockChanges {
             thread: 44,
         }],
         ended_ns: None,
+        memory: (n % 2 == 0).then(|| MemoryMap {
+            at_ns: u64::from(n),
+            mapped: vec![MappedPart {
+                start: 0x8000,
+                end: 0x9000,
+                stack: StackId(n),
+            }],
+            ..MemoryMap::default()
+        }),
     }
 }
 

@@ -1,0 +1,243 @@
+//! What of a process's memory is resident, swapped or untouched: by mapping, and by page.
+//!
+//! Part of `proc`. The process runs on meanwhile, so what is read later may be newer. Must not know what is in the memory.
+
+mod page_map;
+mod smaps;
+mod stack_pointers;
+
+use std::fs::File;
+use std::io::{self, BufReader};
+
+use page_map::PageMap;
+use smaps::Mapped;
+
+use super::memory;
+
+/// Most mappings of a process that are kept.
+const MAX_MAPPINGS: usize = 1 << 16;
+
+/// Most runs of pages of a process that are kept: some 8 MiB.
+const MAX_RUNS: usize = 1 << 19;
+
+/// What is in a page of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PageState {
+    /// Nothing: it was never touched, or was given back.
+    Untouched,
+    /// It is in memory.
+    Resident,
+    /// It is in memory, and part of a huge page.
+    Huge,
+    /// It is swapped.
+    Swapped,
+    /// It was read and never written. All such pages share one page of zeros, which no process is charged for.
+    Zero,
+}
+
+impl PageState {
+    /// All of them, in the order of their numbers in data files.
+    pub const ALL: [Self; 5] = [
+        Self::Untouched,
+        Self::Resident,
+        Self::Huge,
+        Self::Swapped,
+        Self::Zero,
+    ];
+
+    /// Whether the page counts as resident memory of the process.
+    pub fn is_resident(self) -> bool {
+        matches!(self, Self::Resident | Self::Huge)
+    }
+}
+
+/// Pages that follow each other, all in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub pages: u32,
+    /// What is in them.
+    pub state: PageState,
+}
+
+/// Kinds of mappings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MappingKind {
+    /// Memory of the process alone, without a file.
+    #[default]
+    Anonymous,
+    /// The heap that grows by `brk`.
+    Heap,
+    /// The stack of a thread.
+    Stack,
+    /// A file, also a changed copy of a part of it, and the zeroed variables of a program or library.
+    File,
+    /// Memory that can be shared with other processes: shared memory, memory files.
+    Shared,
+    /// Pages of the kernel, as the vDSO.
+    Kernel,
+}
+
+impl MappingKind {
+    /// All of them, in the order of their numbers in data files.
+    pub const ALL: [Self; 6] = [
+        Self::Anonymous,
+        Self::Heap,
+        Self::Stack,
+        Self::File,
+        Self::Shared,
+        Self::Kernel,
+    ];
+}
+
+/// A mapping of a process, with sums in bytes as the kernel counts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Its kind.
+    pub kind: MappingKind,
+    /// Path of its file, or a name in brackets; empty if it has none.
+    pub name: String,
+    /// What is in memory.
+    pub resident: u64,
+    /// The part of that which no other process has.
+    pub private: u64,
+    /// What is swapped.
+    pub swapped: u64,
+    /// What is in huge pages.
+    pub huge: u64,
+    /// Its pages; empty if they were not looked at.
+    pub runs: Vec<Run>,
+}
+
+/// What of a process's memory is resident.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Resident memory as the kernel counts it for the process.
+    pub resident: u64,
+    /// Its mappings, by address.
+    pub mappings: Vec<Mapping>,
+    /// Why the pages are not known, if they are not.
+    pub unknown_pages: Option<String>,
+    /// Mappings that found no room in the list.
+    pub left_out: u64,
+}
+
+/// Reads what of a process's memory is resident.
+pub fn read(pid: u32) -> io::Result<Residency> {
+    let smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps"))?);
+    let pages = PageMap::open(pid);
+    let stacks = stack_pointers::of(pid);
+    let mut mapped = smaps::parse(smaps, MAX_MAPPINGS)?;
+    let mut residency = Residency {
+        resident: memory::resident(pid).unwrap_or_default().now,
+        left_out: mapped.left_out,
+        ..Residency::default()
+    };
+    smaps::find_kinds(&mut mapped.mappings, &stacks);
+    match pages {
+        Ok(mut pages) => {
+            let mut room = MAX_RUNS;
+            for it in &mut mapped.mappings {
+                if let Err(error) = add_pages(&mut pages, it, &mut room) {
+                    residency.unknown_pages = Some(why(pid, &error));
+                    break;
+                }
+            }
+        }
+        Err(error) => residency.unknown_pages = Some(why(pid, &error)),
+    }
+    residency.mappings = mapped.mappings.into_iter().map(|it| it.mapping).collect();
+    Ok(residency)
+}
+
+/// Looks at the pages of a mapping, if they are private and may hold blocks.
+fn add_pages(pages: &mut PageMap, it: &mut Mapped, room: &mut usize) -> io::Result<()> {
+    let mapping = &mut it.mapping;
+    let may_hold_blocks = it.is_private
+        && it.is_writable
+        && matches!(
+            mapping.kind,
+            MappingKind::Anonymous | MappingKind::Heap | MappingKind::File
+        );
+    if !may_hold_blocks {
+        return Ok(());
+    }
+    mapping.runs = match mapping.resident + mapping.swapped {
+        0 => page_map::untouched(mapping.start, mapping.end),
+        _ => pages.runs(mapping.start, mapping.end)?,
+    };
+    match room.checked_sub(mapping.runs.len()) {
+        Some(left) => *room = left,
+        None => {
+            return Err(io::Error::other(format!(
+                "they are in more than {MAX_RUNS} pieces"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn why(pid: u32, error: &io::Error) -> String {
+    format!("/proc/{pid}/pagemap can't be read: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+
+    /// Check that the pages of this process are as it has touched them, and that sums of pages are those of the kernel.
+    #[test]
+    fn own_pages_are_found() {
+        let page = sys::page_size();
+        // So large that it is mapped for this alone. Writing to every second page splits it into runs.
+        let pages = 10_000;
+        let mut memory = vec![0_u8; page * (pages + 2)];
+        let begin = memory.as_ptr() as usize;
+        let first = begin.next_multiple_of(page) - begin;
+        for at in (0..pages).step_by(2) {
+            memory[first + at * page] = 1;
+        }
+        let found = read(std::process::id()).unwrap();
+        assert_eq!(found.unknown_pages, None);
+        assert!(found.resident > 0);
+        let address = memory[first..].as_ptr() as u64;
+        let mapping = found
+            .mappings
+            .iter()
+            .find(|it| it.start <= address && address < it.end);
+        let mapping = mapping.expect("the mapping is listed");
+        assert_eq!(mapping.kind, MappingKind::Anonymous);
+        let mut at = mapping.start;
+        let mut states = Vec::new();
+        for run in &mapping.runs {
+            for _ in 0..run.pages {
+                if at >= address && states.len() < pages {
+                    states.push(run.state);
+                }
+                at += page as u64;
+            }
+        }
+        assert_eq!(at, mapping.end);
+        for (at, state) in states.iter().enumerate().step_by(2) {
+            assert!(state.is_resident(), "page {at}: {state:?}");
+        }
+        // A machine may give whole huge pages.
+        if !states.contains(&PageState::Huge) {
+            assert_eq!(states[1], PageState::Untouched);
+        }
+        let kinds = found.mappings.iter().map(|it| it.kind);
+        let kinds: std::collections::BTreeSet<_> = kinds.collect();
+        assert!(kinds.contains(&MappingKind::Stack) && kinds.contains(&MappingKind::File));
+    }
+
+    /// Check that a process that does not exist is an error, and not one without memory.
+    #[test]
+    fn a_missing_process_is_an_error() {
+        assert!(read(u32::MAX >> 1).is_err());
+    }
+}
