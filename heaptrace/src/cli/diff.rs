@@ -10,7 +10,7 @@ use super::input::{self, Loaded};
 use super::invocation::{Color, Input, Ranking};
 use super::message;
 use super::report::Screen;
-use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, WantedMark, Wrappers};
+use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, Wrappers};
 
 /// Compares the data files, and writes the difference.
 pub(super) fn run(
@@ -64,13 +64,9 @@ fn metric(old: &Loaded, new: &Loaded) -> Metric {
 
 /// The name of a file, with the moment if there is one.
 fn name(input: &Input) -> String {
-    let mut name = input.file.display().to_string();
-    if let Some(at) = input.at {
-        name += &format!(" at {at}");
-    }
-    match input.since_mark {
-        Some(WantedMark::Last) => name + " since its last mark",
-        Some(mark) => format!("{name} since mark {mark}"),
-        None => name,
+    let file = input.file.display();
+    match input.at {
+        Some(at) => format!("{file} at {at}"),
+        None => file.to_string(),
     }
 }
