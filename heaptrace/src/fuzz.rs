@@ -8,7 +8,7 @@
 use crate::reader::Job;
 use crate::{
     core_file, doctor, events, hotspot, jit, jobs, output, probes, profile, python, symbolize, sys,
-    unwind, v8,
+    types, unwind, v8,
 };
 
 /// A boundary.
@@ -266,6 +266,26 @@ pub static BOUNDARIES: &[Boundary] = &[
             core_file::fuzz,
         )
     },
+    Boundary {
+        fixed_bytes: 16 * MIB,
+        per_byte: KIB,
+        longest: 64 * KIB,
+        ..boundary(
+            "types_file",
+            "an ELF file: debug information and code, for the types at its calls",
+            types::fuzz::file,
+        )
+    },
+    Boundary {
+        fixed_bytes: MIB,
+        per_byte: KIB,
+        longest: 8 * KIB,
+        ..boundary(
+            "types_names",
+            "the names of a stack's functions, for the type of its blocks",
+            types::fuzz::names,
+        )
+    },
     boundary("cgroup", "paths of control groups", output::fuzz::cgroup),
     Boundary {
         fixed_bytes: MIB,
@@ -320,6 +340,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
         Job::HotSpot => hotspot::fuzz::answer(answer),
         Job::Facts | Job::Names | Job::Units => symbolize::fuzz::answer(job, answer),
+        Job::Types => types::fuzz::answer(answer),
         Job::GeneratedCode => jit::fuzz::answer(answer),
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use heaptrace_tests::{Source, rust_sources};
 
-const STAGES: [&str; 9] = [
+const STAGES: [&str; 10] = [
     "probes",
     "doctor",
     "unwind",
@@ -16,6 +16,7 @@ const STAGES: [&str; 9] = [
     "join",
     "profile",
     "symbolize",
+    "types",
     "output",
     "view",
 ];

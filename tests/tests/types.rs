@@ -90,7 +90,7 @@ impl Build {
         let Some(program) = self.program(here.folder(), source)? else {
             return Ok(None);
         };
-        let recorded = here.start_record(&[program])?.wait()?;
+        let recorded = here.start_record(&["--".into(), program])?.wait()?;
         ensure!(recorded.code() == 0, "{}", recorded.stderr);
         let data = here.data();
         let data = data.to_str().context("an odd path")?;

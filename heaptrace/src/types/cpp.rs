@@ -135,6 +135,16 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         .map_while(|it| Some((it, parsed(&it.name)?)))
         .collect();
     let of_allocators: Vec<&str> = links.iter().map_while(|(_, it)| allocated(it)).collect();
+    // A program's own function of this name may allocate anything, unless the library calls it.
+    let is_called_by_library = |(_, it): &(&Link, Parsed<'_>)| it.is_standard();
+    let is_known = of_allocators.is_empty()
+        || links
+            .iter()
+            .take(1 + of_allocators.len())
+            .any(is_called_by_library);
+    if !is_known {
+        return None;
+    }
     let rest = links.get(of_allocators.len()..)?;
     let by_allocator = match of_allocators.last() {
         Some(of) => Some(unwrapped(of)?),
@@ -210,6 +220,10 @@ fn in_container(rest: &[(&Link, Parsed<'_>)], by_allocator: Option<&Unwrapped>) 
     }
     let class = parsed.class()?;
     let family = family(class.name)?;
+    // With debug information, the allocator's own functions are there, too.
+    if by_allocator.is_none() && !link.is_symbol {
+        return None;
+    }
     let value = value(class);
     let show = people::cpp;
     let (element, node) = match (family, by_allocator, &value) {
@@ -236,7 +250,6 @@ fn in_container(rest: &[(&Link, Parsed<'_>)], by_allocator: Option<&Unwrapped>) 
         _ => return None,
     };
     let is_map_of_deque = family == Family::Deque && node == Node::Plain && element.ends_with('*');
-    let _ = link;
     let mut name = None;
     let mut name_value = value;
     for (_, parsed) in rest {

@@ -102,6 +102,9 @@ fn allocated_by_new(of: &SizedType, allocator: &str, sizes: &Sizes, way: Way) ->
 /// What becomes of the result of the call.
 fn by_call(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     let (at, site) = allocation(chain)?;
+    if is_copy_of_text(&site.symbol) {
+        return text(sizes);
+    }
     let target = allocator(site);
     let is_new = target.starts_with("operator new");
     if let Some((of, evidence)) = &site.constructed {
@@ -127,6 +130,26 @@ fn by_call(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         }
     }
     None
+}
+
+/// Functions of the C library that return text in new memory.
+fn is_copy_of_text(symbol: &str) -> bool {
+    let plain = symbol.trim_start_matches("__GI_").trim_start_matches('_');
+    matches!(
+        plain,
+        "strdup" | "strndup" | "vasprintf_internal" | "vasprintf" | "asprintf"
+    )
+}
+
+fn text(sizes: &Sizes) -> Option<BlockType> {
+    sizes.may_be_several(0, 1).then(|| BlockType {
+        name: "char".to_owned(),
+        element: "char".to_owned(),
+        element_bytes: 1,
+        header_bytes: 0,
+        is_capacity: false,
+        way: Way::Symbol,
+    })
 }
 
 fn stored_as(of: &SizedType, is_new: bool, target: &str, sizes: &Sizes) -> Option<BlockType> {

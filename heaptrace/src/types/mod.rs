@@ -8,11 +8,15 @@ mod containers;
 mod cpp;
 mod decide;
 mod find;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod parsed;
 mod people;
 mod protocol;
 mod read;
 mod rust;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use find::{add_types, find_types};

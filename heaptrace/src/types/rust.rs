@@ -124,9 +124,10 @@ fn home(link: &Link) -> Option<String> {
     Some(names.join("/"))
 }
 
-/// Whether a function is Rust's.
+/// Whether Rust code allocates: the innermost function with debug information is in Rust.
 pub(super) fn is_rust(chain: &Chain) -> bool {
-    chain.links.iter().any(|it| it.is_rust)
+    let mut known = chain.links.iter().filter(|it| !it.is_symbol);
+    known.next().is_some_and(|it| it.is_rust)
 }
 
 /// The storage that a function allocates.
@@ -142,7 +143,7 @@ struct Storage<'c> {
 pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     let links = &chain.links;
     let mut storage = storage(links)?;
-    if storage.part == Part::RawVec {
+    if matches!(storage.part, Part::RawVec | Part::RawTable) {
         storage = merged(links, storage);
     }
     let block = shown(chain, links, &storage)?;
@@ -243,23 +244,32 @@ fn is_of_vec(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// The storage with the element of the function outside of `RawVec`. Compilers merge equal functions, so that one of `RawVec<A>` serves
-/// elements of other types, too.
+/// The storage with the element of the function that calls it. Compilers merge equal functions, so that one of `RawVec<A>` serves elements of other
+/// types, too; those that are inlined into another call are not merged.
 fn merged<'c>(links: &'c [Link], storage: Storage<'c>) -> Storage<'c> {
-    let outside = links.iter().enumerate().skip(storage.at).find(|(_, it)| {
-        let part = part(it);
-        part != Some(Part::RawVec) && part != Some(Part::Core)
-    });
-    let Some((at, link)) = outside else {
-        return storage;
-    };
-    let is_merged = links.get(storage.at).is_some_and(|it| it.call != link.call);
-    let is_vec = matches!(part(link), Some(Part::Vec | Part::VecDeque));
-    let named = function(link).filter(|it| is_of_vec(it.name));
-    match named.and_then(|it| it.arguments.first().copied()) {
-        Some(of) if is_merged && is_vec && of != storage.of => Storage { of, at, ..storage },
-        _ => storage,
+    let begin = links.get(storage.at).map(|it| it.call);
+    let mut found = storage.clone();
+    for (at, link) in links.iter().enumerate().skip(storage.at) {
+        let Some(of_link) = part(link) else {
+            break;
+        };
+        let is_inner = of_link == storage.part;
+        let is_vec = matches!(of_link, Part::Vec | Part::VecDeque);
+        let named = function(link).filter(|it| match is_inner {
+            true => it.arguments.len() > 1 && !it.name.starts_with('{'),
+            false => is_vec && storage.part == Part::RawVec && is_of_vec(it.name),
+        });
+        if let Some(of) = named.and_then(|it| it.arguments.first().copied())
+            && begin != Some(link.call)
+            && of != found.of
+        {
+            found = Storage { of, at, ..found };
+        }
+        if !is_inner && of_link != Part::Core {
+            break;
+        }
     }
+    found
 }
 
 /// A type, with how its size is made.
@@ -399,13 +409,9 @@ fn counted(
         return block(format!("{name}<str>"), "u8", 0, 16, false);
     }
     let slice = of.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let element = match slice {
-        Some(inner) => inner
-            .rsplit_once("; ")
-            .map_or(inner, |(element, _)| element),
-        None => of,
-    };
-    let name = match is_slice && slice.is_none() {
+    let slice = slice.filter(|it| !is_slice && !it.contains("; "));
+    let element = slice.unwrap_or(of);
+    let name = match is_slice {
         true => format!("{name}<[{}]>", show(of)),
         false => format!("{name}<{}>", show(of)),
     };

@@ -88,7 +88,9 @@ pub fn cpp() -> String {
     for element in CPP_ELEMENTS {
         for (statements, truth) in CPP_CONTAINERS {
             number += 1;
-            let body = statements.replace("E>", &format!("{element}>"));
+            let body = statements
+                .replace("E>", &format!("{element}>"))
+                .replace("<E,", &format!("<{element},"));
             let body = body
                 .replace("E(", &format!("{}(", "El"))
                 .replace("E[", &format!("{}[", "El"));

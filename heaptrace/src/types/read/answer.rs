@@ -22,7 +22,7 @@ use crate::types::protocol::{Evidence, MAX_NAME, Site, Target, TypesAnswer, Type
 const MAX_HELD: u64 = 2 << 30;
 
 /// Most bytes of an answer. Calls beyond that are not described.
-const MAX_ANSWER: usize = 32 << 20;
+const MAX_ANSWER: usize = 24 << 20;
 
 /// The reader's answer.
 pub(crate) fn answer(question: &[u8], files: &[File]) -> Vec<u8> {
@@ -67,16 +67,16 @@ fn sites(question: &TypesQuestion, files: &[File]) -> Option<TypesAnswer> {
     let mut known: HashMap<u64, Site> = HashMap::new();
     let mut bytes = 0;
     let answer = addresses.iter().map(|address| {
+        if bytes > MAX_ANSWER {
+            return Site::default();
+        }
         let site = known.entry(*address).or_insert_with(|| {
             // What one place makes fail is left out.
             catch_panic(|| site(&names, code.as_ref().zip(flow.as_ref()), *address))
                 .unwrap_or_default()
         });
         bytes += length(site);
-        match bytes <= MAX_ANSWER {
-            true => site.clone(),
-            false => Site::default(),
-        }
+        site.clone()
     });
     Some(answer.collect())
 }
@@ -129,11 +129,14 @@ fn site<'d>(
         .find(|it| Some(it.returns_to) == address.checked_add(1));
     if let Some(callee) = call.and_then(|it| it.callee) {
         let called = around.as_ref().and_then(|it| it.called);
-        let called = called.or_else(|| {
-            let (place, _) = names.info.function(callee.address?)?;
+        let is_merged = callee.address.is_some_and(|it| code.is_merged(it));
+        let called = called.filter(|_| !is_merged).or_else(|| {
+            let address = callee.address.filter(|_| !is_merged)?;
+            let (place, _) = names.info.function(address)?;
             Some(place)
         });
-        let result = called.and_then(|it| {
+        let is_rust = site.functions.first().is_some_and(|it| it.is_rust);
+        let result = called.filter(|_| !is_rust).and_then(|it| {
             let (_, result) = variables::signature(names, it);
             names.sized(names.pointed(result?)?)
         });
@@ -142,9 +145,14 @@ fn site<'d>(
             result: result.filter(|it| it.bytes > 0),
         });
     }
+    // The functions of Rust's library tell more.
+    if site.functions.first().is_some_and(|it| it.is_rust) {
+        return site;
+    }
     let returns_to = address.saturating_add(1);
     let fate = flow.follow(around.as_ref(), returns_to, (begin, end));
-    site.stored = fate.stored;
+    // The variables of merged functions are those of one of them.
+    site.stored = fate.stored.filter(|_| !code.is_merged(begin));
     site.is_returned = fate.is_returned;
     site.constructed = fate.constructed.or_else(|| {
         let found = constructor::inlined(names, around.as_ref()?, returns_to)?;

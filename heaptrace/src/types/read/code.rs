@@ -126,6 +126,18 @@ impl<'d> Code<'d> {
         Some((found.name, found.address, found.size))
     }
 
+    /// Whether the code at an address is that of several functions, which a compiler or a linker merged because they are equal.
+    pub(super) fn is_merged(&self, address: u64) -> bool {
+        let end = self.symbols.partition_point(|it| it.address <= address);
+        let before = self.symbols.get(..end).unwrap_or_default();
+        let same = before.iter().rev().take_while(|it| it.address == address);
+        // Constructors and destructors have two names each.
+        let plain = |name: &str| name.replace("C1E", "C2E").replace("D1E", "D2E");
+        let mut names = same.filter(|it| it.size > 0).map(|it| plain(it.name));
+        let first = names.next();
+        names.any(|it| Some(it) != first)
+    }
+
     /// The name of the function whose address is in a slot.
     pub(super) fn slot(&self, address: u64) -> Option<&'d str> {
         self.slots.get(&address).copied()

@@ -110,7 +110,7 @@ pub(super) fn constructed_by(names: &Names<'_, '_>, function: Place) -> Option<S
             _ => break,
         }
     }
-    let (class, tag) = *names.info.scopes(at).first()?;
+    let (class, tag) = names.info.parent(at)?;
     let is_class = matches!(
         tag,
         constants::DW_TAG_structure_type | constants::DW_TAG_class_type

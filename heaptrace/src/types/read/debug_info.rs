@@ -400,28 +400,18 @@ impl<'s> DebugInfo<'s> {
         })
     }
 
-    /// The scopes that an entry is in, innermost first.
-    pub(super) fn scopes(&self, place: Place) -> Vec<(Place, constants::DwTag)> {
-        let mut found = Vec::new();
-        let Some(loaded) = self.load(place.unit) else {
-            return found;
-        };
+    /// The scope that an entry is in.
+    pub(super) fn parent(&self, place: Place) -> Option<(Place, constants::DwTag)> {
+        let loaded = self.load(place.unit)?;
         let nodes = &loaded.nodes;
-        let Ok(at) = nodes.binary_search_by_key(&place.offset, |it| it.offset) else {
-            return found;
+        let at = nodes.binary_search_by_key(&place.offset, |it| it.offset);
+        let parent = nodes.get(at.ok()?)?.parent;
+        let node = nodes.get(parent as usize)?;
+        let place = Place {
+            unit: place.unit,
+            offset: node.offset,
         };
-        let mut next = nodes.get(at).map_or(NO_PARENT, |it| it.parent);
-        while let Some(node) = nodes.get(next as usize)
-            && found.len() < 64
-        {
-            let place = Place {
-                unit: place.unit,
-                offset: node.offset,
-            };
-            found.push((place, node.tag));
-            next = node.parent;
-        }
-        found
+        Some((place, node.tag))
     }
 
     /// The classes of a unit whose own name begins with this one.

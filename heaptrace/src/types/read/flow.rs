@@ -20,6 +20,7 @@ use super::frames::Around;
 use super::names::Names;
 use super::state::{Known, State, full, number_in_dwarf};
 use super::variables::{self, FrameBase, Global, Spot, Variable};
+use super::walk::{Fate, Walk};
 use crate::symbolize::demangle_bare;
 use crate::types::protocol::{Evidence, SizedType};
 
@@ -36,15 +37,6 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// What became of a result.
-#[derive(Debug, Default)]
-pub(super) struct Fate {
-    /// What it is stored as.
-    pub(super) stored: Option<SizedType>,
-    pub(super) constructed: Option<(SizedType, Evidence)>,
-    pub(super) is_returned: bool,
-}
-
 /// What is known of functions and units, kept for other calls in them.
 pub(super) struct Flow<'n, 'i, 's, 'd> {
     names: &'n Names<'i, 's>,
@@ -52,18 +44,6 @@ pub(super) struct Flow<'n, 'i, 's, 'd> {
     frames: Option<Frames<'d>>,
     variables: RefCell<HashMap<Place, Rc<Vec<Variable>>>>,
     globals: RefCell<HashMap<u32, Rc<Vec<Global>>>>,
-}
-
-/// The place of a walk through the code.
-struct Walk<'a> {
-    around: Option<&'a Around>,
-    variables: Rc<Vec<Variable>>,
-    base: Option<FrameBase>,
-    fate: Fate,
-    /// Whether a constructor may still follow.
-    may_construct: bool,
-    begin: u64,
-    end: u64,
 }
 
 impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
@@ -91,11 +71,15 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             variables,
             base,
             fate: Fate::default(),
+            bytes: None,
             may_construct: true,
             begin,
             end,
         };
         let _ = self.walk(&mut walk, returns_to);
+        if walk.fate.stored.is_none() && !walk.fate.is_returned {
+            walk.fate.stored = walk.bytes.take();
+        }
         walk.fate
     }
 
@@ -133,12 +117,15 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             at = instruction.next_ip();
             match instruction.flow_control() {
                 FlowControl::Return => {
-                    walk.fate.is_returned = state.holds(Register::RAX);
-                    if walk.fate.is_returned && walk.fate.stored.is_none() {
-                        walk.fate.stored = walk.around.and_then(|it| {
-                            let (_, result) = variables::signature(self.names, it.function);
-                            self.pointee(result?)
-                        });
+                    let result = walk.around.map(|it| {
+                        let (_, result) = variables::signature(self.names, it.function);
+                        result
+                    });
+                    // Without a result, the register still has what it had.
+                    walk.fate.is_returned = state.holds(Register::RAX) && result != Some(None);
+                    if walk.fate.is_returned {
+                        let of = result.flatten();
+                        walk.store_as(of.and_then(|of| self.pointee(of)));
                     }
                     return None;
                 }
@@ -203,8 +190,9 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             };
             (from..=to).contains(&it.begin) && is_held
         });
-        let mut found = begun.filter_map(|it| self.pointee(it.of));
-        walk.fate.stored = found.next();
+        for found in begun.filter_map(|it| self.pointee(it.of)) {
+            walk.store_as(Some(found));
+        }
     }
 
     /// What a pointer type points to, if that has a size.
@@ -239,6 +227,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         }
         let function = callee
             .and_then(|it| it.address)
+            .filter(|address| !self.code.is_merged(*address))
             .and_then(|address| self.names.info.function(address));
         let Some((function, _)) = function else {
             return;
@@ -249,7 +238,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                 && let Some(of) = of
                 && let Some(found) = self.pointee(of)
             {
-                walk.fate.stored = Some(found);
+                walk.store_as(Some(found));
                 return;
             }
         }
@@ -455,7 +444,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             return;
         }
         let of = self.at(walk, state, instruction);
-        walk.fate.stored = of.and_then(|of| self.pointee(of));
+        walk.store_as(of.and_then(|of| self.pointee(of)));
     }
 
     /// Takes a table of virtual functions that is stored in the block; the last one is that of the most derived class.

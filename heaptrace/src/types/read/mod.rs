@@ -12,5 +12,6 @@ mod frames;
 mod names;
 mod state;
 mod variables;
+mod walk;
 
 pub(crate) use answer::answer;

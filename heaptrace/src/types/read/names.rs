@@ -15,6 +15,9 @@ use crate::types::protocol::{Function, MAX_NAME, MAX_PARAMETERS, SizedType};
 /// Most references that are followed from a type.
 const MAX_DEPTH: usize = 24;
 
+/// Most scopes around an entry.
+const MAX_SCOPES: usize = 32;
+
 /// Most types and functions whose names are kept.
 const MAX_KNOWN: usize = 1 << 16;
 
@@ -57,14 +60,28 @@ impl<'i, 's> Names<'i, 's> {
             return known.clone();
         }
         let depth = depth.checked_sub(1)?;
+        // A type that leads to itself has no name there.
+        self.keep_type(place, None);
         let found = self.read(place, depth);
         let found = found.filter(|it| it.name.len() <= MAX_NAME).map(Rc::new);
+        self.keep_type(place, found.clone());
+        found
+    }
+
+    fn keep_type(&self, place: Place, found: Option<Rc<SizedType>>) {
         let mut types = self.types.borrow_mut();
         if types.len() >= MAX_KNOWN {
             types.clear();
         }
-        types.insert(place, found.clone());
-        found
+        types.insert(place, found);
+    }
+
+    fn keep_function(&self, place: Place, found: Rc<Function>) {
+        let mut functions = self.functions.borrow_mut();
+        if functions.len() >= MAX_KNOWN {
+            functions.clear();
+        }
+        functions.insert(place, found);
     }
 
     fn read(&self, place: Place, depth: usize) -> Option<SizedType> {
@@ -223,21 +240,41 @@ impl<'i, 's> Names<'i, 's> {
         (whole.len() <= MAX_NAME).then_some(whole)
     }
 
+    /// Where an entry was declared: it may be defined outside of its scope.
+    fn declared(&self, place: Place) -> Place {
+        let mut at = place;
+        for _ in 0..4 {
+            let next = self
+                .info
+                .entry(at)
+                .and_then(|(_, entry)| self.reference(at, &entry, constants::DW_AT_specification));
+            match next {
+                Some(next) if next != at => at = next,
+                _ => break,
+            }
+        }
+        at
+    }
+
     /// The names of the scopes around an entry, outermost first.
     fn scope(&self, place: Place, depth: usize) -> Vec<String> {
         let mut parts = Vec::new();
-        for (scope, tag) in self.info.scopes(place) {
+        let mut at = self.declared(place);
+        while let Some((scope, tag)) = self.info.parent(at)
+            && parts.len() < MAX_SCOPES
+        {
             let Some((unit, entry)) = self.info.entry(scope) else {
                 break;
             };
+            let is_rust = unit.language == Some(constants::DW_LANG_Rust);
             let name = match tag {
                 constants::DW_TAG_subprogram => {
                     let function = self.function_within(scope, depth);
+                    parts.push(function.name.clone());
                     if !function.is_rust {
-                        parts.push(function.name.clone());
                         break;
                     }
-                    Some(function.name.clone())
+                    None
                 }
                 constants::DW_TAG_namespace => Some(
                     self.own_name(&unit, &entry)
@@ -247,17 +284,15 @@ impl<'i, 's> Names<'i, 's> {
                     let mut name = self.own_name(&unit, &entry);
                     if let Some(name) = &mut name
                         && !name.contains('<')
-                        && unit.language != Some(constants::DW_LANG_Rust)
-                        && depth > 0
+                        && !is_rust
                     {
                         name.push_str(&self.arguments(scope, depth));
                     }
                     name
                 }
             };
-            if let Some(name) = name {
-                parts.push(name);
-            }
+            parts.extend(name);
+            at = self.declared(scope);
         }
         parts.reverse();
         parts
@@ -303,15 +338,12 @@ impl<'i, 's> Names<'i, 's> {
         if let Some(known) = self.functions.borrow().get(&place) {
             return Rc::clone(known);
         }
-        let found = match depth.checked_sub(1) {
-            Some(depth) => Rc::new(self.read_function(place, depth).unwrap_or_default()),
-            None => return Rc::default(),
+        let Some(depth) = depth.checked_sub(1) else {
+            return Rc::default();
         };
-        let mut functions = self.functions.borrow_mut();
-        if functions.len() >= MAX_KNOWN {
-            functions.clear();
-        }
-        functions.insert(place, Rc::clone(&found));
+        self.keep_function(place, Rc::default());
+        let found = Rc::new(self.read_function(place, depth).unwrap_or_default());
+        self.keep_function(place, Rc::clone(&found));
         found
     }
 
@@ -353,13 +385,13 @@ impl<'i, 's> Names<'i, 's> {
                     function.name = parts.join("::");
                 }
             }
-            if let Some((class, tag)) = self.info.scopes(at).first()
+            if let Some((class, tag)) = self.info.parent(at)
                 && matches!(
-                    *tag,
+                    tag,
                     constants::DW_TAG_structure_type | constants::DW_TAG_class_type
                 )
             {
-                self.add_parameters(*class, depth, &mut function.parameters);
+                self.add_parameters(class, depth, &mut function.parameters);
             }
         }
         function

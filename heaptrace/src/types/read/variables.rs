@@ -155,14 +155,18 @@ fn add<'s>(
 
 /// The type of a variable, which an inlined one has where it was written.
 fn variable_type<'s>(names: &Names<'_, 's>, place: Place, entry: &Entry<'s>) -> Option<Place> {
-    if let Some(of) = names.type_of(place, entry) {
-        return Some(of);
+    let (mut at, mut entry) = (place, entry.clone());
+    // Constructors have two copies of the place where they were written.
+    for _ in 0..4 {
+        if let Some(of) = names.type_of(at, &entry) {
+            return Some(of);
+        }
+        at = names
+            .reference(at, &entry, constants::DW_AT_abstract_origin)
+            .or_else(|| names.reference(at, &entry, constants::DW_AT_specification))?;
+        (_, entry) = names.info.entry(at)?;
     }
-    let origin = names
-        .reference(place, entry, constants::DW_AT_abstract_origin)
-        .or_else(|| names.reference(place, entry, constants::DW_AT_specification))?;
-    let (_, written) = names.info.entry(origin)?;
-    names.type_of(origin, &written)
+    None
 }
 
 /// A variable at a fixed address.

@@ -1,0 +1,96 @@
+//! Properties that must hold for every file, every answer of a reader, and any names of functions.
+//!
+//! Stage: types.
+
+use super::chain::{Chain, Link, Sizes};
+use super::decide::decide;
+use super::protocol::{MAX_NAME, Site, SizedType, TypesAnswer, TypesQuestion, is_sound};
+use crate::join::BlockSizes;
+use crate::reader::{decode, encode};
+use crate::sys;
+
+/// Asserts that the reader's answer about calls all over a file keeps to the limits.
+pub(crate) fn file(data: &[u8]) -> u64 {
+    let Ok(file) = sys::file_in_memory("input", data) else {
+        return 0;
+    };
+    let step = (data.len() / 48).max(1);
+    let offsets: Vec<u64> = (0..data.len() as u64).step_by(step).collect();
+    let count = offsets.len();
+    let question = encode(&TypesQuestion {
+        offsets,
+        ..TypesQuestion::default()
+    });
+    let answer = super::read::answer(&question, &[file]);
+    let sites: TypesAnswer = decode(&answer).unwrap_or_default();
+    assert!(is_sound(&sites) && (sites.is_empty() || sites.len() == count));
+    let mut seen = u64::from(!sites.is_empty());
+    for site in &sites {
+        seen += 2 * site.functions.len().min(16) as u64
+            + 64 * u64::from(site.stored.is_some())
+            + 128 * u64::from(site.is_returned)
+            + 256 * u64::from(site.constructed.is_some())
+            + 512 * u64::from(site.target.is_some());
+    }
+    seen
+}
+
+/// Decodes an answer of the reader; 0 if it is refused.
+pub(crate) fn answer(answer: &[u8]) -> u64 {
+    let Some(sites) = decode::<TypesAnswer>(answer).filter(is_sound) else {
+        return 0;
+    };
+    1 + sites.len() as u64 * 8
+        + sites
+            .iter()
+            .map(|it| it.functions.len() as u64)
+            .sum::<u64>()
+}
+
+/// Asserts that the functions of a stack give a type whose names are not much longer than theirs, or none. The input: a byte for the language, the size of
+/// the blocks, and the names of functions, by line.
+pub(crate) fn names(data: &[u8]) -> u64 {
+    let [language, size, text @ ..] = data else {
+        return 0;
+    };
+    let text = String::from_utf8_lossy(text);
+    let is_rust = language % 2 == 1;
+    let mut chain = Chain::default();
+    for (call, line) in text.lines().enumerate().take(64) {
+        let (name, rest) = line.split_once('\t').unwrap_or((line, ""));
+        let (file, of) = rest.split_once('\t').unwrap_or((rest, ""));
+        let parameter = SizedType {
+            name: of.to_owned(),
+            bytes: u64::from(*size),
+            ..SizedType::default()
+        };
+        chain.links.push(Link {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            parameters: vec![parameter.clone()],
+            is_rust,
+            is_symbol: language & 2 != 0,
+            call,
+            ..Link::default()
+        });
+        chain.sites.push(Site {
+            symbol: name.to_owned(),
+            allocator_calls: 1,
+            noted: Some(parameter).filter(|_| language & 4 != 0),
+            ..Site::default()
+        });
+    }
+    let ends = BlockSizes {
+        smallest: u64::from(*size),
+        largest: u64::from(*size) * 3,
+    };
+    let sizes = Sizes {
+        ends: Some(ends).filter(|_| language & 8 != 0),
+        sum: None,
+    };
+    let Some(found) = decide(&chain, &sizes) else {
+        return 1;
+    };
+    assert!(found.name.len() <= 2 * text.len() + MAX_NAME);
+    2 + found.way as u64 + 8 * found.name.len().min(64) as u64
+}
