@@ -132,7 +132,7 @@ fn standard_string(part: &Segment<'_>) -> Option<&'static str> {
         return None;
     };
     let is_standard = |it: &&str| it.starts_with("std::");
-    if !rest.iter().all(|it| is_standard(&it)) || rest.iter().any(|it| it.contains("pmr")) {
+    if !rest.iter().all(is_standard) || rest.iter().any(|it| it.contains("pmr")) {
         return None;
     }
     match *element {

@@ -409,7 +409,11 @@ fn counted(
         return block(format!("{name}<str>"), "u8", 0, 16, false);
     }
     let slice = of.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let slice = slice.filter(|it| !is_slice && !it.contains("; "));
+    let is_array = |it: &str| {
+        let length = it.rsplit_once("; ").map(|(_, length)| length);
+        length.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let slice = slice.filter(|it| !is_slice && !is_array(it));
     let element = slice.unwrap_or(of);
     let name = match is_slice {
         true => format!("{name}<[{}]>", show(of)),

@@ -114,13 +114,13 @@ const C_MEMBERS: [&str; 10] = [
     "int a; char* b;",
     "long a[5];",
     "double x, y, z;",
-    "struct s0* next; int k;",
-    "char name[33]; int n;",
+    "struct s0* next; long k[3];",
+    "char name[57]; int n;",
     "unsigned char b[7];",
-    "float f; short g; long h;",
+    "float f; short g; long h[6];",
     "void* p[9];",
     "struct s1 one; int two;",
-    "int grid[6][3];",
+    "int grid[6][3]; long z;",
 ];
 
 /// For each way to take a block: declarations outside of the function, its parameters, its statements. `S` is the structure, `N` its number.
@@ -152,7 +152,7 @@ const C_PATTERNS: [(&str, &str, &str); 14] = [
         "void* p = tail_N(); ESC(p); (void)n;",
     ),
     (
-        "NI void take_N(S* p) { ESC(p); }",
+        "NI void take_N(S* p) { ESC(p); ESC(sizeof *p); }",
         "int n",
         "take_N(malloc(sizeof(S))); ESC(n);",
     ),

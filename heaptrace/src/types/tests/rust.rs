@@ -116,6 +116,19 @@ fn parts_of_the_library_are_known() {
         ),
         (
             vec![(
+                "allocate_for_layout<[[u32; 5]], f, g>",
+                "/library/alloc/src/rc.rs",
+            )],
+            "Rc<[[u32; 5]]>",
+            "[u32; 5]",
+        ),
+        (
+            vec![("new<alloc::rc::RcInner<[u32; 5]>>", boxed)],
+            "Rc<[u32; 5]>",
+            "[u32; 5]",
+        ),
+        (
+            vec![(
                 "try_new_uninit_in<alloc::collections::btree::node::LeafNode<u64, rs::Order>, A>",
                 boxed,
             )],
