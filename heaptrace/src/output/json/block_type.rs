@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::join;
+use crate::join::{self, StackId};
 use crate::output::report_input::ReportInput;
 use crate::output::site_types::{Blocks, Elements, Number};
 
@@ -26,7 +26,7 @@ impl From<join::BlockSizes> for BlockSizes {
 
 /// The type of the blocks.
 #[derive(Serialize)]
-pub(super) struct BlockType<'a> {
+pub(in crate::output) struct BlockType<'a> {
     name: &'a str,
     element: &'a str,
     /// The elements of each block. Absent if blocks of different sizes have different numbers of them, and if they are unknown.
@@ -75,6 +75,26 @@ impl<'a> BlockType<'a> {
             is_capacity: block_type.is_capacity,
             element_bytes: Some(block_type.element_bytes).filter(|it| *it > 0),
             elements: elements.map(|it| Counts::of(&it, site, is_sampled)),
+        })
+    }
+}
+
+impl<'a> BlockType<'a> {
+    /// The type of one block, which a stack has allocated.
+    pub(in crate::output) fn of_block(
+        input: &ReportInput<'a>,
+        stack: StackId,
+        size: u64,
+    ) -> Option<Self> {
+        let block_type = input.symbols.types.of(stack)?;
+        Some(Self {
+            name: &block_type.name,
+            element: &block_type.element,
+            count: block_type.elements(1, size),
+            way: block_type.way.name(),
+            is_capacity: block_type.is_capacity,
+            element_bytes: Some(block_type.element_bytes).filter(|it| *it > 0),
+            elements: None,
         })
     }
 }

@@ -25,6 +25,23 @@ pub(super) fn of_site(input: &ReportInput<'_>, site: &Site, width: usize) -> [St
     [name.unwrap_or_default(), elements.unwrap_or_default()]
 }
 
+/// The same of one block, with the number of its elements.
+pub(super) fn of_block(
+    input: &ReportInput<'_>,
+    stack: StackId,
+    size: u64,
+    width: usize,
+) -> Option<String> {
+    let it = input.symbols.types.of(stack)?;
+    let words = match it.elements(1, size) {
+        Some(number) if it.is_capacity => format!(", room for {}", count(number)),
+        Some(number) if number != 1 => format!(", {} of them", count(number)),
+        _ => String::new(),
+    };
+    let name = of_stack(input, stack, width.saturating_sub(words.len()))?;
+    Some(name + &words)
+}
+
 /// `room for 16 in each block, 48 in live blocks`; empty if each block is one element.
 fn words(elements: &Elements<'_>, site: &Site, is_capacity: bool) -> String {
     if elements.each == Some(1) && !is_capacity {

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use super::page::{Page, ReportOptions};
 use super::sections::says;
 use super::stack::INDENT;
-use super::{header, paragraph, stack};
+use super::{header, paragraph, site_type, stack};
 use crate::join::{BornBlock, HowFreed, StackId};
 use crate::output::error::OutputError;
 use crate::output::report_input::ReportInput;
@@ -166,6 +166,7 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
         (Some(block), _) => {
             line(page, &from_to(block))?;
             line(page, &birth(block))?;
+            block_type(page, block)?;
             frames(page, block.stack)?;
         }
         (None, Some((last, rest))) => {
@@ -174,6 +175,7 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
                 page,
                 &format!("{}, {}", birth(&last.block), end(last, owner.process)),
             )?;
+            block_type(page, &last.block)?;
             frames(page, last.block.stack)?;
             earlier = rest;
         }
@@ -416,6 +418,15 @@ fn line(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
         writeln!(page.out, "{line}")?;
     }
     Ok(())
+}
+
+/// What the block is, if that is known.
+fn block_type(page: &mut Page<'_, '_>, block: &BornBlock) -> io::Result<()> {
+    let room = page.width.saturating_sub(INDENT);
+    match site_type::of_block(page.input, block.stack, block.size, room) {
+        Some(words) => line(page, &words),
+        None => Ok(()),
+    }
 }
 
 fn frames(page: &mut Page<'_, '_>, stack: StackId) -> io::Result<()> {

@@ -7,7 +7,7 @@ use crate::output::{
     AskedAddress, CoreFacts, Place, ReportInput, ReportOptions, Who, find_owners, write_who,
     write_who_json,
 };
-use crate::profile::{BlockList, BlockReading, Mode, Profile, WantedBlocks};
+use crate::profile::{BlockList, BlockReading, BlockType, Mode, Profile, WantedBlocks, Way};
 
 const MS: u64 = 1_000_000;
 
@@ -96,7 +96,16 @@ fn asked() -> Vec<AskedAddress> {
 }
 
 fn shown(profile: &Profile, has_all: bool, pid: Option<u32>, details: bool) -> String {
-    let (symbols, blocks, asked) = (symbols(), blocks(has_all), asked());
+    let (mut symbols, blocks, asked) = (symbols(), blocks(has_all), asked());
+    symbols.types.types.push(BlockType {
+        name: format!("std::vector<{EVIL}>"),
+        element: EVIL.to_owned(),
+        element_bytes: 8,
+        header_bytes: 0,
+        is_capacity: true,
+        way: Way::Frames,
+    });
+    symbols.types.of_stacks.insert(StackId(0), 0);
     let input = ReportInput::new(profile, &symbols);
     let core = pid.map(|pid| CoreFacts {
         pid,

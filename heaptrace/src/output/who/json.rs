@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::find::{CoreFacts, Owned, Owner, Place, Who};
 use crate::join::{BornBlock, HowFreed};
 use crate::output::error::OutputError;
-use crate::output::json::{Mode, Stack};
+use crate::output::json::{BlockType, Mode, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 use crate::profile::PastBlock;
@@ -165,6 +165,9 @@ struct Block<'a> {
     /// The mean bytes between samples under which it was sampled; 0 if every allocation was recorded.
     mean_bytes: u64,
     stack: Stack<'a>,
+    /// Absent where it is unknown.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    block_type: Option<BlockType<'a>>,
 }
 
 impl<'a> Block<'a> {
@@ -178,6 +181,7 @@ impl<'a> Block<'a> {
             reallocated: block.is_reallocated,
             mean_bytes: block.mean,
             stack: Stack(input, block.stack),
+            block_type: BlockType::of_block(input, block.stack, block.size),
         }
     }
 }
