@@ -100,6 +100,7 @@ pub(super) fn map_format() -> impl clap::builder::TypedValueParser<Value = MapFo
 pub(super) fn map_color() -> impl clap::builder::TypedValueParser<Value = MapColor> {
     one_of(vec![
         ("site", MapColor::Site),
+        ("type", MapColor::Type),
         ("age", MapColor::Age),
         ("fullness", MapColor::Fullness),
     ])

@@ -27,7 +27,7 @@ pub(super) struct Map {
     /// Output format: text, json for programs, svg for a picture [default: text; svg with -o FILE.svg]
     #[arg(long, value_name = "FORMAT", value_parser = map_format())]
     format: Option<MapFormat>,
-    /// What the colors of the picture show: site, age of blocks, or fullness of pages
+    /// What the colors of the picture show: site, type of blocks, age of blocks, or fullness of pages
     #[arg(long, value_name = "WHAT", default_value = "site", value_parser = map_color())]
     color_by: MapColor,
     /// The file to write; - for standard output [default: -; heaptrace.map.svg for svg]

@@ -121,6 +121,9 @@ struct Site<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pinned_pages: Option<u64>,
     stack: Stack<'a>,
+    /// The type of the blocks, absent where it is unknown.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    block_type: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -209,6 +212,10 @@ impl<'a> Site<'a> {
             pinned_bytes: has_pages.then_some(site.pinned),
             pinned_pages: has_pages.then_some(site.pinned_pages),
             stack: Stack(input, site.stack),
+            block_type: (site.kind == crate::join::Kind::Heap)
+                .then(|| input.symbols.types.of(site.stack))
+                .flatten()
+                .map(|it| it.name.as_str()),
         }
     }
 }

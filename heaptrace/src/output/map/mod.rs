@@ -4,6 +4,7 @@
 
 mod account;
 mod cells;
+mod color;
 mod json;
 mod name;
 mod picture;
@@ -15,7 +16,8 @@ mod spans;
 mod tests;
 
 pub(super) use account::{NEARLY_EMPTY, SiteMemory, States};
+pub use color::MapColor;
 pub use json::write_map_json;
-pub use picture::{MapColor, write_map_picture};
+pub use picture::write_map_picture;
 pub use process::{ProcessMap, process_maps};
 pub(super) use row::What;

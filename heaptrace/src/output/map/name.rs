@@ -2,9 +2,24 @@
 //!
 //! Stage: output.
 
-use crate::join::StackId;
+use crate::join::{Kind, StackId};
 use crate::output::report_input::ReportInput;
+use crate::output::site_types::{MAPPED, UNKNOWN};
 use crate::text::escape;
+
+/// The type of what a site allocates, or what stands for it, in at most `width` characters. Safe to print.
+pub(super) fn block_type(
+    input: &ReportInput<'_>,
+    (stack, kind): (StackId, Kind),
+    width: usize,
+) -> String {
+    let known = input.symbols.types.of(stack);
+    let name = match kind {
+        Kind::Heap => known.map_or(UNKNOWN, |it| &it.name),
+        Kind::Mapped => MAPPED,
+    };
+    input.fitted_type(&escape(name), width)
+}
 
 /// The user's function in a stack, and its place, in at most `width` characters. Safe to print.
 pub(super) fn site(input: &ReportInput<'_>, stack: StackId, width: usize) -> String {

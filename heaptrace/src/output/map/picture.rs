@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 
 use super::cells::{self, Area, COLUMNS, Cell, Layout, Part};
+use super::color::MapColor;
 use super::name;
 use super::pieces;
 use super::process::ProcessMap;
@@ -29,18 +30,6 @@ const GAP: f64 = 18.0;
 /// The characters of a name in the legend, and in a title.
 const NAME: usize = 46;
 const TITLE: usize = 90;
-
-/// What the colors of a map show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MapColor {
-    /// The site with most bytes.
-    #[default]
-    Site,
-    /// How old blocks are.
-    Age,
-    /// How much of a page is in use.
-    Fullness,
-}
 
 /// The colors of scales on white and on black, from little to much.
 const SCALE: [[&str; 2]; 5] = [
@@ -124,7 +113,10 @@ impl<'a> Picture<'a> {
                 if !map.is_shown(site.0, site.1) {
                     return None;
                 }
-                let name = name::site(input, site.0, NAME);
+                let name = match color {
+                    MapColor::Type => name::block_type(input, *site, NAME),
+                    _ => name::site(input, site.0, NAME),
+                };
                 let next = numbers.len();
                 let number = *numbers.entry(name.clone()).or_insert(next);
                 if number == names.len() && number < COLORS.len() {
@@ -232,7 +224,7 @@ impl<'a> Picture<'a> {
 
     fn legend(&mut self, out: &mut String) {
         let mut entries: Vec<(String, String, String)> = match self.color {
-            MapColor::Site => {
+            MapColor::Site | MapColor::Type => {
                 let names = self.names.iter().enumerate();
                 names
                     .map(|(at, (name, sum))| {
@@ -253,7 +245,7 @@ impl<'a> Picture<'a> {
         let mut add = |class: &str, name: &str| {
             entries.push((class.to_owned(), name.to_owned(), String::new()));
         };
-        if self.color == MapColor::Site && self.classes.iter().any(Option::is_none) {
+        if self.color.is_of_sites() && self.classes.iter().any(Option::is_none) {
             add("rest", "other sites");
         }
         let cells = || {
@@ -299,7 +291,7 @@ impl<'a> Picture<'a> {
             );
         }
         self.y = LEGEND + LEGEND_ROW * (rows - 1) as f64;
-        if self.color == MapColor::Site && !self.map.is_sampled() {
+        if self.color.is_of_sites() && !self.map.is_sampled() {
             self.y += LEGEND_ROW;
             self.text(
                 out,
@@ -421,8 +413,7 @@ impl<'a> Picture<'a> {
         }
         let full = (cell.used * 4).div_ceil(cell.bytes.max(1)).clamp(1, 4);
         match (full, self.color) {
-            (4, MapColor::Site) => self.hue(cell),
-            (full, MapColor::Site) if !self.map.is_sampled() => {
+            (1..=3, color) if color.is_of_sites() && !self.map.is_sampled() => {
                 format!("{} f{full}", self.hue(cell))
             }
             _ => self.hue(cell),
@@ -431,7 +422,7 @@ impl<'a> Picture<'a> {
 
     fn hue(&self, cell: &Cell) -> String {
         match self.color {
-            MapColor::Site => {
+            MapColor::Site | MapColor::Type => {
                 let class = cell
                     .site
                     .and_then(|it| self.classes.get(it).copied().flatten());

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, says, sites as number_of_sites};
 use super::table::{self, row};
-use super::{header, stack};
+use super::{header, site_type, stack};
 use crate::join::Kind;
 use crate::output::error::OutputError;
 use crate::output::map::{NEARLY_EMPTY, ProcessMap, SiteMemory, What};
@@ -315,6 +315,11 @@ fn facts(page: &mut Page<'_, '_>, site: &SiteMemory, words: &str) -> io::Result<
     let indent = " ".repeat(stack::INDENT);
     for line in super::paragraph::lines(&indent, &parts.join("; "), page.width) {
         writeln!(page.out, "{line}")?;
+    }
+    let room = page.width.saturating_sub(stack::INDENT);
+    let known = site_type::of_stack(page.input, site.stack, room);
+    if let Some(words) = known.filter(|_| site.kind == Kind::Heap) {
+        writeln!(page.out, "{indent}{words}")?;
     }
     match page.options.details {
         true => stack::write_frames(page, site.stack),
