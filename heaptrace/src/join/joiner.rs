@@ -99,11 +99,6 @@ impl Joiner {
         self.threads = Some(Threads::new());
     }
 
-    /// Counts how sites use their blocks, from now on: sizes, lifetimes and more.
-    pub fn record_usage(&mut self) {
-        self.ledger.count_usages();
-    }
-
     /// Records mapped memory, from now on.
     pub fn record_mappings(&mut self) {
         self.records_mappings = true;

@@ -15,6 +15,11 @@ use crate::reader::Unread;
 use crate::sys::Usage;
 
 impl Joiner {
+    /// Counts how sites use their blocks, from now on: sizes, lifetimes and more.
+    pub fn record_usage(&mut self) {
+        self.ledger.count_usages();
+    }
+
     /// Hands out everything with the next update, because it is the last one.
     pub fn send_all(&mut self) {
         self.ledger.send_all_usages();

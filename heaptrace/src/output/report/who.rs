@@ -164,13 +164,13 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
     let mut earlier = owner.freed.as_slice();
     match (owner.holder, owner.freed.split_first()) {
         (Some(block), _) => {
-            line(page, &from_to(block))?;
+            line(page, &from_to(page.input, block))?;
             line(page, &birth(block))?;
             block_type(page, block)?;
             frames(page, block.stack)?;
         }
         (None, Some((last, rest))) => {
-            line(page, &from_to(&last.block))?;
+            line(page, &from_to(page.input, &last.block))?;
             line(
                 page,
                 &format!("{}, {}", birth(&last.block), end(last, owner.process)),
@@ -199,9 +199,10 @@ fn history(
     for (rank, past) in earlier.iter().take(page.options.top).enumerate() {
         let block = &past.block;
         let words = format!(
-            "{} at {:#x}; the address is {} it",
+            "{} at {:#x}{}; the address is {} it",
             bytes(block.size),
             block.address,
+            of_type(page.input, block),
             inside(block, address)
         );
         let words = page.style.bold(&words);
@@ -281,9 +282,10 @@ fn neighbour(
     distance: &str,
 ) -> io::Result<()> {
     let words = format!(
-        "{} at {:#x} {distance}; {}",
+        "{} at {:#x} {distance}{}; {}",
         bytes(block.size),
         block.address,
+        of_type(page.input, block),
         birth(block)
     );
     line(page, &words)?;
@@ -358,10 +360,17 @@ fn limits(page: &mut Page<'_, '_>, who: &Who<'_>) -> io::Result<()> {
     says(page, &words.join(" "))
 }
 
-/// `block 0x1000 to 0x1030`.
-fn from_to(block: &BornBlock) -> String {
+/// `block 0x1000 to 0x1030, of type Session`.
+fn from_to(input: &ReportInput<'_>, block: &BornBlock) -> String {
     let end = block.address.saturating_add(block.size);
-    format!("block {:#x} to {end:#x}", block.address)
+    let kind = of_type(input, block);
+    format!("block {:#x} to {end:#x}{kind}", block.address)
+}
+
+/// The type of a block, if it is known: `, of type Session`.
+fn of_type(input: &ReportInput<'_>, block: &BornBlock) -> String {
+    let known = input.symbols.types.of(block.stack);
+    known.map_or_else(String::new, |it| format!(", of type {}", escape(&it.name)))
 }
 
 /// `allocated 0.012 s into the run by thread 7`.
