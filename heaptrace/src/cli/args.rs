@@ -12,13 +12,12 @@ use super::choices::{self, by, color, export_format, format, metric, probes};
 use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
-    MAP_EXAMPLES, PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES,
-    TIMELINE_EXAMPLES, TYPES_EXAMPLES, USAGE, WHO_EXAMPLES,
+    PPROF_EXAMPLES, RECORD_EXAMPLES, REPORT_EXAMPLES, SYMBOLIZE_EXAMPLES, TIMELINE_EXAMPLES,
+    TYPES_EXAMPLES, USAGE, WHO_EXAMPLES,
 };
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
-use super::map_args::Map;
 use super::rotation::Rotation;
 use super::run_args::Run;
 use super::source_path::SourcePath;
@@ -69,8 +68,7 @@ enum Sub {
     #[command(after_help = TIMELINE_EXAMPLES)]
     Timeline(Box<Timeline>),
     /// Show what the resident memory of processes is made of: blocks, free pages, files; which sites keep it; as a picture, too.
-    #[command(after_help = MAP_EXAMPLES)]
-    Map(Box<Map>),
+    Map(Box<super::map_args::Map>),
     /// Draw a data file as a flame graph (SVG).
     #[command(after_help = FLAMEGRAPH_EXAMPLES)]
     Flamegraph(Flamegraph),
@@ -444,9 +442,7 @@ impl Cli {
                 "--since-mark can't be used with timeline: what was allocated since a mark has no course over time; use --from",
             ),
             Some(Sub::Diff(diff)) if diff.lacks_peaks() => Some(NO_PEAK),
-            Some(Sub::Map(map)) if map.has_mark() => Some(
-                "--since-mark can't be used with map: what is resident is the memory of all blocks",
-            ),
+            Some(Sub::Map(map)) => map.contradiction(),
             Some(Sub::Report(Report { input, ranking, .. }))
                 if input.has_mark() && ranking.is_of_peak() =>
             {

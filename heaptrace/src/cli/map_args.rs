@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::choices::{map_color, map_format};
+use super::examples::MAP_EXAMPLES;
 use super::input_args::{Input, Naming, Wrapping, Written};
 use super::invocation::{Action, MapFormat, MapOptions};
 use crate::output::MapColor;
 
 #[derive(Debug, Args)]
+#[command(after_help = MAP_EXAMPLES)]
 pub(super) struct Map {
     #[command(flatten)]
     input: Input,
@@ -42,9 +44,11 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Whether only what was allocated since a mark is shown.
-    pub(super) fn has_mark(&self) -> bool {
-        self.input.has_mark()
+    /// Why options can't be used together, if they can't.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        self.input.has_mark().then_some(
+            "--since-mark can't be used with map: what is resident is the memory of all blocks",
+        )
     }
 
     /// The part of the file that is shown.

@@ -4,9 +4,10 @@
 //! together, so only this type changes any of them. Knows nothing of addresses and of how stacks get their
 //! ids.
 
+mod log;
+
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
-use super::block_changes::BlockChanges;
 use super::block_log::BlockLog;
 use super::block_sizes::BlockSizes;
 use super::blocks::Block;
@@ -14,7 +15,6 @@ use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
 use super::keyed_hash::HashMap;
 use super::marks::{Mark, MarkCause};
-use super::memory_map::MemoryMap;
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
 use super::process::{Leftovers, ProcessEntry, Sampled, SiteKey};
@@ -424,35 +424,6 @@ impl Ledger {
     /// All marks, if they have changed since the last call.
     pub(super) fn take_marks(&mut self) -> Vec<Mark> {
         self.generations.take_marks()
-    }
-
-    /// Keeps each block, from now on.
-    pub(super) fn log_blocks(&mut self, log: BlockLog) {
-        self.log = Some(log);
-    }
-
-    /// Adds what of a process's memory is resident to the next block changes, if blocks are kept.
-    pub(super) fn log_memory(&mut self, process: ProcessId, map: MemoryMap) {
-        if let (Some(log), Some(entry)) = (&mut self.log, self.processes.get(process)) {
-            log.set_memory(entry, map);
-        }
-    }
-
-    /// The stack of a site.
-    pub(super) fn stack_of(&self, site: SiteId) -> Option<StackId> {
-        self.sites.stack(site)
-    }
-
-    /// The log of blocks, to be read.
-    pub(super) fn block_log(&self) -> Option<&BlockLog> {
-        self.log.as_ref()
-    }
-
-    /// The blocks that were allocated and freed since the last call, if they are wanted.
-    pub(super) fn take_block_changes(&mut self, at_ns: u64) -> Vec<BlockChanges> {
-        let Self { sites, log, .. } = self;
-        let log = log.as_mut();
-        log.map_or_else(Vec::new, |log| log.take(at_ns, |site| sites.stack(site)))
     }
 
     /// The generations that changed since the last call.

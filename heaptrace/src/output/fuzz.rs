@@ -10,8 +10,9 @@ use super::format::Format;
 use super::generations::since_mark;
 use super::label::Label;
 use super::leaks;
+use super::map::{MapColor, process_maps, write_map_json, write_map_picture};
 use super::metric::Metric;
-use super::report::{ReportOptions, write_leaks, write_types, write_who};
+use super::report::{ReportOptions, write_leaks, write_map, write_types, write_who};
 use super::report_input::ReportInput;
 use super::shown::ShownLanguages;
 use super::timeline::{TimelineFormat, TimelineOptions, timeline, write_timeline};
@@ -121,6 +122,27 @@ fn types_of(input: &ReportInput<'_>, options: &ReportOptions, by: Label) {
     assert!(out.bytes > 0 && !out.is_unsafe);
 }
 
+/// Checks that memory maps can be written in all forms. Returns how many there are.
+fn maps(input: &ReportInput<'_>, recording: &Recording) -> u64 {
+    let Some(blocks) = &recording.blocks else {
+        return 0;
+    };
+    let maps = process_maps(input, &blocks.processes, None);
+    let (mut text, mut json) = (Text::default(), Text::default());
+    assert!(write_map(input, &maps, &ReportOptions::default(), &mut text).is_ok());
+    assert!(write_map_json(input, &maps, 3, &mut json).is_ok());
+    assert!(!text.is_unsafe && !json.is_unsafe);
+    for (map, color) in maps
+        .iter()
+        .zip([MapColor::Site, MapColor::Age, MapColor::Fullness])
+    {
+        let mut picture = Text::default();
+        assert!(write_map_picture(input, map, color, &mut picture).is_ok());
+        assert!(!picture.is_unsafe);
+    }
+    maps.len() as u64
+}
+
 /// Checks that every format can be written for any profile, without escape sequences.
 pub(crate) fn reports(data: &[u8]) -> u64 {
     let file = profile::fuzz::framed(data);
@@ -179,6 +201,7 @@ pub(crate) fn reports(data: &[u8]) -> u64 {
     }
     timelines(&input, &recording, metric);
     seen += owners(&input, &recording);
+    seen += maps(&input, &recording);
     let history = recording.history.clone().unwrap_or_default();
     let found = leaks::find(&input, &history, &leaks::Options::default());
     let (mut text, mut json) = (Text::default(), Text::default());

@@ -33,7 +33,7 @@ pub(crate) fn with_blocks(
     options: ReadOptions,
     addresses: &[u64],
 ) -> Option<Recording> {
-    let wanted = WantedBlocks::at(addresses);
+    let wanted = WantedBlocks::at(addresses).with_memory();
     read_with_blocks(file, "input", options, Some(wanted)).ok()
 }
 

@@ -221,7 +221,8 @@ impl<'a> Accounting<'a> {
         if is_heap {
             let of_program = pieces.iter().filter(|it| !self.is_heap(it));
             let of_program: u64 = of_program.map(|it| overlap(it.start, it.end, span)).sum();
-            self.heap += bytes - of_program.min(bytes);
+            let of_heap = bytes.saturating_sub(of_program);
+            self.heap = self.heap.saturating_add(of_heap);
         }
         let what = match blocks {
             0 => what,
@@ -234,7 +235,7 @@ impl<'a> Accounting<'a> {
         let is_of_allocator = blocks > 0 || (is_heap && pieces.is_empty());
         if is_of_allocator && !self.recorded.is_sampled {
             if let Some(class) = self.pages.get_mut(class_of(free, bytes)) {
-                *class += bytes / PAGE;
+                *class = class.saturating_add(bytes / PAGE);
             }
             if blocks > 0 && free > 0 {
                 self.share(pieces, free, blocks, span.start);
@@ -307,9 +308,9 @@ impl<'a> Accounting<'a> {
             let Some(site) = site.and_then(|at| self.sites.get_mut(at)) else {
                 continue;
             };
-            site.free += part;
+            site.free = site.free.saturating_add(part);
             if is_nearly_empty {
-                site.pinned += part;
+                site.pinned = site.pinned.saturating_add(part);
                 site.pinned_pages += u64::from(site.last_page != page);
                 site.last_page = page;
             }
@@ -334,7 +335,8 @@ impl<'a> Accounting<'a> {
     fn finish(mut self, resident: u64) -> Account {
         if self.recorded.is_sampled && self.pages_known {
             let of = |what: What| self.rows.get(what as usize).map_or(0, |it| it.value());
-            let known = of(What::Live) + of(What::Headers) + of(What::Rounding);
+            let known = of(What::Live).saturating_add(of(What::Headers));
+            let known = known.saturating_add(of(What::Rounding));
             self.add(What::HeapRest, self.heap.saturating_sub(known));
         }
         let rows = What::ALL.into_iter().zip(self.rows);
@@ -346,7 +348,8 @@ impl<'a> Accounting<'a> {
         let mut sites = self.sites;
         sites.sort_by_key(|it| {
             let states = &it.states;
-            let resident = states.resident.value() + states.unknown.value();
+            let unknown = states.unknown.value();
+            let resident = states.resident.value().saturating_add(unknown);
             std::cmp::Reverse((it.pinned, resident, it.blocks))
         });
         Account {

@@ -247,7 +247,8 @@ impl<'a> Filling<'a> {
             let mut from = span.start;
             while from < span.end {
                 let number = ((from - *start) / bytes_per_cell) as usize;
-                let next = *start + (number as u64 + 1).saturating_mul(bytes_per_cell);
+                let next = (number as u64 + 1).saturating_mul(bytes_per_cell);
+                let next = start.saturating_add(next);
                 let to = next.min(span.end);
                 if last != Some((at, number)) {
                     votes.clear();

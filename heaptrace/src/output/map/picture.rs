@@ -360,9 +360,9 @@ impl<'a> Picture<'a> {
     }
 
     fn cells(&mut self, out: &mut String, area: &Area<'_>, start: u64, cells: &[Cell]) {
-        let row_bytes = self.layout.bytes_per_cell * COLUMNS as u64;
+        let row_bytes = self.layout.bytes_per_cell.saturating_mul(COLUMNS as u64);
         for (row, at) in cells.chunks(COLUMNS).zip(0..) {
-            let start = start + row_bytes * at;
+            let start = start.saturating_add(row_bytes.saturating_mul(at));
             let mut column = 0;
             while let Some(cell) = row.get(column) {
                 let class = self.class(area, cell);
@@ -371,7 +371,8 @@ impl<'a> Picture<'a> {
                     .skip(column)
                     .take_while(|it| self.class(area, it) == class && it.site == cell.site);
                 let run: Vec<&Cell> = same.collect();
-                let address = start + self.layout.bytes_per_cell * column as u64;
+                let before = self.layout.bytes_per_cell.saturating_mul(column as u64);
+                let address = start.saturating_add(before);
                 let title = self.title(area, address, &run);
                 let _ = writeln!(
                     out,
@@ -411,7 +412,11 @@ impl<'a> Picture<'a> {
         if cell.resident == 0 {
             return format!("{} v", self.hue(cell));
         }
-        let full = (cell.used * 4).div_ceil(cell.bytes.max(1)).clamp(1, 4);
+        let full = cell
+            .used
+            .saturating_mul(4)
+            .div_ceil(cell.bytes.max(1))
+            .clamp(1, 4);
         match (full, self.color) {
             (1..=3, color) if color.is_of_sites() && !self.map.is_sampled() => {
                 format!("{} f{full}", self.hue(cell))
@@ -435,7 +440,12 @@ impl<'a> Picture<'a> {
                 format!("k{class}")
             }
             MapColor::Fullness => {
-                let class = (cell.used * 5).div_ceil(cell.bytes.max(1)).clamp(1, 5) - 1;
+                let class = cell
+                    .used
+                    .saturating_mul(5)
+                    .div_ceil(cell.bytes.max(1))
+                    .clamp(1, 5)
+                    - 1;
                 format!("k{class}")
             }
         }
@@ -443,7 +453,8 @@ impl<'a> Picture<'a> {
 
     /// What is shown where the pointer rests.
     fn title(&self, area: &Area<'_>, address: u64, run: &[&Cell]) -> String {
-        let sum = |of: fn(&Cell) -> u64| run.iter().map(|it| of(it)).sum::<u64>();
+        let sum =
+            |of: fn(&Cell) -> u64| run.iter().fold(0_u64, |sum, it| sum.saturating_add(of(it)));
         let (size, used) = (sum(|it| it.bytes), sum(|it| it.used));
         let (resident, swapped) = (sum(|it| it.resident), sum(|it| it.swapped));
         let mut words = format!("{address:#x}, {}: ", bytes(size));

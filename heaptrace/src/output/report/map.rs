@@ -106,7 +106,7 @@ fn words(what: What, map: &ProcessMap<'_>) -> String {
     };
     match what {
         What::Live => {
-            let blocks = map.sites_of(Kind::Heap).map(|it| it.blocks).sum();
+            let blocks = map.sites_of(Kind::Heap).map(|it| it.blocks).sum::<u64>();
             let noun = match map.is_sampled() {
                 true => "samples stand for",
                 false => "live blocks asked for",
@@ -208,8 +208,7 @@ fn states(states: &crate::output::map::States, all: bool) -> String {
 }
 
 fn pages(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
-    let all: u64 = map.account.pages.iter().sum();
-    if all == 0 {
+    if map.account.pages == [0; 6] {
         return Ok(());
     }
     let names = [
@@ -273,7 +272,10 @@ fn pinning(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
 }
 
 fn largest(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
-    let size = |it: &SiteMemory| it.states.resident.value() + it.states.unknown.value();
+    let size = |it: &SiteMemory| {
+        let unknown = it.states.unknown.value();
+        it.states.resident.value().saturating_add(unknown)
+    };
     let mut largest: Vec<_> = map.sites().filter(|it| size(it) > 0).collect();
     largest.sort_by_key(|it| std::cmp::Reverse(size(it)));
     if largest.is_empty() {

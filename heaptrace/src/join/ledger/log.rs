@@ -1,0 +1,40 @@
+//! Keeps blocks one by one, and what of the memory beside them is resident, in runs that want that.
+//!
+//! Stage: join.
+
+use super::Ledger;
+use crate::join::block_changes::BlockChanges;
+use crate::join::block_log::BlockLog;
+use crate::join::memory_map::MemoryMap;
+use crate::join::update::{ProcessId, SiteId, StackId};
+
+impl Ledger {
+    /// Keeps each block, from now on.
+    pub(in crate::join) fn log_blocks(&mut self, log: BlockLog) {
+        self.log = Some(log);
+    }
+
+    /// Adds what of a process's memory is resident to the next block changes, if blocks are kept.
+    pub(in crate::join) fn log_memory(&mut self, process: ProcessId, map: MemoryMap) {
+        if let (Some(log), Some(entry)) = (&mut self.log, self.processes.get(process)) {
+            log.set_memory(entry, map);
+        }
+    }
+
+    /// The stack of a site.
+    pub(in crate::join) fn stack_of(&self, site: SiteId) -> Option<StackId> {
+        self.sites.stack(site)
+    }
+
+    /// The log of blocks, to be read.
+    pub(in crate::join) fn block_log(&self) -> Option<&BlockLog> {
+        self.log.as_ref()
+    }
+
+    /// The blocks that were allocated and freed since the last call, if they are wanted.
+    pub(in crate::join) fn take_block_changes(&mut self, at_ns: u64) -> Vec<BlockChanges> {
+        let Self { sites, log, .. } = self;
+        let log = log.as_mut();
+        log.map_or_else(Vec::new, |log| log.take(at_ns, |site| sites.stack(site)))
+    }
+}
