@@ -83,6 +83,15 @@ pub static TASK_COMM: Global<u32> = Global::new(0);
 /// `task_struct.start_boottime`.
 #[unsafe(no_mangle)]
 pub static TASK_START_BOOTTIME: Global<u32> = Global::new(0);
+/// `task_struct.exit_code`.
+#[unsafe(no_mangle)]
+pub static TASK_EXIT_CODE: Global<u32> = Global::new(0);
+/// `signal_struct.group_exit_code`.
+#[unsafe(no_mangle)]
+pub static SIGNAL_EXIT_CODE: Global<u32> = Global::new(0);
+/// `signal_struct.oom_mm`, which is set when the process is killed because memory is short.
+#[unsafe(no_mangle)]
+pub static SIGNAL_OOM_MM: Global<u32> = Global::new(0);
 /// `mm_struct.mm_lock_seq`, which changes with each change of the mappings; 0 on kernels without it (before
 /// 6.4).
 #[unsafe(no_mangle)]

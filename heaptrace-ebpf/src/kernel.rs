@@ -9,8 +9,8 @@ use aya_ebpf::helpers::{
 use heaptrace_common::limits::COMM_BYTES;
 
 use crate::globals::{
-    SIGNAL_MAX_RESIDENT, TASK_COMM, TASK_FSBASE, TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_SIGNAL,
-    TASK_START_BOOTTIME, TASK_TGID,
+    SIGNAL_EXIT_CODE, SIGNAL_MAX_RESIDENT, SIGNAL_OOM_MM, TASK_COMM, TASK_EXIT_CODE, TASK_FSBASE,
+    TASK_GROUP_LEADER, TASK_REAL_PARENT, TASK_SIGNAL, TASK_START_BOOTTIME, TASK_TGID,
 };
 
 /// Nanoseconds on the monotonic clock.
@@ -57,10 +57,27 @@ pub fn start_time() -> u64 {
 #[inline(always)]
 pub fn peak_pages() -> u64 {
     // SAFETY: as in `leader`.
+    unsafe { read(signal(), SIGNAL_MAX_RESIDENT.load()) }
+}
+
+/// The status of the process whose last thread ends now, as `wait` returns it. A process that ends as a whole has it for all
+/// threads. One whose threads end one by one has that of its first thread.
+#[inline(always)]
+pub fn exit_status() -> u32 {
+    // SAFETY: as in `leader`.
     unsafe {
-        let signal = read::<u64>(bpf_get_current_task(), TASK_SIGNAL.load());
-        read(signal, SIGNAL_MAX_RESIDENT.load())
+        match read(signal(), SIGNAL_EXIT_CODE.load()) {
+            0 => read(leader(), TASK_EXIT_CODE.load()),
+            status => status,
+        }
     }
+}
+
+/// Whether the kernel has chosen the current process to be killed because memory is short.
+#[inline(always)]
+pub fn is_out_of_memory() -> bool {
+    // SAFETY: as in `leader`.
+    unsafe { read::<u64>(signal(), SIGNAL_OOM_MM.load()) != 0 }
 }
 
 /// The address of the current thread's own block, as the C library sets it.
@@ -77,6 +94,13 @@ pub fn parent_tgid() -> u32 {
     let parent: u64 = unsafe { read(leader(), TASK_REAL_PARENT.load()) };
     // SAFETY: as in `leader`.
     unsafe { read(parent, TASK_TGID.load()) }
+}
+
+/// The kernel's `signal_struct` of the current process.
+#[inline(always)]
+fn signal() -> u64 {
+    // SAFETY: as in `leader`.
+    unsafe { read(bpf_get_current_task(), TASK_SIGNAL.load()) }
 }
 
 /// The kernel's `task_struct` of the current process's first thread.

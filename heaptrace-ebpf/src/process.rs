@@ -3,7 +3,7 @@
 use aya_ebpf::{EbpfContext, bindings::BPF_NOEXIST, helpers::generated::bpf_get_current_cgroup_id};
 use heaptrace_common::{
     counters::Counter,
-    wire::{ProcessBegin, ProcessEnd, ProcessState, kind},
+    wire::{ProcessBegin, ProcessEnd, ProcessState, end, kind},
 };
 
 use crate::{
@@ -192,6 +192,10 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
     if PROCESSES.remove(tgid).is_err() || state.borrowed != 0 || state.process == 0 {
         return;
     }
+    let (status, out_of_memory) = match reason {
+        end::EXIT => (kernel::exit_status(), kernel::is_out_of_memory().into()),
+        _ => (0, 0),
+    };
     let record = ProcessEnd {
         kind: kind::PROCESS_END,
         pad: 0,
@@ -202,6 +206,8 @@ pub fn end(ctx: &impl EbpfContext, tgid: u32, reason: u32) {
         untracked: state.untracked,
         lost: state.lost,
         peak_pages: kernel::peak_pages(),
+        status,
+        out_of_memory,
     };
     if let Some(mut event) = EVENTS.reserve::<ProcessEnd>(0) {
         event.write(record);

@@ -1,9 +1,11 @@
 //! A user account: the ids, groups, home folder and shell that a program needs to run as that user.
 //!
-//! No stage; imports none. Queries the system's user database.
+//! No stage; imports none. Queries the system's user database, and changes the user of a process.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
 
 /// The kernel's limit of groups per user.
 const MAX_GROUPS: usize = 65_536;
@@ -48,6 +50,73 @@ impl Account {
                 unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
             })
         })
+    }
+
+    /// The user that called `sudo`, if that is not root; `None` if this process runs as the user that started it.
+    pub fn caller() -> io::Result<Option<Self>> {
+        // Any user can set the variable, so it is read only by root.
+        let uid = std::env::var("SUDO_UID").ok();
+        match uid.filter(|uid| rustix::process::geteuid().is_root() && uid != "0") {
+            None => Ok(None),
+            Some(uid) => Self::find(&uid).map(Some).ok_or_else(|| {
+                io::Error::other(format!(
+                    "there is no account of the user {uid}, who called sudo"
+                ))
+            }),
+        }
+    }
+
+    /// Sets the environment variables of a command that name the user. All others stay those of this process.
+    pub fn set_environment(&self, command: &mut Command) {
+        command
+            .env("HOME", &self.home)
+            .env("USER", &self.name)
+            .env("LOGNAME", &self.name)
+            .env("SHELL", &self.shell);
+        for name in [
+            "MAIL",
+            "SUDO_COMMAND",
+            "SUDO_GID",
+            "SUDO_HOME",
+            "SUDO_UID",
+            "SUDO_USER",
+        ] {
+            command.env_remove(name);
+        }
+    }
+
+    /// Changes the user of this process for good. It may run between fork and exec, so it only makes system calls.
+    ///
+    /// The kernel removes perf events, and with them the probes, from a process whose `exec` changes its user. This function
+    /// changes all user ids before, so the `exec` changes none.
+    pub fn assume(&self) -> io::Result<()> {
+        let checked = |result: libc::c_int| match result {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        // SAFETY: the list has the given length; the other calls take no pointers.
+        unsafe {
+            checked(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
+            checked(libc::setresgid(self.gid, self.gid, self.gid))?;
+            checked(libc::setresuid(self.uid, self.uid, self.uid))?;
+        }
+        pass_no_rights_on();
+        Ok(())
+    }
+}
+
+/// Takes care that programs that this process starts get no rights of it by themselves. An agent that is not root may have ambient
+/// capabilities, which all of them would get. Kernels without such capabilities refuse the call, which does no harm.
+pub fn pass_no_rights_on() {
+    // SAFETY: a plain system call on this process alone.
+    unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        );
     }
 }
 

@@ -80,6 +80,24 @@ pub struct NamedAllocator {
     pub prefix: String,
 }
 
+/// A limit of live memory; a snapshot is made when it is exceeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveLimit {
+    /// The bytes.
+    pub bytes: u64,
+    /// Whose they are.
+    pub by: LimitedBy,
+}
+
+/// Whose live memory is limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitedBy {
+    /// Each process's.
+    Process,
+    /// Each control group's. Groups below one of these belong to it.
+    Group(Vec<String>),
+}
+
 /// What a probe does at each hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
@@ -185,6 +203,8 @@ pub struct RunConfig {
     pub interval: Duration,
     /// Time between two marks; `None`: only those that are asked for.
     pub mark_every: Option<Duration>,
+    /// A mark is also made when this is exceeded.
+    pub live_limit: Option<LiveLimit>,
     /// Most frames of a stack.
     pub max_stack_depth: u32,
     /// Bytes that the kernel's maps and the agent's tables may use together.

@@ -9,6 +9,7 @@ mod drain;
 mod due;
 mod duty_cycle;
 mod earlier_runs;
+mod facts;
 mod fast_path;
 mod governor;
 mod held;
@@ -19,6 +20,7 @@ mod late_files;
 mod mapped_files;
 mod marks;
 mod memory;
+mod moments;
 mod observer;
 mod priority;
 mod rate;
@@ -36,7 +38,7 @@ mod watched;
 
 use std::os::fd::OwnedFd;
 use std::process::Child;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result};
 use tokio::io::unix::AsyncFd;
@@ -45,7 +47,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::{KeptBlocks, RunConfig};
 use crate::doctor::{self, capabilities};
-use crate::join::{EndedLimits, Joiner, Loss, MarkCause, Note};
+use crate::join::{Loss, MarkCause, Note};
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -55,17 +57,19 @@ use crate::probes::guardian::Guardian;
 use crate::probes::launch::Held;
 use crate::probes::plan::usual_programs;
 use crate::probes::target_events::Reach;
-use crate::profile::{Mode, RunInfo, SizeRange};
+use crate::profile::RunInfo;
 use crate::reader::{Budget, Limits, Reader};
 use crate::sys;
 use child_events::{ChildEvents, Listener};
 use drain::Drain;
 use due::{duty_cycles_due, fast_path_due, has_input, rates_due, reaching_due, update_due};
 use duty_cycle::DutyCycles;
+use facts::{new_joiner, run_info};
 use fast_path::FastPath;
 use hit_cost::RunTime;
 use late_files::LateFiles;
 use marks::MarkRequests;
+use moments::Moments;
 use reaching::Reaching;
 use run::Run;
 use sampling_rates::SamplingRates;
@@ -151,6 +155,7 @@ struct Session<'a> {
     /// SIGUSR1 requests an update.
     update_requests: Signal,
     mark_requests: MarkRequests,
+    moments: Moments,
     stopper: Stopper,
     /// Input for the observer.
     input: Option<AsyncFd<OwnedFd>>,
@@ -247,6 +252,7 @@ impl<'a> Session<'a> {
         sys::trim_memory();
         run.drain.raise_priority();
         let begin = Instant::now();
+        run.joiner.set_began(sys::monotonic_now());
         if config.blocks != KeptBlocks::None {
             let has_all = config.blocks == KeptBlocks::All;
             run.joiner.log_blocks(sys::monotonic_now(), has_all);
@@ -273,6 +279,7 @@ impl<'a> Session<'a> {
             reader,
             update_requests,
             mark_requests,
+            moments: Moments::default(),
             stopper,
             input,
         })
@@ -335,6 +342,9 @@ impl<'a> Session<'a> {
                 }
                 _ = ticks.tick() => {
                     self.read_streams()?;
+                    if self.is_moment() && let Some(outcome) = self.update(observer)? {
+                        return Ok(outcome);
+                    }
                     if let Some(outcome) = self.look(observer)? {
                         return Ok(outcome);
                     }
@@ -382,6 +392,15 @@ impl<'a> Session<'a> {
         let at_ns = self.elapsed_ns();
         self.run.joiner.mark(cause, at_ns, sys::monotonic_now());
         self.update(observer)
+    }
+
+    /// Whether something has happened of which the observer must have a snapshot. Makes a mark if live memory exceeds its limit.
+    fn is_moment(&mut self) -> bool {
+        let at_ns = self.elapsed_ns();
+        let joiner = &mut self.run.joiner;
+        let had_end = joiner.take_sudden_end();
+        let mark_exceeded = || joiner.mark_exceeded(at_ns, sys::monotonic_now());
+        self.moments.is_due(had_end, mark_exceeded, Instant::now())
     }
 
     /// Lets the observer look at its input; returns an outcome if the run must end.
@@ -448,46 +467,4 @@ impl<'a> Session<'a> {
     fn elapsed_ns(&self) -> u64 {
         self.begin.elapsed().as_nanos() as u64
     }
-}
-
-fn new_joiner(config: &RunConfig) -> Joiner {
-    let mut joiner = Joiner::new(
-        targets::follow(config),
-        EndedLimits::within(config.max_memory),
-    );
-    if config.threads {
-        joiner.separate_threads();
-    }
-    if config.histogram {
-        joiner.record_usage();
-    }
-    if !config.sampling.is_partial() {
-        joiner.follow_calls();
-    }
-    if config.mappings {
-        joiner.record_mappings();
-    }
-    joiner
-}
-
-fn run_info(config: &RunConfig) -> Result<RunInfo> {
-    let started = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .context("can't read /proc/sys/kernel/osrelease")?;
-    Ok(RunInfo {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        mode: match config.sampling.mean {
-            1 => Mode::Exact,
-            mean_bytes => Mode::Sampled { mean_bytes },
-        },
-        sizes: SizeRange {
-            min: config.sampling.min_size,
-            max: config.sampling.max_size,
-        },
-        started_unix_ns: started,
-        target: config.describe_target(),
-        kernel: kernel.trim().to_owned(),
-    })
 }

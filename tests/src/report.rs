@@ -161,6 +161,20 @@ pub struct Process {
     pub allocators: Vec<Allocator>,
     pub probed_in_turns: Option<DutyCycle>,
     pub traced: Option<Traced>,
+    pub end: Option<ProcessEnd>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct ProcessEnd {
+    pub kind: String,
+    pub status: Option<u32>,
+    pub signal: Option<u32>,
+    pub at_ns: u64,
 }
 
 /// From when to when a process was traced, since the run began, and for how long it had run before.

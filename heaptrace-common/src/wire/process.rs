@@ -47,6 +47,10 @@ pub struct ProcessEnd {
     pub lost: u64,
     /// The most pages that were resident at a time.
     pub peak_pages: u64,
+    /// The status as `wait` returns it; 0 if the process called exec.
+    pub status: u32,
+    /// 1 if the kernel has chosen the process to be killed because memory was short.
+    pub out_of_memory: u32,
 }
 
 /// Why a process record ended.
@@ -122,7 +126,7 @@ pub struct ShortLived {
 const _: () = {
     assert!(size_of::<ShortLivedKey>() == 24);
     assert!(size_of::<ShortLived>() == 16);
-    assert!(size_of::<ProcessEnd>() == 56);
+    assert!(size_of::<ProcessEnd>() == 64);
     assert!(size_of::<ProcessBegin>() == 56);
     assert!(size_of::<ProcessState>() == 48);
     assert!(size_of::<NameFilter>() == 2 * (24 + 8 * 256));

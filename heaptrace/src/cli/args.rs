@@ -7,8 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::block_args::Blocks;
-use super::choices::{self, by, color, export_format, format, metric, probes};
+use super::choices::{self, by, color, export_format, format, metric};
 use super::diff_args::Diff;
 use super::examples::{
     DIFF_EXAMPLES, DOCTOR_EXAMPLES, EXAMPLES, EXPORT_EXAMPLES, FLAMEGRAPH_EXAMPLES, LEAKS_EXAMPLES,
@@ -18,7 +17,8 @@ use super::examples::{
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
-use super::rotation::Rotation;
+use super::map_args::Map;
+use super::record_args::Record;
 use super::run_args::Run;
 use super::source_path::SourcePath;
 use super::symbolize_args::Symbolize;
@@ -26,7 +26,7 @@ use super::timeline_args::Timeline;
 use super::types_args::Types;
 use super::values;
 use super::who_args::Who;
-use crate::config::{NamedAllocator, Probes, RunConfig};
+use crate::config::{NamedAllocator, Probes};
 use crate::output::{ExportFormat, Label, Metric, SourceChoice};
 
 /// See where a running program's heap memory comes from, without changing or restarting it.
@@ -145,28 +145,6 @@ struct Live {
     /// At the end, print the full report [default: a summary on a terminal, the full report elsewhere]
     #[arg(long)]
     details: bool,
-}
-
-#[derive(Debug, Args)]
-struct Record {
-    #[command(flatten)]
-    run: Run,
-    /// The data file to write.
-    ///
-    /// An existing data file is replaced.
-    #[arg(short, long, value_name = "FILE", default_value = "heaptrace.data")]
-    output: PathBuf,
-    /// Begin a new file after this size or time, e.g. 64MiB or 1h [default: one file].
-    ///
-    /// Older files are kept as FILE.1, FILE.2 and so on. KEEP is the number of files that are kept, with FILE
-    /// itself, e.g. 1h,24 [default: 5]. Use it for runs without end.
-    #[arg(long, value_name = "SIZE|TIME[,KEEP]", value_parser = Rotation::parse)]
-    rotate: Option<Rotation>,
-    #[command(flatten)]
-    blocks: Blocks,
-    /// The work of the probes: `full` records, `empty` does nothing (for benchmarks)
-    #[arg(long, hide = true, default_value = "full", value_parser = probes())]
-    probes: Probes,
 }
 
 #[derive(Debug, Args)]
@@ -336,14 +314,7 @@ impl Cli {
                 full_names: self.live.naming.full_names,
                 details: self.live.details,
             },
-            Some(Sub::Record(record)) => Action::Record {
-                run: RunConfig {
-                    blocks: record.blocks.into(),
-                    ..record.run.into_config(record.probes, verbose)?
-                },
-                output: record.output,
-                rotate: record.rotate,
-            },
+            Some(Sub::Record(record)) => record.into_action(verbose)?,
             Some(Sub::Report(report)) if report.snapshots => Action::Snapshots {
                 input: report.input.into(),
                 format: report.format,
@@ -431,7 +402,7 @@ impl Cli {
     pub(super) fn contradiction(&self) -> Option<String> {
         let of_options = match &self.subcommand {
             None => self.live.run.contradiction(),
-            Some(Sub::Record(record)) => record.run.contradiction(),
+            Some(Sub::Record(record)) => record.contradiction(),
             Some(Sub::Leaks(leaks)) if leaks.input.has_mark() => Some(
                 "--since-mark is for reports and files of other formats: leaks shows what was allocated between all marks",
             ),

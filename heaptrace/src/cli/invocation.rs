@@ -2,6 +2,7 @@
 //!
 //! Part of the command line. Must not know clap, nor how an action is done.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub enum Action {
         output: PathBuf,
         /// When a new data file begins, if ever.
         rotate: Option<Rotation>,
+        /// The command that is run when a process was killed for lack of memory, if any.
+        on_oom: Option<OsString>,
     },
     /// Show a data file.
     Report {

@@ -31,12 +31,14 @@ mod namer;
 mod names;
 mod naming;
 mod offline;
+mod on_oom;
 mod overhead;
 mod parse;
 mod placements;
 mod progress;
 mod question;
 mod record;
+mod record_args;
 mod report;
 mod rotation;
 mod rotator;
@@ -110,7 +112,8 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
             run,
             output,
             rotate,
-        } => record::run(&run, output, rotate),
+            on_oom,
+        } => record::run(&run, output, rotate, on_oom),
         Action::Report {
             input,
             format,

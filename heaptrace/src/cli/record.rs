@@ -3,12 +3,14 @@
 //! Part of the command line. Must not know how a file is written (the profile stage does), nor how a run is
 //! made (the session does).
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
 use super::exit::exit_code;
+use super::on_oom::OnOom;
 use super::progress::{self, ProgressLine};
 use super::rotation::Rotation;
 use super::rotator::Rotator;
@@ -16,7 +18,7 @@ use super::{message, naming};
 use crate::config::{RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
-use crate::output::{Intervals, Metric};
+use crate::output::{Intervals, Metric, sudden_ends};
 use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer, Progress};
 use crate::symbolize::DebugSources;
@@ -27,12 +29,17 @@ pub(super) fn run(
     config: &RunConfig,
     output: PathBuf,
     rotation: Option<Rotation>,
+    on_oom: Option<OsString>,
 ) -> anyhow::Result<ExitCode> {
     // First: if the file can't be written, nothing must be started or probed.
     let destination = DataFileWriter::destination(&output)?;
+    let on_oom = on_oom
+        .map(|command| OnOom::start(command, &output))
+        .transpose()?;
     let mut recorder = Recorder {
         path: output,
         destination,
+        on_oom,
         greeting: greeting(config),
         rotator: rotation.map(|it| Rotator::new(it, &config.debug_dirs)),
         recording: None,
@@ -43,6 +50,7 @@ pub(super) fn run(
     let finished = session::run(config, &mut recorder)?;
     let Recorder {
         path,
+        on_oom,
         rotator,
         recording,
         mut line,
@@ -63,6 +71,9 @@ pub(super) fn run(
     if let Some(mut rotator) = rotator {
         rotator.wait()?;
     }
+    if let Some(on_oom) = on_oom {
+        on_oom.finish();
+    }
     for note in &finished.notes {
         message::note(note);
     }
@@ -74,6 +85,7 @@ pub(super) fn run(
 struct Recorder {
     path: PathBuf,
     destination: Destination,
+    on_oom: Option<OnOom>,
     /// The message when the run begins.
     greeting: Option<String>,
     rotator: Option<Rotator>,
@@ -112,14 +124,18 @@ impl Observer for Recorder {
             .as_mut()
             .context("an update came before the run began")?;
         let Recording { writer, profile } = recording;
+        let on_oom = self.on_oom.as_mut();
+        let killed = on_oom.as_ref().map(|it| it.killed(&update));
         writer.update(&update)?;
         profile.fold(update)?;
-        match &mut self.rotator {
-            Some(rotator) => {
-                rotator.rotate_if_due(&self.destination, &self.path, writer, profile, files)
-            }
-            None => Ok(()),
+        if let Some(rotator) = &mut self.rotator {
+            rotator.rotate_if_due(&self.destination, &self.path, writer, profile, files)?;
         }
+        // The command reads the file.
+        if let Some((on_oom, killed)) = on_oom.zip(killed) {
+            on_oom.run(killed);
+        }
+        Ok(())
     }
 }
 
@@ -165,6 +181,7 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             of(Metric::PeakBytes),
         ),
     ];
+    lines.extend(sudden_ends(profile).iter().map(|it| format!("  {it}")));
     lines.extend(
         profile
             .quality
@@ -226,6 +243,7 @@ mod tests {
         let mut recorder = Recorder {
             destination: Destination::open(&path).unwrap(),
             path,
+            on_oom: None,
             greeting: None,
             rotator: None,
             recording: None,
@@ -244,6 +262,7 @@ mod tests {
         let mut recorder = Recorder {
             path: "/dev/full".into(),
             destination: Destination::open(Path::new("/dev/full")).unwrap(),
+            on_oom: None,
             greeting: None,
             rotator: None,
             recording: None,

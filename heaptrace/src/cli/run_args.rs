@@ -11,7 +11,8 @@ use clap::{Args, Parser};
 use super::{overhead, values};
 use crate::account::Account;
 use crate::config::{
-    KeptBlocks, NamedAllocator, Probes, RunConfig, Sampling, Selection, TableConfig, Target,
+    KeptBlocks, LimitedBy, LiveLimit, NamedAllocator, Probes, RunConfig, Sampling, Selection,
+    TableConfig, Target,
 };
 use crate::unwind;
 
@@ -61,6 +62,12 @@ pub(super) struct Run {
     /// time. At most 64 marks are kept: if there are more, every second one is dropped.
     #[arg(long, value_name = "TIME", help_heading = "Run options", value_parser = values::duration)]
     mark_every: Option<Duration>,
+    /// Make a mark and a snapshot when the live memory of a process exceeds this size, e.g. 512MiB, and again at each doubling.
+    ///
+    /// With :cgroup behind the size, and with --cgroup, it is the memory of all traced processes of a control group. Live memory is looked at
+    /// ten times a second. In a run that takes a sample, it is an estimate. `heaptrace report` lists the marks.
+    #[arg(long, value_name = "SIZE[:cgroup]", help_heading = "Run options", value_parser = values::live_limit)]
+    when_live_exceeds: Option<(u64, bool)>,
     /// Don't trace the children of the target [default: they are traced]
     #[arg(long, help_heading = "Run options")]
     no_children: bool,
@@ -269,6 +276,15 @@ impl Run {
             min_size: self.min_size,
             max_size: self.max_size.unwrap_or(u64::MAX),
         };
+        let is_of_groups = |is_given| is_given || !self.filter.cgroup.is_empty();
+        let groups = self.filter.cgroup.iter().map(|it| it.to_string_lossy());
+        let live_limit = self.when_live_exceeds.map(|(bytes, is_given)| LiveLimit {
+            bytes,
+            by: match is_of_groups(is_given) {
+                true => LimitedBy::Group(groups.map(Into::into).collect()),
+                false => LimitedBy::Process,
+            },
+        });
         let default_overhead = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_OVERHEAD);
         Some(RunConfig {
             max_overhead: self.max_overhead.or(default_overhead).filter(|it| *it > 0),
@@ -290,6 +306,7 @@ impl Run {
             duration: self.duration,
             interval: self.interval,
             mark_every: self.mark_every,
+            live_limit,
             max_stack_depth: self.max_stack_depth,
             max_memory: self.max_memory,
             max_live: self.max_live,

@@ -10,6 +10,7 @@ use std::io;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// The command's side of the process.
+#[derive(Debug)]
 pub(super) struct SideProcess {
     pub(super) question: File,
     pub(super) answer: File,

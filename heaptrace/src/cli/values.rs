@@ -114,6 +114,19 @@ pub(super) fn table_memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Parses a limit of live memory: a size, and whether it is for control groups.
+pub(super) fn live_limit(text: &str) -> Result<(u64, bool), String> {
+    let (number, is_of_groups) = match text.rsplit_once(':') {
+        Some((number, "cgroup")) => (number, true),
+        Some(_) => return Err("write it as 512MiB or 512MiB:cgroup".to_owned()),
+        None => (text, false),
+    };
+    match size(number)? {
+        0 => Err("the size must be more than zero".to_owned()),
+        bytes => Ok((bytes, is_of_groups)),
+    }
+}
+
 /// Parses the memory limit of a run or a data file.
 pub(super) fn memory(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;

@@ -125,7 +125,7 @@ impl Coverage {
     }
 
     /// A time on the monotonic clock, in nanoseconds since the run began.
-    pub(super) fn elapsed(&self, time: u64) -> u64 {
+    fn elapsed(&self, time: u64) -> u64 {
         time.saturating_sub(self.began)
     }
 

@@ -75,6 +75,11 @@ impl Generations {
         self.marks.add(cause, at_ns, time);
     }
 
+    /// The number of the last mark; 0 without marks.
+    pub(super) fn last_mark(&self) -> u32 {
+        self.marks.last()
+    }
+
     /// The number of the mark to which a time belongs; 0 before the first.
     pub(super) fn at(&self, time: u64) -> u32 {
         self.marks.at(time)

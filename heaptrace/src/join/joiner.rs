@@ -8,10 +8,12 @@ mod ahead;
 mod blocks;
 mod code;
 mod coverage;
+mod ends;
 mod facts;
 mod java;
 mod javascript;
 mod jit;
+mod limits;
 mod python;
 
 use std::fs::File;
@@ -19,8 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use heaptrace_common::wire::{
-    Alloc, BlockKey, MapChange, ProcessEnd, ProcessState, StackHead, StackKey, Unmapped, end, flag,
-    map_flag,
+    Alloc, BlockKey, MapChange, ProcessState, StackHead, StackKey, Unmapped, flag, map_flag,
 };
 
 use super::addresses::{Addresses, Follow};
@@ -30,7 +31,9 @@ use super::coverage::Coverage;
 use super::duty_cycle::PausedProcesses;
 use super::earlier::Earlier;
 use super::ledger::Ledger;
+use super::live_limits::LiveLimits;
 use super::mappings::Mappings;
+use super::marks::Exceeded;
 use super::merge_ended::{EndedLimits, EndedProcesses};
 use super::modules::OpenFiles;
 use super::orphans::Orphans;
@@ -67,6 +70,14 @@ pub struct Joiner {
     paused: PausedProcesses,
     ending: Vec<ProcessId>,
     ended: EndedProcesses,
+    /// When the run began, on the monotonic clock.
+    began: u64,
+    /// Whether a process ended suddenly since the last question.
+    had_sudden_end: bool,
+    live_limits: Option<LiveLimits>,
+    /// Exceeded limits that were not handed out yet, and how many the run lists.
+    exceeded: Vec<Exceeded>,
+    listed_exceeded: usize,
     earlier: Earlier,
     coverage: Coverage,
     orphans: Orphans,
@@ -87,6 +98,11 @@ impl Joiner {
             paused: PausedProcesses::default(),
             ending: Vec::new(),
             ended: EndedProcesses::new(limits),
+            began: 0,
+            had_sudden_end: false,
+            live_limits: None,
+            exceeded: Vec::new(),
+            listed_exceeded: 0,
             earlier: Earlier::default(),
             coverage: Coverage::default(),
             orphans: Orphans::default(),
@@ -103,11 +119,6 @@ impl Joiner {
     pub fn record_mappings(&mut self) {
         self.records_mappings = true;
         self.facts.set_lost(Loss::MappingsFull, 0);
-    }
-
-    /// Sets when the run began, on the boot clock: processes that are older have memory from before.
-    pub fn set_begin(&mut self, boot_ns: u64) {
-        self.earlier.set_begin(boot_ns);
     }
 
     /// Adds a running process to the reports, also if it never allocates.
@@ -346,44 +357,6 @@ impl Joiner {
         stacks.at(process, id, time, ledger, addresses)
     }
 
-    fn process_ended(&mut self, event: &ProcessEnd) {
-        let Some(process) = self.ledger.processes().id(event.process) else {
-            return;
-        };
-        let Some(pid) = self.ledger.end(process, event) else {
-            return;
-        };
-        let ended_ns = self.coverage.elapsed(event.time);
-        self.ledger.set_traced_to(process, ended_ns);
-        self.ending.push(process);
-        if let Some(threads) = &mut self.threads {
-            threads.ended(event.process);
-        }
-        if event.reason == end::EXIT {
-            self.addresses.forget(pid, event.time);
-        }
-    }
-
-    /// How many processes have ended and are not closed yet.
-    pub fn ending(&self) -> usize {
-        self.ending.len()
-    }
-
-    /// Closes the first so many of them: everything that they did is joined, frees without an event included.
-    pub fn close(&mut self, count: usize) {
-        for process in self.ending.drain(..count.min(self.ending.len())) {
-            if let Some(leftovers) = self.ledger.close(process) {
-                self.stacks.forget(leftovers.serial);
-                self.orphans.add(leftovers);
-            }
-            self.mappings.forget(process);
-            for merged in self.ended.add(process, &mut self.ledger) {
-                // Events that came after the end of the process may have added some.
-                self.mappings.forget(merged);
-            }
-        }
-    }
-
     /// Adds an allocator that is probed, with its file.
     pub fn add_allocator(&mut self, allocator: Allocator, file: FileId) {
         self.addresses.add_allocator(allocator, file);
@@ -483,6 +456,7 @@ impl Joiner {
             sites,
             usages: self.ledger.take_usages(),
             marks: self.ledger.take_marks(),
+            exceeded: self.take_exceeded(),
             generations: self.ledger.take_changed_generations(),
             blocks: self.ledger.take_block_changes(elapsed_ns),
             sizes: self.facts.sizes(),

@@ -11,6 +11,7 @@ use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, Stac
 use super::block_log::BlockLog;
 use super::block_sizes::BlockSizes;
 use super::blocks::Block;
+use super::end::End;
 use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
 use super::keyed_hash::HashMap;
@@ -339,10 +340,10 @@ impl Ledger {
         Some(pid)
     }
 
-    /// Sets when an ended process ended, in nanoseconds since the run began.
-    pub(super) fn set_traced_to(&mut self, process: ProcessId, ended_ns: u64) {
+    /// Sets how an ended process ended.
+    pub(super) fn set_end(&mut self, process: ProcessId, end: End) {
         if let Some(entry) = self.processes.change(process) {
-            entry.set_traced_to(ended_ns);
+            entry.set_end(end);
         }
     }
 

@@ -16,6 +16,8 @@ pub enum MarkCause {
     Signal,
     /// A key of the live view.
     Key,
+    /// `--when-live-exceeds`.
+    Exceeded,
 }
 
 /// A moment of a run.
@@ -27,6 +29,23 @@ pub struct Mark {
     pub at_ns: u64,
     /// What made it.
     pub cause: MarkCause,
+}
+
+/// A process, or a control group, whose live memory has exceeded a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    /// The number of the mark that was made then; the mark may have been dropped since.
+    pub mark: u32,
+    /// Nanoseconds since the run began.
+    pub at_ns: u64,
+    /// The limit, which doubles each time.
+    pub limit_bytes: u64,
+    /// The live bytes, an estimate in a sampled run.
+    pub live_bytes: u64,
+    /// The name and id of the process, or the path of the control group; raw, to be escaped by every output.
+    pub name: String,
+    /// Whether it is a control group.
+    pub is_group: bool,
 }
 
 /// The marks of a run.

@@ -13,6 +13,9 @@ use super::update::{Process, ProcessId};
 /// Most names with a record of their own. A process chooses its name itself, so their number needs a limit.
 const MAX_NAMES: usize = 1024;
 
+/// Most processes that crashed or were killed and keep their own records when others of their age are merged.
+const MAX_SUDDEN: usize = 64;
+
 /// How many ended processes, and sites of these, keep records of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedLimits {
@@ -41,6 +44,10 @@ pub(super) struct EndedProcesses {
     queue: VecDeque<(ProcessId, usize)>,
     /// Sites of all processes in the queue.
     sites: usize,
+    /// Older ones that crashed or were killed.
+    sudden: VecDeque<ProcessId>,
+    /// How many that crashed or were killed have been merged.
+    sudden_merged: u64,
     /// The records of many, by name and control group.
     merged: HashMap<(String, String), ProcessId>,
 }
@@ -51,6 +58,8 @@ impl EndedProcesses {
             limits,
             queue: VecDeque::new(),
             sites: 0,
+            sudden: VecDeque::new(),
+            sudden_merged: 0,
             merged: HashMap::new(),
         }
     }
@@ -63,22 +72,36 @@ impl EndedProcesses {
         self.queue.push_back((id, sites));
         self.sites += sites;
         let mut merged = Vec::new();
-        while let Some(oldest) = self.take_excess() {
+        while let Some(oldest) = self.take_excess(ledger) {
             self.merge(oldest, ledger);
             merged.push(oldest);
         }
         merged
     }
 
+    /// How many processes that crashed or were killed have no records of their own any more.
+    pub(super) fn sudden_merged(&self) -> u64 {
+        self.sudden_merged
+    }
+
     /// The oldest process, if there are too many.
-    fn take_excess(&mut self) -> Option<ProcessId> {
-        let has_excess = self.queue.len() > self.limits.processes || self.sites > self.limits.sites;
-        if !has_excess {
-            return None;
+    fn take_excess(&mut self, ledger: &Ledger) -> Option<ProcessId> {
+        while self.queue.len() > self.limits.processes || self.sites > self.limits.sites {
+            let (oldest, sites) = self.queue.pop_front()?;
+            self.sites -= sites;
+            let is_sudden = is_sudden(oldest, ledger);
+            let is_kept = is_sudden && sites <= self.limits.sites / MAX_SUDDEN;
+            if !is_kept {
+                self.sudden_merged += u64::from(is_sudden);
+                return Some(oldest);
+            }
+            self.sudden.push_back(oldest);
+            if self.sudden.len() > MAX_SUDDEN {
+                self.sudden_merged += 1;
+                return self.sudden.pop_front();
+            }
         }
-        let (oldest, sites) = self.queue.pop_front()?;
-        self.sites -= sites;
-        Some(oldest)
+        None
     }
 
     fn merge(&mut self, id: ProcessId, ledger: &mut Ledger) {
@@ -107,4 +130,10 @@ impl EndedProcesses {
         self.merged.insert(name, id);
         id
     }
+}
+
+fn is_sudden(id: ProcessId, ledger: &Ledger) -> bool {
+    let entry = ledger.processes().get(id);
+    let end = entry.and_then(|entry| entry.record().end);
+    end.is_some_and(|end| end.cause.is_sudden())
 }

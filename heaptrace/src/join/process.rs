@@ -5,6 +5,7 @@
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
 use super::blocks::{Block, Blocks};
+use super::end::End;
 use super::estimate::{Amount, Sums};
 use super::generations::Owner;
 use super::keyed_hash::HashMap;
@@ -332,11 +333,17 @@ impl ProcessEntry {
         memory.peak_resident = memory.peak_resident.max(peak);
     }
 
-    /// Sets when it ended, if it is known from when on it was traced.
-    pub(super) fn set_traced_to(&mut self, ended_ns: u64) {
+    /// Sets how it ended, and until when it was traced, if it is known from when on.
+    pub(super) fn set_end(&mut self, end: End) {
+        self.record.end = Some(end);
         if let Some(traced) = &mut self.record.traced {
-            traced.to_ns = Some(ended_ns);
+            traced.to_ns = Some(end.at_ns);
         }
+    }
+
+    /// The bytes that are certainly live.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.sums.live().bytes.rounded()
     }
 
     /// The number of its live blocks that were recorded.

@@ -156,6 +156,12 @@ impl Processes {
         self.entries.iter().map(ProcessEntry::live_blocks).sum()
     }
 
+    /// The records of running processes, each with its live bytes.
+    pub(super) fn live(&self) -> impl Iterator<Item = (&Process, u64)> {
+        let running = self.running.values().filter_map(|id| self.get(*id));
+        running.map(|entry| (entry.record(), entry.live_bytes()))
+    }
+
     /// The records of all processes, without current totals.
     pub(super) fn records(&self) -> impl Iterator<Item = &Process> {
         self.entries.iter().map(ProcessEntry::record)

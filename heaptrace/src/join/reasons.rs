@@ -70,6 +70,8 @@ reasons! {
         /// An executable mapping that was not kept: its program image had too many. Addresses in it have no
         /// names.
         CodeMappingsNotKept = "code_mappings_not_kept";
+        /// A process or control group that exceeded a limit of live memory, and is not listed: there are too many.
+        ExceededUnlisted = "exceeded_unlisted";
         /// A file that was forgotten to make room, and is searched again when it is mapped again.
         FilesForgotten = "files_forgotten";
         /// A file that was gone, or could not be opened, before it could be searched for allocators.
@@ -118,6 +120,8 @@ reasons! {
         RatesRefused = "rates_refused";
         /// A stack that was walked to its end when an unwind table was ready.
         StacksWalkedLate = "stacks_walked_late";
+        /// A process that crashed or was killed, and whose record was merged with those of others.
+        SuddenEndsMerged = "sudden_ends_merged";
         /// A function whose unwind information is damaged, or exceeds a limit.
         UnwindFunctionsDamaged = "unwind_functions_damaged";
         /// An unwind table that was read from the cache on disk.

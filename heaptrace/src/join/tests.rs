@@ -3,6 +3,7 @@
 mod block_log;
 mod block_sizes;
 mod duty_cycle;
+mod ends;
 mod generated_code;
 mod generations;
 mod own_peaks;
@@ -54,6 +55,8 @@ pub(super) fn process_end(process: u64, reason: u32) -> ProcessEnd {
         untracked: 3,
         lost: 4,
         peak_pages: 5,
+        status: 0,
+        out_of_memory: 0,
     }
 }
 

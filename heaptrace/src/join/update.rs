@@ -13,10 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::block_changes::BlockChanges;
 use super::block_sizes::BlockSizes;
-use super::marks::Mark;
+use super::end::End;
+use super::marks::{Exceeded, Mark};
 use super::overhead::Overhead;
 use super::usage::Usage;
 use crate::text::file_name;
+
+pub use super::traced::{ShortLived, Traced};
 
 pub use super::ids::{
     FunctionId, GenerationId, LocationId, ModuleId, ProcessId, SiteId, StackId, ThreadNameId,
@@ -260,30 +263,8 @@ pub struct Process {
     pub duty_cycle: Option<DutyCycle>,
     /// From when to when it was traced, in a run that reaches processes one by one.
     pub traced: Option<Traced>,
-}
-
-/// From when to when a process was traced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traced {
-    /// When the probes reached it, nanoseconds since the run began.
-    pub from_ns: u64,
-    /// For how long it had run by then; 0 for a program that was traced from its first instruction on.
-    pub age_ns: u64,
-    /// When it ended, nanoseconds since the run began; `None` if it has not.
-    pub to_ns: Option<u64>,
-}
-
-/// Processes of one name and one control group that ended before the probes reached them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShortLived {
-    /// Their name; raw, to be escaped by every output.
-    pub command: String,
-    /// The path of their control group, empty if unknown.
-    pub cgroup: String,
-    /// How many there were.
-    pub processes: u64,
-    /// The sum of the times for which they ran, in nanoseconds.
-    pub lived_ns: u64,
+    /// How it ended; `None` while it runs, if that is not known, and for a record that stands for many.
+    pub end: Option<End>,
 }
 
 /// The resident memory of a process, in bytes, as the kernel counts it; 0 where it is unknown.
@@ -482,6 +463,8 @@ pub struct Update {
     pub usages: Vec<(SiteId, Usage)>,
     /// All marks, if there are others than before.
     pub marks: Vec<Mark>,
+    /// Limits of live memory that were exceeded since the last update.
+    pub exceeded: Vec<Exceeded>,
     /// Changed generations of sites, each as a whole.
     pub generations: Vec<(GenerationId, Generation)>,
     /// Blocks that were allocated and freed, if the run keeps each block. They are no part of a profile.

@@ -28,6 +28,12 @@ pub(super) fn of_kernel() -> Result<Vec<(&'static str, u32)>> {
             "TASK_START_BOOTTIME",
             offset("task_struct", "start_boottime")?,
         ),
+        ("TASK_EXIT_CODE", offset("task_struct", "exit_code")?),
+        (
+            "SIGNAL_EXIT_CODE",
+            offset("signal_struct", "group_exit_code")?,
+        ),
+        ("SIGNAL_OOM_MM", offset("signal_struct", "oom_mm")?),
         ("SIGNAL_LIVE", offset("signal_struct", "live")?),
         ("SIGNAL_MAX_RESIDENT", offset("signal_struct", "maxrss")?),
         (

@@ -119,6 +119,7 @@ mod tests {
             blocks: KeptBlocks::None,
             duration: None,
             mark_every: None,
+            live_limit: None,
             interval: Duration::from_secs(1),
             max_stack_depth: 128,
             max_memory,

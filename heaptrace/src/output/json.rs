@@ -3,7 +3,10 @@
 //! Stage: output. Field names and their order are stable. Fields can be added, but never changed.
 
 mod block_type;
+mod end;
+mod moments;
 mod quality;
+mod rate;
 mod stack;
 mod usage;
 
@@ -20,12 +23,16 @@ use super::interval::Intervals;
 use super::json_escaping::write_line;
 use super::label::kind_name;
 use super::metric::Metric;
-use super::report_input::{LiveByKind, ReportInput, Stretch, rates};
+use super::report_input::{LiveByKind, ReportInput, rates};
 use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
 use block_type::BlockSizes;
 pub(super) use block_type::BlockType;
+use end::End;
+use moments::Exceeded;
+pub(super) use moments::Moment;
 use quality::Quality;
+use rate::Rate;
 pub(super) use stack::Stack;
 use usage::Usage;
 
@@ -71,6 +78,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
         sites: Sites(input, intervals),
         sizes: sizes(&profile.sizes),
         rates: rates(profile).iter().map(Rate::new).collect(),
+        exceeded: Exceeded::all(input),
         group_by: input.grouping.map(|grouping| grouping.by.name()),
         groups_skip_wrappers: input
             .grouping
@@ -114,6 +122,9 @@ struct Report<'a> {
     sizes: Vec<SizeClass>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rates: Vec<Rate>,
+    /// Limits of live memory that were exceeded (`--when-live-exceeds`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exceeded: Vec<Exceeded<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_by: Option<&'static str>,
     /// Whether groups of functions, lines and modules leave out the frames before each site's `user_frame`.
@@ -155,17 +166,6 @@ impl From<profile::Range> for Range {
             peak_is_least: range.peak_is_least,
         }
     }
-}
-
-/// A period with its sampling rate.
-#[derive(Serialize)]
-struct Rate {
-    from_ns: u64,
-    to_ns: u64,
-    /// Absent for the rate of all processes that have no rate of their own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    mean_bytes: u64,
 }
 
 /// Whether every allocation was recorded.
@@ -244,6 +244,8 @@ struct Process<'a> {
     probed_in_turns: Option<DutyCycle>,
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<Traced>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<End>,
 }
 
 #[derive(Serialize)]
@@ -326,17 +328,6 @@ struct SiteTotals {
     is_significant: Option<bool>,
 }
 
-impl Rate {
-    fn new(stretch: &Stretch<'_>) -> Self {
-        Self {
-            from_ns: stretch.from_ns,
-            to_ns: stretch.to_ns,
-            pid: stretch.process.map(|process| process.pid),
-            mean_bytes: stretch.mean_bytes,
-        }
-    }
-}
-
 impl<'a> Process<'a> {
     fn new(
         process: &'a join::Process,
@@ -394,6 +385,7 @@ impl<'a> Process<'a> {
                 to_ns: traced.to_ns.unwrap_or(run_ns),
                 age_ns: traced.age_ns,
             }),
+            end: process.end.map(End::from),
         }
     }
 }

@@ -5,6 +5,7 @@
 mod cgroup;
 mod counters;
 mod diff;
+mod ends;
 mod error;
 mod export;
 mod filter;
@@ -28,6 +29,7 @@ mod leaks;
 mod map;
 mod metric;
 mod module_ranges;
+mod moments;
 mod own_peaks;
 mod pprof;
 mod proto;
@@ -56,6 +58,7 @@ mod wrapper_names;
 mod wrappers;
 
 pub use diff::{DiffFormat, DiffOptions, Side, write_diff};
+pub use ends::sudden_ends;
 pub use error::OutputError;
 pub use export::{Export, ExportFormat};
 pub use filter::{Definitions, Expression, Filter, Problem, together};

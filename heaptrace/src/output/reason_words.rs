@@ -114,6 +114,9 @@ fn note_words(note: Note) -> Words {
         Note::CodeMappingsNotKept => {
             harmless("parts of code have no names, because a program has too many of them")
         }
+        Note::ExceededUnlisted => harmless(
+            "times, live memory exceeded a limit and is not listed, because there were too many",
+        ),
         Note::JavaFramesNotKept => {
             harmless("stacks have no Java methods, because there were too many different ones")
         }
@@ -168,6 +171,9 @@ fn note_words(note: Note) -> Words {
         Note::ProcessesShortLived => harmless("processes ended before they were traced"),
         Note::RateChangesUnlisted => harmless("changes of the sampling rate are not listed"),
         Note::RatesRefused => harmless("processes share the common sampling rate"),
+        Note::SuddenEndsMerged => harmless(
+            "processes that crashed or were killed are in the sum of the ended processes of their name",
+        ),
         Note::StacksWalkedLate => harmless("stacks were followed once an unwind table was ready"),
         Note::UnwindFunctionsDamaged => {
             harmless("functions have damaged unwind information, where stacks may end early")

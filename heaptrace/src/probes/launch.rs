@@ -60,7 +60,7 @@ impl Held {
         command.args(arguments);
         if let Some(user) = user {
             require_change_of_user()?;
-            environment(&mut command, user);
+            user.set_environment(&mut command);
         }
         let user = user.cloned();
         // SAFETY: between fork and exec only getpid, close, read and write are called, and the system calls that change
@@ -79,7 +79,7 @@ impl Held {
                 }
                 sys::restore_file_size_signal();
                 // The user changes last, because until `exec` this process has a copy of the agent's memory.
-                user.as_ref().map_or(Ok(()), become_user)
+                user.as_ref().map_or(Ok(()), Account::assume)
             });
         }
         // `spawn` returns only after the `exec`, so it waits in a thread of its own.
@@ -134,51 +134,5 @@ fn require_change_of_user() -> Result<()> {
         own.effective.contains(needed),
         "--as needs CAP_SETUID and CAP_SETGID: run heaptrace by sudo, or without --as"
     );
-    Ok(())
-}
-
-/// Sets the environment variables that name the user. All others stay those of the agent.
-fn environment(command: &mut Command, user: &Account) {
-    command
-        .env("HOME", &user.home)
-        .env("USER", &user.name)
-        .env("LOGNAME", &user.name)
-        .env("SHELL", &user.shell);
-    for name in [
-        "MAIL",
-        "SUDO_COMMAND",
-        "SUDO_GID",
-        "SUDO_HOME",
-        "SUDO_UID",
-        "SUDO_USER",
-    ] {
-        command.env_remove(name);
-    }
-}
-
-/// Changes the user of this process for good. Runs between fork and exec, so it may only make system calls.
-///
-/// The kernel removes perf events, and with them the probes, from a process whose `exec` changes its user. This function
-/// changes all user ids before, so the `exec` changes none.
-fn become_user(user: &Account) -> io::Result<()> {
-    let checked = |result: libc::c_int| match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    // SAFETY: the list has the given length; the other calls take no pointers.
-    unsafe {
-        checked(libc::setgroups(user.groups.len(), user.groups.as_ptr()))?;
-        checked(libc::setresgid(user.gid, user.gid, user.gid))?;
-        checked(libc::setresuid(user.uid, user.uid, user.uid))?;
-        // An agent that is not root may pass ambient capabilities on to all processes that it starts. Kernels without
-        // ambient capabilities refuse the call, which does no harm.
-        libc::prctl(
-            libc::PR_CAP_AMBIENT,
-            libc::PR_CAP_AMBIENT_CLEAR_ALL,
-            0,
-            0,
-            0,
-        );
-    }
     Ok(())
 }

@@ -133,6 +133,7 @@ impl Budget {
             + update.stacks.iter().map(Cost::cost).sum::<u64>()
             + update.threads.iter().map(Cost::cost).sum::<u64>()
             + update.rates.iter().map(Cost::cost).sum::<u64>()
+            + update.exceeded.iter().map(Cost::cost).sum::<u64>()
             + SNAPSHOT;
         for (id, process) in &update.processes {
             let id = id.0 as usize;
@@ -358,6 +359,12 @@ impl Cost for Mark {
 impl Cost for BlockType {
     fn cost(&self) -> u64 {
         2 * texts([&self.name, &self.element]) + of::<Self>(0)
+    }
+}
+
+impl Cost for crate::join::Exceeded {
+    fn cost(&self) -> u64 {
+        of::<Self>(self.name.len() as u64)
     }
 }
 

@@ -120,6 +120,7 @@ fn sound(recording: &Recording) -> u64 {
     assert_eq!(again.usages, profile.usages);
     assert_eq!(again.generations, profile.generations);
     assert_eq!(again.marks, profile.marks);
+    assert_eq!(again.exceeded, profile.exceeded);
     [
         profile.modules.len(),
         profile.locations.len(),

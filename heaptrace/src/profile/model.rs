@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::join::{
-    Function, Generation, GenerationId, Location, Mark, Module, Process, ProcessId, Quality,
-    RateChange, Site, SiteId, Stack, Totals, Update, Usage,
+    Exceeded, Function, Generation, GenerationId, Location, Mark, Module, Process, ProcessId,
+    Quality, RateChange, Site, SiteId, Stack, Totals, Update, Usage,
 };
 use crate::text;
 
@@ -147,6 +147,8 @@ pub struct Profile {
     pub usages: BTreeMap<SiteId, Usage>,
     /// Marks, in their order.
     pub marks: Vec<Mark>,
+    /// Limits of live memory that were exceeded, in the order of time.
+    pub exceeded: Vec<Exceeded>,
     /// What sites allocated after each mark.
     pub generations: Vec<Generation>,
     /// How often sizes of each class were asked for.
@@ -203,6 +205,7 @@ impl Profile {
             sites: Vec::new(),
             usages: BTreeMap::new(),
             marks: Vec::new(),
+            exceeded: Vec::new(),
             generations: Vec::new(),
             sizes: Vec::new(),
             rates: Vec::new(),
@@ -266,6 +269,7 @@ impl Profile {
             sites: (0..).map(SiteId).zip(self.sites.clone()).collect(),
             usages: self.usages.clone().into_iter().collect(),
             marks: self.marks.clone(),
+            exceeded: self.exceeded.clone(),
             generations: (0..)
                 .map(GenerationId)
                 .zip(self.generations.clone())
@@ -321,6 +325,7 @@ impl Profile {
         if !update.marks.is_empty() {
             self.marks = update.marks;
         }
+        self.exceeded.extend(update.exceeded);
         for (id, generation) in update.generations {
             self.check(&generation.site, "generation")?;
             upsert(&mut self.generations, "generation", id.0, generation)?;

@@ -102,6 +102,7 @@ impl MarkJson {
                 MarkCause::Timer => "timer",
                 MarkCause::Signal => "signal",
                 MarkCause::Key => "key",
+                MarkCause::Exceeded => "exceeded",
             },
         }
     }

@@ -6,9 +6,10 @@ use std::io::{self, BufWriter, Write};
 
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, more, place, says, sites};
-use super::{generations, header, stack};
+use super::{ends, exceeded, generations, header, stack};
 use crate::output::error::OutputError;
 use crate::output::leaks::{FEWEST, Growth, Leaks, Left, rate};
+use crate::output::moments::moments;
 use crate::output::report_input::ReportInput;
 use crate::text::{bytes, count, duration, share};
 
@@ -22,6 +23,7 @@ pub fn write_leaks(
     let mut out = BufWriter::new(out);
     let page = &mut Page::new(input, options, &mut out);
     header::write(page)?;
+    happened(page)?;
     growing(page, leaks)?;
     unsure(page, leaks)?;
     left(page, leaks)?;
@@ -29,6 +31,16 @@ pub fn write_leaks(
     suppressed(page, leaks)?;
     out.flush()?;
     Ok(())
+}
+
+/// Writes which processes crashed or were killed, and which limits were exceeded.
+fn happened(page: &mut Page<'_, '_>) -> io::Result<()> {
+    if moments(page.input).is_empty() {
+        return Ok(());
+    }
+    ends::write(page)?;
+    exceeded::write(page)?;
+    writeln!(page.out)
 }
 
 fn growing(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {

@@ -5,6 +5,8 @@
 mod allocators;
 mod amount;
 mod duty_cycle;
+mod ends;
+mod exceeded;
 mod generations;
 mod groups;
 mod header;
@@ -13,7 +15,7 @@ mod leaks;
 mod map;
 mod memory;
 mod page;
-mod paragraph;
+pub(super) mod paragraph;
 mod processes;
 mod quality;
 mod rounding_classes;
@@ -51,6 +53,8 @@ pub(super) fn write(
     header::not_ended(page)?;
     totals::write(page)?;
     memory::write(page)?;
+    ends::write(page)?;
+    exceeded::write(page)?;
     writeln!(page.out)?;
     sites::write(page)?;
     if !options.details {
@@ -76,6 +80,8 @@ pub fn write_summary(
     header::write(page)?;
     totals::write(page)?;
     memory::write(page)?;
+    ends::write(page)?;
+    exceeded::write(page)?;
     writeln!(page.out)?;
     verdict::losses(page)?;
     sites::write(page)?;

@@ -4,7 +4,7 @@
 
 /// The lines of a text at a width, broken between words; the first line begins with `first`, all others with as
 /// many spaces.
-pub(super) fn lines(first: &str, text: &str, width: usize) -> Vec<String> {
+pub(in crate::output) fn lines(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = first.chars().count();
     let mut lines = vec![first.to_owned()];
     let mut used = indent;

@@ -7,6 +7,7 @@ use std::io;
 use super::page::Page;
 use super::table;
 use crate::join::Process;
+use crate::output::ends;
 use crate::text::{bytes, count, duration, escape};
 
 /// The largest number of processes in the table.
@@ -16,7 +17,10 @@ const MAX_PROCESSES: usize = 20;
 fn remarks(process: &Process, run_ns: u64) -> String {
     let ended = match (process.merged, process.ended) {
         (0, false) => None,
-        (0, true) => Some("ended".to_owned()),
+        (0, true) => Some(match process.end {
+            Some(end) => format!("ended ({})", ends::word(end.cause)),
+            None => "ended".to_owned(),
+        }),
         (many, _) => Some(format!("{} ended", count(many))),
     };
     let traced = process.traced.map(|traced| {

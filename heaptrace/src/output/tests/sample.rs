@@ -63,6 +63,7 @@ pub(super) fn profile() -> Profile {
         merged: 0,
         memory: Memory::default(),
         duty_cycle: None,
+        end: None,
         traced: ended.then_some(Traced {
             from_ns: 2_000_000_000,
             age_ns: 1_125_000_000,
@@ -142,6 +143,7 @@ pub(super) fn profile() -> Profile {
             site(0, 4, totals(3, 5, 1)),
         ],
         marks: Vec::new(),
+        exceeded: Vec::new(),
         generations: Vec::new(),
         sizes: Vec::new(),
         rates: Vec::new(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::course::{Point, Series, Timeline};
 use crate::output::filter::Filter;
-use crate::output::json::{Mode, Range, Stack};
+use crate::output::json::{Mode, Moment, Range, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 use crate::profile::Counter;
@@ -55,6 +55,7 @@ pub(super) fn write(
             .collect(),
         groups_in_all: timeline.all,
         rest: &timeline.rest,
+        moments: Moment::all(input),
     };
     write_line(&report, out)
 }
@@ -85,6 +86,9 @@ struct Report<'a> {
     groups_in_all: usize,
     /// What the groups that are not in the list have together.
     rest: &'a [u64],
+    /// What happened by itself in this time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moments: Vec<Moment>,
 }
 
 /// It was after one time, and at the other at the latest.

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use super::course::Timeline;
 use super::{axis, name, plot};
+use crate::output::moments::moments;
 use crate::output::report_input::ReportInput;
 use crate::output::svg::{COLORS, content, cut};
 use crate::text::escape;
@@ -83,6 +84,7 @@ pub(super) fn write(
     grid(&scale, &ticks, out)?;
     areas(input, &scale, has_rest, out)?;
     total(&scale, out)?;
+    happened(input, &scale, out)?;
     legend(input, timeline, has_rest, out)?;
     writeln!(out, "</svg>")
 }
@@ -239,6 +241,24 @@ fn total(scale: &Scale<'_>, out: &mut dyn Write) -> io::Result<()> {
          <text class=\"peak\" x=\"{beside:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{words}</text>",
         y - 9.0
     )
+}
+
+/// A line for each moment at which something happened by itself.
+fn happened(input: &ReportInput<'_>, scale: &Scale<'_>, out: &mut dyn Write) -> io::Result<()> {
+    const MOST: usize = 100;
+    let bottom = TOP + PLOT;
+    for moment in moments(input).into_iter().take(MOST) {
+        let x = scale.x(moment.at_ns);
+        writeln!(
+            out,
+            "<g><title>{}</title><line class=\"mark-line\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\
+             <path class=\"mark\" d=\"M{:.1} {} h10 l-5 8z\"/></g>",
+            content(&moment.words),
+            x - 5.0,
+            TOP - 8.0,
+        )?;
+    }
+    Ok(())
 }
 
 fn legend(

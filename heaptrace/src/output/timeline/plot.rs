@@ -8,6 +8,8 @@ use super::course::{Highest, Series, Timeline};
 use super::options::TimelineOptions;
 use super::{axis, name};
 use crate::output::metric::Metric;
+use crate::output::moments::moments;
+use crate::output::report::paragraph;
 use crate::output::report_input::ReportInput;
 use crate::output::style::Style;
 use crate::text::{count, duration, escape};
@@ -63,7 +65,32 @@ pub(super) fn write(
     let width = options.width.unwrap_or(WIDTH).clamp(40, 400);
     curve(timeline, options, width, style, out)?;
     writeln!(out)?;
-    groups(input, timeline, options, width, style, out)
+    groups(input, timeline, options, width, style, out)?;
+    happened(input, width, style, out)
+}
+
+/// What happened by itself in this time.
+fn happened(
+    input: &ReportInput<'_>,
+    width: usize,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    const MOST: usize = 8;
+    let all = moments(input);
+    for (at, moment) in all.iter().take(MOST).enumerate() {
+        if at == 0 {
+            writeln!(out)?;
+        }
+        for line in paragraph::lines("! ", &moment.words, width) {
+            writeln!(out, "{}", style.warning(&line))?;
+        }
+    }
+    if all.len() > MOST {
+        let rest = count((all.len() - MOST) as u64);
+        writeln!(out, "  and {rest} more (--format json)")?;
+    }
+    Ok(())
 }
 
 /// What is shown, and how well it is known.

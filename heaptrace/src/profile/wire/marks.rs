@@ -19,6 +19,49 @@ pub(super) struct Mark {
     cause: u32,
 }
 
+/// [`join::Exceeded`], as a message.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Exceeded {
+    #[prost(uint32, tag = "1")]
+    mark: u32,
+    #[prost(uint64, tag = "2")]
+    at_ns: u64,
+    #[prost(uint64, tag = "3")]
+    limit_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    live_bytes: u64,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(bool, tag = "6")]
+    is_group: bool,
+}
+
+impl From<&join::Exceeded> for Exceeded {
+    fn from(exceeded: &join::Exceeded) -> Self {
+        Self {
+            mark: exceeded.mark,
+            at_ns: exceeded.at_ns,
+            limit_bytes: exceeded.limit_bytes,
+            live_bytes: exceeded.live_bytes,
+            name: exceeded.name.clone(),
+            is_group: exceeded.is_group,
+        }
+    }
+}
+
+impl From<Exceeded> for join::Exceeded {
+    fn from(exceeded: Exceeded) -> Self {
+        Self {
+            mark: exceeded.mark,
+            at_ns: exceeded.at_ns,
+            limit_bytes: exceeded.limit_bytes,
+            live_bytes: exceeded.live_bytes,
+            name: exceeded.name,
+            is_group: exceeded.is_group,
+        }
+    }
+}
+
 /// [`join::Generation`], as a message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Generation {
@@ -45,6 +88,7 @@ impl From<&join::Mark> for Mark {
                 MarkCause::Timer => 1,
                 MarkCause::Signal => 2,
                 MarkCause::Key => 3,
+                MarkCause::Exceeded => 4,
             },
         }
     }
@@ -61,6 +105,7 @@ impl TryFrom<Mark> for join::Mark {
                 1 => MarkCause::Timer,
                 2 => MarkCause::Signal,
                 3 => MarkCause::Key,
+                4 => MarkCause::Exceeded,
                 value => {
                     return Err(WireError::Unknown {
                         what: "cause of a mark",

@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::error::WireError;
 use super::fields::{Fields, Value, number};
 use super::function::Function;
-use super::marks::{Generation, Mark};
+use super::marks::{Exceeded, Generation, Mark};
 use super::quality::QualityMessage;
 use super::site::Site;
 use super::started::Started;
@@ -136,6 +136,10 @@ pub(in crate::profile) fn update(
                     let changes = record::<Changes>(bytes, budget)?;
                     changes.apply(known, &mut update.sites, budget)?;
                 }
+            }
+            (50, Value::Bytes(bytes)) => {
+                let exceeded = join::Exceeded::from(record::<Exceeded>(bytes, budget)?);
+                keep(&mut update.exceeded, exceeded, budget)?;
             }
             // A field of a later version.
             _ => {}

@@ -15,6 +15,7 @@ mod memory;
 mod memory_map;
 pub(super) mod merge;
 mod parts;
+mod process_end;
 mod quality;
 mod run;
 mod site;

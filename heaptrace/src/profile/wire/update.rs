@@ -9,9 +9,10 @@ use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
 use super::function::Function;
-use super::marks::{Generation, Mark};
+use super::marks::{Exceeded, Generation, Mark};
 use super::memory::Memory;
 use super::parts::{Part, Parts};
+use super::process_end::ProcessEnd;
 use super::quality::QualityMessage;
 use super::site::Site;
 use super::started::Started;
@@ -59,6 +60,8 @@ pub(in crate::profile) struct UpdateMessage {
     generations: Vec<Generation>,
     #[prost(message, repeated, tag = "40")]
     changes: Vec<Changes>,
+    #[prost(message, repeated, tag = "50")]
+    exceeded: Vec<Exceeded>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -153,6 +156,8 @@ pub(super) struct Process {
     memory: Option<Memory>,
     #[prost(message, optional, tag = "23")]
     traced: Option<Traced>,
+    #[prost(message, optional, tag = "30")]
+    end: Option<ProcessEnd>,
 }
 
 impl UpdateMessage {
@@ -204,6 +209,7 @@ impl UpdateMessage {
             last.sizes.clone_from(&update.sizes);
             last.rates = update.rates.iter().map(Rate::from).collect();
             last.marks = update.marks.iter().map(Mark::from).collect();
+            last.exceeded = update.exceeded.iter().map(Exceeded::from).collect();
             last.totals = Some(update.totals.into());
             last.quality = Some((&update.quality).into());
         }
@@ -343,6 +349,7 @@ impl Process {
             duty_cycle: process.duty_cycle.map(Into::into),
             memory: Some(process.memory.into()),
             traced: process.traced.map(Into::into),
+            end: process.end.map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -371,6 +378,7 @@ impl Process {
             duty_cycle: self.duty_cycle.map(Into::into),
             memory: self.memory.unwrap_or_default().into(),
             traced: self.traced.map(Into::into),
+            end: self.end.and_then(ProcessEnd::into_plain),
             allocators: self
                 .allocators
                 .into_iter()

@@ -1,11 +1,11 @@
 //! Updates with a value in every field.
 
 use crate::join::{
-    Allocator, BlockSizes, Bucket, Completeness, DutyCycle, Errors, Family, Function, FunctionId,
-    Generation, GenerationId, Kind, Language, Location, LocationId, Mark, MarkCause, Memory,
-    Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality, RateChange, Rounding,
-    RoundingClass, ShortLived, Site, SiteId, Stack, StackId, Tally, ThreadNameId, Totals, Traced,
-    Unseen, Update, Usage,
+    Allocator, BlockSizes, Bucket, Completeness, DutyCycle, End, EndCause, Errors, Exceeded,
+    Family, Function, FunctionId, Generation, GenerationId, Kind, Language, Location, LocationId,
+    Mark, MarkCause, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
+    RateChange, Rounding, RoundingClass, ShortLived, Site, SiteId, Stack, StackId, Tally,
+    ThreadNameId, Totals, Traced, Unseen, Update, Usage,
 };
 
 pub(super) fn totals(n: u64) -> Totals {
@@ -182,6 +182,16 @@ pub(super) fn update(n: u32) -> Update {
                     age_ns: 18,
                     to_ns: (n > 1).then_some(19),
                 }),
+                end: (n > 1).then_some(End {
+                    cause: match n % 2 {
+                        0 => EndCause::OutOfMemory,
+                        _ => EndCause::Signal {
+                            number: 11,
+                            has_core: true,
+                        },
+                    },
+                    at_ns: 20,
+                }),
             },
         )],
         sites: vec![(
@@ -209,11 +219,22 @@ pub(super) fn update(n: u32) -> Update {
             .map(|n| Mark {
                 number: 2 * n + 1,
                 at_ns: 5 * u64::from(n),
-                cause: match n % 3 {
+                cause: match n % 4 {
                     0 => MarkCause::Timer,
                     1 => MarkCause::Signal,
-                    _ => MarkCause::Key,
+                    2 => MarkCause::Key,
+                    _ => MarkCause::Exceeded,
                 },
+            })
+            .collect(),
+        exceeded: (0..n)
+            .map(|n| Exceeded {
+                mark: n,
+                at_ns: 5,
+                limit_bytes: 6,
+                live_bytes: 7,
+                name: format!("server\x1b ({n})"),
+                is_group: n % 2 == 1,
             })
             .collect(),
         generations: vec![(
