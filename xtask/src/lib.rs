@@ -19,6 +19,7 @@ pub mod digest;
 pub mod fuzz;
 pub mod fuzz_table;
 pub mod hostile;
+pub mod lanes;
 pub mod licence;
 pub mod npm;
 pub mod packages;

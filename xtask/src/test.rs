@@ -6,7 +6,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::lanes::{self, Program};
 use crate::test_result::Counts;
 use crate::{apt, cargo, digest, npm, process, run, workspace};
 
@@ -204,27 +205,38 @@ pub(crate) fn trace(
     variables.push(("CARGO_MANIFEST_DIR", package.clone().into()));
     // The user builds the tests and root runs them. If root ran cargo, it would leave files that the user
     // can't overwrite.
-    let mut failures = Vec::new();
+    let mut programs = Vec::new();
     for executable in test_executables(suites)? {
-        println!("    running {}", executable.display());
         let mut command = process::as_root(&executable, &variables)?;
         command.arg("--test-threads=2").args(filters);
-        if let Err(error) = stream(command.current_dir(&package), counts) {
-            failures.push(format!("{error:#}"));
-        }
+        command.current_dir(&package);
+        let name = suite_of(&executable);
+        programs.push(Program { name, command });
     }
+    let failures = lanes::run(programs, counts, &mut io::stdout());
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
     Ok(())
 }
 
-/// Builds the end-to-end tests, all or only these suites, and lists their programs.
+/// The suite of a program, whose name ends in a hash: `stacks` of `stacks-0123456789abcdef`.
+fn suite_of(executable: &Path) -> String {
+    let name = executable.file_stem().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('-')
+        .map_or_else(|| name.to_string(), |(suite, _)| suite.to_owned())
+}
+
+/// Builds the end-to-end tests, all or only these suites, and lists their programs. The suites that need no rights ran with the unit tests.
 fn test_executables(suites: &[String]) -> Result<Vec<PathBuf>> {
+    let all = match suites {
+        [] => workspace::root_suites()?,
+        some => some.to_vec(),
+    };
     let mut command = cargo::host("test");
     command.args(["--package", END_TO_END, "--features", "root", "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
-    command.args(suites.iter().flat_map(|suite| ["--test", suite]));
+    command.args(all.iter().flat_map(|suite| ["--test", suite]));
     executables(&process::output(&mut command)?)
 }
 
@@ -296,6 +308,14 @@ mod tests {
             executables(messages).unwrap(),
             [PathBuf::from("/t/deps/e2e-1")]
         );
+    }
+
+    /// Check that the suite of a program is found in its name.
+    #[test]
+    fn programs_belong_to_suites() {
+        let suite = |path: &str| suite_of(Path::new(path));
+        assert_eq!(suite("/t/deps/fast_exact-0123456789abcdef"), "fast_exact");
+        assert_eq!(suite("/t/deps/stacks"), "stacks");
     }
 
     /// Check that a failed command is an error even if its results were counted.

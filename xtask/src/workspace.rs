@@ -2,8 +2,11 @@
 //!
 //! Shared by all tasks. It knows paths and runs nothing.
 
-use std::env;
 use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -22,6 +25,26 @@ pub fn target_dir() -> PathBuf {
         Some(path) => root().join(path),
         None => root().join("target"),
     }
+}
+
+/// The suites of `tests` that need root, by their names.
+pub fn root_suites() -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        test: Vec<Suite>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Suite {
+        name: String,
+        required_features: Vec<String>,
+    }
+    let path = root().join("tests/Cargo.toml");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let manifest: Manifest = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let of_root = |it: &Suite| it.required_features.iter().any(|name| name == "root");
+    let suites = manifest.test.into_iter().filter(of_root);
+    Ok(suites.map(|it| it.name).collect())
 }
 
 /// The path of the committed kernel object.
