@@ -5,6 +5,9 @@
 use anyhow::{Context, Result, ensure};
 use heaptrace_tests::{Report, all_match, truths};
 
+/// The fixture with a child that the kernel kills for lack of memory.
+pub(super) const VICTIM: &str = "victim";
+
 /// A line that says what the following lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
@@ -120,6 +123,13 @@ impl Run {
             return unwound(&report, &self.fixture);
         }
         all_match(&truths, &report)?;
+        if self.fixture == VICTIM {
+            let ends = truths.iter().map(|it| report.process(it.pid));
+            for process in ends.collect::<Result<Vec<_>>>()? {
+                let kind = process.end.as_ref().map(|it| it.kind.as_str());
+                ensure!(kind == Some("oom"), "it ended by {:?}", process.end);
+            }
+        }
         Ok(truths.iter().map(|truth| truth.allocations).sum())
     }
 }

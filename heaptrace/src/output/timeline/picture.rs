@@ -255,7 +255,7 @@ fn happened(input: &ReportInput<'_>, scale: &Scale<'_>, out: &mut dyn Write) -> 
              <path class=\"mark\" d=\"M{:.1} {} h10 l-5 8z\"/></g>",
             content(&moment.words),
             x - 5.0,
-            TOP - 8.0,
+            bottom - 9.0,
         )?;
     }
     Ok(())
