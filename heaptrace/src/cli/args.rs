@@ -68,7 +68,7 @@ enum Sub {
     #[command(after_help = TIMELINE_EXAMPLES)]
     Timeline(Box<Timeline>),
     /// Show what the resident memory of processes is made of: blocks, free pages, files; which sites keep it; as a picture, too.
-    Map(Box<super::map_args::Map>),
+    Map(Box<Map>),
     /// Draw a data file as a flame graph (SVG).
     #[command(after_help = FLAMEGRAPH_EXAMPLES)]
     Flamegraph(Flamegraph),

@@ -96,7 +96,7 @@ fn sound(recording: &Recording) -> u64 {
             assert!(process.holding(block.address).is_some());
         }
         assert!(process.blocks.is_sorted_by_key(|it| it.address));
-        for memory in &process.memory {
+        if let Some(memory) = &process.memory {
             let stacks = memory.blocks.iter().map(|it| it.stack);
             for stack in stacks.chain(memory.map.mapped.iter().map(|it| it.stack)) {
                 is_in(stack.0, profile.stacks.len());
