@@ -164,13 +164,13 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
     let mut earlier = owner.freed.as_slice();
     match (owner.holder, owner.freed.split_first()) {
         (Some(block), _) => {
-            line(page, &from_to(page.input, block))?;
+            line(page, &from_to(block))?;
             line(page, &birth(block))?;
             block_type(page, block)?;
             frames(page, block.stack)?;
         }
         (None, Some((last, rest))) => {
-            line(page, &from_to(page.input, &last.block))?;
+            line(page, &from_to(&last.block))?;
             line(
                 page,
                 &format!("{}, {}", birth(&last.block), end(last, owner.process)),
@@ -360,11 +360,10 @@ fn limits(page: &mut Page<'_, '_>, who: &Who<'_>) -> io::Result<()> {
     says(page, &words.join(" "))
 }
 
-/// `block 0x1000 to 0x1030, of type Session`.
-fn from_to(input: &ReportInput<'_>, block: &BornBlock) -> String {
+/// `block 0x1000 to 0x1030`.
+fn from_to(block: &BornBlock) -> String {
     let end = block.address.saturating_add(block.size);
-    let kind = of_type(input, block);
-    format!("block {:#x} to {end:#x}{kind}", block.address)
+    format!("block {:#x} to {end:#x}", block.address)
 }
 
 /// The type of a block, if it is known: `, of type Session`.

@@ -164,9 +164,6 @@ struct Block<'a> {
     reallocated: bool,
     /// The mean bytes between samples under which it was sampled; 0 if every allocation was recorded.
     mean_bytes: u64,
-    /// Its type; absent if that is unknown.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'a str>,
     stack: Stack<'a>,
     /// Absent where it is unknown.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -183,11 +180,6 @@ impl<'a> Block<'a> {
             thread: block.thread,
             reallocated: block.is_reallocated,
             mean_bytes: block.mean,
-            kind: input
-                .symbols
-                .types
-                .of(block.stack)
-                .map(|it| it.name.as_str()),
             stack: Stack(input, block.stack),
             block_type: BlockType::of_block(input, block.stack, block.size),
         }
