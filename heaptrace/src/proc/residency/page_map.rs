@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
-use super::{PageState, Run};
+use super::mapping::{PageState, Run};
 use crate::sys;
 
 /// Most runs that the kernel gives in one call.

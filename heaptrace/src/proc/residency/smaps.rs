@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead};
 
-use super::{Mapping, MappingKind};
+use super::mapping::{Mapping, MappingKind};
 use crate::proc::maps;
 
 /// A mapping, with what its kind is found by.
