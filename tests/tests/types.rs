@@ -171,7 +171,7 @@ fn blocks_without_debug_information_have_no_types() -> Result<()> {
     Ok(())
 }
 
-/// Compares all builds, and writes the table, if that was asked for. Each answer must be right in 99 of 100 cases, those by dataflow in 98, those by symbols
+/// Check the types of all builds, and write the table, if that was asked for. Each answer must be right in 99 of 100 cases, those by dataflow in 98, those by symbols
 /// in 97.
 #[test]
 fn all_builds_have_types() -> Result<()> {
