@@ -1,7 +1,7 @@
 //! What resident memory is made of, and which sites keep how much of it.
 //!
 //! Stage: output. Each resident page is divided among the blocks on it. Its free bytes are shared equally by these blocks: each of them
-//! alone is a reason why the page can't be given back. Samples have no such pages, because nobody knows what else is on them.
+//! alone is a reason why the page can't be given back. Samples have no such pages, because what else is on them is not known.
 
 use std::collections::HashMap;
 
