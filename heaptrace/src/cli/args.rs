@@ -17,6 +17,7 @@ use super::examples::{
 use super::filter_args::Filtering;
 use super::input_args::{Input, Languages, Naming, Ranking, Wrapping, Written};
 use super::invocation::{self, Action, Color, Format, Invocation, WantedSources};
+use super::map_args::Map;
 use super::record_args::Record;
 use super::run_args::Run;
 use super::source_path::SourcePath;

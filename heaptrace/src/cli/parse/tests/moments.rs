@@ -31,7 +31,7 @@ fn live_limits_are_read() {
 #[test]
 fn commands_for_lack_of_memory_are_read() {
     let line = ["heaptrace", "record", "--on-oom", "a b", "--", "ls"];
-    let parsed = parse(line.map(OsString::from).into_iter()).unwrap();
+    let parsed = parse(line.map(OsString::from)).unwrap();
     let Action::Record { on_oom, .. } = parsed.action else {
         panic!("{parsed:?}");
     };

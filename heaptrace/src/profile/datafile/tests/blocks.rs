@@ -38,7 +38,7 @@ fn changes(n: u32) -> BlockChanges {
             thread: 44,
         }],
         ended_ns: None,
-        memory: (n % 2 == 0).then(|| MemoryMap {
+        memory: n.is_multiple_of(2).then(|| MemoryMap {
             at_ns: u64::from(n),
             mapped: vec![MappedPart {
                 start: 0x8000,
