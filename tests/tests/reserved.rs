@@ -15,6 +15,8 @@ const RESERVED: [(&str, &[&str]); 11] = [
             "reader/process.rs",
             // Only if the user has named servers.
             "symbolize/debuginfod.rs",
+            // What the user asked for, as that user.
+            "cli/on_oom.rs",
         ],
     ),
     ("map_files", &["open.rs"]),

@@ -102,7 +102,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn one(program: Program, done: &Mutex<Done<'_>>) {
     let Program { name, command } = program;
     let described = process::describe(&command);
-    // Whoever reads what is printed may be gone; the results count all the same.
+    // The reader of the output may be gone; the results count all the same.
     let _ = writeln!(locked(done).out, "    running {name}");
     let begin = Instant::now();
     let (output, result) = whole(command);
