@@ -43,12 +43,14 @@ impl Account {
                 )
             }
         });
-        by_name.or_else(|| {
-            let uid = text.parse().ok()?;
-            look_up(|entry, buffer, found| {
-                // SAFETY: all pointers are valid, and the length is that of the buffer.
-                unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
-            })
+        by_name.or_else(|| Self::with_id(text.parse().ok()?))
+    }
+
+    /// Finds a user by id alone: a name can be a number, too.
+    fn with_id(uid: u32) -> Option<Self> {
+        look_up(|entry, buffer, found| {
+            // SAFETY: all pointers are valid, and the length is that of the buffer.
+            unsafe { libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found) }
         })
     }
 
@@ -58,11 +60,16 @@ impl Account {
         let uid = std::env::var("SUDO_UID").ok();
         match uid.filter(|uid| rustix::process::geteuid().is_root() && uid != "0") {
             None => Ok(None),
-            Some(uid) => Self::find(&uid).map(Some).ok_or_else(|| {
-                io::Error::other(format!(
-                    "there is no account of the user {uid}, who called sudo"
-                ))
-            }),
+            Some(uid) => uid
+                .parse()
+                .ok()
+                .and_then(Self::with_id)
+                .map(Some)
+                .ok_or_else(|| {
+                    io::Error::other(format!(
+                        "there is no account of the user {uid}, who called sudo"
+                    ))
+                }),
         }
     }
 

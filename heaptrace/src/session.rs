@@ -396,6 +396,10 @@ impl<'a> Session<'a> {
 
     /// Whether something has happened of which the observer must have a snapshot. Makes a mark if live memory exceeds its limit.
     fn is_moment(&mut self) -> bool {
+        // As in `mark`.
+        if self.config.live_limit.is_some() {
+            self.run.pass();
+        }
         let at_ns = self.elapsed_ns();
         let joiner = &mut self.run.joiner;
         let had_end = joiner.take_sudden_end();

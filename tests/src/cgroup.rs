@@ -36,6 +36,16 @@ impl Group {
             }
         };
         fs::write(group.0.join(limit), bytes.to_string()).context("cannot limit memory")?;
+        // What is swapped out does not count: a process could go on until the machine's swap is full.
+        for (file, value) in [
+            ("memory.swap.max", 0),
+            ("memory.memsw.limit_in_bytes", bytes),
+        ] {
+            let path = group.0.join(file);
+            if path.exists() {
+                fs::write(path, value.to_string()).context("cannot limit swap")?;
+            }
+        }
         Ok(group)
     }
 

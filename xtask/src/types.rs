@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::test_result::Counts;
-use crate::{test, workspace};
+use crate::{run, test, workspace};
 
 /// The page of results, below the repository's root.
 const PAGE: &str = "docs/types.md";
@@ -23,7 +23,12 @@ pub struct Args {}
 
 /// Runs the task.
 pub fn run(_: &Args) -> Result<ExitCode> {
+    run::build_release(None)?;
     let file = workspace::target_dir().join("xtask/types.md");
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
     let variable = ("HEAPTRACE_TYPES_TABLE", file.clone().into());
     let suites = ["types".to_owned()];
     test::trace(&suites, &[], Some(variable), &mut Counts::default())?;

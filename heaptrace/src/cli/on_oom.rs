@@ -114,8 +114,21 @@ impl OnOom {
             tv_nsec: 0,
         };
         let mut end = [PollFd::new(&answer, PollFlags::IN)];
-        if matches!(poll(&mut end, Some(&limit)), Ok(0)) {
-            message::warn("the command of --on-oom takes too long, and is ended");
+        if self.done.is_empty() {
+            return;
+        }
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if !matches!(poll(&mut end, Some(&at_once)), Ok(0)) {
+            return;
+        }
+        message::note("waiting for the command of --on-oom, for a minute at most");
+        match poll(&mut end, Some(&limit)) {
+            Ok(0) => message::warn("the command of --on-oom takes too long, and is ended"),
+            Err(_) => message::warn("the command of --on-oom is ended before its time"),
+            Ok(_) => {}
         }
     }
 }

@@ -71,13 +71,13 @@ pub(super) fn run(
     if let Some(mut rotator) = rotator {
         rotator.wait()?;
     }
-    if let Some(on_oom) = on_oom {
-        on_oom.finish();
-    }
     for note in &finished.notes {
         message::note(note);
     }
     message::say(summary(&profile, finished.duration_ns, &path));
+    if let Some(on_oom) = on_oom {
+        on_oom.finish();
+    }
     Ok(finished.exit.map_or(ExitCode::SUCCESS, exit_code))
 }
 
@@ -181,7 +181,13 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             of(Metric::PeakBytes),
         ),
     ];
-    lines.extend(sudden_ends(profile).iter().map(|it| format!("  {it}")));
+    const MOST_ENDS: usize = 5;
+    let ends = sudden_ends(profile);
+    lines.extend(ends.iter().take(MOST_ENDS).map(|it| format!("  {it}")));
+    if ends.len() > MOST_ENDS {
+        let rest = text::count((ends.len() - MOST_ENDS) as u64);
+        lines.push(format!("  and {rest} more that crashed or were killed"));
+    }
     lines.extend(
         profile
             .quality

@@ -32,7 +32,12 @@ enum Holder {
 pub(super) type Running<'a> = (&'a Process, u64);
 
 impl LiveLimits {
-    pub(super) fn new(limit: LiveLimit) -> Self {
+    pub(super) fn new(mut limit: LiveLimit) -> Self {
+        if let LimitedBy::Group(selected) = &mut limit.by {
+            for path in selected {
+                *path = as_in_proc(path);
+            }
+        }
         Self {
             limit,
             next: HashMap::new(),
@@ -44,14 +49,13 @@ impl LiveLimits {
         &mut self,
         running: impl Iterator<Item = Running<'a>>,
     ) -> Vec<Exceeded> {
-        let mut held: HashMap<Holder, (String, u64)> = HashMap::new();
+        let mut held: HashMap<Holder, (&Process, u64)> = HashMap::new();
         for (process, live) in running.filter(|(_, live)| *live > 0) {
-            let (holder, name) = self.holder(process);
-            let sum = &mut held.entry(holder).or_insert((name, 0)).1;
+            let sum = &mut held.entry(self.holder(process)).or_insert((process, 0)).1;
             *sum = sum.saturating_add(live);
         }
         let mut exceeded = Vec::new();
-        for (holder, (name, live_bytes)) in &held {
+        for (holder, (process, live_bytes)) in &held {
             let limit = self.next.get(holder).copied();
             let mut limit_bytes = limit.unwrap_or(self.limit.bytes);
             if *live_bytes <= limit_bytes {
@@ -69,7 +73,11 @@ impl LiveLimits {
                 at_ns: 0,
                 limit_bytes,
                 live_bytes: *live_bytes,
-                name: name.clone(),
+                name: match holder {
+                    Holder::Process(..) => format!("{} ({})", process.command, process.pid),
+                    Holder::Group(path) if path.is_empty() => "(unknown)".to_owned(),
+                    Holder::Group(path) => path.clone(),
+                },
                 is_group: matches!(holder, Holder::Group(_)),
             });
         }
@@ -80,18 +88,23 @@ impl LiveLimits {
         exceeded
     }
 
-    fn holder(&self, process: &Process) -> (Holder, String) {
+    fn holder(&self, process: &Process) -> Holder {
         match &self.limit.by {
-            LimitedBy::Process => (
-                Holder::Process(process.pid, process.start_time_ns),
-                format!("{} ({})", process.command, process.pid),
-            ),
+            LimitedBy::Process => Holder::Process(process.pid, process.start_time_ns),
             LimitedBy::Group(selected) => {
-                let path = group(&process.cgroup, selected);
-                (Holder::Group(path.to_owned()), path.to_owned())
+                Holder::Group(group(&process.cgroup, selected).to_owned())
             }
         }
     }
+}
+
+/// The path of a selected group as processes have it: it may be given as its folder, and without its first slash.
+fn as_in_proc(path: &str) -> String {
+    let below = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+        .iter()
+        .filter_map(|mount| path.strip_prefix(mount))
+        .find(|rest| rest.is_empty() || rest.starts_with('/'));
+    format!("/{}", below.unwrap_or(path).trim_matches('/'))
 }
 
 /// The selected group that a group is or is below of; the group itself if none is.
@@ -164,7 +177,7 @@ mod tests {
             told(limits(by).exceeded(running))
         };
         assert_eq!(of(LimitedBy::Group(Vec::new())), []);
-        let selected = vec!["/a".to_owned(), "/x".to_owned()];
+        let selected = vec!["/sys/fs/cgroup/a/".to_owned(), "x".to_owned()];
         assert_eq!(
             of(LimitedBy::Group(selected)),
             [("/a".to_owned(), 100, 130)]

@@ -3,6 +3,7 @@
 //! Stage: output. Escapes the names of processes and control groups.
 
 use super::ends;
+use super::filter::Filter;
 use super::interval::Intervals;
 use super::report_input::ReportInput;
 use crate::join::Exceeded;
@@ -22,8 +23,11 @@ pub(super) struct Moment {
 pub(super) fn moments(input: &ReportInput<'_>) -> Vec<Moment> {
     let profile = input.profile;
     let intervals = Intervals::of(profile);
+    // What a part of the allocations holds is not what the process held.
+    let is_part = input.since.is_some() || input.filters.iter().any(Filter::selects_sites);
     let ends = ends::sudden(profile)
         .into_iter()
+        .filter(|_| !is_part)
         .filter_map(|(_, process)| {
             let words = ends::sentence(process, &profile.info, &intervals)?;
             let at_ns = process.end?.at_ns;

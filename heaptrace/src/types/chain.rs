@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use super::protocol::{Site, SizedType};
 use crate::join::BlockSizes;
 
+/// Most functions whose types are looked at for sizes. The element and its node are those of the innermost ones.
+const MAX_SIZED: usize = 48;
+
 /// A function of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
@@ -39,7 +42,8 @@ impl Chain {
     /// The types that any function of the stack is made for, by name for people.
     pub(super) fn known_sizes(&self, show: fn(&str) -> String) -> BTreeMap<String, u64> {
         let mut known = BTreeMap::new();
-        for parameter in self.links.iter().flat_map(|it| &it.parameters) {
+        let innermost = self.links.iter().take(MAX_SIZED);
+        for parameter in innermost.flat_map(|it| &it.parameters) {
             if parameter.bytes > 0 {
                 known
                     .entry(show(&parameter.name))
@@ -62,8 +66,13 @@ pub(super) struct Sizes {
 impl Sizes {
     /// Whether each block may have this size.
     pub(super) fn may_be(&self, bytes: u64) -> bool {
-        self.ends
-            .is_none_or(|it| it.smallest == bytes && it.largest == bytes)
+        let by_ends = self
+            .ends
+            .is_none_or(|it| it.smallest == bytes && it.largest == bytes);
+        let by_sum = self
+            .sum
+            .is_none_or(|(blocks, sum)| blocks.checked_mul(bytes) == Some(sum));
+        by_ends && by_sum
     }
 
     /// Whether each block may consist of a header and one or several elements.

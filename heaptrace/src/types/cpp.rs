@@ -159,11 +159,11 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         return None;
     }
     let show = people::cpp;
-    let known = chain.known_sizes(show);
     let found = match in_container(rest, by_allocator.as_ref()) {
         Some(found) => found,
         None => alone(rest, by_allocator, of_allocators.last().copied())?,
     };
+    let known = chain.known_sizes(show);
     let element = show(&found.element);
     let size = known
         .get(&element)

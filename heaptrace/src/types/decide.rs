@@ -114,6 +114,13 @@ fn by_call(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
             Evidence::Inlined => of.bytes > 0 && !is_standard,
         };
         if is_exact && let Some(found) = allocated_by_new(of, target, sizes, Way::Constructor) {
+            // It may be the constructor of a base class, whose size is the same.
+            let other = site.stored.as_ref().filter(|it| {
+                *evidence == Evidence::Called && it.bytes == of.bytes && !it.is_virtual
+            });
+            if other.is_some_and(|it| people::cpp(&it.name) != found.element) {
+                return None;
+            }
             return Some(found);
         }
     }

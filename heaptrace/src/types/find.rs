@@ -80,8 +80,8 @@ fn sizes(profile: &Profile) -> BTreeMap<StackId, Sizes> {
             sum: is_exact.then_some((0, 0)),
         });
         if let Some((blocks, bytes)) = &mut sizes.sum {
-            *blocks += site.totals.allocations;
-            *bytes += site.totals.allocated_bytes;
+            *blocks = blocks.saturating_add(site.totals.allocations);
+            *bytes = bytes.saturating_add(site.totals.allocated_bytes);
         }
     }
     all

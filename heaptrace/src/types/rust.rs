@@ -157,7 +157,7 @@ fn fits(block: &Block, sizes: &Sizes) -> bool {
         return true;
     }
     match block.is_single {
-        true => sizes.may_be(of.header_bytes + of.element_bytes),
+        true => sizes.may_be(of.header_bytes.saturating_add(of.element_bytes)),
         // A table's control bytes are rounded.
         false if block.is_rounded => true,
         false => sizes.may_be_several(of.header_bytes, of.element_bytes),
@@ -315,7 +315,7 @@ fn shown(chain: &Chain, links: &[Link], storage: &Storage<'_>) -> Option<Block> 
             let (name, element) = table(links, storage);
             let bytes = match size(of) {
                 0 => 0,
-                bytes => bytes + 1,
+                bytes => bytes.saturating_add(1),
             };
             Some(Block {
                 is_rounded: true,
@@ -335,7 +335,7 @@ fn shown(chain: &Chain, links: &[Link], storage: &Storage<'_>) -> Option<Block> 
                     Some(single(counted(Part::Arc, of, false, &block, &size)))
                 }
                 (["alloc", "collections", "linked_list", "Node"], [of, ..]) => {
-                    let bytes = size(of).next_multiple_of(8);
+                    let bytes = size(of).checked_next_multiple_of(8).unwrap_or(0);
                     let name = format!("LinkedList<{}>", show(of));
                     Some(single(block(name, of, bytes, 16, false)))
                 }

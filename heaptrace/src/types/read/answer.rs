@@ -150,7 +150,9 @@ fn site<'d>(
         return site;
     }
     let returns_to = address.saturating_add(1);
-    let fate = flow.follow(around.as_ref(), returns_to, (begin, end));
+    let callee = call.and_then(|it| it.callee);
+    let is_array = callee.is_some_and(|it| it.name.starts_with("_Zna"));
+    let fate = flow.follow(around.as_ref(), returns_to, (begin, end), is_array);
     // The variables of merged functions are those of one of them.
     site.stored = fate.stored.filter(|_| !code.is_merged(begin));
     site.is_returned = fate.is_returned;
@@ -182,5 +184,14 @@ fn length(site: &Site) -> usize {
             it.name.len() + it.scope.len() + parameters + 8
         })
         .sum();
-    functions + site.symbol.len() + 64
+    let results = site.target.iter().filter_map(|it| it.result.as_ref());
+    let constructed = site.constructed.iter().map(|(of, _)| of);
+    let types: usize = results
+        .chain(&site.noted)
+        .chain(constructed)
+        .chain(&site.stored)
+        .map(|it| it.name.len() + 24)
+        .sum();
+    let target = site.target.as_ref().map_or(0, |it| it.name.len());
+    functions + types + target + site.symbol.len() + 64
 }

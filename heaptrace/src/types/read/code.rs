@@ -206,7 +206,10 @@ impl<'d> Code<'d> {
         let end = self.symbols.partition_point(|it| it.address <= address);
         let before = self.symbols.get(..end)?.iter().rev().take(16);
         let exact: Vec<&Symbol<'d>> = before.take_while(|it| it.address == address).collect();
-        let named = exact.iter().find(|it| it.size > 0).or(exact.first());
+        // An allocator may have other names, too.
+        let allocator = exact.iter().find(|it| allocates(it.name));
+        let sized = || exact.iter().find(|it| it.size > 0);
+        let named = allocator.or_else(sized).or(exact.first());
         Some(Callee {
             name: named.map_or("", |it| it.name),
             address: Some(address),

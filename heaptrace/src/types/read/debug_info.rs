@@ -414,7 +414,7 @@ impl<'s> DebugInfo<'s> {
         Some((place, node.tag))
     }
 
-    /// The classes of a unit whose own name begins with this one.
+    /// The classes of a unit with this name, without arguments.
     pub(super) fn classes(&self, unit: u32, name: &str) -> Option<Vec<Place>> {
         let loaded = self.load(unit)?;
         let mut found = Vec::new();
@@ -433,7 +433,11 @@ impl<'s> DebugInfo<'s> {
             let (_, entry) = self.entry(place)?;
             let own = entry.attr_value(constants::DW_AT_name);
             let own = own.and_then(|it| self.text(&loaded, it));
-            if own.is_some_and(|own| name.starts_with(own.as_str()) || own.starts_with(name)) {
+            let is_named = |own: String| {
+                let rest = own.strip_prefix(name);
+                rest.is_some_and(|it| it.is_empty() || it.starts_with('<'))
+            };
+            if own.is_some_and(is_named) {
                 found.push(place);
             }
         }

@@ -63,6 +63,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         around: Option<&Around>,
         returns_to: u64,
         (begin, end): (u64, u64),
+        is_array: bool,
     ) -> Fate {
         let variables = around.map_or_else(Rc::default, |it| self.variables_of(it.function));
         let base = around.and_then(|it| variables::frame_base(self.names.info, it.function));
@@ -73,6 +74,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             fate: Fate::default(),
             bytes: None,
             may_construct: true,
+            is_array,
             begin,
             end,
         };
@@ -221,7 +223,8 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             walk.fate.constructed = Some((class, Evidence::Called));
             return;
         }
-        walk.may_construct = false;
+        // The constructor of a member may come before the block's own.
+        walk.may_construct &= is_constructor && !is_first;
         if walk.fate.stored.is_some() {
             return;
         }
@@ -282,6 +285,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                     {
                         self.table(walk, Known::Address(instruction.immediate(1)));
                     }
+                    state.overwrite(instruction);
                     return;
                 }
                 _ => {}
@@ -289,7 +293,8 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         }
         if instruction.mnemonic() == Mnemonic::Lea {
             let base = full(instruction.memory_base());
-            let is_rest_of_array = state.holds(base)
+            let is_rest_of_array = walk.is_array
+                && state.holds(base)
                 && instruction.memory_index() == Register::None
                 && matches!(instruction.memory_displacement64(), 8 | 16);
             if base == Register::RIP {
@@ -305,12 +310,17 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             && instruction.op0_kind() == OpKind::Register
             && instruction.op1_kind() != OpKind::Register
             && instruction.op1_kind() != OpKind::Memory
-            && (state.is_known(target) || state.holds(target) && instruction.immediate(1) == 8)
+            && (state.is_known(target)
+                || walk.is_array && state.holds(target) && instruction.immediate(1) == 8)
         {
             return;
         }
         if matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pop) {
             state.moved_stack();
+        }
+        let only_reads = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+        if instruction.op0_kind() == OpKind::Memory && !only_reads {
+            state.overwrite(instruction);
         }
         for used in info.info(instruction).used_registers() {
             let is_written = matches!(

@@ -33,6 +33,8 @@ pub(super) struct Names<'i, 's> {
     pub(super) info: &'i DebugInfo<'s>,
     types: RefCell<HashMap<Place, Option<Rc<SizedType>>>>,
     functions: RefCell<HashMap<Place, Rc<Function>>>,
+    /// Classes by unit and name.
+    classes: RefCell<HashMap<(u32, String), Option<SizedType>>>,
 }
 
 impl<'i, 's> Names<'i, 's> {
@@ -41,6 +43,7 @@ impl<'i, 's> Names<'i, 's> {
             info,
             types: RefCell::default(),
             functions: RefCell::default(),
+            classes: RefCell::default(),
         }
     }
 
@@ -420,12 +423,17 @@ impl<'i, 's> Names<'i, 's> {
 
     /// A class of a unit, by its name.
     pub(super) fn class(&self, unit: u32, name: &str) -> Option<SizedType> {
-        let plain = name.rsplit("::").next().unwrap_or(name);
-        let classes = self.info.classes(unit, plain)?;
-        let all = classes.into_iter().filter_map(|it| self.sized(it));
+        let key = (unit, name.to_owned());
+        if let Some(known) = self.classes.borrow().get(&key) {
+            return known.clone();
+        }
         let show = crate::types::people::cpp;
-        all.into_iter()
-            .find(|it| it.bytes > 0 && show(&it.name) == show(name))
+        let parts = crate::types::text::segments(name);
+        let classes = self.info.classes(unit, parts.last()?.name)?;
+        let mut all = classes.into_iter().filter_map(|it| self.sized(it));
+        let found = all.find(|it| it.bytes > 0 && show(&it.name) == show(name));
+        self.classes.borrow_mut().insert(key, found.clone());
+        found
     }
 
     /// What a pointer points to; `None` for other types.

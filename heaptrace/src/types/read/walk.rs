@@ -27,6 +27,8 @@ pub(super) struct Walk<'a> {
     pub(super) bytes: Option<SizedType>,
     /// Whether a constructor may still follow.
     pub(super) may_construct: bool,
+    /// Whether an array is allocated, which may begin with its length.
+    pub(super) is_array: bool,
     pub(super) begin: u64,
     pub(super) end: u64,
 }
