@@ -32,19 +32,30 @@ not contain spaces. Without it, heaptrace.data in the present folder is read."""
         expression, name = self.divide(argument.strip())
         if not expression:
             raise gdb.GdbError("heaptrace who EXPR [FILE]: an expression is missing")
-        address = int(gdb.parse_and_eval(expression).cast(gdb.lookup_type("unsigned long")))
+        address = self.address(gdb.parse_and_eval(expression))
         program = os.environ.get("HEAPTRACE", "heaptrace")
         words = [program, "who", hex(address), name]
         pid = gdb.selected_inferior().pid
         if pid > 0:
             words += ["--pid", str(pid)]
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
+            )
         except OSError as error:
             raise gdb.GdbError("can't run %s: %s; set the variable HEAPTRACE to its path" % (program, error))
         gdb.write(done.stdout)
         if done.returncode != 0:
             raise gdb.GdbError(done.stderr.strip())
+
+    @staticmethod
+    def address(value):
+        """The address that a value is, or that an array has. No type is looked up: its name depends on the language."""
+        if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+            value = value.referenced_value()
+        if value.type.strip_typedefs().code == gdb.TYPE_CODE_ARRAY:
+            value = value.address
+        return int(value) & 0xFFFFFFFFFFFFFFFF
 
     @staticmethod
     def divide(argument):

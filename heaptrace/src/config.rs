@@ -116,6 +116,8 @@ pub enum KeptBlocks {
     Lasting,
     /// All.
     All,
+    /// All, without what of the memory is resident.
+    Alone,
 }
 
 /// Limits and cache of unwind tables.

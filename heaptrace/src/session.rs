@@ -254,7 +254,7 @@ impl<'a> Session<'a> {
         let begin = Instant::now();
         run.joiner.set_began(sys::monotonic_now());
         if config.blocks != KeptBlocks::None {
-            let has_all = config.blocks == KeptBlocks::All;
+            let has_all = config.blocks != KeptBlocks::Lasting;
             run.joiner.log_blocks(sys::monotonic_now(), has_all);
         }
         let rates = SamplingRates::new(config, begin, &mut run)?;

@@ -27,7 +27,7 @@ impl Report {
 pub fn agrees(what: &str, truth: u64, estimate: u64, error: u64) -> Result<()> {
     println!("{what}: {estimate} ± {error}, in truth {truth}");
     ensure!(
-        truth.abs_diff(estimate) <= 6 * error && error * 20 < truth,
+        truth.abs_diff(estimate) <= 6 * error && error * 12 < truth,
         "{what}: {estimate} ± {error}, in truth {truth}"
     );
     Ok(())

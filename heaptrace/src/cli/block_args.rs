@@ -8,11 +8,12 @@ use crate::config::KeptBlocks;
 
 #[derive(Debug, Args)]
 pub(super) struct Blocks {
-    /// Keep each live block in the file, for `heaptrace who`: its address, size, stack, thread and time.
+    /// Keep each live block in the file, for `heaptrace who` and `heaptrace map`: its address, size, stack, thread and time.
     ///
     /// The file has the blocks that are live at each update and at the end, and what each process had not freed when it ended. A block
     /// that is freed before the next update (--interval) is left out. Each block needs about 8 bytes when it is allocated, and 4 when
-    /// it is freed. Can't be used with --rotate.
+    /// it is freed. What of the memory of processes is resident is read at the end, and every ten seconds or less often: a process
+    /// can't change its mappings meanwhile. Can't be used with --rotate.
     #[arg(long, conflicts_with = "rotate")]
     blocks: bool,
     /// Keep each allocation and each free in the file, also those of blocks that live only briefly.

@@ -45,10 +45,14 @@ pub(super) fn run(
     let config = RunConfig {
         duration,
         interval: INTERVAL,
-        blocks: KeptBlocks::All,
+        blocks: KeptBlocks::Alone,
+        // A forked child has the same addresses, and mapped memory is no block.
+        children: false,
+        mappings: false,
         ..run_args::exact(pid).context("the options of the run are wrong")?
     };
     let mut watcher = Watcher {
+        pid,
         missing: addresses.clone(),
         profile: None,
         blocks: BlockReading::new(WantedBlocks::at(&addresses)),
@@ -79,7 +83,7 @@ pub(super) fn run(
     let found = Who {
         blocks: &blocks,
         core: None,
-        owned: output::find_owners(&blocks, &asked, None),
+        owned: output::find_owners(&blocks, &asked, Some(pid)),
     };
     print(question, &input, &found, Screen::stdout(color))?;
     Ok(ExitCode::SUCCESS)
@@ -87,6 +91,7 @@ pub(super) fn run(
 
 /// Collects blocks, and ends the run when one was at each address.
 struct Watcher {
+    pid: u32,
     /// The addresses at which no block was seen so far.
     missing: Vec<u64>,
     profile: Option<Profile>,
@@ -114,7 +119,11 @@ impl Observer for Watcher {
         let blocks = std::mem::take(&mut update.blocks);
         profile.fold(update)?;
         for changes in blocks {
-            for block in &changes.born {
+            for block in changes
+                .born
+                .iter()
+                .filter(|_| changes.owner.pid == self.pid)
+            {
                 let end = block.address.saturating_add(block.size.max(1));
                 let held = block.address..end;
                 self.missing.retain(|address| !held.contains(address));

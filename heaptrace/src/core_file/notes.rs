@@ -22,8 +22,10 @@ const PID: usize = 24;
 const NAME: usize = 40;
 const NAME_BYTES: usize = 16;
 
-/// Offsets in the note of the signal: its number, and the address of a fault.
+/// Offsets in the note of the signal: its number, what sent it (above zero: the kernel, and only then there is an address), and the address of
+/// a fault.
 const NUMBER: usize = 0;
+const CODE: usize = 8;
 const ADDRESS: usize = 16;
 
 /// Signals that are about an address: SIGILL, SIGBUS, SIGFPE and SIGSEGV.
@@ -84,9 +86,11 @@ impl Notes {
             }
             // Each thread has one; the first thread's is the one that counts.
             NT_SIGINFO if self.fault.is_none() => {
+                let is_of_kernel = u32_at(bytes, CODE).is_some_and(|it| it.cast_signed() > 0);
                 self.fault = u32_at(bytes, NUMBER).map(|signal| Fault {
                     signal,
-                    address: u64_at(bytes, ADDRESS).filter(|_| WITH_ADDRESS.contains(&signal)),
+                    address: u64_at(bytes, ADDRESS)
+                        .filter(|_| is_of_kernel && WITH_ADDRESS.contains(&signal)),
                 });
             }
             NT_FILE => {

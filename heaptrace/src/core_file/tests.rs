@@ -35,6 +35,7 @@ fn process(pid: u32, name: &[u8]) -> Vec<u8> {
 fn signal(number: u32, address: u64) -> Vec<u8> {
     let mut info = vec![0; 128];
     info[..4].copy_from_slice(&number.to_le_bytes());
+    info[8..12].copy_from_slice(&1_u32.to_le_bytes());
     info[16..24].copy_from_slice(&address.to_le_bytes());
     note(0x5349_4749, &info)
 }

@@ -14,7 +14,7 @@ pub(super) fn fitted(name: &str, width: usize) -> String {
         return name.to_owned();
     }
     // What stands for a type has no parts.
-    if name.starts_with('(') {
+    if name.starts_with('(') && name.find(')') == Some(name.len() - 1) {
         return cut_middle(name, width);
     }
     let (path, part) = name.split_at(part_of(name));

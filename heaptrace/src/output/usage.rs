@@ -133,6 +133,7 @@ pub(super) struct Rounded {
 /// What allocators round up of the blocks of sites.
 pub(super) fn rounded<'a>(usages: impl IntoIterator<Item = &'a Usage>) -> Vec<Rounded> {
     let mut families = BTreeMap::<_, Rounded>::new();
+    let mut classes = BTreeMap::<_, RoundingClass>::new();
     for usage in usages {
         for it in &usage.rounding {
             let all = families.entry(it.family).or_insert(Rounded {
@@ -151,29 +152,34 @@ pub(super) fn rounded<'a>(usages: impl IntoIterator<Item = &'a Usage>) -> Vec<Ro
             sum.unfreed = sum.unfreed.saturating_add(it.unfreed);
             sum.error = Errors::both(sum.error, it.error);
             for class in &it.classes {
-                add_class(&mut sum.classes, class);
+                let key = (it.family, class.from, class.to);
+                let known = classes.entry(key).or_insert(RoundingClass {
+                    from: class.from,
+                    to: class.to,
+                    ..RoundingClass::default()
+                });
+                add_class(known, class);
             }
             let requested = self::sum(&usage.sizes).bytes;
             all.requested = all.requested.saturating_add(requested);
             all.is_certain &= usage.rounding.len() == 1;
         }
     }
+    for ((family, ..), class) in classes {
+        if let Some(all) = families.get_mut(&family) {
+            all.rounding.classes.push(class);
+        }
+    }
     families.into_values().collect()
 }
 
-/// Adds a size class to those of other sites, in their order.
-fn add_class(classes: &mut Vec<RoundingClass>, class: &RoundingClass) {
-    let at = classes.partition_point(|it| (it.from, it.to) < (class.from, class.to));
-    match classes.get_mut(at) {
-        Some(sum) if (sum.from, sum.to) == (class.from, class.to) => {
-            sum.blocks = sum.blocks.saturating_add(class.blocks);
-            sum.requested = sum.requested.saturating_add(class.requested);
-            sum.bytes = sum.bytes.saturating_add(class.bytes);
-            sum.error = Errors::both(sum.error, class.error);
-            sum.unfreed = sum.unfreed.saturating_add(class.unfreed);
-        }
-        _ => classes.insert(at, *class),
-    }
+/// Adds a size class of a site to that of other sites.
+fn add_class(sum: &mut RoundingClass, class: &RoundingClass) {
+    sum.blocks = sum.blocks.saturating_add(class.blocks);
+    sum.requested = sum.requested.saturating_add(class.requested);
+    sum.bytes = sum.bytes.saturating_add(class.bytes);
+    sum.error = Errors::both(sum.error, class.error);
+    sum.unfreed = sum.unfreed.saturating_add(class.unfreed);
 }
 
 fn add_buckets(sums: &mut BTreeMap<u8, Tally>, buckets: &[Bucket]) {

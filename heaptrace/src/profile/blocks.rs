@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::memory_blocks::MemoryBlocks;
+use super::memory_blocks::{MemoryBlocks, size_of_map};
 use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, StackId};
 
 /// Most freed blocks that are kept for each wanted address in each process: the last ones.
@@ -165,8 +165,15 @@ impl BlockReading {
 
     /// Adds changes, and applies them when no further part follows. There are so many stacks; a block of another one is an error,
     /// which names it.
-    pub fn add(&mut self, changes: BlockChanges, more: bool, stacks: usize) -> Result<(), StackId> {
+    pub fn add(
+        &mut self,
+        mut changes: BlockChanges,
+        more: bool,
+        stacks: usize,
+    ) -> Result<(), StackId> {
+        changes.memory = changes.memory.filter(|_| self.wanted.memory);
         self.pending += changes.born.len() + changes.freed.len();
+        self.pending += changes.memory.as_ref().map_or(0, size_of_map);
         self.parts.push(changes);
         if more {
             return Ok(());
@@ -206,7 +213,7 @@ impl BlockReading {
                 self.kept += 1;
             }
         }
-        if let Some(map) = changes.memory.filter(|_| self.wanted.memory) {
+        if let Some(map) = changes.memory {
             let live = image.live.values().copied();
             let memory = MemoryBlocks::new(map, live, stacks)?;
             self.kept += memory.size();

@@ -31,8 +31,13 @@ impl MemoryBlocks {
 
     /// Its memory, as so many blocks of a reading.
     pub(super) fn size(&self) -> usize {
-        let mappings = self.map.residency.mappings.iter();
-        let of_mappings = mappings.map(|it| 2 + it.name.len() / 64 + it.runs.len() / 8);
-        self.blocks.len() + self.map.mapped.len() + of_mappings.sum::<usize>()
+        self.blocks.len() + size_of_map(&self.map)
     }
+}
+
+/// The memory of a map, as so many blocks of a reading.
+pub(super) fn size_of_map(map: &MemoryMap) -> usize {
+    let mappings = map.residency.mappings.iter();
+    let of_mappings = mappings.map(|it| 2 + it.name.len() / 64 + it.runs.len() / 8);
+    1 + map.mapped.len() + of_mappings.sum::<usize>()
 }

@@ -34,7 +34,7 @@ pub(super) struct MemoryReading {
 impl MemoryReading {
     pub(super) fn new(config: &RunConfig) -> Self {
         Self {
-            is_wanted: config.blocks != KeptBlocks::None,
+            is_wanted: matches!(config.blocks, KeptBlocks::Lasting | KeptBlocks::All),
             last: None,
             read: Vec::new(),
         }

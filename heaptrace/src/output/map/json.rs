@@ -147,7 +147,7 @@ impl<'a> Process<'a> {
     fn new(input: &'a ReportInput<'a>, it: &'a ProcessMap<'a>, top: usize) -> Self {
         let residency = &it.map.residency;
         let is_sampled = input.profile.info.mode.is_sampled();
-        let has_pages = residency.unknown_pages.is_none() && !is_sampled;
+        let has_pages = residency.unknown_pages.is_none() && !it.is_sampled();
         Self {
             pid: it.owner.pid,
             command: &it.owner.command,

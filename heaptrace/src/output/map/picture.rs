@@ -263,8 +263,8 @@ impl<'a> Picture<'a> {
             add(
                 "free",
                 match self.map.is_sampled() {
-                    true => "no sample",
-                    false if self.map.is_older() => "free, or from before tracing",
+                    true => "no recorded block",
+                    false if self.map.is_older() => "free, or not recorded",
                     false => "free, and resident",
                 },
             );
@@ -466,7 +466,7 @@ impl<'a> Picture<'a> {
             }
             let share = crate::text::share(used, size);
             words.push_str(&match self.map.is_sampled() {
-                true => "a sample; ".to_owned(),
+                true => "recorded; ".to_owned(),
                 false => format!("{share} in use; "),
             });
         } else if area.has_blocks && resident > 0 {

@@ -27,6 +27,8 @@ pub struct ProcessMap<'a> {
     /// The allocator of its blocks, if it is certain.
     pub(super) family: Option<Family>,
     is_sampled: bool,
+    /// Whether another process of the same name is older: it may be a fork of that one.
+    may_be_forked: bool,
     /// What its resident memory is made of.
     pub account: Account,
     /// The stacks that filters let pass; `None` for all.
@@ -85,8 +87,13 @@ impl<'a> ProcessMap<'a> {
         });
         let owned: Vec<Owned> = blocks.chain(mapped).collect();
         let family = process.and_then(family_of);
-        let is_sampled = input.profile.info.mode.is_sampled();
+        let is_sampled = input.profile.info.is_partial();
         let recorded = Recorded { family, is_sampled };
+        let may_be_forked = input.profile.processes.iter().any(|it| {
+            it.pid != owner.pid
+                && it.command == owner.command
+                && (it.merged > 0 || it.start_time_ns < owner.start_time_ns)
+        });
         let selects = input.filters.iter().any(Filter::selects_sites);
         let shown = found.filter(|_| selects).map(|(index, _)| {
             let sites = input.profile.sites.iter();
@@ -101,6 +108,7 @@ impl<'a> ProcessMap<'a> {
             owned,
             family,
             is_sampled,
+            may_be_forked,
             shown,
         })
     }
@@ -126,13 +134,18 @@ impl<'a> ProcessMap<'a> {
         super::pieces::header(self.family)
     }
 
-    /// Whether memory was resident before it was traced: blocks in it are not known.
+    /// Whether it can have blocks that are not known: from before it was traced, from a parent that it is a fork of, or from pauses.
     pub fn is_older(&self) -> bool {
-        let process = self.process;
-        process.is_some_and(|it| it.memory.resident_before > 0 || it.traced.is_some())
+        self.may_be_forked
+            || self.process.is_none_or(|it| {
+                it.memory.resident_before > 0
+                    || it.traced.is_some()
+                    || it.duty_cycle.is_some()
+                    || (!self.is_sampled && it.untracked_frees > 0)
+            })
     }
 
-    /// Whether only samples were recorded.
+    /// Whether only a part of all blocks was recorded: samples, or some sizes.
     pub fn is_sampled(&self) -> bool {
         self.is_sampled
     }

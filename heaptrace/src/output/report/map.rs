@@ -101,14 +101,14 @@ fn rows(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
 /// What a row is, for people.
 fn words(what: What, map: &ProcessMap<'_>) -> String {
     let or_older = match map.is_older() {
-        true => ", or from before tracing",
+        true => ", or not recorded",
         false => "",
     };
     match what {
         What::Live => {
             let blocks = map.sites_of(Kind::Heap).map(|it| it.blocks).sum::<u64>();
             let noun = match map.is_sampled() {
-                true => "samples stand for",
+                true => "recorded blocks stand for",
                 false => "live blocks asked for",
             };
             format!("live: what {} {noun}", count(blocks))
@@ -129,7 +129,7 @@ fn words(what: What, map: &ProcessMap<'_>) -> String {
             format!("free pages of the allocator: no {older}")
         }
         What::HeapRest => format!(
-            "the rest of the allocator's memory: free{or_older}, or headers; samples can't tell them apart"
+            "the rest of the allocator's memory: free{or_older}, headers, or blocks that were not recorded"
         ),
         What::Heap => "the allocator's memory: live and free blocks".to_owned(),
         What::Mapped => "mapped by the program itself (mmap)".to_owned(),
@@ -138,7 +138,10 @@ fn words(what: What, map: &ProcessMap<'_>) -> String {
         What::Shared => "shared memory".to_owned(),
         What::Other => format!(
             "other memory without a file: not recorded{}",
-            or_older.replace(", or", ", for instance")
+            match map.is_older() {
+                true => ", for instance from before tracing",
+                false => "",
+            }
         ),
         What::Kernel => "pages of the kernel".to_owned(),
     }
@@ -161,8 +164,12 @@ fn remarks(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
         ))?;
     }
     if map.is_sampled() {
-        let words = "Sampled: live memory is an estimate, and how full a page is can't be said. Record with --exact for that.";
-        says(page, words)?;
+        let words = format!(
+            "Only a part of all blocks was recorded ({}): how full a page is can't be said. For that, record with --exact, and without \
+             --min-size and --max-size.",
+            page.input.profile.chosen()
+        );
+        says(page, &words)?;
     }
     if map.allocator().is_none() && map.account.of(What::Live) > 0 {
         says(
@@ -173,7 +180,8 @@ fn remarks(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
     if map.is_older() {
         says(
             page,
-            "It ran before it was traced: its older blocks are not known, and their memory counts as free here.",
+            "It may have blocks that are not known, and count as free here: from before it was traced, of a parent that it was forked \
+             from, or from times in which it was paused.",
         )?;
     }
     Ok(())
@@ -239,7 +247,12 @@ fn pinning(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
         .iter()
         .fold(0_u64, |sum, it| sum.saturating_add(it.pinned));
     if pinning.is_empty() {
-        heading(page, "No site keeps nearly empty pages resident")?;
+        let is_hidden = map.account.sites.iter().any(|it| it.pinned > 0);
+        let words = match is_hidden {
+            true => "None of these sites keeps nearly empty pages resident",
+            false => "No site keeps nearly empty pages resident",
+        };
+        heading(page, words)?;
         return Ok(());
     }
     heading(

@@ -77,7 +77,7 @@ fn add_pages(pages: &mut PageMap, it: &mut Mapped, room: &mut usize) -> io::Resu
     }
     mapping.runs = match mapping.resident + mapping.swapped {
         0 => page_map::untouched(mapping.start, mapping.end),
-        _ => pages.runs(mapping.start, mapping.end)?,
+        _ => pages.runs(mapping.start, mapping.end, *room)?,
     };
     match room.checked_sub(mapping.runs.len()) {
         Some(left) => *room = left,
@@ -103,18 +103,26 @@ mod tests {
     #[test]
     fn own_pages_are_found() {
         let page = sys::page_size();
-        // So large that it is mapped for this alone. Writing to every second page splits it into runs.
+        // Mapped for this alone: a large block of the allocator may have been used before. Writing to every second page splits it into runs.
         let pages = 10_000;
-        let mut memory = vec![0_u8; page * (pages + 2)];
-        let begin = memory.as_ptr() as usize;
-        let first = begin.next_multiple_of(page) - begin;
+        // SAFETY: a new private mapping, which nothing else refers to, and which stays mapped.
+        let memory = unsafe {
+            let length = page * pages;
+            let (access, how) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            let at = libc::mmap(std::ptr::null_mut(), length, access, how, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(at.cast::<u8>(), length)
+        };
         for at in (0..pages).step_by(2) {
-            memory[first + at * page] = 1;
+            memory[at * page] = 1;
         }
         let found = read(std::process::id()).unwrap();
         assert_eq!(found.unknown_pages, None);
         assert!(found.resident > 0);
-        let address = memory[first..].as_ptr() as u64;
+        let address = memory.as_ptr() as u64;
         let mapping = found
             .mappings
             .iter()

@@ -24,6 +24,8 @@ pub(super) struct PageMap {
     page: u64,
     /// Whether the kernel finds runs.
     can_scan: bool,
+    /// Words that may still be read.
+    words: u64,
 }
 
 /// The request `PAGEMAP_SCAN` (linux/fs.h): `_IOWR('f', 16, struct pm_scan_arg)`.
@@ -64,20 +66,25 @@ struct Region {
     categories: u64,
 }
 
+/// Most pages of a process whose words are read, where the kernel does not find runs: 256 GiB of addresses, half a GiB of words.
+const MAX_WORDS: u64 = 1 << 26;
+
 impl PageMap {
     pub(super) fn open(pid: u32) -> io::Result<Self> {
         Ok(Self {
             file: File::open(format!("/proc/{pid}/pagemap"))?,
             page: sys::page_size() as u64,
             can_scan: true,
+            words: MAX_WORDS,
         })
     }
 
-    /// The runs of pages between two addresses, without a gap.
-    pub(super) fn runs(&mut self, start: u64, end: u64) -> io::Result<Vec<Run>> {
+    /// The runs of pages between two addresses, without a gap; none if there are too many pages to look at. Many more runs than `most` are
+    /// an error.
+    pub(super) fn runs(&mut self, start: u64, end: u64, most: usize) -> io::Result<Vec<Run>> {
         let mut runs = Runs::new(start, self.page);
         if self.can_scan {
-            match self.scan(start, end, &mut runs) {
+            match self.scan(start, end, most, &mut runs) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => self.can_scan = false,
                 result => {
                     result?;
@@ -85,11 +92,15 @@ impl PageMap {
                 }
             }
         }
-        self.read_words(start, end, &mut runs)?;
+        match self.words.checked_sub((end - start) / self.page) {
+            Some(left) => self.words = left,
+            None => return Ok(Vec::new()),
+        }
+        self.read_words(start, end, most, &mut runs)?;
         Ok(runs.until(end))
     }
 
-    fn scan(&self, start: u64, end: u64, runs: &mut Runs) -> io::Result<()> {
+    fn scan(&self, start: u64, end: u64, most: usize, runs: &mut Runs) -> io::Result<()> {
         let mut regions = vec![Region::default(); REGIONS];
         let mut at = start;
         while at < end {
@@ -113,6 +124,7 @@ impl PageMap {
             for it in regions.iter().take(found as usize) {
                 runs.add(it.start, it.end, state_of(it.categories));
             }
+            runs.check(most)?;
             // The call ends early if the list is full.
             if arguments.walk_end <= at {
                 break;
@@ -122,7 +134,7 @@ impl PageMap {
         Ok(())
     }
 
-    fn read_words(&self, start: u64, end: u64, runs: &mut Runs) -> io::Result<()> {
+    fn read_words(&self, start: u64, end: u64, most: usize, runs: &mut Runs) -> io::Result<()> {
         let mut buffer = vec![0; WORDS * 8];
         let mut at = start;
         while at < end {
@@ -139,6 +151,7 @@ impl PageMap {
                 runs.add(at, at + self.page, state_of_word(word));
                 at += self.page;
             }
+            runs.check(most)?;
         }
         Ok(())
     }
@@ -182,6 +195,13 @@ struct Runs {
 }
 
 impl Runs {
+    fn check(&self, most: usize) -> io::Result<()> {
+        match self.runs.len() > most {
+            true => Err(io::Error::other("they are in too many pieces")),
+            false => Ok(()),
+        }
+    }
+
     fn new(start: u64, page: u64) -> Self {
         Self {
             at: start,
@@ -244,7 +264,7 @@ mod tests {
         let states = |can_scan| {
             let mut map = PageMap::open(std::process::id()).unwrap();
             map.can_scan = can_scan;
-            let runs = map.runs(start, end).unwrap();
+            let runs = map.runs(start, end, usize::MAX).unwrap();
             let of_run = |it: Run| std::iter::repeat_n(it.state, it.pages as usize);
             runs.into_iter().flat_map(of_run).collect::<Vec<_>>()
         };

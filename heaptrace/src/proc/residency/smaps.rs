@@ -16,6 +16,13 @@ pub(super) struct Mapped {
     has_file: bool,
 }
 
+/// Bytes of names that are kept whole. Beyond that, long names lose their middle, so that a list has a bounded size.
+const WHOLE_NAMES: usize = 1 << 20;
+
+/// Bytes of a shortened name: its beginning, by which kinds are told apart, and its end, which people look for.
+const HEAD: usize = 16;
+const TAIL: usize = 32;
+
 /// The mappings of a process.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
@@ -28,6 +35,7 @@ pub(super) fn parse(mut text: impl BufRead, most: usize) -> io::Result<Listed> {
     let mut listed = Listed::default();
     let mut line = Vec::new();
     let mut is_kept = false;
+    let mut room = WHOLE_NAMES;
     loop {
         line.clear();
         if text.read_until(b'\n', &mut line)? == 0 {
@@ -38,13 +46,31 @@ pub(super) fn parse(mut text: impl BufRead, most: usize) -> io::Result<Listed> {
         if let Some(it) = maps::parse(line).next() {
             is_kept = listed.mappings.len() < most;
             if is_kept {
-                listed.mappings.push(mapped(it));
+                let mut mapped = mapped(it);
+                shorten(&mut mapped.mapping.name, &mut room);
+                listed.mappings.push(mapped);
             } else {
                 listed.left_out += 1;
             }
         } else if is_kept && let Some(it) = listed.mappings.last_mut() {
             add_sum(&mut it.mapping, line);
         }
+    }
+}
+
+/// Takes the middle out of a long name if there is no room for all of it.
+fn shorten(name: &mut String, room: &mut usize) {
+    if let Some(left) = room.checked_sub(name.len()) {
+        *room = left;
+        return;
+    }
+    let is_end = |at: &usize| name.is_char_boundary(*at);
+    let head = (0..=HEAD).rev().find(is_end).unwrap_or(0);
+    let tail = (name.len().saturating_sub(TAIL)..=name.len())
+        .find(is_end)
+        .unwrap_or(name.len());
+    if tail > head {
+        name.replace_range(head..tail, "…");
     }
 }
 
@@ -164,5 +190,21 @@ e000-f000 r-xp 00000000 00:00 0                  [vdso]
         let listed = parse(TEXT.as_bytes(), 3).unwrap();
         assert_eq!((listed.mappings.len(), listed.left_out), (3, 5));
         assert_eq!(listed.mappings[2].mapping.resident, 8192);
+    }
+
+    /// Check that names stay whole while there is room, and that the kind of a shortened one is still found.
+    #[test]
+    fn long_names_are_shortened() {
+        let long = format!("/memfd:{}end", "ä".repeat(2_000));
+        let line = |at: u64| format!("{at:x}000-{:x}000 rw-s 00000000 00:01 7 {long}\n", at + 1);
+        let text: String = (1..=1_000).map(line).collect();
+        let mut listed = parse(text.as_bytes(), 2_000).unwrap();
+        find_kinds(&mut listed.mappings, &[]);
+        let names = listed.mappings.iter().map(|it| it.mapping.name.len());
+        assert!(names.sum::<usize>() < WHOLE_NAMES + 1_000 * 64);
+        let last = &listed.mappings[999].mapping;
+        assert!(last.name.starts_with("/memfd:") && last.name.ends_with("end"));
+        assert_eq!(listed.mappings[0].mapping.name, long);
+        assert_eq!(last.kind, MappingKind::Shared);
     }
 }

@@ -1,8 +1,8 @@
 //! The data file: `record` writes it during a run, and every offline command reads it.
 //!
 //! Stage: profile. The file begins with magic bytes and a version. Then come chunks, each with its lengths, a
-//! checksum and a message that is compressed with zstd. Updates hold whole records, so a file that is cut
-//! anywhere is a true picture of an earlier moment. Knows nothing of where updates come from.
+//! checksum and a message that is compressed with zstd. An update needs only those before it (its sites can be
+//! differences from theirs), so a file that is cut anywhere is a true picture of an earlier moment. Knows nothing of where updates come from.
 
 mod chunk;
 #[cfg(test)]

@@ -78,7 +78,9 @@ impl BlocksMessage {
     /// Changes in parts of bounded size.
     pub(in crate::profile) fn parts(changes: &BlockChanges) -> Vec<Self> {
         let (mut born, mut freed) = (changes.born.chunks(MOST), changes.freed.chunks(MOST));
-        let count = born.len().max(freed.len()).max(1);
+        // The memory has a message of its own, so that blocks and memory are not in one chunk.
+        let blocks = born.len().max(freed.len());
+        let count = (blocks + usize::from(changes.memory.is_some())).max(1);
         let parts = (0..count).map(|part| Self {
             serial: changes.owner.serial,
             pid: changes.owner.pid,

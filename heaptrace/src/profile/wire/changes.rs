@@ -18,8 +18,8 @@ const NUMBERS: usize = 36;
 /// Most sites of a message, so that it fits into a chunk whatever the numbers are.
 const ROWS: usize = 10_000;
 
-/// Most sites that a writer remembers: some 20 MB.
-const REMEMBERED: usize = 1 << 16;
+/// Most sites that a writer remembers: some 23 MB. One more, and the table would double.
+const REMEMBERED: usize = 7 << 13;
 
 /// Sites that are in an earlier update, too.
 #[derive(Clone, PartialEq, Message)]

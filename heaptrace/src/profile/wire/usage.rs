@@ -164,6 +164,8 @@ fn classes(rounding: &[Rounding]) -> Vec<u64> {
 
 /// Takes the classes of one family off the numbers.
 fn take_classes(numbers: &mut &[u64]) -> Result<Vec<RoundingClass>, WireError> {
+    /// Most classes of a family. Writers have at most 381.
+    const MOST: u64 = 1024;
     const TOO_MANY: WireError = WireError::TooMany {
         what: "classes of sizes",
     };
@@ -171,12 +173,10 @@ fn take_classes(numbers: &mut &[u64]) -> Result<Vec<RoundingClass>, WireError> {
     let Some((count, rest)) = numbers.split_first() else {
         return Ok(Vec::new());
     };
-    let length = usize::try_from(*count)
-        .ok()
-        .and_then(|it| it.checked_mul(7));
-    let (entries, rest) = length
-        .and_then(|length| rest.split_at_checked(length))
-        .ok_or(TOO_MANY)?;
+    if *count > MOST {
+        return Err(TOO_MANY);
+    }
+    let (entries, rest) = rest.split_at_checked(7 * *count as usize).ok_or(TOO_MANY)?;
     *numbers = rest;
     let mut from = 0_u64;
     let entries = entries.as_chunks::<7>().0.iter();
