@@ -143,6 +143,10 @@ struct Storage<'c> {
 pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     let links = &chain.links;
     let mut storage = storage(links)?;
+    // Compilers merge equal functions, and a table of symbols has the name of one of them.
+    if links.get(storage.at).is_some_and(|it| it.is_symbol) {
+        return None;
+    }
     if matches!(storage.part, Part::RawVec | Part::RawTable) {
         storage = merged(links, storage);
     }
