@@ -2,7 +2,6 @@
 //!
 //! Part of the command line. Must not know the formats: the output stage does.
 
-use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -93,9 +92,6 @@ fn convert(
     types: bool,
     note: impl FnOnce(&ReportInput<'_>),
 ) -> anyhow::Result<ExitCode> {
-    // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
-    let is_terminal = io::stderr().is_terminal();
-    let output = to.path;
     let to = Output::open(to)?;
     let mut loaded = input::load(input, Some(&to))?;
     let (grouping, format) = choose(&loaded.profile);
@@ -104,9 +100,6 @@ fn convert(
     loaded.warn();
     let input = loaded.report_input();
     note(&input);
-    to.write(|out| format.write(&input, out))?;
-    if is_terminal {
-        message::wrote(output, next);
-    }
+    to.write_and_say(next, |out| format.write(&input, out))?;
     Ok(loaded.exit_code())
 }

@@ -2,10 +2,11 @@
 //!
 //! Part of the command line. Must not know what is written.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use super::message;
 use crate::create::{Destination, Pending};
 use crate::output::OutputError;
 
@@ -29,6 +30,8 @@ pub(super) struct Output {
     path: PathBuf,
     /// `None` for standard output.
     to: Option<Pending>,
+    /// Whether a person reads the messages. A process that has given up its rights may not ask.
+    has_reader: bool,
 }
 
 impl Output {
@@ -51,7 +54,28 @@ impl Output {
         Ok(Self {
             path: path.to_owned(),
             to: pending,
+            has_reader: io::stderr().is_terminal(),
         })
+    }
+
+    /// Whether it goes to standard output.
+    pub(super) fn is_stream(&self) -> bool {
+        self.to.is_none()
+    }
+
+    /// Writes the output as [`Self::write`] does, and says on a terminal where it is and what to do with it.
+    pub(super) fn write_and_say(
+        self,
+        next: &str,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), OutputError>,
+    ) -> anyhow::Result<()> {
+        let path = self.path.clone();
+        let is_said = self.has_reader && !self.is_stream();
+        self.write(write)?;
+        if is_said {
+            message::wrote(&path, next);
+        }
+        Ok(())
     }
 
     /// The folder in which the file gets its name; `None` for a stream.

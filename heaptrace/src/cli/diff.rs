@@ -2,13 +2,11 @@
 //!
 //! Part of the command line. Must not know how a difference is found or looks: the output stage does.
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use super::destination::{Output, To};
 use super::input::{self, Loaded};
 use super::invocation::{Color, Input, Ranking};
-use super::message;
 use super::report::Screen;
 use crate::output::{self, DiffFormat, DiffOptions, Label, Metric, Side, Wrappers};
 
@@ -21,10 +19,8 @@ pub(super) fn run(
     to: &To<'_>,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    let (screen, is_terminal) = (Screen::stdout(color), io::stderr().is_terminal());
-    let is_stream = to.path.as_os_str() == "-";
-    let path = to.path;
     let to = Output::open(to)?;
+    let screen = Screen::of(&to, color);
     let names = [name(old), name(new)];
     let loaded = input::load_both([old, new], &to)?;
     let [mut old, mut new] = loaded;
@@ -38,16 +34,15 @@ pub(super) fn run(
         metric: ranking.metric.unwrap_or_else(|| metric(&old, &new)),
         by: ranking.by.unwrap_or(Label::Stack),
         top: ranking.top,
-        color: is_stream && screen.color,
-        width: screen.width.filter(|_| is_stream),
+        color: screen.color,
+        width: screen.width,
     };
     let [old_name, new_name] = &names;
     let old_side = Side::new(old_name, old.report_input());
     let new_side = Side::new(new_name, new.report_input());
-    to.write(|out| output::write_diff(&old_side, &new_side, format, &options, out))?;
-    if is_terminal && !is_stream {
-        message::wrote(path, "open it in a browser");
-    }
+    to.write_and_say("open it in a browser", |out| {
+        output::write_diff(&old_side, &new_side, format, &options, out)
+    })?;
     Ok(input::exit_code(old.is_damaged() || new.is_damaged()))
 }
 

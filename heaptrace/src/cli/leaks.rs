@@ -2,7 +2,7 @@
 //!
 //! Part of the command line. Must not know how leaks are found, nor how they look: the output stage does.
 
-use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,8 +26,6 @@ pub(super) fn run(
     suppressions: &[PathBuf],
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Checked before the process gives up its rights.
-    let is_terminal = io::stdout().is_terminal();
     let screen = Screen::stdout(color);
     let mut options = LeakOptions::default();
     // Before the rights to open files are given up.
@@ -38,7 +36,7 @@ pub(super) fn run(
     loaded.wrappers = wrappers;
     options.from_ns = loaded.profile.range.map(|range| range.from_ns);
     // A text begins with the warnings, so on a terminal they would be shown twice.
-    if format == Format::Json || !is_terminal {
+    if format == Format::Json || !screen.is_terminal {
         loaded.warn();
     }
     let report_input = loaded.report_input();

@@ -2,7 +2,6 @@
 //!
 //! Part of the command line. Must not know how it is found or looks: the output stage does.
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -10,7 +9,6 @@ use anyhow::bail;
 use super::destination::{Output, To};
 use super::input;
 use super::invocation::{Color, Input, MapFormat, MapOptions};
-use super::message;
 use super::report::Screen;
 use crate::output::{self, ReportOptions, Wrappers};
 use crate::text;
@@ -25,16 +23,12 @@ pub(super) fn run(
     to: &To<'_>,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Checked before the process gives up its rights.
-    let (screen, is_terminal) = (Screen::stdout(color), io::stderr().is_terminal());
-    let is_stream = to.path.as_os_str() == "-";
-    let is_shown = is_stream && io::stdout().is_terminal();
-    let path = to.path;
     let to = Output::open(to)?;
+    let screen = Screen::of(&to, color);
     let mut loaded = input::load_with_memory(input, Some(&to))?;
     loaded.wrappers = wrappers;
     // A text begins with the warnings, so on a terminal they would be shown twice.
-    if wanted.format != MapFormat::Text || !is_shown {
+    if wanted.format != MapFormat::Text || !screen.is_terminal {
         loaded.warn();
     }
     let report_input = loaded.report_input();
@@ -65,30 +59,26 @@ pub(super) fn run(
             let options = ReportOptions {
                 top: wanted.top.unwrap_or(TOP),
                 details: wanted.details,
-                color: is_stream && screen.color,
-                width: screen.width.filter(|_| is_stream),
+                color: screen.color,
+                width: screen.width,
                 ..ReportOptions::default()
             };
-            to.write(|out| output::write_map(&report_input, &maps, &options, out))?;
+            to.write_and_say("show it with: less FILE", |out| {
+                output::write_map(&report_input, &maps, &options, out)
+            })?;
         }
         MapFormat::Json => {
             let top = wanted.top.unwrap_or(usize::MAX);
-            to.write(|out| output::write_map_json(&report_input, &maps, top, out))?;
+            to.write_and_say("look into it with: jq .processes FILE", |out| {
+                output::write_map_json(&report_input, &maps, top, out)
+            })?;
         }
         MapFormat::Svg => {
-            to.write(|out| match maps.first() {
+            to.write_and_say("open it in a browser", |out| match maps.first() {
                 Some(map) => output::write_map_picture(&report_input, map, wanted.color, out),
                 None => Ok(()),
             })?;
         }
-    }
-    if is_terminal && !is_stream {
-        let next = match wanted.format {
-            MapFormat::Svg => "open it in a browser",
-            MapFormat::Json => "look into it with: jq .processes FILE",
-            MapFormat::Text => "show it with: less FILE",
-        };
-        message::wrote(path, next);
     }
     Ok(loaded.exit_code())
 }

@@ -73,9 +73,7 @@ pub(super) fn note(message: impl Display) {
     say(format_args!("heaptrace: note: {message}"));
 }
 
-/// Prints where an output was written, and what to do with it. Meant for terminals only: a script knows.
+/// Prints where a file was written, and what to do with it. Meant for terminals only: a script knows.
 pub(super) fn wrote(path: &Path, next: impl Display) {
-    if path.as_os_str() != "-" {
-        say(format_args!("heaptrace: wrote {}; {next}", path.display()));
-    }
+    say(format_args!("heaptrace: wrote {}; {next}", path.display()));
 }

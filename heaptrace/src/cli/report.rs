@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::destination::Output;
 use super::invocation::{Color, Format, Input, Ranking, WantedSources};
 use super::sources::Sources;
 use super::{debuginfod, input, message, offline};
@@ -22,8 +23,6 @@ pub(super) fn run(
     wrappers: Wrappers,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Checked now: once the process has given up its rights to read the file, it may not ask about a terminal.
-    let is_terminal = io::stdout().is_terminal();
     let screen = Screen::stdout(color);
     let mut loaded = input::load(input, None)?;
     loaded.grouping = ranking.grouping(&loaded.profile);
@@ -31,7 +30,7 @@ pub(super) fn run(
     match format {
         Format::Text => {
             // The report begins with the warnings, so on a terminal they would be shown twice.
-            if !is_terminal {
+            if !screen.is_terminal {
                 loaded.warn();
             }
             let format = text(ranking, &loaded.profile, screen);
@@ -115,11 +114,12 @@ pub(super) fn snapshots(input: &Input, format: Format) -> anyhow::Result<ExitCod
     Ok(input::exit_code(recording.is_damaged))
 }
 
-/// The width and colors of standard output.
+/// What standard output shows. Found out before the process gives up its rights: then it may not ask about a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
     pub(super) color: bool,
     pub(super) width: Option<usize>,
+    pub(super) is_terminal: bool,
 }
 
 impl Screen {
@@ -128,6 +128,19 @@ impl Screen {
         Self {
             color: color.for_stream(&stdout),
             width: view::size_of(&stdout).map(|size| size.columns),
+            is_terminal: stdout.is_terminal(),
+        }
+    }
+
+    /// What an output shows: a file has no colors and no width.
+    pub(super) fn of(output: &Output, color: Color) -> Self {
+        match output.is_stream() {
+            true => Self::stdout(color),
+            false => Self {
+                color: false,
+                width: None,
+                is_terminal: false,
+            },
         }
     }
 }

@@ -2,13 +2,11 @@
 //!
 //! Part of the command line. Must not know how it is found or looks: the output stage does.
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use super::destination::{Output, To};
 use super::input;
 use super::invocation::{Color, Input, Ranking};
-use super::message;
 use super::report::Screen;
 use crate::output::{self, Label, Metric, TimelineFormat, TimelineOptions, Wrappers};
 
@@ -26,21 +24,17 @@ pub(super) fn run(
     to: &To<'_>,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Checked before the process gives up its rights.
-    let (screen, is_terminal) = (Screen::stdout(color), io::stderr().is_terminal());
-    let is_stream = to.path.as_os_str() == "-";
-    let is_shown = is_stream && io::stdout().is_terminal();
-    let options = TimelineOptions {
-        color: is_stream && screen.color,
-        unicode: has_unicode(),
-        width: screen.width.filter(|_| is_stream),
-    };
-    let path = to.path;
     let to = Output::open(to)?;
+    let screen = Screen::of(&to, color);
+    let options = TimelineOptions {
+        color: screen.color,
+        unicode: has_unicode(),
+        width: screen.width,
+    };
     let mut loaded = input::load_with_periods(input, MOST_TIMES, Some(&to))?;
     loaded.wrappers = wrappers;
     // A plot begins with the warnings, so on a terminal they would be shown twice.
-    if format != TimelineFormat::Text || !is_shown {
+    if format != TimelineFormat::Text || !screen.is_terminal {
         loaded.warn();
     }
     let report_input = loaded.report_input();
@@ -52,16 +46,15 @@ pub(super) fn run(
         ranking.by.unwrap_or(Label::Stack),
         ranking.top.unwrap_or(GROUPS),
     );
-    to.write(|out| output::write_timeline(&report_input, &timeline, format, &options, out))?;
-    if is_terminal && !is_stream {
-        let next = match format {
-            TimelineFormat::Svg => "open it in a browser",
-            TimelineFormat::Csv => "open it in a spreadsheet",
-            TimelineFormat::Json => "look into it with: jq .peak FILE",
-            TimelineFormat::Text => "show it with: less FILE",
-        };
-        message::wrote(path, next);
-    }
+    let next = match format {
+        TimelineFormat::Svg => "open it in a browser",
+        TimelineFormat::Csv => "open it in a spreadsheet",
+        TimelineFormat::Json => "look into it with: jq .peak FILE",
+        TimelineFormat::Text => "show it with: less FILE",
+    };
+    to.write_and_say(next, |out| {
+        output::write_timeline(&report_input, &timeline, format, &options, out)
+    })?;
     Ok(loaded.exit_code())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Part of the command line. Must not know how types are found or look: the output stage does.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::process::ExitCode;
 
 use super::input;
@@ -17,13 +17,11 @@ pub(super) fn run(
     wrappers: Wrappers,
     color: Color,
 ) -> anyhow::Result<ExitCode> {
-    // Checked before the process gives up its rights.
-    let is_terminal = io::stdout().is_terminal();
     let screen = Screen::stdout(color);
     let mut loaded = input::load(input, None)?;
     loaded.wrappers = wrappers;
     // A text begins with the warnings, so on a terminal they would be shown twice.
-    if format == Format::Json || !is_terminal {
+    if format == Format::Json || !screen.is_terminal {
         loaded.warn();
     }
     let options = report::options(ranking, &loaded.profile, screen);

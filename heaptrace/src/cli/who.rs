@@ -3,7 +3,7 @@
 //! Part of the command line. Must not know how blocks are found, nor how an answer looks: the output stage does.
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -55,7 +55,6 @@ fn in_file(
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     // Everything is opened before the rights to open files are given up.
-    let is_terminal = io::stdout().is_terminal();
     let screen = Screen::stdout(color);
     let core = core.map(open_core).transpose()?.map(ReadCache::new);
     let running = question.pid.and_then(Running::read);
@@ -88,7 +87,7 @@ fn in_file(
         running.describe(&blocks, &mut asked);
     }
     // A text begins with the warnings, so on a terminal they would be shown twice.
-    if question.format == Format::Json || !is_terminal {
+    if question.format == Format::Json || !screen.is_terminal {
         recording.warnings.iter().for_each(message::warn);
     }
     let mut owned = output::find_owners(&blocks, &asked, pid);
