@@ -158,7 +158,7 @@ impl Processes {
 
     /// The records of running processes, each with its live bytes.
     pub(super) fn live(&self) -> impl Iterator<Item = (&Process, u64)> {
-        let running = self.running.values().filter_map(|id| self.get(*id));
+        let running = self.running_entries();
         running.map(|entry| (entry.record(), entry.live_bytes()))
     }
 

@@ -10,7 +10,7 @@ use crate::profile::{Profile, RunInfo};
 use crate::text;
 
 /// The signals that end a process, by their numbers on x86-64 and on 64-bit ARM.
-const SIGNALS: [(u8, &str); 25] = [
+const SIGNALS: [(u32, &str); 25] = [
     (1, "HUP"),
     (2, "INT"),
     (3, "QUIT"),
@@ -39,7 +39,7 @@ const SIGNALS: [(u8, &str); 25] = [
 ];
 
 /// The name of a signal: `SIGSEGV`.
-pub(super) fn signal_name(number: u8) -> String {
+pub(super) fn signal_name(number: u32) -> String {
     match SIGNALS.iter().find(|it| it.0 == number) {
         Some((_, name)) => format!("SIG{name}"),
         None => format!("signal {number}"),
@@ -51,7 +51,7 @@ pub(super) fn word(cause: EndCause) -> String {
     match cause {
         EndCause::Exec => "exec".to_owned(),
         EndCause::Exit(status) => format!("exit {status}"),
-        EndCause::Signal { number, .. } => signal_name(number),
+        EndCause::Signal { number, .. } => signal_name(number.into()),
         EndCause::OutOfMemory => "out of memory".to_owned(),
     }
 }
@@ -92,7 +92,7 @@ pub(super) fn sentence(process: &Process, info: &RunInfo, intervals: &Intervals)
                 false => "was killed",
             };
             let core = if has_core { " (core dumped)" } else { "" };
-            format!("{verb} by {}{core}", signal_name(number))
+            format!("{verb} by {}{core}", signal_name(number.into()))
         }
         EndCause::Exec | EndCause::Exit(_) => return None,
     };

@@ -4,6 +4,7 @@
 
 mod block_type;
 mod end;
+mod head;
 mod moments;
 mod quality;
 mod rate;
@@ -17,7 +18,6 @@ use serde::{Serialize, Serializer};
 use super::cgroup::CgroupNames;
 use super::counters::Counters;
 use super::error::OutputError;
-use super::filter::Filter;
 use super::grouping::Grouping;
 use super::interval::Intervals;
 use super::json_escaping::write_line;
@@ -29,6 +29,7 @@ use crate::profile::{self, Profile, RunEnd};
 use block_type::BlockSizes;
 pub(super) use block_type::BlockType;
 use end::End;
+pub(super) use head::{Head, Mode, Remarks};
 use moments::Exceeded;
 pub(super) use moments::Moment;
 use quality::Quality;
@@ -41,11 +42,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
     let profile = input.profile;
     let intervals = &Intervals::of(profile);
     let report = Report {
-        schema: 1,
-        version: &profile.info.version,
-        mode: profile.info.mode.into(),
-        duration_ns: profile.duration_ns,
-        target: &profile.info.target,
+        head: Head::of(input),
         kernel: &profile.info.kernel,
         started_unix_ns: profile.info.started_unix_ns,
         range: profile.range.map(Into::into),
@@ -54,8 +51,7 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
             RunEnd::CutOff => "cut-off",
             RunEnd::WentOn => "went-on",
         },
-        warnings: input.warnings,
-        filters: input.filters.iter().map(Filter::in_full).collect(),
+        remarks: Remarks::of(input),
         since_mark: input.since.map(|mark| Since {
             number: mark.number,
             at_ns: mark.at_ns,
@@ -93,20 +89,16 @@ pub(super) fn write(input: &ReportInput<'_>, out: &mut dyn Write) -> Result<(), 
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    version: &'a str,
-    mode: Mode,
-    duration_ns: u64,
-    target: &'a str,
+    #[serde(flatten)]
+    head: Head<'a>,
     kernel: &'a str,
     started_unix_ns: u64,
     /// The part of the run that the numbers are of, if not the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<Range>,
     end: &'static str,
-    warnings: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<String>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     /// The mark since which everything was allocated that is in the report. It has no peaks then: they are 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     since_mark: Option<Since>,
@@ -164,23 +156,6 @@ impl From<profile::Range> for Range {
             from_ns: range.from_ns,
             to_ns: range.to_ns,
             peak_is_least: range.peak_is_least,
-        }
-    }
-}
-
-/// Whether every allocation was recorded.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub(super) enum Mode {
-    Exact,
-    Sampled { mean_bytes: u64 },
-}
-
-impl From<profile::Mode> for Mode {
-    fn from(mode: profile::Mode) -> Self {
-        match mode {
-            profile::Mode::Exact => Self::Exact,
-            profile::Mode::Sampled { mean_bytes } => Self::Sampled { mean_bytes },
         }
     }
 }

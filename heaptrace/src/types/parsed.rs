@@ -46,14 +46,11 @@ impl<'c> Parsed<'c> {
     }
 }
 
-/// Functions between a program and its allocator that have no type.
-pub(super) fn is_plain_allocator(name: &str) -> bool {
-    let plain = name.split(['(', '@']).next().unwrap_or(name).trim_end();
+/// Whether a symbol is an allocating function of C, or an `operator new`.
+pub(super) fn is_allocator(symbol: &str) -> bool {
     matches!(
-        plain,
-        "operator new"
-            | "operator new[]"
-            | "malloc"
+        symbol,
+        "malloc"
             | "calloc"
             | "realloc"
             | "reallocarray"
@@ -62,11 +59,22 @@ pub(super) fn is_plain_allocator(name: &str) -> bool {
             | "posix_memalign"
             | "valloc"
             | "pvalloc"
-            | "std::__libcpp_operator_new"
-            | "std::__libcpp_allocate"
-            | "std::__1::__libcpp_operator_new"
-            | "std::__1::__libcpp_allocate"
-    ) || plain.starts_with("_Znw")
-        || plain.starts_with("_Zna")
+    ) || symbol.starts_with("_Znw")
+        || symbol.starts_with("_Zna")
+}
+
+/// Functions between a program and its allocator that have no type.
+pub(super) fn is_plain_allocator(name: &str) -> bool {
+    let plain = name.split(['(', '@']).next().unwrap_or(name).trim_end();
+    is_allocator(plain)
+        || matches!(
+            plain,
+            "operator new"
+                | "operator new[]"
+                | "std::__libcpp_operator_new"
+                | "std::__libcpp_allocate"
+                | "std::__1::__libcpp_operator_new"
+                | "std::__1::__libcpp_allocate"
+        )
         || plain.starts_with("std::__1::__libcpp_operator_new<")
 }

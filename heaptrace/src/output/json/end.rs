@@ -44,7 +44,7 @@ impl From<join::End> for End {
             },
             EndCause::Signal { number, has_core } => Self {
                 signal: Some(number),
-                signal_name: Some(signal_name(number)),
+                signal_name: Some(signal_name(number.into())),
                 core_dumped: Some(has_core),
                 ..named("signal")
             },

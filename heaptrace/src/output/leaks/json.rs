@@ -10,8 +10,7 @@ use super::find::{Leaks, Left};
 use super::generations_json::GenerationsJson;
 use super::growth::Growth;
 use crate::output::error::OutputError;
-use crate::output::filter::Filter;
-use crate::output::json::{Mode, Stack};
+use crate::output::json::{Head, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::label::kind_name;
 use crate::output::report_input::ReportInput;
@@ -23,19 +22,13 @@ pub fn write_leaks_json(
     top: usize,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let info = &input.profile.info;
     let growing = |list: &[Growth]| -> Vec<_> {
         let list = list.iter().take(top);
         list.map(|it| Growing::new(input, it)).collect()
     };
     let report = Report {
-        schema: 1,
-        version: &info.version,
-        mode: info.mode.into(),
-        duration_ns: input.profile.duration_ns,
-        target: &info.target,
-        warnings: input.warnings,
-        filters: input.filters.iter().map(Filter::in_full).collect(),
+        head: Head::of(input),
+        remarks: Remarks::of(input),
         from_ns: leaks.from_ns,
         until_ns: leaks.until_ns,
         steps: leaks.steps,
@@ -65,14 +58,10 @@ pub fn write_leaks_json(
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    version: &'a str,
-    mode: Mode,
-    duration_ns: u64,
-    target: &'a str,
-    warnings: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<String>,
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     /// The time that was looked at.
     from_ns: u64,
     until_ns: u64,

@@ -100,8 +100,8 @@ pub struct Account {
 pub struct Recorded {
     /// The allocator, if it is certain which one.
     pub family: Option<Family>,
-    /// Whether only samples were recorded.
-    pub is_sampled: bool,
+    /// Whether only a part of all blocks was recorded.
+    pub is_partial: bool,
 }
 
 impl Account {
@@ -229,11 +229,11 @@ impl<'a> Accounting<'a> {
             _ => What::Fragmentation,
         };
         // What is beside samples is not known.
-        if !(is_heap && self.recorded.is_sampled) {
+        if !(is_heap && self.recorded.is_partial) {
             self.add(what, free);
         }
         let is_of_allocator = blocks > 0 || (is_heap && pieces.is_empty());
-        if is_of_allocator && !self.recorded.is_sampled {
+        if is_of_allocator && !self.recorded.is_partial {
             if let Some(class) = self.pages.get_mut(class_of(free, bytes)) {
                 *class = class.saturating_add(bytes / PAGE);
             }
@@ -333,7 +333,7 @@ impl<'a> Accounting<'a> {
     }
 
     fn finish(mut self, resident: u64) -> Account {
-        if self.recorded.is_sampled && self.pages_known {
+        if self.recorded.is_partial && self.pages_known {
             let of = |what: What| self.rows.get(what as usize).map_or(0, |it| it.value());
             let known = of(What::Live).saturating_add(of(What::Headers));
             let known = known.saturating_add(of(What::Rounding));

@@ -10,8 +10,7 @@ use super::account::{Estimated, SiteMemory, States};
 use super::process::ProcessMap;
 use super::row::Row;
 use crate::output::error::OutputError;
-use crate::output::filter::Filter;
-use crate::output::json::{Mode, Stack};
+use crate::output::json::{Head, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::label::kind_name;
 use crate::output::report_input::ReportInput;
@@ -24,15 +23,9 @@ pub fn write_map_json(
     top: usize,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let info = &input.profile.info;
     let report = Report {
-        schema: 1,
-        version: &info.version,
-        mode: info.mode.into(),
-        duration_ns: input.profile.duration_ns,
-        target: &info.target,
-        warnings: input.warnings,
-        filters: input.filters.iter().map(Filter::in_full).collect(),
+        head: Head::of(input),
+        remarks: Remarks::of(input),
         processes: maps.iter().map(|it| Process::new(input, it, top)).collect(),
     };
     Ok(write_line(&report, out)?)
@@ -40,14 +33,10 @@ pub fn write_map_json(
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    version: &'a str,
-    mode: Mode,
-    duration_ns: u64,
-    target: &'a str,
-    warnings: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<String>,
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     processes: Vec<Process<'a>>,
 }
 
@@ -147,7 +136,7 @@ impl<'a> Process<'a> {
     fn new(input: &'a ReportInput<'a>, it: &'a ProcessMap<'a>, top: usize) -> Self {
         let residency = &it.map.residency;
         let is_sampled = input.profile.info.mode.is_sampled();
-        let has_pages = residency.unknown_pages.is_none() && !it.is_sampled();
+        let has_pages = residency.unknown_pages.is_none() && !it.is_partial();
         Self {
             pid: it.owner.pid,
             command: &it.owner.command,

@@ -262,7 +262,7 @@ impl<'a> Picture<'a> {
         if cells().any(|(has_blocks, it)| has_blocks && it.used == 0 && it.resident > 0) {
             add(
                 "free",
-                match self.map.is_sampled() {
+                match self.map.is_partial() {
                     true => "no recorded block",
                     false if self.map.is_older() => "free, or not recorded",
                     false => "free, and resident",
@@ -291,7 +291,7 @@ impl<'a> Picture<'a> {
             );
         }
         self.y = LEGEND + LEGEND_ROW * (rows - 1) as f64;
-        if self.color.is_of_sites() && !self.map.is_sampled() {
+        if self.color.is_of_sites() && !self.map.is_partial() {
             self.y += LEGEND_ROW;
             self.text(
                 out,
@@ -418,7 +418,7 @@ impl<'a> Picture<'a> {
             .div_ceil(cell.bytes.max(1))
             .clamp(1, 4);
         match (full, self.color) {
-            (1..=3, color) if color.is_of_sites() && !self.map.is_sampled() => {
+            (1..=3, color) if color.is_of_sites() && !self.map.is_partial() => {
                 format!("{} f{full}", self.hue(cell))
             }
             _ => self.hue(cell),
@@ -465,7 +465,7 @@ impl<'a> Picture<'a> {
                 words.push_str(&format!("{}; ", name::site(self.input, *stack, TITLE)));
             }
             let share = crate::text::share(used, size);
-            words.push_str(&match self.map.is_sampled() {
+            words.push_str(&match self.map.is_partial() {
                 true => "recorded; ".to_owned(),
                 false => format!("{share} in use; "),
             });

@@ -26,7 +26,7 @@ pub struct ProcessMap<'a> {
     pub(super) owned: Vec<Owned>,
     /// The allocator of its blocks, if it is certain.
     pub(super) family: Option<Family>,
-    is_sampled: bool,
+    is_partial: bool,
     /// Whether another process of the same name is older: it may be a fork of that one.
     may_be_forked: bool,
     /// What its resident memory is made of.
@@ -87,8 +87,8 @@ impl<'a> ProcessMap<'a> {
         });
         let owned: Vec<Owned> = blocks.chain(mapped).collect();
         let family = process.and_then(family_of);
-        let is_sampled = input.profile.info.is_partial();
-        let recorded = Recorded { family, is_sampled };
+        let is_partial = input.profile.info.is_partial();
+        let recorded = Recorded { family, is_partial };
         let may_be_forked = input.profile.processes.iter().any(|it| {
             it.pid != owner.pid
                 && it.command == owner.command
@@ -107,7 +107,7 @@ impl<'a> ProcessMap<'a> {
             account: Account::new(&map.residency, &owned, recorded),
             owned,
             family,
-            is_sampled,
+            is_partial,
             may_be_forked,
             shown,
         })
@@ -141,13 +141,13 @@ impl<'a> ProcessMap<'a> {
                 it.memory.resident_before > 0
                     || it.traced.is_some()
                     || it.duty_cycle.is_some()
-                    || (!self.is_sampled && it.untracked_frees > 0)
+                    || (!self.is_partial && it.untracked_frees > 0)
             })
     }
 
     /// Whether only a part of all blocks was recorded: samples, or some sizes.
-    pub fn is_sampled(&self) -> bool {
-        self.is_sampled
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// All sites with memory of a kind.

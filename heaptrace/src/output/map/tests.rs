@@ -9,7 +9,7 @@ use crate::proc::residency::{Mapping, MappingKind, PageState, Residency, Run};
 
 const EXACT: Recorded = Recorded {
     family: Some(Family::Glibc),
-    is_sampled: false,
+    is_partial: false,
 };
 
 fn runs(runs: &[(u32, PageState)]) -> Vec<Run> {
@@ -162,7 +162,7 @@ fn samples_say_nothing_of_pages() {
         it.mean = 64;
     }
     let sampled = Recorded {
-        is_sampled: true,
+        is_partial: true,
         ..EXACT
     };
     let account = Account::new(&residency, &owned, sampled);

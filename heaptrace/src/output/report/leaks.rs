@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Shows what was found, and says what can't be seen.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, more, place, says, sites};
@@ -20,8 +20,7 @@ pub fn write_leaks(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut out = BufWriter::new(out);
-    let page = &mut Page::new(input, options, &mut out);
+    let page = &mut Page::new(input, options, out);
     header::write(page)?;
     happened(page)?;
     growing(page, leaks)?;
@@ -29,7 +28,6 @@ pub fn write_leaks(
     left(page, leaks)?;
     generations::write(page, leaks)?;
     suppressed(page, leaks)?;
-    out.flush()?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Stage: output. Shows what was found, and says what can't be seen.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, says, sites as number_of_sites};
@@ -21,13 +21,11 @@ pub fn write_map(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut out = BufWriter::new(out);
-    let page = &mut Page::new(input, options, &mut out);
+    let page = &mut Page::new(input, options, out);
     header::write(page)?;
     for map in maps {
         of_process(page, map)?;
     }
-    out.flush()?;
     Ok(())
 }
 
@@ -107,7 +105,7 @@ fn words(what: What, map: &ProcessMap<'_>) -> String {
     match what {
         What::Live => {
             let blocks = map.sites_of(Kind::Heap).map(|it| it.blocks).sum::<u64>();
-            let noun = match map.is_sampled() {
+            let noun = match map.is_partial() {
                 true => "recorded blocks stand for",
                 false => "live blocks asked for",
             };
@@ -163,7 +161,7 @@ fn remarks(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
             count(residency.left_out)
         ))?;
     }
-    if map.is_sampled() {
+    if map.is_partial() {
         let words = format!(
             "Only a part of all blocks was recorded ({}): how full a page is can't be said. For that, record with --exact, and without \
              --min-size and --max-size.",
@@ -239,7 +237,7 @@ fn pages(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
 }
 
 fn pinning(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
-    if map.is_sampled() || map.map.residency.unknown_pages.is_some() {
+    if map.is_partial() || map.map.residency.unknown_pages.is_some() {
         return Ok(());
     }
     let pinning: Vec<_> = map.sites().filter(|it| it.pinned > 0).collect();

@@ -2,7 +2,7 @@
 //!
 //! Stage: output.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::amount::Amount;
 use super::page::{Page, ReportOptions};
@@ -25,14 +25,12 @@ pub fn write_types(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut out = BufWriter::new(out);
-    let page = &mut Page::new(input, options, &mut out);
+    let page = &mut Page::new(input, options, out);
     header::write(page)?;
     header::not_ended(page)?;
     table(page, found)?;
     notes(page, found)?;
     verdict::problems(page)?;
-    out.flush()?;
     Ok(())
 }
 

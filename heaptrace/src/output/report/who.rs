@@ -2,13 +2,14 @@
 //!
 //! Stage: output. Shows what was found, and says what can't be known.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::page::{Page, ReportOptions};
 use super::sections::says;
 use super::stack::INDENT;
 use super::{header, paragraph, site_type, stack};
 use crate::join::{BornBlock, HowFreed, StackId};
+use crate::output::ends::signal_name;
 use crate::output::error::OutputError;
 use crate::output::report_input::ReportInput;
 use crate::output::who::{CoreFacts, Owned, Owner, Place, Who};
@@ -28,8 +29,7 @@ pub fn write_who(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let mut out = BufWriter::new(out);
-    let page = &mut Page::new(input, options, &mut out);
+    let page = &mut Page::new(input, options, out);
     header::write(page)?;
     if let Some(core) = &who.core {
         of_core(page, core)?;
@@ -38,7 +38,6 @@ pub fn write_who(
         of_address(page, owned, who.blocks.processes.len() > 1)?;
     }
     limits(page, who)?;
-    out.flush()?;
     Ok(())
 }
 
@@ -71,20 +70,6 @@ fn of_core(page: &mut Page<'_, '_>, core: &CoreFacts) -> io::Result<()> {
         }
     }
     writeln!(page.out)
-}
-
-/// The name of a signal with which programs crash.
-fn signal_name(signal: u32) -> String {
-    let name = match signal {
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        11 => "SIGSEGV",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
 }
 
 fn of_address(page: &mut Page<'_, '_>, owned: &Owned<'_>, several: bool) -> io::Result<()> {

@@ -7,8 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::course::{Point, Series, Timeline};
-use crate::output::filter::Filter;
-use crate::output::json::{Mode, Moment, Range, Stack};
+use crate::output::json::{Mode, Moment, Range, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 use crate::profile::Counter;
@@ -29,8 +28,7 @@ pub(super) fn write(
         duration_ns: profile.duration_ns,
         started_unix_ns: profile.info.started_unix_ns,
         target: &profile.info.target,
-        warnings: input.warnings,
-        filters: input.filters.iter().map(Filter::in_full).collect(),
+        remarks: Remarks::of(input),
         range: profile.range.map(Into::into),
         metric: timeline.metric.name(),
         by: timeline.by.name(),
@@ -68,9 +66,8 @@ struct Report<'a> {
     duration_ns: u64,
     started_unix_ns: u64,
     target: &'a str,
-    warnings: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<String>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<Range>,
     metric: &'static str,

@@ -10,9 +10,8 @@ use serde::Serialize;
 use super::rows::{TypeRow, TypesFound};
 use crate::output::counters::Counters;
 use crate::output::error::OutputError;
-use crate::output::filter::Filter;
 use crate::output::interval::Intervals;
-use crate::output::json::{Mode, Range, Stack};
+use crate::output::json::{Head, Range, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 use crate::output::site_types::{Blocks, Number};
@@ -28,14 +27,9 @@ pub fn write_types_json(
     let intervals = &Intervals::of(profile);
     let ways = Way::ALL.into_iter().zip(found.shares.ways);
     let report = Report {
-        schema: 1,
-        version: &profile.info.version,
-        mode: profile.info.mode.into(),
-        duration_ns: profile.duration_ns,
-        target: &profile.info.target,
+        head: Head::of(input),
         range: profile.range.map(Into::into),
-        warnings: input.warnings,
-        filters: input.filters.iter().map(Filter::in_full).collect(),
+        remarks: Remarks::of(input),
         by: found.by.name(),
         metric: found.metric.name(),
         all_types: found.all,
@@ -55,16 +49,12 @@ pub fn write_types_json(
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    version: &'a str,
-    mode: Mode,
-    duration_ns: u64,
-    target: &'a str,
+    #[serde(flatten)]
+    head: Head<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<Range>,
-    warnings: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<String>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     by: &'static str,
     metric: &'static str,
     all_types: usize,

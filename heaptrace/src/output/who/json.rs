@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::find::{CoreFacts, Owned, Owner, Place, Who};
 use crate::join::{BornBlock, HowFreed};
 use crate::output::error::OutputError;
-use crate::output::json::{BlockType, Mode, Stack};
+use crate::output::json::{BlockType, Head, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
 use crate::profile::PastBlock;
@@ -21,17 +21,12 @@ pub fn write_who_json(
     who: &Who<'_>,
     out: &mut dyn Write,
 ) -> Result<(), OutputError> {
-    let info = &input.profile.info;
     let report = Report {
-        schema: 1,
-        version: &info.version,
-        mode: info.mode.into(),
-        duration_ns: input.profile.duration_ns,
-        target: &info.target,
-        warnings: input.warnings,
+        head: Head::of(input),
+        remarks: Remarks::of(input),
         at_ns: who.blocks.at_ns,
         events: who.blocks.has_all,
-        partial: info.is_partial(),
+        partial: input.profile.info.is_partial(),
         core: who.core.as_ref().map(Core::new),
         addresses: who.owned.iter().map(|it| Asked::new(input, it)).collect(),
     };
@@ -40,12 +35,10 @@ pub fn write_who_json(
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    version: &'a str,
-    mode: Mode,
-    duration_ns: u64,
-    target: &'a str,
-    warnings: &'a [String],
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(flatten)]
+    remarks: Remarks<'a>,
     /// The time of the run that live blocks are of.
     at_ns: u64,
     /// Whether blocks are known that were freed before the next update.

@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 /// Registers that a called function may change.
-const CHANGED_BY_CALLS: [Register; 9] = [
+pub(crate) const CHANGED_BY_CALLS: [Register; 9] = [
     Register::RAX,
     Register::RCX,
     Register::RDX,

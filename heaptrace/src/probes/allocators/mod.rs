@@ -26,6 +26,7 @@ pub use find::{
 };
 pub use hooks::c_library;
 pub(crate) use inspect::answer;
+pub(crate) use loads::CHANGED_BY_CALLS;
 pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
 pub use recognize::MAPPINGS_KIND;
 pub(crate) use symbols::unpacked;

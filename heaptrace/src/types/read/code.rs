@@ -11,6 +11,8 @@ use object::{
     Object as _, ObjectSegment as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget,
 };
 
+use crate::types::parsed::is_allocator;
+
 /// Most symbols that are kept.
 const MAX_SYMBOLS: usize = 4 << 20;
 
@@ -255,19 +257,7 @@ fn add_symbols<'d>(file: &object::File<'d>, to: &mut Vec<Symbol<'d>>) {
 /// Whether a function returns new memory, by its name in a table of symbols.
 pub(super) fn allocates(name: &str) -> bool {
     let plain = name.split('@').next().unwrap_or(name);
-    matches!(
-        plain,
-        "malloc"
-            | "calloc"
-            | "realloc"
-            | "reallocarray"
-            | "memalign"
-            | "aligned_alloc"
-            | "posix_memalign"
-            | "valloc"
-            | "pvalloc"
-    ) || plain.starts_with("_Znw")
-        || plain.starts_with("_Zna")
+    is_allocator(plain)
         || plain.contains("__rust_alloc")
         || plain.contains("__rust_realloc")
         || plain.contains("__rdl_alloc")

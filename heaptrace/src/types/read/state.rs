@@ -5,6 +5,7 @@
 use iced_x86::{Instruction, Register};
 
 use super::debug_info::Place;
+use crate::probes::allocators::CHANGED_BY_CALLS;
 
 /// Most slots that are noted.
 const MAX_SLOTS: usize = 16;
@@ -35,19 +36,6 @@ pub(super) struct State<'d> {
     registers: [Content<'d>; 16],
     slots: Vec<(Register, u64)>,
 }
-
-/// The registers that a callee may change.
-const VOLATILE: [Register; 9] = [
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::RDI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-];
 
 /// A register in all its bits.
 pub(super) fn full(register: Register) -> Register {
@@ -164,7 +152,7 @@ impl<'d> State<'d> {
     }
 
     pub(super) fn after_call(&mut self) {
-        for register in VOLATILE {
+        for register in CHANGED_BY_CALLS {
             self.set(register, Content::Unknown);
         }
     }
