@@ -70,8 +70,8 @@ impl DutyCycles {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Some(Self {
-            // No process pays more than it uses.
-            governor: Governor::new(limit.map_or(1.0, |limit| f64::from(limit) / 1e4), trap),
+            // Without a limit, processes are measured and never paused.
+            governor: Governor::new(limit.map_or(f64::INFINITY, |it| f64::from(it) / 1e4), trap),
             ticks,
             hit_cost: HitCost::new(trap, run_time),
             is_one: matches!(targets::reach(config), Reach::Tree | Reach::Processes),

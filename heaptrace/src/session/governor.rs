@@ -301,6 +301,20 @@ mod tests {
         assert!(at > 1.15 && at < 1.45, "{at}");
     }
 
+    /// Check that a run without a limit pauses no process, whatever its probes took before it was watched, and measures all the same.
+    #[test]
+    fn without_a_limit_no_process_is_paused() {
+        let mut governor = Governor::new(f64::INFINITY, HIT);
+        let attaching = HashMap::from([(7, 10_000_000)]);
+        let time_of = |_| Some(Duration::from_secs(100));
+        assert!(governor.tick(TICK, &attaching, time_of).is_empty());
+        let mut busy = [Busy::new(7, 1e7)];
+        let (overs, pauses) = run(&mut governor, 0.1, 20.0, &mut busy);
+        assert!(overs.is_empty() && pauses[&7] == 0, "{overs:?}");
+        let share = governor.paid().share();
+        assert!((0.8..0.9).contains(&share), "{share}");
+    }
+
     /// Check that slow switching is done less often, and that the limit is kept nevertheless.
     #[test]
     fn switching_takes_little_of_the_time() {
