@@ -198,6 +198,8 @@ impl<'a> Session<'a> {
             signal(SignalKind::user_defined1()).context("can't listen for signals")?;
         let mut mark_requests = MarkRequests::new()?;
         let mut program = Program::load(config, filter, guardian.pid)?;
+        // Parsing the object took much more memory than is kept of it. With what follows it would be the peak.
+        sys::trim_memory();
         // The peak so far, before this process maps the kernel's maps, and counts them as resident.
         let usage = kernel_state::own_usage();
         if config.verbose {
