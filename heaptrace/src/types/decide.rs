@@ -6,11 +6,15 @@
 use super::chain::{Chain, Sizes};
 use super::parsed::is_plain_allocator;
 use super::protocol::{Evidence, Site, SizedType};
-use super::{cpp, people, rust};
+use super::{cpp, people, runtimes, rust};
 use crate::profile::{BlockType, Way};
 
 /// The type of the blocks of a stack; `None` if nothing tells it, or if it does not fit.
 pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
+    // People who use a runtime know its objects, and not the structures that it is written with.
+    if let Some(found) = runtimes::decide(chain, sizes) {
+        return Some(found);
+    }
     if rust::is_rust(chain) {
         return rust::decide(chain, sizes).or_else(|| by_call(chain, sizes));
     }

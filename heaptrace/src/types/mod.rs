@@ -14,6 +14,7 @@ mod parsed;
 mod people;
 mod protocol;
 mod read;
+mod runtimes;
 mod rust;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 mod cpp;
 mod results;
+mod runtimes;
 mod rust;
 
 use super::chain::{Chain, Link, Sizes};
