@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::memory_blocks::{MemoryBlocks, size_of_map};
+use super::memory_blocks::{MemoryBlocks, MemoryReading, size_of_map};
 use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, StackId};
 
 /// Most freed blocks that are kept for each wanted address in each process: the last ones.
@@ -132,7 +132,7 @@ struct Image {
     live: HashMap<u64, BornBlock>,
     freed: BTreeMap<u64, VecDeque<PastBlock>>,
     more_freed: BTreeMap<u64, u64>,
-    memory: Option<MemoryBlocks>,
+    memory: Option<MemoryReading>,
 }
 
 impl BlockReading {
@@ -183,6 +183,11 @@ impl BlockReading {
         parts.try_for_each(|changes| self.apply(changes, stacks))
     }
 
+    /// Everything is known up to this time, nanoseconds since the run began: an update of that time has no further changes.
+    pub fn complete(&mut self, at_ns: u64) {
+        self.at_ns = self.at_ns.max(at_ns);
+    }
+
     fn apply(&mut self, changes: BlockChanges, stacks: usize) -> Result<(), StackId> {
         self.at_ns = self.at_ns.max(changes.at_ns);
         self.has_all |= changes.has_all;
@@ -195,6 +200,9 @@ impl BlockReading {
             }
             let old = image.live.insert(block.id, block);
             self.kept += usize::from(old.is_none());
+            if let Some(memory) = &mut image.memory {
+                memory.born(block.id);
+            }
         }
         for end in changes.freed {
             // The allocation of a block may have found no room.
@@ -202,6 +210,9 @@ impl BlockReading {
                 continue;
             };
             self.kept -= 1;
+            if let Some(memory) = &mut image.memory {
+                self.kept += memory.freed(block);
+            }
             for address in self.wanted.within(&block) {
                 let freed = image.freed.entry(*address).or_default();
                 if freed.len() >= MOST_FREED {
@@ -214,8 +225,7 @@ impl BlockReading {
             }
         }
         if let Some(map) = changes.memory {
-            let live = image.live.values().copied();
-            let memory = MemoryBlocks::new(map, live, stacks)?;
+            let memory = MemoryReading::new(map, stacks)?;
             self.kept += memory.size();
             let old = image.memory.replace(memory);
             self.kept -= old.map_or(0, |it| it.size());
@@ -226,6 +236,7 @@ impl BlockReading {
     /// The blocks as they are now.
     pub fn finish(self) -> BlockList {
         let processes = self.images.into_values().map(|image| {
+            let memory = image.memory.map(|it| it.finish(&image.live));
             let mut blocks: Vec<_> = image.live.into_values().collect();
             blocks.sort_unstable_by_key(|it| (it.address, it.born_ns, it.id));
             let in_order = |(address, freed): (u64, VecDeque<PastBlock>)| {
@@ -240,7 +251,7 @@ impl BlockReading {
                 blocks,
                 freed: image.freed.into_iter().map(in_order).collect(),
                 more_freed: image.more_freed,
-                memory: image.memory,
+                memory,
             }
         });
         BlockList {

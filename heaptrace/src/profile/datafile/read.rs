@@ -393,6 +393,9 @@ impl Reading {
         if in_parts {
             return Err("it is damaged: a part is missing".to_owned());
         }
+        if let Some(blocks) = self.blocks.as_mut().filter(|_| kind != Kind::Blocks) {
+            blocks.complete(self.shown.unwrap_or(0)); // All blocks of an update follow it at once.
+        }
         match kind {
             Kind::Start => Err("it is damaged: it begins twice".to_owned()),
             Kind::Update => self.take_update(payload),

@@ -138,6 +138,28 @@ fn cut_files_have_earlier_blocks() {
     assert_eq!(seen, expected);
 }
 
+/// Check that blocks are those of the last update that certainly has all of its blocks, also if no block changed in it.
+#[test]
+fn blocks_are_as_new_as_complete_updates() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--pid 42")).unwrap();
+    let mut known = Vec::new();
+    for n in 0..4 {
+        let update = Update {
+            blocks: (n == 0).then(|| changes(0)).into_iter().collect(),
+            ..update(n)
+        };
+        writer.update(&update).unwrap();
+        known.push(read_blocks(&std::fs::read(&path).unwrap(), u64::MAX));
+    }
+    writer.finish(5 * SECOND).unwrap();
+    known.push(read_blocks(&std::fs::read(&path).unwrap(), u64::MAX));
+    let times = known.into_iter().map(|it| it.blocks.unwrap().at_ns);
+    let expected = [0, 0, 1, 2, 3].map(|seconds| seconds * SECOND);
+    assert_eq!(times.collect::<Vec<_>>(), expected);
+}
+
 /// Check that a block of a stack that the file does not have ends the reading, with its number.
 #[test]
 fn blocks_without_a_stack_are_damage() {
