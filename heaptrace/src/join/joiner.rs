@@ -54,6 +54,7 @@ use crate::open::{Expected, FileId};
 use crate::proc::build_id::Build;
 use crate::proc::memory;
 
+pub use blocks::RunningImage;
 pub use jit::GeneratedCode;
 
 /// Joins the events of a run.

@@ -16,6 +16,8 @@ pub struct MemoryMap {
     pub residency: Residency,
     /// Memory that the program mapped itself, by address.
     pub mapped: Vec<MappedPart>,
+    /// Parts that found no room among these.
+    pub mapped_left_out: u64,
 }
 
 /// Memory that a program mapped itself.

@@ -67,7 +67,7 @@ pub use coverage::ReachedProcess;
 pub use end::{End, EndCause};
 pub use estimate::weight;
 pub use javascript::ReadFrames;
-pub use joiner::{GeneratedCode, Joiner};
+pub use joiner::{GeneratedCode, Joiner, RunningImage};
 pub use marks::{Exceeded, Mark, MarkCause};
 pub use memory_map::{MappedPart, MemoryMap};
 pub use merge_ended::EndedLimits;

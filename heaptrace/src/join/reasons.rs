@@ -100,8 +100,13 @@ reasons! {
         JitFunctionsNotKept = "jit_functions_not_kept";
         /// A line or a record that is not valid, in a file with names of generated code.
         JitNamesBroken = "jit_names_broken";
+        /// A part of memory that a program had mapped itself, and that found no room in its memory map when that was read last.
+        MapPartsNotKept = "map_parts_not_kept";
         /// A mark that was not made, or an allocation since a mark that is counted in no generation, for lack of room.
         MarksWithoutRoom = "marks_without_room";
+        /// A process with recorded blocks whose memory was never read, in a run that keeps each block: there were too many, or it could
+        /// not be read.
+        MemoryNotRead = "memory_not_read";
         /// A process that was moved to the fast path.
         ProcessesFast = "processes_fast";
         /// A process that could not be moved to the fast path.

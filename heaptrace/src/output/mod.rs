@@ -20,6 +20,7 @@ mod generations;
 mod glob;
 mod grouping;
 mod groups;
+mod image;
 mod interpreted;
 mod interval;
 mod json;

@@ -126,6 +126,9 @@ fn note_words(note: Note) -> Words {
         Note::JavaScriptFramesUnnamed => harmless(
             "frames of JavaScript have no name: it was gone before heaptrace could read it",
         ),
+        Note::MapPartsNotKept => harmless(
+            "parts of memory that programs mapped are not in memory maps, because there were too many",
+        ),
         Note::MarksWithoutRoom => bad(
             "marks or allocations are in no generation, because there were too many: generations show too little",
             "make marks less often, or record less with --sample",
@@ -158,6 +161,9 @@ fn note_words(note: Note) -> Words {
             harmless("lines of files with names of generated code could not be read")
         }
         Note::JavaFramesUnnamed => harmless("frames of Java code have no names"),
+        Note::MemoryNotRead => harmless(
+            "processes have no memory map: too many had recorded blocks, or their memory could not be read",
+        ),
         Note::ProcessesFast => harmless("processes were on the fast path (--fast)"),
         Note::ProcessesNotFast => bad(
             "processes could not be moved to the fast path (--fast): each of their calls costs a trap",

@@ -12,6 +12,15 @@ use crate::join::reasons::Note;
 /// Most parts of a process's mapped memory that are handed out.
 const MAX_PARTS: usize = 1 << 16;
 
+/// A program image that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningImage {
+    /// The number that no other image of the run has.
+    pub serial: u64,
+    /// Its process id.
+    pub pid: u32,
+}
+
 impl Joiner {
     /// Hands out each block with the updates, from now on. The run began at this time of the monotonic clock. If not all are
     /// wanted, blocks that are freed before the next update are left out.
@@ -34,27 +43,36 @@ impl Joiner {
         }
     }
 
-    /// The process ids of at most so many running processes with recorded blocks, those with most of them first.
-    pub fn with_blocks(&self, most: usize) -> Vec<u32> {
+    /// The running processes with recorded blocks, those with most of them first.
+    pub fn with_blocks(&self) -> Vec<RunningImage> {
         let running = self.ledger.processes().running_entries();
         let mut found: Vec<_> = running
-            .map(|entry| (Reverse(entry.live_blocks()), entry.record().pid))
+            .map(|entry| (Reverse(entry.live_blocks()), entry))
             .filter(|it| it.0.0 > 0)
+            .map(|(blocks, entry)| (blocks, entry.record().pid, entry.serial()))
             .collect();
         found.sort_unstable();
-        found.into_iter().map(|it| it.1).take(most).collect()
+        let images = found.into_iter();
+        images
+            .map(|(_, pid, serial)| RunningImage { serial, pid })
+            .collect()
     }
 
-    /// Adds what of a process's memory is resident.
-    pub fn set_memory(&mut self, pid: u32, mut map: MemoryMap) {
-        let Some(process) = self.ledger.processes().running(pid) else {
-            return;
+    /// Adds what of a process's memory is resident, if it runs on. Returns how many parts that it mapped found no room.
+    pub fn set_memory(&mut self, image: RunningImage, mut map: MemoryMap) -> u64 {
+        let processes = self.ledger.processes();
+        let process = processes.id(image.serial);
+        let Some(process) = process.filter(|it| processes.running(image.pid) == Some(*it)) else {
+            return 0;
         };
-        let mapped = self.mappings.of(process).filter_map(|(start, end, site)| {
+        let mut mapped = self.mappings.of(process).filter_map(|(start, end, site)| {
             let stack = self.ledger.stack_of(site)?;
             Some(MappedPart { start, end, stack })
         });
-        map.mapped = mapped.take(MAX_PARTS).collect();
+        map.mapped = mapped.by_ref().take(MAX_PARTS).collect();
+        map.mapped_left_out = mapped.count() as u64;
+        let left_out = map.mapped_left_out;
         self.ledger.log_memory(process, map);
+        left_out
     }
 }

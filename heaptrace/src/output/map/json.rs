@@ -7,7 +7,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::account::{Estimated, SiteMemory, States};
-use super::process::ProcessMap;
+use super::process::{ProcessMap, not_read};
 use super::row::Row;
 use crate::output::error::OutputError;
 use crate::output::json::{Head, Remarks, Stack};
@@ -27,6 +27,7 @@ pub fn write_map_json(
         head: Head::of(input),
         remarks: Remarks::of(input),
         processes: maps.iter().map(|it| Process::new(input, it, top)).collect(),
+        processes_not_read: not_read(input.profile),
     };
     Ok(write_line(&report, out)?)
 }
@@ -38,6 +39,8 @@ struct Report<'a> {
     #[serde(flatten)]
     remarks: Remarks<'a>,
     processes: Vec<Process<'a>>,
+    /// Processes with recorded blocks whose memory was never read: there were too many, or it could not be read.
+    processes_not_read: u64,
 }
 
 #[derive(Serialize)]
@@ -68,6 +71,8 @@ struct Process<'a> {
     mappings: Vec<MappingJson<'a>>,
     /// Mappings that found no room in the list.
     mappings_left_out: u64,
+    /// Parts that the program mapped itself, and that found no room: they count as other memory.
+    mapped_left_out: u64,
 }
 
 #[derive(Serialize)]
@@ -157,6 +162,7 @@ impl<'a> Process<'a> {
                 .collect(),
             mappings: residency.mappings.iter().map(MappingJson::from).collect(),
             mappings_left_out: residency.left_out,
+            mapped_left_out: it.map.mapped_left_out,
         }
     }
 }

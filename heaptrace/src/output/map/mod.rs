@@ -19,5 +19,6 @@ pub(super) use account::{NEARLY_EMPTY, SiteMemory, States};
 pub use color::MapColor;
 pub use json::write_map_json;
 pub use picture::write_map_picture;
+pub(super) use process::not_read;
 pub use process::{ProcessMap, process_maps};
 pub(super) use row::What;

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 
 use super::account::{Account, Recorded, SiteMemory};
 use super::pieces::Owned;
-use crate::join::{BlockOwner, Family, Kind, MemoryMap, Process, StackId};
+use crate::join::{BlockOwner, Family, Kind, MemoryMap, Note, Process, StackId};
 use crate::output::filter::Filter;
+use crate::output::image::is_of;
 use crate::output::report_input::{ReportInput, process_label};
-use crate::profile::{MemoryBlocks, ProcessBlocks};
+use crate::profile::{MemoryBlocks, ProcessBlocks, Profile};
 use crate::text;
 
 /// The memory map of a process.
@@ -49,6 +50,12 @@ pub fn process_maps<'a>(
     maps
 }
 
+/// The number of processes with recorded blocks whose memory was never read.
+pub fn not_read(profile: &Profile) -> u64 {
+    let noted = &profile.quality.noted;
+    noted.get(Note::MemoryNotRead.name()).copied().unwrap_or(0)
+}
+
 impl<'a> ProcessMap<'a> {
     /// The map of a process; `None` if filters leave it out.
     fn new(
@@ -58,13 +65,7 @@ impl<'a> ProcessMap<'a> {
     ) -> Option<Self> {
         let map = &memory.map;
         let mut processes = input.profile.processes.iter().enumerate();
-        // A program image before or after it has the same id and start.
-        let is_it = |(_, it): &(usize, &Process)| {
-            it.pid == owner.pid
-                && it.start_time_ns == owner.start_time_ns
-                && it.command == owner.command
-        };
-        let found = processes.rfind(is_it);
+        let found = processes.rfind(|(_, it)| is_of(it, owner));
         if found.is_none() && !input.filters.is_empty() {
             return None;
         }

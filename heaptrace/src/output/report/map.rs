@@ -10,7 +10,7 @@ use super::table::{self, row};
 use super::{header, site_type, stack};
 use crate::join::Kind;
 use crate::output::error::OutputError;
-use crate::output::map::{NEARLY_EMPTY, ProcessMap, SiteMemory, What};
+use crate::output::map::{NEARLY_EMPTY, ProcessMap, SiteMemory, What, not_read};
 use crate::output::report_input::ReportInput;
 use crate::text::{bytes, count, duration, plus_minus, share};
 
@@ -25,6 +25,17 @@ pub fn write_map(
     header::write(page)?;
     for map in maps {
         of_process(page, map)?;
+    }
+    let not_read = not_read(input.profile);
+    if not_read > 0 {
+        let others = match not_read {
+            1 => "One more process has".to_owned(),
+            many => format!("{} more processes have", count(many)),
+        };
+        page.warn(&format!(
+            "{others} recorded blocks, and no map: the memory of so many processes is not read, or it could not be read. Trace fewer \
+             processes to see them."
+        ))?;
     }
     Ok(())
 }
@@ -159,6 +170,13 @@ fn remarks(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
         page.warn(&format!(
             "{} mappings found no room in the list: the sum lacks them",
             count(residency.left_out)
+        ))?;
+    }
+    let mapped = map.map.mapped_left_out;
+    if mapped > 0 {
+        page.warn(&format!(
+            "{} parts of memory that the program mapped itself found no room in the list: they count as other memory",
+            count(mapped)
         ))?;
     }
     if map.is_partial() {

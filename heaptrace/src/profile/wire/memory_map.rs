@@ -29,6 +29,8 @@ pub(super) struct MemoryMapMessage {
     /// For each part that the program mapped: its distance from the end of the part before, its length, and its stack.
     #[prost(uint64, repeated, tag = "7")]
     mapped: Vec<u64>,
+    #[prost(uint64, tag = "8")]
+    mapped_left_out: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -78,6 +80,7 @@ impl From<&join::MemoryMap> for MemoryMapMessage {
             left_out: residency.left_out,
             mappings,
             mapped: mapped.collect(),
+            mapped_left_out: map.mapped_left_out,
         }
     }
 }
@@ -111,6 +114,7 @@ impl TryFrom<MemoryMapMessage> for join::MemoryMap {
             at_ns: message.at_ns,
             took_ns: message.took_ns,
             mapped: mapped.collect::<Result<_, WireError>>()?,
+            mapped_left_out: message.mapped_left_out,
             residency: Residency {
                 resident: message.resident,
                 mappings,
@@ -220,6 +224,7 @@ mod tests {
                     stack: StackId(0),
                 },
             ],
+            mapped_left_out: 12,
         }
     }
 
