@@ -2,6 +2,7 @@
 //!
 //! Part of the command line. Must not know how a run is made (the session does).
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use super::{message, naming, run_args};
 use crate::config::{KeptBlocks, RunConfig};
 use crate::join::{OpenFiles, Update};
 use crate::output::{self, Place, ReportInput, Who};
+use crate::probes::target_events::AttachError;
 use crate::proc::maps;
 use crate::profile::{BlockReading, Profile, RunEnd, RunInfo, WantedBlocks};
 use crate::session::{self, Observer, Progress, Wish};
@@ -29,6 +31,10 @@ pub(super) fn run(
     color: Color,
 ) -> anyhow::Result<ExitCode> {
     let pid = question.pid.context("no process was named")?;
+    ensure!(
+        Path::new(&format!("/proc/{pid}")).exists(),
+        AttachError::NoProcess(pid)
+    );
     let mut asked = by_number(&question.asked);
     let text = maps::read(maps::living_thread(pid))
         .with_context(|| format!("can't read what process {pid} has mapped"))?;
@@ -116,7 +122,7 @@ impl Observer for Watcher {
     fn update(&mut self, mut update: Update, _files: &OpenFiles) -> anyhow::Result<()> {
         let profile = self.profile.as_mut();
         let profile = profile.context("an update came before the run began")?;
-        let blocks = std::mem::take(&mut update.blocks);
+        let (at_ns, blocks) = (update.elapsed_ns, std::mem::take(&mut update.blocks));
         profile.fold(update)?;
         for changes in blocks {
             for block in changes
@@ -131,6 +137,7 @@ impl Observer for Watcher {
             let added = self.blocks.add(changes, false, profile.stacks.len());
             added.map_err(|stack| anyhow::anyhow!("a block has the unknown stack {}", stack.0))?;
         }
+        self.blocks.complete(at_ns);
         Ok(())
     }
 

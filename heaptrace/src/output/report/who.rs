@@ -11,8 +11,9 @@ use super::{header, paragraph, site_type, stack};
 use crate::join::{BornBlock, HowFreed, StackId};
 use crate::output::ends::signal_name;
 use crate::output::error::OutputError;
+use crate::output::image::is_of;
 use crate::output::report_input::ReportInput;
-use crate::output::who::{CoreFacts, Owned, Owner, Place, Who};
+use crate::output::who::{AskedAddress, CoreFacts, Owned, Owner, Place, Who};
 use crate::profile::{PastBlock, ProcessBlocks};
 use crate::text::{count, escape, lifetime};
 
@@ -81,9 +82,18 @@ fn of_address(page: &mut Page<'_, '_>, owned: &Owned<'_>, several: bool) -> io::
     if owned.owners.is_empty() {
         let words = match owned.others {
             0 => "no process with recorded blocks".to_owned(),
-            others => format!("in no recorded block of {} processes", count(others as u64)),
+            others => {
+                let others = count(others as u64);
+                match owned.pid {
+                    Some(pid) => {
+                        format!("in no recorded block of {others} programs of process {pid}")
+                    }
+                    None => format!("in no recorded block of {others} processes"),
+                }
+            }
         };
         heading(page, &address, &words)?;
+        place(page, asked, true)?;
     }
     for owner in &owned.owners {
         let mut words = title(owner, asked.address);
@@ -92,14 +102,23 @@ fn of_address(page: &mut Page<'_, '_>, owned: &Owned<'_>, several: bool) -> io::
             words.push_str(&format!(" of {} ({})", escape(&image.command), image.pid));
         }
         heading(page, &address, &words)?;
-        match &asked.place {
-            Place::Unknown => {}
-            Place::Unmapped => line(page, "nothing is mapped there")?,
-            Place::Mapped(what) => line(page, &format!("mapped there: {}", escape(what)))?,
-        }
+        place(page, asked, owner.is_last)?;
         of_owner(page, owner, asked.address)?;
     }
     memory(page, asked.address, &asked.memory)
+}
+
+/// What is mapped at an address. Another program of the process may have been there before.
+fn place(page: &mut Page<'_, '_>, asked: &AskedAddress, is_last: bool) -> io::Result<()> {
+    let when = match is_last {
+        true => "",
+        false => " by a later program of this process",
+    };
+    match &asked.place {
+        Place::Unknown => Ok(()),
+        Place::Unmapped => line(page, &format!("nothing is mapped there{when}")),
+        Place::Mapped(what) => line(page, &format!("mapped there{when}: {}", escape(what))),
+    }
 }
 
 /// An address with what it is, on a line of its own if there is no room beside it.
@@ -332,8 +351,8 @@ fn limits(page: &mut Page<'_, '_>, who: &Who<'_>) -> io::Result<()> {
     }
     let is_paused = |owner: &&Owner<'_>| {
         let image = &owner.process.owner;
-        let mut records = profile.processes.iter();
-        records.any(|it| it.pid == image.pid && it.duty_cycle.is_some())
+        let mut records = profile.processes.iter().filter(|it| is_of(it, image));
+        records.any(|it| it.duty_cycle.is_some())
     };
     let mut owners = who.owned.iter().flat_map(|it| &it.owners);
     if let Some(paused) = owners.find(is_paused) {

@@ -175,3 +175,60 @@ fn owners_in_all_processes() {
         "{sampled}"
     );
 }
+
+/// Check that what is mapped at an address is said also if several programs of the process ran there and none had a block, and that it is
+/// not said of an earlier program that had one.
+#[test]
+fn mappings_are_those_of_the_last_program() {
+    let program = |serial: u64, address| BlockChanges {
+        owner: BlockOwner {
+            serial,
+            pid: 10,
+            start_time_ns: 5_000,
+            command: format!("program {serial}"),
+        },
+        born: vec![born(serial, address, 100)],
+        ..BlockChanges::default()
+    };
+    let mut reading = BlockReading::new(WantedBlocks::default());
+    for changes in [program(1, 0x1000), program(2, 0x5000)] {
+        reading.add(changes, false, 3).unwrap();
+    }
+    let list = reading.finish();
+    let text = |address| {
+        let place = Place::Mapped("/lib/x.so".to_owned());
+        let asked = [AskedAddress {
+            address,
+            name: String::new(),
+            place,
+            memory: Vec::new(),
+        }];
+        let who = Who {
+            blocks: &list,
+            core: None,
+            owned: find_owners(&list, &asked, Some(10)),
+        };
+        let (profile, symbols) = (profile(), symbols());
+        let options = ReportOptions::default();
+        let mut out = Vec::new();
+        write_who(
+            &ReportInput::new(&profile, &symbols),
+            &who,
+            &options,
+            &mut out,
+        )
+        .unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let nowhere = text(0x9000);
+    let words = "in no recorded block of 2 programs of process 10\n     mapped there: /lib/x.so\n";
+    assert!(nowhere.contains(words), "{nowhere}");
+    let first = text(0x1010);
+    let words = "mapped there by a later program of this process: /lib/x.so";
+    assert!(
+        first.contains("of program 1 (10)") && first.contains(words),
+        "{first}"
+    );
+    let last = text(0x5010);
+    assert!(last.contains("mapped there: /lib/x.so"), "{last}");
+}

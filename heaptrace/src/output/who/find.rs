@@ -59,6 +59,8 @@ pub struct Owner<'a> {
     pub more_freed: u64,
     /// The blocks before and behind it that were not freed.
     pub neighbours: [Option<&'a BornBlock>; 2],
+    /// Whether it is the last of the images in question: what is mapped at an address is of that one.
+    pub is_last: bool,
 }
 
 impl Owner<'_> {
@@ -77,6 +79,8 @@ pub struct Owned<'a> {
     pub owners: Vec<Owner<'a>>,
     /// The number of other images.
     pub others: usize,
+    /// The process whose images are in question, if one is.
+    pub pid: Option<u32>,
 }
 
 impl Owned<'_> {
@@ -107,6 +111,9 @@ pub fn find<'a>(
     let images: Vec<_> = blocks.processes.iter().filter(is_chosen).collect();
     let owned = asked.iter().map(|asked| {
         let mut owners: Vec<_> = images.iter().map(|it| owner(it, asked.address)).collect();
+        if let Some(last) = owners.last_mut() {
+            last.is_last = true;
+        }
         if owners.len() > 1 {
             owners.retain(Owner::is_known);
         }
@@ -117,6 +124,7 @@ pub fn find<'a>(
             asked,
             owners,
             others,
+            pid,
         }
     });
     owned.collect()
@@ -131,5 +139,6 @@ fn owner(process: &ProcessBlocks, address: u64) -> Owner<'_> {
         freed: freed.collect(),
         more_freed: process.more_freed.get(&address).copied().unwrap_or(0),
         neighbours: [before, behind],
+        is_last: false,
     }
 }
