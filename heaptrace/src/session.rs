@@ -380,7 +380,9 @@ impl<'a> Session<'a> {
 
     /// Sends an update to the observer; returns an outcome if the run must end.
     fn update(&mut self, observer: &mut dyn Observer) -> Result<Option<Outcome>> {
-        let update = self.run.update(&mut self.reader, self.begin)?;
+        let with_blocks = observer.wants_live_blocks(self.elapsed_ns());
+        let reader = &mut self.reader;
+        let update = self.run.update(reader, self.begin, with_blocks)?;
         self.run.drain.restore_priority();
         let observed = observer.update(update, self.run.joiner.files());
         self.run.drain.raise_priority();

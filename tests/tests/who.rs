@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Heaptrace, c, ready_pid, require_tool, run};
+use heaptrace_tests::{Child, Heaptrace, MINUTE, c, ready_pid, require_tool, run, until};
 use serde_json::Value;
 
 /// Bytes of the block that is used after it was freed, and of the one that is there then.
@@ -178,5 +178,70 @@ fn an_address_of_a_running_process_gets_an_owner() -> Result<()> {
     );
     target.go()?;
     target.wait()?.success()?;
+    Ok(())
+}
+
+/// Check that each file of a recording that begins new files names the owner of an address by itself, also of a block that was allocated
+/// before the file began, and has a memory map that adds up.
+#[test]
+fn rotated_files_have_owners_and_maps() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(&mut c("fragments")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    let pid_text = pid.to_string();
+    let rotating = ["--blocks", "--interval", "200ms", "--rotate", "600ms,9"];
+    let options = [&["--pid", &pid_text, "--exact"][..], &rotating].concat();
+    let mut tracer = here.start_record(&options)?;
+    here.wait_attached(&mut tracer, pid)?;
+    target.go()?;
+    ensure!(target.line()?.contains("step"), "no step");
+    // Files that begin after the last allocation: nothing in them but what was live when they began.
+    let newest = || std::fs::metadata(here.data()).and_then(|file| file.created());
+    let last = newest()?;
+    for _ in 0..3 {
+        let before = newest()?;
+        until("a new file", MINUTE, || {
+            Ok(newest().is_ok_and(|time| time > before))
+        })?;
+    }
+    ensure!(newest()? > last, "one file");
+    tracer.signal(libc::SIGINT)?;
+    here.finish(tracer)?.report.check_nothing_lost()?;
+    target.go()?;
+    target.wait()?.success()?;
+
+    let mut address = String::new();
+    for name in ["heaptrace.data", "heaptrace.data.1"] {
+        let json = here.run(&["map", name, "--format", "json"])?.success()?;
+        let json: Value = serde_json::from_str(&json.stdout)?;
+        let map = &json["processes"][0];
+        let number = |name: &str| map[name].as_u64().unwrap_or(0);
+        let (sum, resident) = (number("sum_bytes"), number("resident_bytes"));
+        assert!(
+            sum > 0 && sum.abs_diff(resident) * 50 <= resident,
+            "{name}: {sum} {resident}"
+        );
+        assert_eq!(functions(&map["sites"][0])[..1], ["keep_one"], "{name}");
+        let heap = map["mappings"].as_array().context("no mappings")?;
+        let heap = heap.iter().find(|it| it["name"] == "[heap]");
+        let end = heap.and_then(|it| it["end"].as_str()).context("no heap")?;
+        // The last block before the end of the heap is the neighbour of an address there.
+        let end = format!("{:#x}", u64::from_str_radix(&end[2..], 16)? - 1);
+        let near = here.run(&["who", "--format", "json", &end, name])?;
+        let near: Value = serde_json::from_str(&near.success()?.stdout)?;
+        let before = &near["addresses"][0]["processes"][0]["before"];
+        let found = before["address"].as_str().context("no neighbour")?;
+        assert!(address.is_empty() || address == found, "{name}: {near}");
+        address = found.to_owned();
+        let owned = here.run(&["who", "--format", "json", &address, name])?;
+        let owned: Value = serde_json::from_str(&owned.success()?.stdout)?;
+        let block = &owned["addresses"][0]["processes"][0]["block"];
+        assert_eq!(block["address"], address, "{owned}");
+        assert!(!functions(block).is_empty(), "{owned}");
+        assert!(
+            owned["began_ns"].as_u64() > block["born_ns"].as_u64(),
+            "{owned}"
+        );
+    }
     Ok(())
 }

@@ -13,14 +13,15 @@ pub(super) struct Blocks {
     /// The file has the blocks that are live at each update and at the end, and what each process had not freed when it ended. A block
     /// that is freed before the next update (--interval) is left out. Each block needs about 8 bytes when it is allocated, and 4 when
     /// it is freed. What of the memory of processes is resident is read at the end, and every ten seconds or less often: a process
-    /// can't change its mappings meanwhile. Can't be used with --rotate.
-    #[arg(long, conflicts_with = "rotate")]
+    /// can't change its mappings meanwhile. With --rotate, each file begins with the blocks that are live then, and the memory of that
+    /// moment.
+    #[arg(long)]
     blocks: bool,
     /// Keep each allocation and each free in the file, also those of blocks that live only briefly.
     ///
     /// `heaptrace who` can then show all blocks that were at an address. The file grows by about 10 bytes for each allocation with its
     /// free: some 10 MB a second in a program that allocates a million times a second. --sample makes it smaller.
-    #[arg(long, conflicts_with = "rotate")]
+    #[arg(long)]
     events: bool,
 }
 

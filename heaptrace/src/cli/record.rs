@@ -15,7 +15,7 @@ use super::progress::{self, ProgressLine};
 use super::rotation::Rotation;
 use super::rotator::Rotator;
 use super::{message, naming};
-use crate::config::{RunConfig, Target};
+use crate::config::{KeptBlocks, RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
 use crate::output::{Intervals, Metric, sudden_ends};
@@ -42,6 +42,7 @@ pub(super) fn run(
         on_oom,
         greeting: greeting(config),
         rotator: rotation.map(|it| Rotator::new(it, &config.debug_dirs)),
+        has_blocks: config.blocks != KeptBlocks::None,
         recording: None,
         line: ProgressLine::new(),
     };
@@ -89,6 +90,8 @@ struct Recorder {
     /// The message when the run begins.
     greeting: Option<String>,
     rotator: Option<Rotator>,
+    /// Whether each block is kept. Then a new file begins with an update that has all live ones.
+    has_blocks: bool,
     recording: Option<Recording>,
     line: ProgressLine,
 }
@@ -118,7 +121,13 @@ impl Observer for Recorder {
         Ok(())
     }
 
-    fn update(&mut self, update: Update, files: &OpenFiles) -> anyhow::Result<()> {
+    fn wants_live_blocks(&self, elapsed_ns: u64) -> bool {
+        let writer = self.recording.as_ref().map(|it| &it.writer);
+        let due = self.rotator.as_ref().zip(writer);
+        self.has_blocks && due.is_some_and(|(rotator, writer)| rotator.is_due(writer, elapsed_ns))
+    }
+
+    fn update(&mut self, mut update: Update, files: &OpenFiles) -> anyhow::Result<()> {
         let recording = self
             .recording
             .as_mut()
@@ -126,10 +135,25 @@ impl Observer for Recorder {
         let Recording { writer, profile } = recording;
         let on_oom = self.on_oom.as_mut();
         let killed = on_oom.as_ref().map(|it| it.killed(&update));
+        let live_blocks = update.live_blocks.take();
         writer.update(&update)?;
         profile.fold(update)?;
         if let Some(rotator) = &mut self.rotator {
-            rotator.rotate_if_due(&self.destination, &self.path, writer, profile, files)?;
+            let is_due = match self.has_blocks {
+                true => live_blocks.is_some(),
+                false => rotator.is_due(writer, profile.duration_ns),
+            };
+            if is_due {
+                let blocks = live_blocks.unwrap_or_default();
+                rotator.rotate(
+                    &self.destination,
+                    &self.path,
+                    writer,
+                    profile,
+                    files,
+                    blocks,
+                )?;
+            }
         }
         // The command reads the file.
         if let Some((on_oom, killed)) = on_oom.zip(killed) {
@@ -252,6 +276,7 @@ mod tests {
             on_oom: None,
             greeting: None,
             rotator: None,
+            has_blocks: false,
             recording: None,
             line: ProgressLine::new(),
         };
@@ -271,6 +296,7 @@ mod tests {
             on_oom: None,
             greeting: None,
             rotator: None,
+            has_blocks: false,
             recording: None,
             line: ProgressLine::new(),
         };

@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::naming;
 use super::rotation::{Limit, Rotation};
 use crate::create::Destination;
-use crate::join::OpenFiles;
+use crate::join::{BlockChanges, OpenFiles, Update};
 use crate::profile::{self, DataFileError, DataFileWriter, Profile, Symbols};
 use crate::symbolize::DebugSources;
 
@@ -49,28 +49,34 @@ impl Rotator {
         self.shift(destination, path)
     }
 
-    /// Begins a new file if one is due. The previous file is finished on a thread.
-    pub(super) fn rotate_if_due(
+    /// Whether a new file is due at a time of the run.
+    pub(super) fn is_due(&self, writer: &DataFileWriter, elapsed_ns: u64) -> bool {
+        let is_over = match self.rotation.limit {
+            Limit::Bytes(bytes) => writer.written().saturating_sub(self.initial_bytes) >= bytes,
+            Limit::Time(time) => {
+                u128::from(elapsed_ns.saturating_sub(self.begun_ns)) >= time.as_nanos()
+            }
+        };
+        is_over && self.closing.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Begins a new file, with these blocks that are live. The previous file is finished on a thread.
+    pub(super) fn rotate(
         &mut self,
         destination: &Destination,
         path: &Path,
         writer: &mut DataFileWriter,
         profile: &Profile,
         files: &OpenFiles,
+        blocks: Vec<BlockChanges>,
     ) -> anyhow::Result<()> {
-        let is_due = match self.rotation.limit {
-            Limit::Bytes(bytes) => writer.written().saturating_sub(self.initial_bytes) >= bytes,
-            Limit::Time(time) => {
-                u128::from(profile.duration_ns.saturating_sub(self.begun_ns)) >= time.as_nanos()
-            }
-        };
-        if !is_due || self.closing.as_ref().is_some_and(|it| !it.is_finished()) {
-            return Ok(());
-        }
         self.wait()?;
         self.shift(destination, path)?;
         let mut next = DataFileWriter::create_at(destination, path, &profile.info)?;
-        next.update(&profile.to_update())?;
+        next.update(&Update {
+            blocks,
+            ..profile.to_update()
+        })?;
         self.initial_bytes = next.written();
         self.begun_ns = profile.duration_ns;
         let mut done = std::mem::replace(writer, next);
@@ -153,8 +159,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::join::{Location, Process, ProcessId, Update};
-    use crate::profile::{RunEnd, RunInfo, read};
+    use crate::join::{BornBlock, FreedBlock, HowFreed, Location, MemoryMap, Process, ProcessId};
+    use crate::join::{Completeness, Stack, StackId};
+    use crate::profile::{BlockList, ReadOptions, RunEnd, RunInfo, WantedBlocks, read};
 
     fn update(n: u32) -> Update {
         Update {
@@ -177,6 +184,19 @@ mod tests {
         super::numbered(path.as_os_str(), number).into()
     }
 
+    fn rotate(
+        rotator: &mut Rotator,
+        path: &Path,
+        writer: &mut DataFileWriter,
+        profile: &Profile,
+        blocks: Vec<BlockChanges>,
+    ) {
+        let files = OpenFiles::default();
+        rotator
+            .rotate(&to(path), path, writer, profile, &files, blocks)
+            .unwrap();
+    }
+
     /// Does what a recording does with an update. Waits for the previous file, so that files are complete
     /// when checked.
     fn step(
@@ -189,9 +209,9 @@ mod tests {
         writer.update(&update).unwrap();
         profile.fold(update).unwrap();
         rotator.wait().unwrap();
-        rotator
-            .rotate_if_due(&to(path), path, writer, profile, &OpenFiles::default())
-            .unwrap();
+        if rotator.is_due(writer, profile.duration_ns) {
+            rotate(rotator, path, writer, profile, Vec::new());
+        }
     }
 
     /// Check that each file contains everything of the files before it, that the right number of files is
@@ -256,6 +276,75 @@ mod tests {
             rotated.windows(2).all(|pair| pair[1] > pair[0] + 1),
             "{rotated:?}"
         );
+    }
+
+    /// Check that a file of a run that keeps each block knows the blocks that were live at its beginning, with the memory of that moment,
+    /// and when it began; and that it knows their frees.
+    #[test]
+    fn each_file_begins_with_live_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.data");
+        let mut rotator = Rotator::new(Rotation::parse("1s,3").unwrap(), &[]);
+        let mut writer = DataFileWriter::create(&path, &RunInfo::exact("--all")).unwrap();
+        let mut profile = Profile::new(RunInfo::exact("--all"));
+        let block = |id: u64| BornBlock {
+            id,
+            address: id << 12,
+            size: 100,
+            stack: StackId(0),
+            thread: 1,
+            born_ns: id,
+            mean: 0,
+            is_reallocated: false,
+        };
+        let freed = |id| FreedBlock {
+            id,
+            how: HowFreed::Freed,
+            freed_ns: 9,
+            thread: 1,
+        };
+        let changes = |born: &[u64], gone: &[u64], at_ns| BlockChanges {
+            at_ns,
+            born: born.iter().map(|id| block(*id)).collect(),
+            freed: gone.iter().map(|id| freed(*id)).collect(),
+            ..BlockChanges::default()
+        };
+        let mut write = |writer: &mut DataFileWriter, n, blocks| {
+            let update = Update {
+                blocks: vec![blocks],
+                stacks: vec![Stack {
+                    locations: Vec::new(),
+                    completeness: Completeness::Complete,
+                }],
+                ..update(n)
+            };
+            writer.update(&update).unwrap();
+            profile.fold(update).unwrap();
+            profile.clone()
+        };
+        let profile = write(&mut writer, 0, changes(&[1, 2, 3], &[1], 1));
+        let whole = BlockChanges {
+            is_whole: true,
+            memory: Some(MemoryMap::default()),
+            ..changes(&[2, 3], &[], 1)
+        };
+        rotate(&mut rotator, &path, &mut writer, &profile, vec![whole]);
+        write(&mut writer, 1, changes(&[4], &[1, 2], 2));
+        rotator.wait().unwrap();
+        let list = |path: &Path| -> BlockList {
+            let wanted = WantedBlocks::at(&[1 << 12, 2 << 12]).with_memory();
+            let file = profile::open(path).unwrap().with_blocks(wanted);
+            file.read(ReadOptions::default()).unwrap().blocks.unwrap()
+        };
+        let (first, second) = (list(&numbered(&path, 1)), list(&path));
+        assert_eq!((first.began_ns, second.began_ns), (None, Some(1)));
+        let ids = |blocks: &[BornBlock]| blocks.iter().map(|it| it.id).collect::<Vec<_>>();
+        assert_eq!(ids(&first.processes[0].blocks), [2, 3]);
+        let second = &second.processes[0];
+        assert_eq!(ids(&second.blocks), [3, 4]);
+        assert_eq!(second.freed.keys().collect::<Vec<_>>(), [&(2 << 12)]);
+        let memory = second.memory.as_ref().unwrap();
+        assert_eq!(ids(&memory.blocks), [2, 3]);
     }
 
     /// Check that the files of an earlier run are renamed, that a file that is no data file is not, and that

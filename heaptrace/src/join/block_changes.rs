@@ -10,6 +10,8 @@ use super::memory_map::MemoryMap;
 pub struct BlockChanges {
     /// The image that the blocks are of.
     pub owner: BlockOwner,
+    /// Whether these are all live blocks, with which a file begins whose run began before it. Then none of them is a change.
+    pub is_whole: bool,
     /// The time up to which everything is known, nanoseconds since the run began.
     pub at_ns: u64,
     /// Whether blocks are in it that were allocated and freed between two updates, too.

@@ -139,22 +139,14 @@ impl BlockLog {
             let born = pending.born.into_iter();
             let mut born: Vec<_> = born
                 .filter_map(|(id, born)| {
-                    let block = born.block;
-                    Some(BornBlock {
-                        id,
-                        address: block.address,
-                        size: block.size,
-                        stack: born.stack.or_else(|| stack(block.site))?,
-                        thread: block.tid,
-                        born_ns: block.time.saturating_sub(self.began),
-                        mean: if block.mean > 1 { block.mean } else { 0 },
-                        is_reallocated: block.is_reallocated,
-                    })
+                    let stack = born.stack.or_else(|| stack(born.block.site))?;
+                    Some(born_block(id, &born.block, stack, self.began))
                 })
                 .collect();
             born.sort_unstable_by_key(|it| (it.born_ns, it.id));
             BlockChanges {
                 owner: pending.owner,
+                is_whole: false,
                 at_ns,
                 has_all,
                 born,
@@ -166,20 +158,59 @@ impl BlockLog {
         changes.collect()
     }
 
+    /// All live blocks of a process.
+    pub(super) fn whole(
+        &self,
+        process: &ProcessEntry,
+        at_ns: u64,
+        stack: impl Fn(SiteId) -> Option<StackId>,
+    ) -> BlockChanges {
+        let blocks = process.blocks().filter_map(|(id, block)| {
+            let stack = stack(block.site)?;
+            Some(born_block(id, &block, stack, self.began))
+        });
+        let mut born: Vec<_> = blocks.collect();
+        born.sort_unstable_by_key(|it| (it.born_ns, it.id));
+        BlockChanges {
+            owner: owner(process),
+            is_whole: true,
+            at_ns,
+            has_all: self.has_all,
+            born,
+            ..BlockChanges::default()
+        }
+    }
+
     fn of(&mut self, process: &ProcessEntry) -> &mut Pending {
         let pending = self.pending.entry(process.serial());
-        pending.or_insert_with(|| {
-            let record = process.record();
-            Pending {
-                owner: BlockOwner {
-                    serial: process.serial(),
-                    pid: record.pid,
-                    start_time_ns: record.start_time_ns,
-                    command: record.command.clone(),
-                },
-                ..Pending::default()
-            }
+        pending.or_insert_with(|| Pending {
+            owner: owner(process),
+            ..Pending::default()
         })
+    }
+}
+
+fn owner(process: &ProcessEntry) -> BlockOwner {
+    let record = process.record();
+    BlockOwner {
+        serial: process.serial(),
+        pid: record.pid,
+        start_time_ns: record.start_time_ns,
+        command: record.command.clone(),
+    }
+}
+
+/// A block of a run that began at a time of the monotonic clock.
+fn born_block(id: u64, block: &Block, stack: StackId, began: u64) -> BornBlock {
+    BornBlock {
+        id,
+        address: block.address,
+        size: block.size,
+        stack,
+        thread: block.tid,
+        born_ns: block.time.saturating_sub(began),
+        mean: if block.mean > 1 { block.mean } else { 0 },
+        is_reallocated: block.is_reallocated,
     }
 }
 

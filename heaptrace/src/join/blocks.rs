@@ -78,18 +78,14 @@ impl Blocks {
             };
         };
         self.len -= 1;
-        let shared = self.shared.release(slot.shared());
-        Some(Block {
-            site: slot.site(),
-            address: slot.address(),
-            size: u64::from(slot.size),
-            mean: shared.mean,
-            pauses: shared.pauses,
-            time: slot.time(shared.epoch),
-            tid: slot.tid(),
-            is_reallocated: shared.is_reallocated,
-            mark: shared.mark,
-        })
+        Some(unpacked(&slot, self.shared.release(slot.shared())))
+    }
+
+    /// All blocks with their ids, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Block)> {
+        let slots = self.shards.iter().flat_map(Shard::iter);
+        let slots = slots.map(|it| (it.id(), unpacked(it, self.shared.get(it.shared()))));
+        slots.chain(self.odd.iter().map(|(id, block)| (*id, *block)))
     }
 
     /// The number of blocks.
@@ -127,6 +123,20 @@ impl Blocks {
             }
         }
         self.shards.push(added);
+    }
+}
+
+fn unpacked(slot: &Slot, shared: SharedValues) -> Block {
+    Block {
+        site: slot.site(),
+        address: slot.address(),
+        size: u64::from(slot.size),
+        mean: shared.mean,
+        pauses: shared.pauses,
+        time: slot.time(shared.epoch),
+        tid: slot.tid(),
+        is_reallocated: shared.is_reallocated,
+        mark: shared.mark,
     }
 }
 

@@ -463,6 +463,7 @@ impl Joiner {
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),
+            live_blocks: None,
             quality: self.facts.quality(),
         }
     }

@@ -244,6 +244,11 @@ impl ProcessEntry {
         Some((block, block.pauses == self.pauses))
     }
 
+    /// Its live blocks with their ids, in no order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u64, Block)> {
+        self.blocks.iter()
+    }
+
     pub(super) fn change_sums(&mut self, change: impl FnOnce(&mut Sums)) {
         change(&mut self.sums);
     }

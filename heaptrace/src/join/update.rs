@@ -471,6 +471,8 @@ pub struct Update {
     pub blocks: Vec<BlockChanges>,
     /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
     /// other one goes from a power of two up to the next; empty if this was not counted.
+    /// All live blocks at this time, if a file begins with them.
+    pub live_blocks: Option<Vec<BlockChanges>>,
     pub sizes: Vec<u64>,
     /// New changes of the sampling rate.
     pub rates: Vec<RateChange>,

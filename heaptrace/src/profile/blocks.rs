@@ -81,6 +81,8 @@ pub struct BlockList {
     pub at_ns: u64,
     /// Whether blocks that were allocated and freed between two updates are known, too.
     pub has_all: bool,
+    /// When the file began, nanoseconds since the run began, if that was later than the run: what was freed before is not in it.
+    pub began_ns: Option<u64>,
     /// Each image with recorded blocks, in the order in which they began.
     pub processes: Vec<ProcessBlocks>,
 }
@@ -115,6 +117,7 @@ pub struct BlockReading {
     wanted: WantedBlocks,
     at_ns: u64,
     has_all: bool,
+    began_ns: Option<u64>,
     /// By the serial number of the image.
     images: BTreeMap<u64, Image>,
     /// Live blocks and freed ones.
@@ -148,6 +151,7 @@ impl BlockReading {
             wanted,
             at_ns: 0,
             has_all: false,
+            began_ns: None,
             images: BTreeMap::new(),
             kept: 0,
             parts: Vec::new(),
@@ -191,6 +195,9 @@ impl BlockReading {
     fn apply(&mut self, changes: BlockChanges, stacks: usize) -> Result<(), StackId> {
         self.at_ns = self.at_ns.max(changes.at_ns);
         self.has_all |= changes.has_all;
+        if changes.is_whole {
+            self.began_ns = self.began_ns.or(Some(changes.at_ns));
+        }
         let image = self.images.entry(changes.owner.serial).or_default();
         image.owner = changes.owner;
         image.ended_ns = changes.ended_ns.or(image.ended_ns);
@@ -257,6 +264,7 @@ impl BlockReading {
         BlockList {
             at_ns: self.at_ns,
             has_all: self.has_all,
+            began_ns: self.began_ns,
             processes: processes.collect(),
         }
     }

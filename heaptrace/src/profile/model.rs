@@ -275,6 +275,7 @@ impl Profile {
                 .zip(self.generations.clone())
                 .collect(),
             blocks: Vec::new(),
+            live_blocks: None,
             sizes: self.sizes.clone(),
             rates: self.rates.clone(),
             totals: self.totals,

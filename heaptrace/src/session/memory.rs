@@ -47,15 +47,16 @@ impl MemoryReading {
         }
     }
 
-    /// Reads if the last time was long ago, and joins events meanwhile.
+    /// Reads if the last time was long ago or this is needed now, and joins events meanwhile.
     pub(super) fn read_if_due(
         &mut self,
         drain: &mut Drain,
         joiner: &mut Joiner,
         begin: Instant,
+        is_needed: bool,
     ) -> Result<()> {
         let is_due = |(end, took): (Instant, Duration)| end.elapsed() >= SELDOM.max(took * SHARE);
-        if !self.is_wanted || !self.last.is_none_or(is_due) {
+        if !self.is_wanted || !(is_needed || self.last.is_none_or(is_due)) {
             return Ok(());
         }
         let images = joiner.with_blocks();

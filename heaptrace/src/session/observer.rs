@@ -56,6 +56,10 @@ pub trait Observer {
     fn progress(&mut self, _progress: Progress) {}
     /// The run has begun: every call is recorded from here on.
     fn started(&mut self, info: &RunInfo) -> Result<()>;
+    /// Whether the update that comes next, at this time of the run, must have all live blocks, and the memory of processes.
+    fn wants_live_blocks(&self, _elapsed_ns: u64) -> bool {
+        false
+    }
     /// Receives the changes since the last call; also called once at the end. Names can be looked up in the
     /// files.
     fn update(&mut self, update: Update, files: &OpenFiles) -> Result<()>;

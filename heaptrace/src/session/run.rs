@@ -123,9 +123,14 @@ impl Run {
         drain.during(joiner, || work(program, probes))
     }
 
-    /// Everything that changed since the last call, with the kernel's counters. Also removes entries of ended
-    /// processes from the kernel's maps.
-    pub(super) fn update(&mut self, reader: &mut Reader, begin: Instant) -> Result<Update> {
+    /// Everything that changed since the last call, with the kernel's counters, and all live blocks, if these are wanted. Also removes
+    /// entries of ended processes from the kernel's maps.
+    pub(super) fn update(
+        &mut self,
+        reader: &mut Reader,
+        begin: Instant,
+        with_blocks: bool,
+    ) -> Result<Update> {
         let Self {
             drain,
             joiner,
@@ -134,13 +139,18 @@ impl Run {
             memory,
             ..
         } = self;
-        memory.read_if_due(drain, joiner, begin)?;
+        memory.read_if_due(drain, joiner, begin, with_blocks)?;
         memory.hand_over(joiner);
         drain.pass(joiner);
         swept.read_kernel(program, drain, joiner)?;
         program.forget_blocks(joiner.take_orphans())?;
         program.forget_stacks(joiner.take_orphan_stacks())?;
-        update(drain, joiner, reader, begin.elapsed().as_nanos() as u64)
+        identify(drain, joiner, reader)?;
+        let elapsed_ns = begin.elapsed().as_nanos() as u64;
+        Ok(match with_blocks {
+            true => joiner.take_update_with_blocks(elapsed_ns),
+            false => joiner.take_update(elapsed_ns),
+        })
     }
 
     /// Reads what of processes' memory is resident, if that is wanted. The gate must be closed: so their blocks are those of this
@@ -186,7 +196,8 @@ impl EndedRun {
         swept.read_kernel(program, drain, joiner)?;
         memory.hand_over(joiner);
         joiner.send_all();
-        let update = update(drain, joiner, reader, elapsed_ns)?;
+        identify(drain, joiner, reader)?;
+        let update = joiner.take_update(elapsed_ns);
         drain.restore_priority();
         Ok(update)
     }
@@ -218,13 +229,8 @@ impl Closing {
     }
 }
 
-/// Everything that changed since the last update. New modules get their build ids.
-fn update(
-    drain: &mut Drain,
-    joiner: &mut Joiner,
-    reader: &mut Reader,
-    elapsed_ns: u64,
-) -> Result<Update> {
+/// Gives new modules their build ids, before an update.
+fn identify(drain: &mut Drain, joiner: &mut Joiner, reader: &mut Reader) -> Result<()> {
     let mut identify = |new: Vec<(ModuleId, String, Arc<File>)>| -> Vec<(ModuleId, Build)> {
         new.into_iter()
             .map(|(id, path, file)| (id, build_id::build_of(reader, &path, &file)))
@@ -240,5 +246,5 @@ fn update(
     for (id, build) in identify(joiner.take_unidentified()) {
         joiner.identify(id, build);
     }
-    Ok(joiner.take_update(elapsed_ns))
+    Ok(())
 }

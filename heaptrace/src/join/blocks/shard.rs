@@ -91,6 +91,10 @@ impl Slot {
         self.packed as u16
     }
 
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     fn is_vacant(&self) -> bool {
         self.id == 0
     }
@@ -177,7 +181,7 @@ impl Shard {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(|slot| !slot.is_vacant())
     }
 

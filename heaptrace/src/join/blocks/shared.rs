@@ -20,6 +20,15 @@ pub(super) struct SharedValues {
     pub(super) mark: u32,
 }
 
+/// The values of a block without a set, which no table has.
+const UNKNOWN: SharedValues = SharedValues {
+    mean: 1,
+    pauses: 0,
+    epoch: 0,
+    is_reallocated: false,
+    mark: 0,
+};
+
 /// The shared values of a process's blocks, by index.
 #[derive(Debug, Default)]
 pub(super) struct SharedTable {
@@ -60,13 +69,16 @@ impl SharedTable {
     /// The set of an index, which has one block less now.
     pub(super) fn release(&mut self, index: u16) -> SharedValues {
         let Some(entry) = self.entries.get_mut(usize::from(index)) else {
-            return SharedValues {
-                mean: 1,
-                ..SharedValues::default()
-            };
+            return UNKNOWN;
         };
         entry.blocks = entry.blocks.saturating_sub(1);
         entry.value
+    }
+
+    /// The set of an index.
+    pub(super) fn get(&self, index: u16) -> SharedValues {
+        let entry = self.entries.get(usize::from(index));
+        entry.map_or(UNKNOWN, |entry| entry.value)
     }
 
     fn add(&mut self, value: SharedValues) -> Option<u16> {

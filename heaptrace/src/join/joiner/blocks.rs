@@ -8,6 +8,7 @@ use super::Joiner;
 use crate::join::block_log::BlockLog;
 use crate::join::memory_map::{MappedPart, MemoryMap};
 use crate::join::reasons::Note;
+use crate::join::update::Update;
 
 /// Most parts of a process's mapped memory that are handed out.
 const MAX_PARTS: usize = 1 << 16;
@@ -41,6 +42,19 @@ impl Joiner {
             self.facts
                 .set_noted(Note::BlocksNotKept, log.without_room());
         }
+    }
+
+    /// The changes since the last call, and all live blocks of running processes, with the memory that these changes have.
+    pub fn take_update_with_blocks(&mut self, elapsed_ns: u64) -> Update {
+        let mut update = self.take_update(elapsed_ns);
+        let mut whole = self.ledger.live_blocks(elapsed_ns);
+        for it in &mut whole {
+            let mut changes = update.blocks.iter();
+            let changes = changes.find(|changes| changes.owner.serial == it.owner.serial);
+            it.memory = changes.and_then(|it| it.memory.clone());
+        }
+        update.live_blocks = Some(whole);
+        update
     }
 
     /// The running processes with recorded blocks, those with most of them first.

@@ -31,6 +31,19 @@ impl Ledger {
         self.log.as_ref()
     }
 
+    /// All live blocks of running processes, if blocks are wanted.
+    pub(in crate::join) fn live_blocks(&self, at_ns: u64) -> Vec<BlockChanges> {
+        let Some(log) = &self.log else {
+            return Vec::new();
+        };
+        let running = self.processes.running_entries();
+        let mut running: Vec<_> = running.filter(|it| it.live_blocks() > 0).collect();
+        running.sort_unstable_by_key(|it| it.serial());
+        let stack = |site| self.sites.stack(site);
+        let whole = running.into_iter();
+        whole.map(|it| log.whole(it, at_ns, stack)).collect()
+    }
+
     /// The blocks that were allocated and freed since the last call, if they are wanted.
     pub(in crate::join) fn take_block_changes(&mut self, at_ns: u64) -> Vec<BlockChanges> {
         let Self { sites, log, .. } = self;

@@ -168,3 +168,32 @@ fn blocks_of_merged_processes_keep_their_stacks() {
         .collect();
     assert_eq!(all, expected);
 }
+
+/// Check that all live blocks are handed out with an update that asks for them, also those of earlier updates, and that this takes nothing
+/// from the changes.
+#[test]
+fn all_live_blocks_are_handed_out_when_asked() {
+    let mut joiner = joiner(false, LIMITS);
+    let events = [
+        begin(1),
+        stack(1, 10, &[5]),
+        Event::Alloc(alloc(1, 10, 100, 64)),
+        Event::Alloc(alloc(1, 10, 101, 36)),
+    ];
+    changes(&mut joiner, events);
+    joiner.event(Event::Alloc(alloc(1, 10, 102, 1 << 33)));
+    joiner.event(freed_at(100, 6));
+    let update = joiner.take_update_with_blocks(9);
+    assert_eq!(update.blocks[0].born, [born(102, 1 << 33)]);
+    assert_eq!(update.blocks[0].freed.len(), 1);
+    let whole = update.live_blocks.unwrap();
+    assert_eq!(whole.len(), 1);
+    assert_eq!(whole[0].owner, update.blocks[0].owner);
+    assert!(whole[0].is_whole && whole[0].at_ns == 9 && whole[0].freed.is_empty());
+    let mut ids: Vec<_> = whole[0].born.iter().map(|it| (it.id, it.size)).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [(101, 36), (102, 1 << 33)]);
+    joiner.event(end(1, reason::EXIT));
+    let update = joiner.take_update_with_blocks(10);
+    assert_eq!(update.live_blocks, Some(Vec::new()));
+}

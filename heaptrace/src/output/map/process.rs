@@ -51,7 +51,7 @@ pub fn process_maps<'a>(
 }
 
 /// The number of processes with recorded blocks whose memory was never read.
-pub fn not_read(profile: &Profile) -> u64 {
+pub(in crate::output) fn not_read(profile: &Profile) -> u64 {
     let noted = &profile.quality.noted;
     noted.get(Note::MemoryNotRead.name()).copied().unwrap_or(0)
 }

@@ -345,6 +345,13 @@ fn limits(page: &mut Page<'_, '_>, who: &Who<'_>) -> io::Result<()> {
                 .to_owned(),
         );
     }
+    if let Some(began) = who.blocks.began_ns {
+        words.push(format!(
+            "This file begins {} into the run with the blocks that were live then: those that were freed before, and processes that had \
+             ended, are in the files before it.",
+            moment(began)
+        ));
+    }
     let mut freed = who.owned.iter().flat_map(|it| &it.owners);
     if freed.any(|it| !it.freed.is_empty()) {
         words.push("Which code freed a block is not recorded.".to_owned());

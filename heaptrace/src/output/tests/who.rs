@@ -44,6 +44,7 @@ fn blocks(has_all: bool) -> BlockList {
     let ended = BlockChanges {
         owner: owner(1, EVIL),
         memory: None,
+        is_whole: false,
         at_ns: 2_000 * MS,
         has_all,
         born: vec![

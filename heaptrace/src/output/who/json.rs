@@ -26,6 +26,7 @@ pub fn write_who_json(
         remarks: Remarks::of(input),
         at_ns: who.blocks.at_ns,
         events: who.blocks.has_all,
+        began_ns: who.blocks.began_ns,
         partial: input.profile.info.is_partial(),
         core: who.core.as_ref().map(Core::new),
         addresses: who.owned.iter().map(|it| Asked::new(input, it)).collect(),
@@ -43,6 +44,9 @@ struct Report<'a> {
     at_ns: u64,
     /// Whether blocks are known that were freed before the next update.
     events: bool,
+    /// When the file began; absent if that was with the run. Blocks that were freed before are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    began_ns: Option<u64>,
     /// Whether some allocations were left out on purpose: then no block at an address means little.
     partial: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

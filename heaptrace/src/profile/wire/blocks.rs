@@ -38,6 +38,8 @@ pub(in crate::profile) struct BlocksMessage {
     pub(in crate::profile) more: bool,
     #[prost(message, optional, tag = "20")]
     memory: Option<MemoryMapMessage>,
+    #[prost(bool, tag = "21")]
+    is_whole: bool,
 }
 
 /// Columns of allocated blocks.
@@ -88,6 +90,7 @@ impl BlocksMessage {
             command: changes.owner.command.clone(),
             at_ns: changes.at_ns,
             has_all: changes.has_all,
+            is_whole: changes.is_whole,
             ended_ns: changes.ended_ns,
             born: born.next().map(Born::new),
             freed: freed.next().map(Freed::new),
@@ -112,6 +115,7 @@ impl BlocksMessage {
                 start_time_ns: self.start_time_ns,
                 command: self.command,
             },
+            is_whole: self.is_whole,
             at_ns: self.at_ns,
             has_all: self.has_all,
             born: born?,
@@ -277,6 +281,7 @@ mod tests {
                 start_time_ns: 7,
                 command: "redis".to_owned(),
             },
+            is_whole: true,
             at_ns: 1 << 40,
             has_all: true,
             born: (0..blocks).map(born).collect(),

@@ -19,6 +19,7 @@ fn changes(n: u32) -> BlockChanges {
             start_time_ns: 7,
             command: "a".to_owned(),
         },
+        is_whole: false,
         at_ns: u64::from(n) * SECOND,
         has_all: false,
         born: vec![BornBlock {

@@ -261,6 +261,7 @@ pub(super) fn update(n: u32) -> Update {
             process: (n > 0).then_some(ProcessId(0)),
             mean_bytes: 1 << n,
         }],
+        live_blocks: None,
         totals: totals(u64::from(n) + 1),
         quality: Quality {
             samples: 10,
