@@ -38,7 +38,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Units => lookup.answer_units(question, files),
         Job::Slots => slots::answer(question, &files),
         Job::HotSpot => hotspot::answer(question, &files),
-        Job::Types => types::answer(question, &files),
+        Job::Types => types::answer(question, &files, |file| lookup.passed(file)),
         Job::GeneratedCode => jit::answer(question, &files),
     }
 }

@@ -111,7 +111,23 @@ impl Image {
 
     /// The same of a file with parts of another file's debug information.
     pub(super) fn part(&self, id: SectionId) -> Section {
-        id.dwo_name().map_or_else(empty, |name| self.named(name))
+        let Some(name) = id.dwo_name() else {
+            return empty();
+        };
+        // An object file has a section for each type, so that linkers keep one of them.
+        let sections = self.places.iter().filter(|it| it.name == name.as_bytes());
+        let mut sections = sections.filter_map(|place| self.content(place));
+        match (sections.next(), sections.next()) {
+            (Some(only), None) => only,
+            (Some(first), Some(second)) => {
+                let mut bytes = [first.bytes(), second.bytes()].concat();
+                for section in sections {
+                    bytes.extend(section.bytes());
+                }
+                reader(Bytes(Arc::new(Content::Inflated(bytes))))
+            }
+            (None, _) => empty(),
+        }
     }
 
     fn named(&self, name: &str) -> Section {

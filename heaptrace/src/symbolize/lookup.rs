@@ -19,7 +19,7 @@ use super::panics::catch_panic;
 use super::protocol::{
     Facts, FactsQuestion, FoundFrame, MAX_INLINED, Names, NamesQuestion, UnitsAnswer, UnitsQuestion,
 };
-use super::split::Programs;
+use super::split::{Passed, Programs};
 use crate::open::descriptor;
 use crate::reader::{decode, encode, offer};
 
@@ -149,6 +149,15 @@ impl Lookup {
             }
             program.wanted(&addresses)
         })
+    }
+
+    /// The parts of a file's debug information that were passed to this reader.
+    pub(crate) fn passed(&mut self, file: &File) -> Passed {
+        if !ElfFacts::read(file).is_some_and(|it| it.may_have_parts()) {
+            return Passed::default();
+        }
+        let passed = self.programs.with(file, None, |program| program.passed());
+        passed.unwrap_or_default()
     }
 
     /// Answers with the names of addresses.

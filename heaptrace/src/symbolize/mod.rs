@@ -21,7 +21,7 @@ mod split;
 mod symbolizer;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use debug_file::DebugSources;
 pub use debuginfod::{Debuginfod, NoDebuginfod};
@@ -34,4 +34,5 @@ pub(crate) use image::{Image, Section};
 pub(crate) use lookup::Lookup;
 pub(crate) use panics::catch_panic;
 pub use parallel::{look_up_all, worthwhile};
+pub(crate) use split::Passed;
 pub use symbolizer::Symbolizer;

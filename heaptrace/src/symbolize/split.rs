@@ -25,6 +25,18 @@ pub(super) const MAX_HELD: u64 = 1 << 30;
 /// Most programs that are kept.
 const MAX_PROGRAMS: usize = 64;
 
+/// Most units of a program, and most types of its packages, that are handed out for more than names.
+const MAX_PASSED: usize = 1 << 14;
+
+/// What was passed of a program's debug information.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    /// The units, by their ids.
+    pub(crate) units: Vec<(DwoId, Arc<Dwarf<Section>>)>,
+    /// What has units of types beside these.
+    pub(crate) types: Vec<Arc<Dwarf<Section>>>,
+}
+
 /// The programs that a reader was asked about; `None` for one whose debug information is in one file.
 #[derive(Default)]
 pub(super) struct Programs(HashMap<Identity, Option<Box<Program>>>);
@@ -65,8 +77,10 @@ impl Programs {
 pub(super) struct Program {
     context: Context<Section>,
     dwarf: Arc<Dwarf<Section>>,
-    /// The units that were passed and not read yet, by their ids.
+    /// The units that were passed, by their ids.
     units: HashMap<DwoId, Arc<Dwarf<Section>>>,
+    /// The whole of passed files that have units of types.
+    types: Vec<Arc<Dwarf<Section>>>,
     packages: Vec<DwarfPackage<Section>>,
     /// The files that were passed.
     passed: HashSet<Identity>,
@@ -99,6 +113,7 @@ impl Program {
             context: Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?,
             dwarf,
             units: HashMap::new(),
+            types: Vec::new(),
             packages: Vec::new(),
             passed: HashSet::new(),
             held,
@@ -141,11 +156,13 @@ impl Program {
         whole.file_type = DwarfFileType::Dwo;
         whole.make_dwo(&self.dwarf);
         let mut headers = whole.units();
+        let mut has_types = false;
         while let Some(header) = headers.next()? {
             if matches!(
                 header.type_(),
                 UnitType::SplitType { .. } | UnitType::Type { .. }
             ) {
+                has_types = true;
                 continue;
             }
             let (offset, length) = (header.offset(), header.length_including_self());
@@ -161,7 +178,39 @@ impl Program {
             unit.debug_info = info.into();
             self.units.entry(id).or_insert_with(|| Arc::new(unit));
         }
+        if has_types {
+            self.types.push(Arc::new(whole));
+        }
         Ok(())
+    }
+
+    /// The units that were passed, alone and in packages.
+    pub(super) fn passed(&self) -> Passed {
+        let mut passed = Passed {
+            types: self.types.clone(),
+            ..Passed::default()
+        };
+        let mut headers = self.dwarf.units();
+        while let Ok(Some(header)) = headers.next()
+            && passed.units.len() < MAX_PASSED
+        {
+            let id = match header.type_() {
+                UnitType::Skeleton(id) => Some(id),
+                _ => self.dwarf.unit(header).ok().and_then(|it| it.dwo_id),
+            };
+            if let Some(id) = id
+                && let Some(unit) = unit(&self.units, &self.packages, &self.dwarf, id)
+            {
+                passed.units.push((id, unit));
+            }
+        }
+        for package in &self.packages {
+            let room = MAX_PASSED.saturating_sub(passed.types.len());
+            let rows = (1..=package.tu_index.unit_count()).take(room);
+            let types = rows.filter_map(|row| package.tu_sections(row, &self.dwarf).ok());
+            passed.types.extend(types.map(Arc::new));
+        }
+        passed
     }
 
     /// The units that are needed for addresses and were not passed.
@@ -170,7 +219,7 @@ impl Program {
         let mut ids = HashSet::new();
         for address in addresses {
             for (load, pass) in self.context.preload_units(*address) {
-                match unit(&mut self.units, &self.packages, &self.dwarf, load.dwo_id) {
+                match unit(&self.units, &self.packages, &self.dwarf, load.dwo_id) {
                     Some(found) => {
                         let _ = pass(Some(found));
                     }
@@ -189,12 +238,7 @@ impl Program {
     /// name that the symbol table has there.
     pub(super) fn frames(&mut self, address: u64, linked: Option<&str>) -> Vec<FoundFrame> {
         for (load, pass) in self.context.preload_units(address) {
-            let _ = pass(unit(
-                &mut self.units,
-                &self.packages,
-                &self.dwarf,
-                load.dwo_id,
-            ));
+            let _ = pass(unit(&self.units, &self.packages, &self.dwarf, load.dwo_id));
         }
         self.found(address, linked).unwrap_or_default()
     }
@@ -238,14 +282,14 @@ fn has_units_elsewhere(dwarf: &Dwarf<Section>) -> bool {
     false
 }
 
-/// Takes a unit from those that were passed.
+/// Finds a unit among those that were passed.
 fn unit(
-    units: &mut HashMap<DwoId, Arc<Dwarf<Section>>>,
+    units: &HashMap<DwoId, Arc<Dwarf<Section>>>,
     packages: &[DwarfPackage<Section>],
     parent: &Dwarf<Section>,
     id: DwoId,
 ) -> Option<Arc<Dwarf<Section>>> {
-    units.remove(&id).or_else(|| {
+    units.get(&id).cloned().or_else(|| {
         let mut found = packages
             .iter()
             .filter_map(|package| package.find_cu(id, parent).ok().flatten());

@@ -408,6 +408,7 @@ impl Symbolizer {
             let Some((module, debug, file)) = found else {
                 continue;
             };
+            let may_have_parts = debug.may_have_parts && !self.harmful.contains_key(&key(module));
             let debug = debug.file.as_ref();
             let shared = debug.and_then(|it| it.shared.as_ref());
             let mut passed = vec![&*file];
@@ -415,6 +416,9 @@ impl Symbolizer {
             passed.extend(shared.map(|(_, file)| file));
             for part in pending.chunks(MAX_ADDRESSES) {
                 let (offsets, ids): (Vec<u64>, Vec<LocationId>) = part.iter().copied().unzip();
+                if may_have_parts {
+                    self.pass_parts(module, Some(&file), debug, &offsets);
+                }
                 let question = question(offsets, debug.is_some(), shared.is_some());
                 match self.reader.ask(job, &question, &module.path, &passed) {
                     Ok(answer) => take(&ids, answer),

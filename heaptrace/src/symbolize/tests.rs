@@ -59,7 +59,7 @@ int main(int argc, char **) {
 "#;
 
 /// A symbolizer that searches for debug files in these folders.
-fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
+pub(crate) fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
     let sources = DebugSources {
         folders: debug_dirs,
         debuginfod: None,
@@ -67,13 +67,13 @@ fn with_folders(debug_dirs: Vec<PathBuf>) -> Symbolizer {
     Symbolizer::with(crate::jobs::reader_of_tests(), sources)
 }
 
-fn run(program: &str, args: &[&str]) -> String {
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn compile(dir: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+pub(crate) fn compile(dir: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
     let extension = if compiler == "g++" { "cc" } else { "c" };
     let input = dir.join(format!("fixture.{extension}"));
     std::fs::write(&input, source).unwrap();
@@ -86,7 +86,7 @@ fn compile(dir: &Path, compiler: &str, source: &str, flags: &[&str]) -> PathBuf 
 }
 
 /// A link-time address inside each call instruction of a file's code.
-fn calls(path: &Path) -> Vec<u64> {
+pub(crate) fn calls(path: &Path) -> Vec<u64> {
     let listing = run(
         "objdump",
         &["-d", "--no-show-raw-insn", path.to_str().unwrap()],
@@ -107,7 +107,7 @@ fn calls(path: &Path) -> Vec<u64> {
     calls
 }
 
-fn module(path: &Path) -> Module {
+pub(crate) fn module(path: &Path) -> Module {
     let facts = File::open(path).ok().and_then(|file| ElfFacts::read(&file));
     Module {
         path: path.to_str().unwrap().to_owned(),
@@ -117,7 +117,7 @@ fn module(path: &Path) -> Module {
 }
 
 /// A profile of one module with these link-time addresses, converted to file offsets.
-fn profile(module: Module, addresses: &[u64]) -> Profile {
+pub(crate) fn profile(module: Module, addresses: &[u64]) -> Profile {
     let mut profile = Profile::new(RunInfo::exact("--all"));
     let facts = File::open(&module.path)
         .ok()

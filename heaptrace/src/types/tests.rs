@@ -1,6 +1,7 @@
 //! Tests of the rules, with stacks written by hand.
 
 mod cpp;
+mod files;
 mod results;
 mod runtimes;
 mod rust;

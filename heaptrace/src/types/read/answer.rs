@@ -1,7 +1,7 @@
 //! Answers a question about call sites.
 //!
 //! Stage: types. Runs in a reader. Opens the files of the question, and puts together what each part of them tells. Nothing is kept between
-//! questions. Must not know what the facts mean.
+//! questions, but for units in other files, which were passed for names. Must not know what the facts mean.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -13,9 +13,10 @@ use super::code::{self, Call, Code};
 use super::debug_info::DebugInfo;
 use super::flow::Flow;
 use super::names::Names;
+use super::units::Part;
 use super::{constructor, frames, variables};
 use crate::reader::{decode, encode};
-use crate::symbolize::{ElfFacts, Image, Section, catch_panic, demangle_bare};
+use crate::symbolize::{ElfFacts, Image, Passed, Section, catch_panic, demangle_bare};
 use crate::types::protocol::{Evidence, MAX_NAME, Site, Target, TypesAnswer, TypesQuestion};
 
 /// Most bytes of files that are mapped or decompressed.
@@ -24,16 +25,22 @@ const MAX_HELD: u64 = 2 << 30;
 /// Most bytes of an answer. Calls beyond that are not described.
 const MAX_ANSWER: usize = 24 << 20;
 
-/// The reader's answer.
-pub(crate) fn answer(question: &[u8], files: &[File]) -> Vec<u8> {
+/// The reader's answer. `passed` has the parts of a file's debug information that are in other files.
+pub(crate) fn answer(
+    question: &[u8],
+    files: &[File],
+    passed: impl FnOnce(&File) -> Passed,
+) -> Vec<u8> {
     let answered = || {
         let question: TypesQuestion = decode(question)?;
-        catch_panic(|| sites(&question, files)).flatten()
+        let debug = files.get(usize::from(question.has_debug))?;
+        let passed = passed(debug);
+        catch_panic(|| sites(&question, files, &passed)).flatten()
     };
     encode(&answered().unwrap_or_default())
 }
 
-fn sites(question: &TypesQuestion, files: &[File]) -> Option<TypesAnswer> {
+fn sites(question: &TypesQuestion, files: &[File], passed: &Passed) -> Option<TypesAnswer> {
     let mut files = files.iter();
     let own = files.next()?;
     let facts = ElfFacts::read(own)?;
@@ -59,7 +66,8 @@ fn sites(question: &TypesQuestion, files: &[File]) -> Option<TypesAnswer> {
     let sections = sections(of_debug.as_ref().unwrap_or(&image));
     let of_shared = shared.as_ref().map(self::sections);
     let dwarf: Dwarf<_> = sections.borrow_with_sup(of_shared.as_ref(), borrowed);
-    let info = DebugInfo::of(&dwarf);
+    let parts: Vec<Part<'_>> = parts(passed);
+    let info = DebugInfo::of(&dwarf, &parts);
     let names = Names::of(&info);
     let flow = code
         .as_ref()
@@ -84,6 +92,21 @@ fn sites(question: &TypesQuestion, files: &[File]) -> Option<TypesAnswer> {
 fn sections(image: &Image) -> DwarfSections<Section> {
     let Ok(sections) = DwarfSections::load(|id| Ok::<_, Infallible>(image.section(id)));
     sections
+}
+
+#[expect(
+    deprecated,
+    reason = "a unit of a package is given out as whole debug information only"
+)]
+fn parts(passed: &Passed) -> Vec<Part<'_>> {
+    let units = passed.units.iter().map(|(id, of)| (Some(*id), of));
+    let types = passed.types.iter().map(|of| (None, of));
+    let all = units.chain(types);
+    all.map(|(id, of)| Part {
+        id,
+        dwarf: of.borrow(borrowed),
+    })
+    .collect()
 }
 
 fn borrowed(section: &Section) -> EndianSlice<'_, LittleEndian> {

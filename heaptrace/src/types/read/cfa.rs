@@ -8,7 +8,7 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _};
 
-use super::debug_info::Slice;
+use super::units::Slice;
 
 /// The unwind information of a file.
 pub(super) struct Frames<'d> {

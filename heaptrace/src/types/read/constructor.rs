@@ -4,9 +4,10 @@
 
 use gimli::{UnitOffset, constants};
 
-use super::debug_info::{Entry, Place};
+use super::debug_info::Entry;
 use super::frames::Around;
 use super::names::Names;
+use super::units::Place;
 use crate::types::parsed::parsed;
 use crate::types::protocol::SizedType;
 

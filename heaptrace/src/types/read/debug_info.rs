@@ -1,27 +1,20 @@
 //! The entries of a file's debug information, found by address and by reference.
 //!
-//! Stage: types. Runs in a reader. A unit is read once, when an address or a reference leads to it. Of its entries, only the places of scopes and
+//! Stage: types. Runs in a reader. `units.rs` has the units. One is read once, when an address or a reference leads to it. Of its entries, only the places of scopes and
 //! functions are kept. The file may contain anything: all that is followed has a bound. Must not know what entries mean.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gimli::{
-    AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader,
-    UnitOffset, UnitType, constants,
-};
+use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset, constants};
 
-/// A piece of a section.
-pub(super) type Slice<'s> = EndianSlice<'s, LittleEndian>;
+use super::units::{Part, Place, Slice, Units};
 
 /// An entry with its attributes.
 pub(super) type Entry<'s> = DebuggingInformationEntry<Slice<'s>>;
 
-/// Most units that a file may have.
-const MAX_UNITS: usize = 1 << 20;
-
-/// Most ranges of addresses that are kept for all units.
+/// Most ranges of addresses that are kept for the functions of a unit.
 const MAX_RANGES: usize = 4 << 20;
 
 /// Most scopes and functions that are kept at a time.
@@ -32,21 +25,6 @@ const MAX_ENTRIES: u64 = 96 << 20;
 
 /// Most children of an entry that are looked at.
 const MAX_CHILDREN: usize = 1 << 16;
-
-/// The place of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) unit: u32,
-    pub(super) offset: usize,
-}
-
-/// The part of the debug information that a unit is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Section {
-    Main,
-    Types,
-    Shared,
-}
 
 /// A scope or a function.
 #[derive(Clone, Copy, Debug)]
@@ -72,66 +50,22 @@ pub(super) struct Loaded<'s> {
     nodes: Vec<Node>,
     functions: Vec<Code>,
     pub(super) language: Option<constants::DwLang>,
-    is_shared: bool,
+    dwarf: &'s Dwarf<Slice<'s>>,
 }
 
 /// The debug information of a file.
 pub(super) struct DebugInfo<'s> {
-    dwarf: &'s Dwarf<Slice<'s>>,
-    headers: Vec<(UnitHeader<Slice<'s>>, Section)>,
-    /// Ranges of addresses of units, by their beginnings.
-    ranges: Vec<(u64, u64, u32)>,
-    signatures: OnceCell<HashMap<u64, Place>>,
+    units: Units<'s>,
     loaded: RefCell<HashMap<u32, Option<Rc<Loaded<'s>>>>>,
     nodes: Cell<usize>,
     entries: Cell<u64>,
 }
 
 impl<'s> DebugInfo<'s> {
-    pub(super) fn of(dwarf: &'s Dwarf<Slice<'s>>) -> Self {
-        let mut headers = Vec::new();
-        let mut main = dwarf.units();
-        while let Ok(Some(header)) = main.next()
-            && headers.len() < MAX_UNITS
-        {
-            headers.push((header, Section::Main));
-        }
-        let count = headers.len();
-        let mut types = dwarf.type_units();
-        while let Ok(Some(header)) = types.next()
-            && headers.len() < MAX_UNITS
-        {
-            headers.push((header, Section::Types));
-        }
-        let mut shared = dwarf.sup().map(Dwarf::units);
-        while let Some(Ok(Some(header))) = shared.as_mut().map(|it| it.next())
-            && headers.len() < MAX_UNITS
-        {
-            headers.push((header, Section::Shared));
-        }
-        let mut ranges = Vec::new();
-        for (index, (header, _)) in headers.iter().take(count).enumerate() {
-            let Ok(unit) = dwarf.unit(*header) else {
-                continue;
-            };
-            let Ok(mut of_unit) = dwarf.unit_ranges(&unit) else {
-                continue;
-            };
-            while let Ok(Some(range)) = of_unit.next()
-                && ranges.len() < MAX_RANGES
-            {
-                // Code that the linker left out is at 0.
-                if range.begin != 0 && range.begin < range.end {
-                    ranges.push((range.begin, range.end, index as u32));
-                }
-            }
-        }
-        ranges.sort_unstable();
+    /// That of a file, some of whose units are in parts of their own.
+    pub(super) fn of(dwarf: &'s Dwarf<Slice<'s>>, parts: &'s [Part<'s>]) -> Self {
         Self {
-            dwarf,
-            headers,
-            ranges,
-            signatures: OnceCell::new(),
+            units: Units::of(dwarf, parts),
             loaded: RefCell::new(HashMap::new()),
             nodes: Cell::new(0),
             entries: Cell::new(0),
@@ -139,10 +73,7 @@ impl<'s> DebugInfo<'s> {
     }
 
     pub(super) fn dwarf_of(&self, unit: &Loaded<'s>) -> &'s Dwarf<Slice<'s>> {
-        match unit.is_shared {
-            true => self.dwarf.sup().unwrap_or(self.dwarf),
-            false => self.dwarf,
-        }
+        unit.dwarf
     }
 
     /// Reads a unit, or returns it if it was read before.
@@ -169,15 +100,9 @@ impl<'s> DebugInfo<'s> {
     }
 
     fn read(&self, index: u32) -> gimli::Result<Option<Loaded<'s>>> {
-        let Some((header, section)) = self.headers.get(index as usize) else {
+        let Some((dwarf, unit)) = self.units.open(index) else {
             return Ok(None);
         };
-        let is_shared = *section == Section::Shared;
-        let dwarf = match is_shared {
-            true => self.dwarf.sup().unwrap_or(self.dwarf),
-            false => self.dwarf,
-        };
-        let unit = dwarf.unit(*header)?;
         let mut nodes: Vec<Node> = Vec::new();
         let mut functions = Vec::new();
         let mut language = None;
@@ -250,19 +175,14 @@ impl<'s> DebugInfo<'s> {
             nodes,
             functions,
             language,
-            is_shared,
+            dwarf,
         }))
     }
 
     /// The function whose code has an address.
     pub(super) fn function(&self, address: u64) -> Option<(Place, Code)> {
-        let end = self.ranges.partition_point(|it| it.0 <= address);
-        // Ranges of units hardly ever overlap, but one may hold others.
-        for (_, last, unit) in self.ranges.get(..end)?.iter().rev().take(64) {
-            if *last <= address {
-                continue;
-            }
-            let Some(loaded) = self.load(*unit) else {
+        for unit in self.units.at(address) {
+            let Some(loaded) = self.load(unit) else {
                 continue;
             };
             let end = loaded.functions.partition_point(|it| it.begin <= address);
@@ -270,7 +190,7 @@ impl<'s> DebugInfo<'s> {
             let found = before.iter().rev().take(64).find(|it| address < it.end);
             if let Some(code) = found {
                 let place = Place {
-                    unit: *unit,
+                    unit,
                     offset: code.offset,
                 };
                 return Some((place, *code));
@@ -338,66 +258,7 @@ impl<'s> DebugInfo<'s> {
 
     /// The entry that an attribute refers to.
     pub(super) fn referred(&self, from: u32, value: AttributeValue<Slice<'s>>) -> Option<Place> {
-        let is_shared = matches!(self.headers.get(from as usize)?.1, Section::Shared);
-        match value {
-            AttributeValue::UnitRef(offset) => Some(Place {
-                unit: from,
-                offset: offset.0,
-            }),
-            AttributeValue::DebugInfoRef(offset) => {
-                let section = if is_shared {
-                    Section::Shared
-                } else {
-                    Section::Main
-                };
-                self.in_section(section, offset.0)
-            }
-            AttributeValue::DebugInfoRefSup(offset) => self.in_section(Section::Shared, offset.0),
-            AttributeValue::DebugTypesRef(signature) => {
-                self.signatures().get(&signature.0).copied()
-            }
-            _ => None,
-        }
-    }
-
-    fn in_section(&self, section: Section, offset: usize) -> Option<Place> {
-        // Units of a section are in the order of their offsets.
-        let first = self.headers.iter().position(|(_, of)| *of == section)?;
-        let of_section = self.headers.get(first..)?;
-        let length = of_section.partition_point(|(header, of)| {
-            *of == section && header.debug_info_offset().is_some_and(|it| it.0 <= offset)
-        });
-        let unit = first + length.checked_sub(1)?;
-        let (header, _) = self.headers.get(unit)?;
-        let within = offset.checked_sub(header.debug_info_offset()?.0)?;
-        (within < header.length_including_self()).then_some(Place {
-            unit: unit as u32,
-            offset: within,
-        })
-    }
-
-    fn signatures(&self) -> &HashMap<u64, Place> {
-        self.signatures.get_or_init(|| {
-            let all = self.headers.iter().enumerate();
-            let types = all.filter_map(|(index, (header, _))| match header.type_() {
-                UnitType::Type {
-                    type_signature,
-                    type_offset,
-                }
-                | UnitType::SplitType {
-                    type_signature,
-                    type_offset,
-                } => Some((
-                    type_signature.0,
-                    Place {
-                        unit: index as u32,
-                        offset: type_offset.0,
-                    },
-                )),
-                _ => None,
-            });
-            types.collect()
-        })
+        self.units.referred(from, value)
     }
 
     /// The scope that an entry is in.

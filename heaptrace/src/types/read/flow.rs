@@ -15,10 +15,10 @@ use iced_x86::{
 use super::cfa::Frames;
 use super::code::Code;
 use super::constructor;
-use super::debug_info::Place;
 use super::frames::Around;
 use super::names::Names;
 use super::state::{Known, State, full, number_in_dwarf};
+use super::units::Place;
 use super::variables::{self, FrameBase, Global, Spot, Variable};
 use super::walk::{Fate, Walk};
 use crate::symbolize::demangle_bare;

@@ -4,7 +4,8 @@
 
 use gimli::{AttributeValue, DwAt, UnitOffset, constants};
 
-use super::debug_info::{Code, DebugInfo, Entry, Loaded, Place};
+use super::debug_info::{Code, DebugInfo, Entry, Loaded};
+use super::units::Place;
 use crate::types::protocol::MAX_INLINED;
 
 /// The type that a `new` expression allocates (`DW_AT_LLVM_alloc_type`).

@@ -11,6 +11,7 @@ mod flow;
 mod frames;
 mod names;
 mod state;
+mod units;
 mod variables;
 mod walk;
 

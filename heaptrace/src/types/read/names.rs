@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use gimli::{AttributeValue, constants};
 
-use super::debug_info::{DebugInfo, Entry, Loaded, Place};
+use super::debug_info::{DebugInfo, Entry, Loaded};
+use super::units::Place;
 use crate::symbolize::demangle_bare;
 use crate::types::protocol::{Function, MAX_NAME, MAX_PARAMETERS, SizedType};
 
@@ -111,10 +112,7 @@ impl<'i, 's> Names<'i, 's> {
             | constants::DW_TAG_union_type
             | constants::DW_TAG_interface_type
             | constants::DW_TAG_enumeration_type => {
-                if let Some(value) = entry.attr_value(constants::DW_AT_signature)
-                    && let Some(whole) = self.info.referred(place.unit, value)
-                    && whole != place
-                {
+                if let Some(whole) = self.whole(place) {
                     return self.within(whole, depth).map(|it| (*it).clone());
                 }
                 Some(SizedType {
@@ -183,6 +181,13 @@ impl<'i, 's> Names<'i, 's> {
             }
             _ => None,
         }
+    }
+
+    /// Where a class is whole, if it is in a unit of its own.
+    fn whole(&self, class: Place) -> Option<Place> {
+        let (_, entry) = self.info.entry(class)?;
+        let whole = self.reference(class, &entry, constants::DW_AT_signature)?;
+        (whole != class).then_some(whole)
     }
 
     /// The elements of an array with bounds.
@@ -394,6 +399,7 @@ impl<'i, 's> Names<'i, 's> {
                     constants::DW_TAG_structure_type | constants::DW_TAG_class_type
                 )
             {
+                let class = self.whole(class).unwrap_or(class);
                 self.add_parameters(class, depth, &mut function.parameters);
             }
         }
@@ -468,7 +474,7 @@ impl<'i, 's> Names<'i, 's> {
         let mut at = place;
         for _ in 0..MAX_DEPTH {
             let (_, entry) = self.info.entry(at)?;
-            match self.stripped(at, &entry) {
+            match self.stripped(at, &entry).or_else(|| self.whole(at)) {
                 Some(next) => at = next,
                 None => return Some((at, entry)),
             }

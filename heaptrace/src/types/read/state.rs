@@ -4,7 +4,7 @@
 
 use iced_x86::{Instruction, Register};
 
-use super::debug_info::Place;
+use super::units::Place;
 use crate::probes::allocators::CHANGED_BY_CALLS;
 
 /// Most slots that are noted.

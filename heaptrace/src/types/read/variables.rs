@@ -4,8 +4,9 @@
 
 use gimli::{AttributeValue, Expression, Operation, Register, UnitOffset, constants};
 
-use super::debug_info::{DebugInfo, Entry, Loaded, Place, Slice};
+use super::debug_info::{DebugInfo, Entry, Loaded};
 use super::names::Names;
+use super::units::{Place, Slice};
 
 /// Most variables of a function, with each of their places.
 const MAX_VARIABLES: usize = 4096;
