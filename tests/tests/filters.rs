@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Heaptrace, c, require_tool, run};
+use heaptrace_tests::{Child, Heaptrace, MINUTE, c, ready_pid, require_tool, run, until};
 use serde_json::Value;
 
 /// The file of named filters.
@@ -182,5 +182,85 @@ fn mistakes_have_their_place() -> Result<()> {
         );
         ensure!(ended.stderr.contains(words), "{}", ended.stderr);
     }
+    Ok(())
+}
+
+/// The live and the freed bytes of a report.
+fn live_and_freed(report: &Value) -> [Option<u64>; 2] {
+    ["live_bytes", "freed_bytes"].map(|name| report["totals"][name].as_u64())
+}
+
+/// Check that filters choose single blocks by time, age and size, alone and with functions, to the byte, in every kind of output; and that a
+/// recording without single blocks is refused with what to record.
+#[test]
+fn single_blocks_are_chosen() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(&mut c("marks")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    let mut tracer = here.start_record(&["--pid", &pid.to_string(), "--events"])?;
+    here.wait_attached(&mut tracer, pid)?;
+    // In each phase, 10, 20 and 30 blocks of 100 bytes are kept, and 20 of 1,000 until the next one.
+    let mut mark = None;
+    for phase in 1..=3 {
+        target.go()?;
+        target.line()?;
+        if phase == 2 {
+            tracer.signal(libc::SIGUSR2)?;
+            until("the mark", MINUTE, || {
+                let marks = json(&here, &["leaks", "--format", "json"], &[])?;
+                mark = marks["marks"][0]["at_ns"].as_u64();
+                Ok(mark.is_some())
+            })?;
+        }
+    }
+    tracer.signal(libc::SIGINT)?;
+    here.finish(tracer)?.report.check_nothing_lost()?;
+    let mark = mark.context("no mark")?;
+    let mark = format!("{}.{:09}s", mark / 1_000_000_000, mark % 1_000_000_000);
+    let before = format!("time<{mark}");
+    let report = ["report", "--format", "json"];
+    for (filter, live, freed) in [
+        (format!("time>={mark}"), 23_000, 0),
+        (before.clone(), 3_000, 40_000),
+        (format!("{before} and size=1000"), 0, 40_000),
+        (format!("not {before} and function=keeps"), 3_000, 0),
+        (format!("function=caches or {before}"), 23_000, 40_000),
+        ("age<24h".to_owned(), 26_000, 40_000),
+        ("size>1000".to_owned(), 0, 0),
+    ] {
+        let found = json(&here, &report, &["--filter", &filter])?;
+        assert_eq!(live_and_freed(&found), [live, freed].map(Some), "{filter}");
+        assert_eq!(found["chosen_blocks"]["has_freed"], true, "{filter}");
+    }
+    let filter = ["--filter", &before];
+    let folded = [
+        "export",
+        "--format",
+        "folded",
+        "-o",
+        "-",
+        "--metric",
+        "live-bytes",
+    ];
+    assert_eq!(last_numbers(&filtered(&here, &folded, &filter)?)?, 3_000);
+    let same = here.data().display().to_string();
+    let diff = ["diff", &same, "--format", "json", "--metric", "live-bytes"];
+    assert_eq!(json(&here, &diff, &filter)?["total"]["new"], 3_000);
+    filtered(&here, &["flamegraph", "-o", "out.svg"], &filter)?;
+    filtered(&here, &["pprof", "-o", "out.pb.gz"], &filter)?;
+    let text = filtered(&here, &["report"], &filter)?;
+    ensure!(text.contains("2.9 KiB") && !text.contains("peak"), "{text}");
+
+    here.record(&[], &["true"])?;
+    for (arguments, words) in [
+        (&["report", "--filter", "age>1s"][..], "record --blocks"),
+        (&["timeline", "--filter", "age>1s"], "report --at TIME"),
+        (&["--filter", "time>1s", "--", "true"], "record --blocks"),
+    ] {
+        let ended = here.run(arguments)?;
+        ensure!(ended.code() != 0, "{arguments:?}");
+        ensure!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+    target.wait()?.success()?;
     Ok(())
 }

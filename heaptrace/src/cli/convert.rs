@@ -32,7 +32,7 @@ pub(super) fn flamegraph(
         let format = Format::Flamegraph(wanted(profile));
         (ranking.grouping(profile), format)
     };
-    convert(input, to, next, choose, types, |input| {
+    convert(input, to, next, metric, choose, types, |input| {
         let metric = wanted(input.profile);
         let drawn = output::drawn_metric(input, metric).filter(|drawn| *drawn != metric);
         if let Some(drawn) = drawn {
@@ -60,7 +60,7 @@ pub(super) fn export(
         };
         (None, Format::Export(export))
     };
-    convert(input, &to, next(format), choose, false, |_| ())
+    convert(input, &to, next(format), metric, choose, false, |_| ())
 }
 
 /// What to do with a file.
@@ -81,19 +81,21 @@ fn next(format: ExportFormat) -> &'static str {
 pub(super) fn pprof(input: &Input, to: &To<'_>) -> anyhow::Result<ExitCode> {
     let next = "show it with: go tool pprof -http=: FILE";
     let choose = |_: &Profile| (None, Format::Pprof);
-    convert(input, to, next, choose, false, |_| ())
+    convert(input, to, next, None, choose, false, |_| ())
 }
 
 fn convert(
     input: &Input,
     to: &To<'_>,
     next: &str,
+    metric: Option<Metric>,
     choose: impl FnOnce(&Profile) -> (Option<Grouping>, Format),
     types: bool,
     note: impl FnOnce(&ReportInput<'_>),
 ) -> anyhow::Result<ExitCode> {
     let to = Output::open(to)?;
     let mut loaded = input::load(input, Some(&to))?;
+    loaded.check(metric)?;
     let (grouping, format) = choose(&loaded.profile);
     loaded.grouping = grouping;
     loaded.with_types = types;

@@ -25,6 +25,7 @@ pub(super) fn run(
     let loaded = input::load_both([old, new], &to)?;
     let [mut old, mut new] = loaded;
     for loaded in [&mut old, &mut new] {
+        loaded.check(ranking.metric)?;
         loaded.wrappers = wrappers.clone();
     }
     if format != DiffFormat::Text {
@@ -47,12 +48,12 @@ pub(super) fn run(
 }
 
 /// The metric of both runs if the user chose none. A run whose processes have all ended has nothing live, so if only one of them has,
-/// only what was live at the peak can be compared; since a mark, only what was allocated.
+/// only what was live at the peak can be compared; since a mark, or of single blocks, only what was allocated.
 fn metric(old: &Loaded, new: &Loaded) -> Metric {
     let usual = [&old.profile, &new.profile].map(Metric::usual);
     match usual {
         [of_old, of_new] if of_old == of_new => of_new,
-        _ if !old.has_mark() => Metric::PeakBytes,
+        _ if !old.has_mark() && !old.has_chosen_blocks() => Metric::PeakBytes,
         _ => Metric::TotalBytes,
     }
 }

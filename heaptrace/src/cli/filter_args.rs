@@ -28,14 +28,18 @@ process, pid, cgroup, container, unit
               the process
 thread        its name, if recorded with --threads
 kind          heap or mmap
-size          the mean size of a stack's blocks, e.g. size>=64KiB
+size          the mean size of a stack's blocks, e.g. size>=64KiB;
+              of a recording with --blocks, that of each block
+age, time     how old a block is, and when in the run it was
+              allocated, e.g. age>30s, time=1m..2m (with --blocks)
 type          the type of the blocks, e.g. type=std::vector<*
 element       the type of what they hold, e.g. element=Order
 
-Only line, pid and size are numbers. Upper and lower case differ. A value ends at ` and `, ` or `, or at the closing parenthesis of a group; \
+Only line, pid, size, age and time are numbers. Upper and lower case differ. A value ends at ` and `, ` or `, or at the closing parenthesis of a group; \
 quote one that has these words or a single parenthesis: function=\"salt and pepper\". Conditions that are joined by `and` may match in \
 different frames, and `not function=X` selects stacks in which no frame matches. The module of a function of Python or JavaScript is its \
-source file. Blocks whose type is not known have the type (unknown), mappings have (mapped memory). With conditions on processes, bytes at the peak are those at the peak of each process, at its own time.
+source file. Conditions on single blocks need a recording with --blocks, which \
+knows what was not freed, or with --events, which knows the totals, too; peaks are not known then. A freed block is as old as it was at its free. Blocks whose type is not known have the type (unknown), mappings have (mapped memory). With conditions on processes, bytes at the peak are those at the peak of each process, at its own time.
 
 Examples:
   --filter 'function=parse_* and not process=cron*'

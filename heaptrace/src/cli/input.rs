@@ -9,9 +9,11 @@ use anyhow::anyhow;
 use super::destination::Output;
 use super::invocation::Input;
 use super::offline::{self, Opened, Read};
-use super::{filters, message};
+use super::{chosen_blocks, filters, message};
 use crate::join::Mark;
-use crate::output::{self, Filter, Grouping, ReportInput, ShownLanguages, Wrappers};
+use crate::output::{
+    self, ChosenBlocks, Filter, Grouping, Metric, ReportInput, ShownLanguages, Wrappers,
+};
 use crate::profile::{BlockList, History, Profile, Snapshot, Symbols, WantedBlocks};
 use crate::symbolize::DebugSources;
 use crate::text;
@@ -31,6 +33,8 @@ pub(super) struct Loaded {
     filters: Vec<Filter>,
     /// The mark since which everything was allocated that the profile has.
     since: Option<Mark>,
+    /// What is known of single blocks, if the filters chose some.
+    chosen_blocks: Option<ChosenBlocks>,
     /// How sites are grouped.
     pub(super) grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
@@ -56,8 +60,17 @@ pub(super) fn exit_code(is_damaged: bool) -> ExitCode {
 /// If the recorder was killed, the file has no names; then they are looked up in the files of this machine.
 pub(super) fn load(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let filters = filters::read(&input.filters)?;
-    let read = offline::open(input, DebugSources::in_folders(&[]))?.read(to)?;
+    let read = open(input, &filters)?.read(to)?;
     loaded(input, filters, read)
+}
+
+/// Opens a data file, from which the sums of blocks are read that filters ask for.
+fn open(input: &Input, filters: &[Filter]) -> anyhow::Result<Opened> {
+    let opened = offline::open(input, DebugSources::in_folders(&[]))?;
+    Ok(match chosen_blocks::wanted(filters)? {
+        Some(wanted) => opened.with_blocks(wanted),
+        None => opened,
+    })
 }
 
 /// The same, with a history of at most so many periods.
@@ -67,6 +80,11 @@ pub(super) fn load_with_periods(
     to: Option<&Output>,
 ) -> anyhow::Result<Loaded> {
     let filters = filters::read(&input.filters)?;
+    chosen_blocks::refuse(
+        &filters,
+        "a timeline shows sums of all blocks at each time",
+        "`heaptrace report --at TIME` shows single blocks of a recording with --blocks at a moment",
+    )?;
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let read = opened.with_periods(periods).read(to)?;
     loaded(input, filters, read)
@@ -75,6 +93,11 @@ pub(super) fn load_with_periods(
 /// The same as [`load`], with single blocks and the memory of processes.
 pub(super) fn load_with_memory(input: &Input, to: Option<&Output>) -> anyhow::Result<Loaded> {
     let filters = filters::read(&input.filters)?;
+    chosen_blocks::refuse(
+        &filters,
+        "a map shows all blocks of a stack, which keep the same pages",
+        "`heaptrace report` shows single blocks, and `heaptrace map --color age` their age",
+    )?;
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let wanted = WantedBlocks::default().with_memory();
     let read = opened.with_blocks(wanted).read(to)?;
@@ -83,10 +106,15 @@ pub(super) fn load_with_memory(input: &Input, to: Option<&Output>) -> anyhow::Re
 
 /// Reads two data files for an output, and applies the filters of the first to both.
 pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loaded; 2]> {
-    let open = |input| offline::open(input, DebugSources::in_folders(&[]));
     let [old, new] = inputs;
     let filters = filters::read(&old.filters)?;
-    let [of_old, of_new] = Opened::read_both([open(old)?, open(new)?], Some(to))?;
+    let both = [open(old, &filters)?, open(new, &filters)?];
+    let [mut of_old, mut of_new] = Opened::read_both(both, Some(to))?;
+    let has_blocks = |it: &Read| it.recording.blocks.is_some();
+    if !filters.iter().any(Filter::needs_blocks) && !(has_blocks(&of_old) && has_blocks(&of_new)) {
+        // Sizes of single blocks can't be compared with mean ones.
+        (of_old.recording.blocks, of_new.recording.blocks) = (None, None);
+    }
     Ok([
         loaded(old, filters.clone(), of_old)?,
         loaded(new, filters, of_new)?,
@@ -94,9 +122,18 @@ pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loa
 }
 
 fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loaded> {
-    let (recording, symbols) = read.named();
-    let mut warnings = recording.warnings;
-    if filters.iter().any(Filter::selects_processes) && !output::has_own_peaks(&recording.profile) {
+    let (mut recording, symbols) = read.named();
+    let chosen_blocks = chosen_blocks::chosen(input, &filters, &recording)?;
+    let mut warnings = std::mem::take(&mut recording.warnings);
+    warnings.extend(
+        chosen_blocks
+            .iter()
+            .flat_map(|it| chosen_blocks::warnings(*it, &recording)),
+    );
+    if chosen_blocks.is_none()
+        && filters.iter().any(Filter::selects_processes)
+        && !output::has_own_peaks(&recording.profile)
+    {
         warnings.push(
             "the file is from an older version, and has no peaks of single processes: bytes at the peak are those \
              at the peak of the run"
@@ -119,7 +156,11 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
         None => recording.profile,
     };
     let mut history = recording.history.unwrap_or_default();
-    let profile = output::select_with_history(profile, &mut history, &symbols, &filters);
+    let blocks = recording
+        .blocks
+        .as_ref()
+        .filter(|_| chosen_blocks.is_some());
+    let profile = output::select_with_history(profile, &mut history, &symbols, &filters, blocks);
     if profile.sites.is_empty() && !filters.is_empty() {
         warnings.push(format!("nothing matches {}", output::together(&filters)));
     }
@@ -133,6 +174,7 @@ fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loa
         is_damaged: recording.is_damaged,
         filters,
         since,
+        chosen_blocks,
         grouping: None,
         wrappers: Wrappers::default(),
         shown: input.shown,
@@ -147,6 +189,16 @@ impl Loaded {
         self.since.is_some()
     }
 
+    /// Whether its filters chose single blocks.
+    pub(super) fn has_chosen_blocks(&self) -> bool {
+        self.chosen_blocks.is_some()
+    }
+
+    /// Fails if it does not know a metric that the user chose.
+    pub(super) fn check(&self, metric: Option<Metric>) -> anyhow::Result<()> {
+        chosen_blocks::check(self.chosen_blocks, metric)
+    }
+
     /// The input of the outputs.
     pub(super) fn report_input(&self) -> ReportInput<'_> {
         ReportInput {
@@ -155,6 +207,7 @@ impl Loaded {
             warnings: &self.warnings,
             filters: &self.filters,
             since: self.since,
+            chosen_blocks: self.chosen_blocks,
             grouping: self.grouping,
             wrappers: &self.wrappers,
             shown: self.shown,

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, ensure};
 
-use super::input;
 use super::invocation::{Color, Format, Input, Ranking};
 use super::report::{self, Screen};
+use super::{input, message};
 use crate::open;
 use crate::output::{self, LeakOptions, Suppressions, Wrappers};
 use crate::text;
@@ -38,6 +38,11 @@ pub(super) fn run(
     // A text begins with the warnings, so on a terminal they would be shown twice.
     if format == Format::Json || !screen.is_terminal {
         loaded.warn();
+    }
+    if loaded.has_chosen_blocks() {
+        message::note(
+            "growth is that of all blocks of a stack, and what was left that of the chosen ones",
+        );
     }
     let report_input = loaded.report_input();
     let leaks = output::find_leaks(&report_input, &loaded.history, &options);

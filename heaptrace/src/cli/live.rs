@@ -17,7 +17,7 @@ use super::invocation::{Color, Filters, Ranking};
 use super::live_types::LiveTypes;
 use super::progress::{self, ProgressLine};
 use super::report::Screen;
-use super::{filters, logging, message, naming, report, summary};
+use super::{chosen_blocks, filters, logging, message, naming, report, summary};
 use crate::config::{RunConfig, Target};
 use crate::join::{LocationId, OpenFiles, SiteId, Update};
 use crate::output::{
@@ -57,6 +57,12 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
     let Shown { details, color, .. } = shown;
     // Before anything is traced: an error in a file of filters must not end a run.
     let filters = filters::read(&shown.filters)?;
+    chosen_blocks::refuse(
+        &filters,
+        "a run has only sums while it is shown",
+        "record it with `heaptrace record --blocks`, and give the filter to `heaptrace report`. The key n of the table shows what is \
+         younger than the last mark (key m)",
+    )?;
     if filters.iter().any(Filter::is_of_threads) && !config.threads {
         message::warn("names of threads are not recorded, so that none matches; add --threads");
     }
@@ -338,7 +344,7 @@ impl Live {
             let whole = whole.clone();
             let filters = &self.filters;
             selected = Some(output::select_with_history(
-                whole, history, symbols, filters,
+                whole, history, symbols, filters, None,
             ));
         }
         let profile = selected.as_ref().unwrap_or(whole);

@@ -5,6 +5,7 @@
 mod args;
 mod block_args;
 mod choices;
+mod chosen_blocks;
 mod convert;
 mod debuginfod;
 mod destination;

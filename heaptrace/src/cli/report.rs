@@ -25,6 +25,7 @@ pub(super) fn run(
 ) -> anyhow::Result<ExitCode> {
     let screen = Screen::stdout(color);
     let mut loaded = input::load(input, None)?;
+    loaded.check(ranking.metric)?;
     loaded.grouping = ranking.grouping(&loaded.profile);
     loaded.wrappers = wrappers;
     match format {
@@ -64,6 +65,7 @@ pub(super) fn source(
     let sources = Sources::start(&wanted.places, debuginfod::servers());
     let mut sources = sources.context("can't start a process")?;
     let mut loaded = input::load(input, None)?;
+    loaded.check(ranking.metric)?;
     loaded.wrappers = wrappers;
     loaded.warn();
     let options = options(ranking, &loaded.profile, screen);

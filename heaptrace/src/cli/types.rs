@@ -19,6 +19,7 @@ pub(super) fn run(
 ) -> anyhow::Result<ExitCode> {
     let screen = Screen::stdout(color);
     let mut loaded = input::load(input, None)?;
+    loaded.check(ranking.metric)?;
     loaded.wrappers = wrappers;
     // A text begins with the warnings, so on a terminal they would be shown twice.
     if format == Format::Json || !screen.is_terminal {

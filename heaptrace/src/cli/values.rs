@@ -10,8 +10,7 @@ use heaptrace_common::names::{NamePatterns, PatternError};
 
 use crate::account::Account;
 use crate::config::{NamedAllocator, RunConfig};
-use crate::units::number_and_unit;
-pub(super) use crate::units::size;
+pub(super) use crate::units::{size, time};
 
 /// Parses a time: `30s`, `5m`, `1h30m`, `500ms`, `1.5s`; a plain number is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -20,45 +19,6 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         return Err("the time must be more than zero".to_owned());
     }
     Ok(time)
-}
-
-/// The same, or no time at all.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    const HINT: &str = "write it as 30s, 5m, 1h30m or 500ms";
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(format!("no time given; {HINT}"));
-    }
-    let mut total = Duration::ZERO;
-    // Units must go from the largest to the smallest, each at most once: `30s1h` is most likely a mistake.
-    let mut below = f64::INFINITY;
-    while !rest.is_empty() {
-        let (number, unit, after) = number_and_unit(rest);
-        let seconds = match unit {
-            "d" => 86_400.0,
-            "h" => 3_600.0,
-            "m" | "min" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            // Only without a number before it: the 30 of `1h30` is ambiguous.
-            "" if total.is_zero() => 1.0,
-            "" => return Err(format!("`{number}` has no unit; {HINT}")),
-            other => return Err(format!("`{other}` is not a unit of time; {HINT}")),
-        };
-        if seconds >= below {
-            return Err(format!("units are out of order; {HINT}"));
-        }
-        below = seconds;
-        let value: f64 = number
-            .parse()
-            .map_err(|_| format!("`{number}` is not a number; {HINT}"))?;
-        total = Duration::try_from_secs_f64(value * seconds)
-            .ok()
-            .and_then(|part| total.checked_add(part))
-            .ok_or_else(|| "that time is too long".to_owned())?;
-        rest = after;
-    }
-    Ok(total)
 }
 
 /// Parses a folder, which must exist: a mistyped one would only be a folder in which nothing is found.

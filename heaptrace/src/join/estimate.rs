@@ -156,7 +156,7 @@ fn rounded(number: u128) -> u64 {
 }
 
 /// Sums over the allocations of a site, of a process or of the run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     allocated: Estimate,
     /// Allocations whose free was not seen, including those whose free may have been missed.

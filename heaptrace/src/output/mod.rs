@@ -2,6 +2,7 @@
 //!
 //! Each format is a pure function from [`ReportInput`] to a writer, in a file of its own.
 
+mod block_sites;
 mod cgroup;
 mod counters;
 mod diff;
@@ -79,7 +80,7 @@ pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
 pub use report::{ReportOptions, write_leaks, write_map, write_summary, write_types, write_who};
 pub use report_input::{LiveByKind, ReportInput};
-pub use select::{select, select_with_history};
+pub use select::{ChosenBlocks, select, select_with_history};
 pub use shown::ShownLanguages;
 pub use snapshots::{write_snapshots, write_snapshots_json};
 pub use source::{

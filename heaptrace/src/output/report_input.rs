@@ -12,6 +12,7 @@ use super::interpreted::Interpreted;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::own_peaks::has_own_peaks;
+use super::select::ChosenBlocks;
 use super::shown::{ShownLanguages, hidden_label, language_of};
 use super::wrappers::{self, Part, Wrappers};
 use super::{readable, shorten, sum};
@@ -35,6 +36,8 @@ pub struct ReportInput<'a> {
     pub filters: &'a [Filter],
     /// The mark since which everything was allocated that the profile has.
     pub since: Option<Mark>,
+    /// What was chosen, if the filters chose single blocks.
+    pub chosen_blocks: Option<ChosenBlocks>,
     /// The requested grouping of sites.
     pub grouping: Option<Grouping>,
     /// The functions that are not shown as the ones that allocate.
@@ -56,6 +59,7 @@ impl<'a> ReportInput<'a> {
             warnings: &[],
             filters: &[],
             since: None,
+            chosen_blocks: None,
             grouping: None,
             wrappers: &wrappers::LISTED,
             shown: ShownLanguages::default(),
@@ -87,7 +91,19 @@ impl<'a> ReportInput<'a> {
 
     /// Whether filters chose processes, so that bytes at the peak are those at the peak of each process.
     pub(super) fn peaks_are_own(&self) -> bool {
-        self.filters.iter().any(Filter::selects_processes) && has_own_peaks(self.profile)
+        self.has_peaks()
+            && self.filters.iter().any(Filter::selects_processes)
+            && has_own_peaks(self.profile)
+    }
+
+    /// Whether bytes at the peak are known: when most of what was allocated since a mark, or of chosen blocks, was live is not.
+    pub(super) fn has_peaks(&self) -> bool {
+        self.since.is_none() && self.chosen_blocks.is_none()
+    }
+
+    /// Whether what was freed is known.
+    pub(super) fn has_freed(&self) -> bool {
+        self.chosen_blocks.is_none_or(|it| it.has_freed)
     }
 
     /// The filters as one text, if there are any: `only process=sh and function=main`. Safe to print.
@@ -100,6 +116,9 @@ impl<'a> ReportInput<'a> {
     pub(super) fn only(&self) -> Option<String> {
         let sizes = self.filters.iter().any(Filter::is_of_sizes);
         let sizes = sizes.then(|| {
+            if self.chosen_blocks.is_some() {
+                return "size is that of each block".to_owned();
+            }
             let estimate = match self.profile.info.mode.is_sampled() {
                 true => ", which a sample estimates",
                 false => "",

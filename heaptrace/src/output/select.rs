@@ -5,12 +5,20 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
+use super::block_sites;
 use super::filter::{Condition, Filter, Scope, SiteNumbers, Tree};
 use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
 use super::sum::add;
-use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
-use crate::profile::{History, Profile, Symbols};
+use crate::join::{BlockSums, Kind, LocationId, OwnPeak, ProcessId, Site, StackId, Totals};
+use crate::profile::{BlockCondition, BlockList, History, Profile, Symbols};
+
+/// What is known of blocks that filters chose one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenBlocks {
+    /// Whether blocks that were freed are among them.
+    pub has_freed: bool,
+}
 
 /// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread, kind or size)
 /// also drops the processes that have no such site. Totals are the sums over these sites. Their peak is the
@@ -18,15 +26,19 @@ use crate::profile::{History, Profile, Symbols};
 /// selected processes may have had little at the peak of all.
 pub fn select(profile: Profile, symbols: &Symbols, filters: &[Filter]) -> Profile {
     let mut none = History::default();
-    select_with_history(profile, &mut none, symbols, filters)
+    select_with_history(profile, &mut none, symbols, filters, None)
 }
 
 /// The same, and the history of the sites.
+///
+/// With sums of blocks, conditions on age, time and size choose single blocks, and the counters are those of the chosen ones. They have no peak,
+/// and what was freed only if the sums have that.
 pub fn select_with_history(
     mut profile: Profile,
     history: &mut History,
     symbols: &Symbols,
     filters: &[Filter],
+    blocks: Option<&BlockList>,
 ) -> Profile {
     if filters.is_empty() {
         return profile;
@@ -37,7 +49,8 @@ pub fn select_with_history(
         of_processes.extend(processes);
         of_sites.extend(sites);
     }
-    let peaks_are_own = !of_processes.is_empty() && has_own_peaks(&profile);
+    let of_blocks = blocks.map(|blocks| block_sites::find(&mut profile, blocks));
+    let peaks_are_own = blocks.is_none() && !of_processes.is_empty() && has_own_peaks(&profile);
     let is_of_sites = !of_sites.is_empty();
     let processes = profile.processes.iter();
     let mut kept: Vec<bool> = processes
@@ -46,14 +59,37 @@ pub fn select_with_history(
             of_processes.iter().all(|it| it.holds(&mut matches))
         })
         .collect();
-    let mut site_filter = SiteFilter::new(&profile, symbols, &of_sites);
-    let sites: Vec<_> = profile
-        .sites
-        .iter()
-        .filter(|site| kept.get(site.process.0 as usize) == Some(&true))
-        .filter(|site| site_filter.pass(site))
-        .copied()
-        .collect();
+    let conditions = blocks.map_or(&[][..], |it| &it.conditions);
+    let mut site_filter = SiteFilter::new(&profile, symbols, &of_sites, conditions);
+    let mut pass = |site: &Site, met| {
+        kept.get(site.process.0 as usize) == Some(&true) && site_filter.pass(site, met)
+    };
+    let sites: Vec<_> = match &of_blocks {
+        None => {
+            let sites = profile.sites.iter();
+            sites.filter(|site| pass(site, 0)).copied().collect()
+        }
+        Some(blocks) => {
+            let mut chosen: HashMap<usize, BlockSums> = HashMap::new();
+            for blocks in blocks {
+                let site = profile.sites.get(blocks.site);
+                if site.is_some_and(|site| pass(site, blocks.met)) {
+                    chosen.entry(blocks.site).or_default().merge(&blocks.sums);
+                }
+            }
+            let sites = profile.sites.iter().enumerate();
+            let of_chosen = |(index, site): (usize, &Site)| match (site.kind, chosen.get(&index)) {
+                (Kind::Heap, sums) => Some(with_totals(site, sums?.totals())),
+                (Kind::Mapped, _) => pass(site, 0).then(|| with_totals(site, site.totals)),
+            };
+            sites.filter_map(of_chosen).collect()
+        }
+    };
+    if blocks.is_some() {
+        // What these say is of all blocks of a site.
+        profile.usages.clear();
+        profile.generations.clear();
+    }
     super::generations::retain(&mut profile.generations, &sites);
     if is_of_sites {
         let with_sites: HashSet<_> = sites.iter().map(|site| site.process.0 as usize).collect();
@@ -85,19 +121,39 @@ pub fn select_with_history(
     profile
 }
 
+/// A site with other counters, and without a peak.
+fn with_totals(site: &Site, mut totals: Totals) -> Site {
+    totals.peak_live_bytes = 0;
+    totals.errors.peak_live_bytes = 0;
+    totals.errors.unseen.peak_live_bytes = 0;
+    Site {
+        totals,
+        own_peak: OwnPeak::default(),
+        ..*site
+    }
+}
+
 /// Selects sites. What is asked of a process or a location is asked once.
 struct SiteFilter<'a> {
     input: ReportInput<'a>,
     /// All of them must hold. A leaf is the index of a condition.
     trees: Vec<Tree<usize>>,
     conditions: Vec<&'a Condition>,
+    /// The bit of each condition on single blocks.
+    bits: Vec<Option<u32>>,
     /// The answers of processes, by the index of the condition.
     of_processes: HashMap<(ProcessId, usize), bool>,
     of_frames: FrameFilter<'a>,
 }
 
 impl<'a> SiteFilter<'a> {
-    fn new(profile: &'a Profile, symbols: &'a Symbols, filters: &[&'a Tree<Condition>]) -> Self {
+    /// `of_blocks` are the conditions on single blocks, in the order of their bits.
+    fn new(
+        profile: &'a Profile,
+        symbols: &'a Symbols,
+        filters: &[&'a Tree<Condition>],
+        of_blocks: &[BlockCondition],
+    ) -> Self {
         let mut conditions = Vec::new();
         let mut numbered = |filter: &&'a Tree<Condition>| {
             filter.try_map(&mut |condition| {
@@ -112,7 +168,13 @@ impl<'a> SiteFilter<'a> {
                 Err(never) => match never {},
             })
             .collect();
+        let bit = |condition: &&Condition| {
+            let wanted = condition.of_block()?;
+            let mut bits = (0..).zip(of_blocks);
+            bits.find(|(_, it)| **it == wanted).map(|(bit, _)| bit)
+        };
         Self {
+            bits: conditions.iter().map(bit).collect(),
             input: ReportInput::new(profile, symbols),
             trees,
             of_processes: HashMap::new(),
@@ -121,11 +183,13 @@ impl<'a> SiteFilter<'a> {
         }
     }
 
-    fn pass(&mut self, site: &Site) -> bool {
+    /// Whether blocks of a site pass that meet these conditions on single blocks.
+    fn pass(&mut self, site: &Site, met: u64) -> bool {
         let Self {
             input,
             trees,
             conditions,
+            bits,
             of_processes,
             of_frames,
         } = self;
@@ -141,7 +205,12 @@ impl<'a> SiteFilter<'a> {
             let Some(condition) = conditions.get(*index) else {
                 return false;
             };
+            if let Some(Some(bit)) = bits.get(*index) {
+                return met >> bit & 1 == 1;
+            }
             match condition.scope() {
+                // Nothing is known of single blocks.
+                Scope::Block => false,
                 Scope::Frame => {
                     let found = found.get_or_insert_with(|| of_frames.in_stack(input, site.stack));
                     has(found, *index)

@@ -5,11 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use super::block_classes::{BlockClass, BlockClasses, BlockCondition};
 use super::memory_blocks::{MemoryBlocks, MemoryReading, size_of_map};
-use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, StackId};
+use crate::join::{BlockChanges, BlockFate, BlockOwner, BornBlock, FreedBlock, HowFreed, StackId};
 
 /// Most freed blocks that are kept for each wanted address in each process: the last ones.
 const MOST_FREED: usize = 64;
+
+/// The memory of a sum, as so many blocks of a reading.
+const CLASS: usize = 1 + size_of::<BlockClass>() / size_of::<PastBlock>();
 
 /// The addresses whose freed blocks are wanted, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub struct WantedBlocks {
     addresses: Vec<u64>,
     /// Whether the memory of processes is wanted, too.
     memory: bool,
+    /// The conditions by which blocks are summed. With them, blocks are not wanted one by one.
+    conditions: Vec<BlockCondition>,
 }
 
 impl WantedBlocks {
@@ -27,7 +33,16 @@ impl WantedBlocks {
         addresses.dedup();
         Self {
             addresses,
-            memory: false,
+            ..Self::default()
+        }
+    }
+
+    /// Sums of the blocks that meet the same ones of these conditions. Those beyond [`BlockCondition::MOST`] are left out.
+    pub fn classes(mut conditions: Vec<BlockCondition>) -> Self {
+        conditions.truncate(BlockCondition::MOST);
+        Self {
+            conditions,
+            ..Self::default()
         }
     }
 
@@ -72,6 +87,8 @@ pub struct ProcessBlocks {
     pub more_freed: BTreeMap<u64, u64>,
     /// Its memory when that was read last, if it was and is wanted.
     pub memory: Option<MemoryBlocks>,
+    /// Its blocks by the conditions that they meet, if such sums are wanted: the live ones, and, if the file has all, the freed ones.
+    pub classes: Vec<BlockClass>,
 }
 
 /// The blocks of a recording.
@@ -83,6 +100,8 @@ pub struct BlockList {
     pub has_all: bool,
     /// When the file began, nanoseconds since the run began, if that was later than the run: what was freed before is not in it.
     pub began_ns: Option<u64>,
+    /// The conditions of the classes.
+    pub conditions: Vec<BlockCondition>,
     /// Each image with recorded blocks, in the order in which they began.
     pub processes: Vec<ProcessBlocks>,
 }
@@ -136,6 +155,8 @@ struct Image {
     freed: BTreeMap<u64, VecDeque<PastBlock>>,
     more_freed: BTreeMap<u64, u64>,
     memory: Option<MemoryReading>,
+    /// The freed blocks.
+    classes: BlockClasses,
 }
 
 impl BlockReading {
@@ -161,9 +182,14 @@ impl BlockReading {
 
     /// The number of images and of blocks.
     pub(in crate::profile) fn size(&self) -> (usize, usize) {
+        // At the end, each block may be the only one of its sum.
+        let each = match self.wanted.conditions.is_empty() {
+            true => 1,
+            false => 1 + CLASS,
+        };
         (
             self.images.len() + self.parts.len(),
-            self.kept + self.pending,
+            each * (self.kept + self.pending),
         )
     }
 
@@ -220,6 +246,16 @@ impl BlockReading {
             if let Some(memory) = &mut image.memory {
                 self.kept += memory.freed(block);
             }
+            if changes.has_all && !self.wanted.conditions.is_empty() {
+                let end_ns = match end.how {
+                    HowFreed::Unseen => changes.at_ns,
+                    HowFreed::Freed | HowFreed::Reallocated => end.freed_ns,
+                };
+                let conditions = &self.wanted.conditions;
+                let fate = BlockFate::Freed;
+                let is_new = image.classes.add(conditions, &block, end_ns, fate);
+                self.kept += CLASS * usize::from(is_new);
+            }
             for address in self.wanted.within(&block) {
                 let freed = image.freed.entry(*address).or_default();
                 if freed.len() >= MOST_FREED {
@@ -242,8 +278,16 @@ impl BlockReading {
 
     /// The blocks as they are now.
     pub fn finish(self) -> BlockList {
-        let processes = self.images.into_values().map(|image| {
-            let memory = image.memory.map(|it| it.finish(&image.live));
+        let (at_ns, conditions) = (self.at_ns, self.wanted.conditions);
+        let processes = self.images.into_values().map(|mut image| {
+            let memory = image.memory.take().map(|it| it.finish(&image.live));
+            if !conditions.is_empty() {
+                let fate = image.ended_ns.map_or(BlockFate::Live, |_| BlockFate::Left);
+                let end_ns = image.ended_ns.unwrap_or(at_ns);
+                for block in std::mem::take(&mut image.live).into_values() {
+                    image.classes.add(&conditions, &block, end_ns, fate);
+                }
+            }
             let mut blocks: Vec<_> = image.live.into_values().collect();
             blocks.sort_unstable_by_key(|it| (it.address, it.born_ns, it.id));
             let in_order = |(address, freed): (u64, VecDeque<PastBlock>)| {
@@ -259,13 +303,15 @@ impl BlockReading {
                 freed: image.freed.into_iter().map(in_order).collect(),
                 more_freed: image.more_freed,
                 memory,
+                classes: image.classes.finish(),
             }
         });
         BlockList {
-            at_ns: self.at_ns,
+            at_ns,
             has_all: self.has_all,
             began_ns: self.began_ns,
             processes: processes.collect(),
+            conditions,
         }
     }
 }

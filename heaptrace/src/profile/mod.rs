@@ -1,5 +1,6 @@
 //! Stage profile: the model that every output reads, and the data file that stores it.
 
+mod block_classes;
 mod blocks;
 mod budget;
 mod datafile;
@@ -16,6 +17,7 @@ mod tests;
 mod types;
 mod wire;
 
+pub use block_classes::{BlockClass, BlockCondition, BlockNumber};
 pub use blocks::{BlockList, BlockReading, PastBlock, ProcessBlocks, WantedBlocks};
 #[cfg(test)]
 pub(crate) use datafile::crafted;

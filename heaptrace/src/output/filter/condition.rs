@@ -15,6 +15,7 @@ use crate::output::function_name::bare;
 use crate::output::label::{Label, kind_name};
 use crate::output::readable::readable;
 use crate::output::shown::ShownLanguages;
+use crate::profile::{BlockCondition, BlockNumber};
 use crate::text::file_name;
 use crate::units;
 
@@ -80,7 +81,10 @@ impl Condition {
         if value.is_empty() {
             return Err(match key.is_name() {
                 true => format!("the pattern is empty; write it as {name}=GLOB"),
-                false => format!("the number is empty; write it as {name}>=1KiB"),
+                false if key == Key::Size => {
+                    format!("the number is empty; write it as {name}>=1KiB")
+                }
+                false => format!("the number is empty; write it as {name}>=30s"),
             });
         }
         Ok(Self {
@@ -103,6 +107,23 @@ impl Condition {
     /// Whether it is about the size of blocks.
     pub(super) fn is_size(&self) -> bool {
         self.key == Key::Size
+    }
+
+    /// What it asks of a single block: its age, its time, or its size.
+    pub(in crate::output) fn of_block(&self) -> Option<BlockCondition> {
+        let number = match self.key {
+            Key::Age => BlockNumber::Age,
+            Key::Time => BlockNumber::Time,
+            Key::Size => BlockNumber::Size,
+            _ => return None,
+        };
+        match &self.test {
+            Test::Number(range) => Some(BlockCondition {
+                number,
+                range: range.ends(),
+            }),
+            Test::Name(_) | Test::Line(..) => None,
+        }
     }
 
     /// Whether it is about the type of blocks.
@@ -220,7 +241,7 @@ impl Test {
     fn equal(key: Key, value: &str) -> Result<Self, String> {
         let range = |text: &str| Range::parse(text, |text| number(key, text));
         match key {
-            Key::Size => range(value).map(Self::Number),
+            Key::Size | Key::Age | Key::Time => range(value).map(Self::Number),
             Key::Line | Key::Pid => {
                 let is_digit = |it: char| it.is_ascii_digit() || it == '.';
                 match range(value) {
@@ -264,6 +285,10 @@ fn number(key: Key, text: &str) -> Result<u64, String> {
     let text = text.trim();
     match key {
         Key::Size => units::size(text),
+        Key::Age | Key::Time => {
+            let time = units::time(text)?;
+            u64::try_from(time.as_nanos()).map_err(|_| "that time is too long".to_owned())
+        }
         _ => text
             .parse()
             .map_err(|_| format!("`{text}` is no whole number")),

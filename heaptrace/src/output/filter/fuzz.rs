@@ -58,6 +58,7 @@ pub(crate) fn filters(data: &[u8]) -> u64 {
             Scope::Process => it.matches_process(&process),
             Scope::Frame => it.matches_frame(&frame),
             Scope::Site => false,
+            Scope::Block => it.of_block().is_some(),
         });
         seen = seen.wrapping_mul(2) + u64::from(holds);
     }

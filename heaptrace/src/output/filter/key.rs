@@ -20,6 +20,8 @@ pub(super) enum Key {
     Thread,
     Kind,
     Size,
+    Age,
+    Time,
     Type,
     Element,
 }
@@ -33,6 +35,8 @@ pub(in crate::output) enum Scope {
     Process,
     /// The site itself: its thread, its kind of memory, its numbers.
     Site,
+    /// A single block.
+    Block,
 }
 
 /// How alike a word and a key are, from 0 to 1, if the one is most likely a misspelling of the other.
@@ -40,7 +44,7 @@ const ALIKE: f64 = 0.8;
 
 impl Key {
     /// Every key, in the order of the help texts.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Function,
         Self::Module,
         Self::File,
@@ -54,6 +58,8 @@ impl Key {
         Self::Thread,
         Self::Kind,
         Self::Size,
+        Self::Age,
+        Self::Time,
         Self::Type,
         Self::Element,
     ];
@@ -62,6 +68,8 @@ impl Key {
         match self {
             Self::File => "file",
             Self::Size => "size",
+            Self::Age => "age",
+            Self::Time => "time",
             other => other.label().map_or("", Label::name),
         }
     }
@@ -82,7 +90,7 @@ impl Key {
             Self::Kind => Some(Label::Kind),
             Self::Type => Some(Label::Type),
             Self::Element => Some(Label::Element),
-            Self::File | Self::Size => None,
+            Self::File | Self::Size | Self::Age | Self::Time => None,
         }
     }
 
@@ -95,6 +103,7 @@ impl Key {
                 Scope::Process
             }
             Self::Thread | Self::Kind | Self::Size | Self::Type | Self::Element => Scope::Site,
+            Self::Age | Self::Time => Scope::Block,
         }
     }
 
@@ -108,12 +117,12 @@ impl Key {
 
     /// Whether it can be compared with numbers.
     pub(super) fn is_number(self) -> bool {
-        matches!(self, Self::Line | Self::Pid | Self::Size)
+        matches!(self, Self::Line | Self::Pid) || !self.is_name()
     }
 
     /// Whether it can be compared with patterns.
     pub(super) fn is_name(self) -> bool {
-        self != Self::Size
+        !matches!(self, Self::Size | Self::Age | Self::Time)
     }
 
     pub(super) fn from_name(name: &str) -> Option<Self> {
@@ -139,14 +148,6 @@ impl Key {
 /// Why a word that people may try as a key is none, and what to do instead.
 pub(super) fn why_not(word: &str) -> Option<&'static str> {
     match word {
-        "age" => Some(
-            "heaptrace records no age of single blocks, only sums for each stack; `--since-mark N` shows what is younger than a \
-             mark of `record --mark-every`, and `heaptrace leaks` what grows and stays",
-        ),
-        "time" => Some(
-            "heaptrace records no time of blocks, only sums for each stack at each update; `--at 90s` shows the run at a \
-             moment, and `--from 1m --to 2m` a part of it",
-        ),
         "stack" => Some(
             "a stack has no name of its own; function, module, file and line match if any frame of the stack does",
         ),

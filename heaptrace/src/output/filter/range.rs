@@ -45,11 +45,18 @@ impl Range {
             (Bound::Unbounded, Bound::Unbounded) => {
                 Err("a range needs a number: 10..20".to_owned())
             }
-            (Bound::Included(low), Bound::Included(high)) if low > high => {
-                Err(format!("the range is empty: {low} is more than {high}"))
-            }
+            (Bound::Included(from), Bound::Included(to)) if from > to => Err(format!(
+                "the range is empty: {} is more than {}",
+                low.trim(),
+                high.trim()
+            )),
             _ => Ok(range),
         }
+    }
+
+    /// Its ends.
+    pub(super) fn ends(self) -> (Bound<u64>, Bound<u64>) {
+        (self.low, self.high)
     }
 
     /// Whether a fraction is in the range. One of nothing is in none.

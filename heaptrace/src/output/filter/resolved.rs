@@ -7,6 +7,7 @@ use std::fmt;
 use super::condition::Condition;
 use super::key::Scope;
 use super::tree::Tree;
+use crate::profile::BlockCondition;
 
 /// A filter, as on the command line: `function=GLOB`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,21 @@ impl Filter {
     /// Whether it needs symbols.
     pub fn is_named(&self) -> bool {
         self.tree.has(&Condition::is_named)
+    }
+
+    /// Whether only a file with single blocks can tell what matches: it is about their age or time.
+    pub fn needs_blocks(&self) -> bool {
+        self.tree.has(&|it| it.scope() == Scope::Block)
+    }
+
+    /// What it asks of single blocks.
+    pub fn block_conditions(&self) -> Vec<BlockCondition> {
+        let mut found: Vec<BlockCondition> = Vec::new();
+        self.tree.for_each(&mut |it| {
+            let new = it.of_block().filter(|it| !found.contains(it));
+            found.extend(new);
+        });
+        found
     }
 
     /// Whether it is about sizes of blocks.

@@ -5,7 +5,7 @@ use super::expression::Expression;
 use super::resolved::{Filter, together};
 
 /// An expression, and how it is read: with parentheses where they are needed.
-const READ: [(&str, &str); 31] = [
+const READ: [(&str, &str); 33] = [
     ("function=main", "function=main"),
     ("  function = main ", "function=main"),
     ("function=a=b", "function=a=b"),
@@ -66,6 +66,8 @@ const READ: [(&str, &str); 31] = [
     ("size>=1MiB and size < 2GB", "size>=1MiB and size<2GB"),
     ("size=4KiB..8KiB", "size=4KiB..8KiB"),
     ("line=10..20", "line=10..20"),
+    ("age>30s and not time<1h30m", "age>30s and not time<1h30m"),
+    ("time=500ms..2m", "time=500ms..2m"),
     ("line=pool.c:10..20", "line=pool.c:10..20"),
     ("line=pool.c:31", "line=pool.c:31"),
     ("pid=1.. and pid!=7", "pid=1.. and not pid=7"),
@@ -99,13 +101,11 @@ fn mistakes_are_marked() {
         ("pid=1 and Proces=x", "did you mean `process`?", (10, 6)),
         ("colour=x", "use one of function, module, file", (0, 6)),
         ("typ=x", "did you mean `type`?", (0, 3)),
-        (
-            "pid=1 and age>30s",
-            "records no age of single blocks",
-            (10, 3),
-        ),
-        ("time<5s", "--at 90s", (0, 4)),
-        ("age", "records no age", (0, 3)),
+        ("pid=1 and age>30x", "is not a unit of time", (14, 3)),
+        ("time~5s", "is a number", (5, 2)),
+        ("age=5m..1s", "5m is more than 1s", (4, 6)),
+        ("age", "needs an operator", (0, 3)),
+        ("age>", "write it as age>=30s", (4, 1)),
         ("function", "needs an operator", (0, 8)),
         ("function=", "the pattern is empty", (9, 1)),
         ("function= and pid=1", "the pattern is empty", (10, 1)),

@@ -48,6 +48,15 @@ impl<L> Tree<L> {
         }
     }
 
+    /// Calls this for each leaf.
+    pub(super) fn for_each(&self, see: &mut impl FnMut(&L)) {
+        match self {
+            Self::All(parts) | Self::Any(parts) => parts.iter().for_each(|it| it.for_each(see)),
+            Self::Not(part) => part.for_each(see),
+            Self::Leaf(it) => see(it),
+        }
+    }
+
     /// The same tree with other leaves, or the first error.
     pub(in crate::output) fn try_map<'a, M, E>(
         &'a self,

@@ -37,6 +37,16 @@ pub(in crate::output) struct Remarks<'a> {
     warnings: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     filters: Vec<String>,
+    /// What is known, if the filters chose single blocks. These have no peaks and no temporary blocks: both are 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen_blocks: Option<Chosen>,
+}
+
+/// Blocks that filters chose one by one.
+#[derive(Serialize)]
+struct Chosen {
+    /// Whether freed blocks are among them; without, `allocations` are those that were not freed.
+    has_freed: bool,
 }
 
 impl<'a> Remarks<'a> {
@@ -44,6 +54,9 @@ impl<'a> Remarks<'a> {
         Self {
             warnings: input.warnings,
             filters: input.filters.iter().map(Filter::in_full).collect(),
+            chosen_blocks: input.chosen_blocks.map(|it| Chosen {
+                has_freed: it.has_freed,
+            }),
         }
     }
 }

@@ -43,9 +43,11 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     // The peak is that of the run: a part of it may have held more at another time.
     let is_part = page.input.filters.iter().any(Filter::selects_sites);
     let name = if is_part { "at the peak" } else { "peak" };
-    // When most of what was allocated since a mark was live is not known.
-    if page.input.since.is_none() {
+    if page.input.has_peaks() {
         line(page, name, Metric::PeakBytes, None)?;
+    }
+    if !page.input.has_freed() {
+        return Ok(());
     }
     line(
         page,
@@ -56,6 +58,9 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     if details {
         let text = format!("in {} blocks", count(totals.frees));
         page.number("freed", &bytes(totals.freed_bytes), &text)?;
+        if page.input.chosen_blocks.is_some() {
+            return Ok(());
+        }
         let lacking = match page.input.profile.info.is_partial() {
             true => ", without those that others replaced",
             false => "",

@@ -291,7 +291,7 @@ fn histories_follow_their_process() {
     let mut history = History::default();
     history.record(&profile.to_update());
     let evil = filters(&["pid=42"]);
-    let evil = select_with_history(profile, &mut history, &sample::symbols(), &evil);
+    let evil = select_with_history(profile, &mut history, &sample::symbols(), &evil, None);
     let periods = history.of(&evil.sites[0]);
     assert_eq!(periods[0].held, evil.sites[0].totals.live_bytes);
     assert_eq!(history.ends_of_processes().len(), 1);

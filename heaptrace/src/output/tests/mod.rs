@@ -4,6 +4,7 @@
 //! anew, and review the difference.
 
 mod bombs;
+mod chosen_blocks;
 mod differences;
 mod exports;
 mod flamegraph;
