@@ -5,10 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::sum::add;
-use crate::join::{
-    Generation, Kind, Mark, OwnPeak, ProcessId, Site, StackId, ThreadNameId, Totals,
-};
+use super::sum::Sum;
+use crate::join::{Generation, Kind, Mark, OwnPeak, ProcessId, Site, StackId, ThreadNameId};
 use crate::profile::Profile;
 use crate::text;
 
@@ -67,29 +65,29 @@ pub fn since_mark(mut profile: Profile, mark: u32) -> Profile {
     profile.generations.retain(|it| it.mark >= mark);
     // What they say is of the whole run.
     profile.usages.clear();
-    let mut sums: HashMap<Key, Totals> = HashMap::new();
+    let mut sums: HashMap<Key, Sum> = HashMap::new();
     for generation in &profile.generations {
         let sum = sums.entry(Key::of(&generation.site)).or_default();
-        add(sum, &generation.site.totals);
+        sum.add(&generation.site.totals);
     }
-    let mut totals = Totals::default();
-    let mut of_process = vec![Totals::default(); profile.processes.len()];
+    let mut totals = Sum::default();
+    let mut of_process = vec![Sum::default(); profile.processes.len()];
     // In their old order, so that equal ones don't change places.
     profile.sites.retain_mut(|site| {
         let Some(sum) = sums.remove(&Key::of(site)) else {
             return false;
         };
-        site.totals = sum;
+        site.totals = sum.totals();
         site.own_peak = OwnPeak::default();
-        add(&mut totals, &sum);
+        totals.add(&site.totals);
         if let Some(of_process) = of_process.get_mut(site.process.0 as usize) {
-            add(of_process, &sum);
+            of_process.add(&site.totals);
         }
         true
     });
-    profile.totals = totals;
+    profile.totals = totals.totals();
     for (process, totals) in profile.processes.iter_mut().zip(of_process) {
-        process.totals = totals;
+        process.totals = totals.totals();
     }
     profile
 }

@@ -12,7 +12,7 @@ use super::report_input::ReportInput;
 use super::shorten;
 use super::shown::is_interpreted;
 use super::site_types::UNKNOWN;
-use super::sum::add;
+use super::sum::Sum;
 use super::wrappers::{Part, user_frame};
 use crate::join::{LocationId, ProcessId, Site, StackId, Totals};
 use crate::text::escape;
@@ -180,6 +180,8 @@ struct Builder<'a> {
     by: Label,
     cumulative: bool,
     groups: Vec<Group>,
+    /// The totals of each group, and its cumulative ones.
+    sums: Vec<[Sum; 2]>,
     /// The process ids of each group.
     pids: Vec<BTreeSet<u32>>,
     /// Whether sites count with their bytes at the peak of their own process. The parts of processes in the run's
@@ -206,6 +208,7 @@ impl<'a> Builder<'a> {
             by,
             cumulative,
             groups: Vec::new(),
+            sums: Vec::new(),
             pids: Vec::new(),
             peaks_are_own: peaks_are_own(input, by),
             paused: Vec::new(),
@@ -217,6 +220,10 @@ impl<'a> Builder<'a> {
         };
         for (index, site) in input.profile.sites.iter().enumerate() {
             builder.add(index, site);
+        }
+        for (group, [own, around]) in builder.groups.iter_mut().zip(&builder.sums) {
+            group.totals = own.totals();
+            group.cumulative = group.cumulative.map(|_| around.totals());
         }
         builder
     }
@@ -260,29 +267,30 @@ impl<'a> Builder<'a> {
 
     /// Counts a site in the group's cumulative totals and, if `within`, in its own totals.
     fn count(&mut self, id: usize, index: usize, site: &Site, within: bool) {
-        let (Some(group), Some(last), Some(pids), Some(paused)) = (
+        let (Some(group), Some([own, around]), Some(last), Some(pids), Some(paused)) = (
             self.groups.get_mut(id),
+            self.sums.get_mut(id),
             self.last_site.get_mut(id),
             self.pids.get_mut(id),
             self.paused.get_mut(id),
         ) else {
             return;
         };
-        if let Some(own) = self.of_sites.get_mut(index).filter(|_| within) {
-            *own = id;
+        if let Some(of_site) = self.of_sites.get_mut(index).filter(|_| within) {
+            *of_site = id;
         }
         if within && self.peaks_are_own {
-            add(&mut group.totals, &site.at_own_peak());
+            own.add(&site.at_own_peak());
         } else if within {
-            add(&mut group.totals, &site.totals);
+            own.add(&site.totals);
         }
         if *last == index + 1 {
             return;
         }
         *last = index + 1;
         group.sites += 1;
-        if let Some(cumulative) = &mut group.cumulative {
-            add(cumulative, &site.totals);
+        if group.cumulative.is_some() {
+            around.add(&site.totals);
         }
         let Some(process) = self.input.process(site) else {
             return;
@@ -359,6 +367,7 @@ impl<'a> Builder<'a> {
                 processes: 0,
                 covered: None,
             });
+            self.sums.push(Default::default());
             self.pids.push(BTreeSet::new());
             self.paused.push(BTreeSet::new());
             self.last_site.push(0);

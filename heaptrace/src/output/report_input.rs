@@ -200,15 +200,12 @@ impl<'a> ReportInput<'a> {
 
     /// The part of the totals that is memory of a kind. Its peak is its part of the run's peak.
     pub fn of_kind(&self, kind: Kind) -> Totals {
-        let mut totals = Totals::default();
+        let sites = self.profile.sites.iter();
+        let mut totals = sum::of(sites.filter(|it| it.kind == kind).map(|it| &it.totals));
         if kind == Kind::Mapped {
             // Every mapping is recorded, so none at all is no estimate.
-            totals.errors.mean_bytes = 1;
+            totals.errors.mean_bytes = totals.errors.mean_bytes.max(1);
         }
-        let sites = self.profile.sites.iter();
-        sites
-            .filter(|site| site.kind == kind)
-            .for_each(|site| sum::add(&mut totals, &site.totals));
         totals
     }
 

@@ -9,7 +9,7 @@ use super::block_sites;
 use super::filter::{Condition, Filter, Scope, SiteNumbers, Tree};
 use super::own_peaks::has_own_peaks;
 use super::report_input::ReportInput;
-use super::sum::add;
+use super::sum::Sum;
 use crate::join::{BlockSums, Kind, LocationId, OwnPeak, ProcessId, Site, StackId, Totals};
 use crate::profile::{BlockCondition, BlockList, History, Profile, Symbols};
 
@@ -100,24 +100,24 @@ pub fn select_with_history(
     profile.sites = sites;
     // Remaining processes get new indexes, which sites refer to.
     history.renumber(&profile.keep_processes(&kept));
-    let mut totals = Totals::default();
-    let mut of_process = vec![Totals::default(); profile.processes.len()];
+    let mut totals = Sum::default();
+    let mut of_process = vec![Sum::default(); profile.processes.len()];
     for site in &mut profile.sites {
         if peaks_are_own {
             site.totals = site.at_own_peak();
         }
-        add(&mut totals, &site.totals);
+        totals.add(&site.totals);
         if let Some(sum) = of_process.get_mut(site.process.0 as usize) {
-            add(sum, &site.totals);
+            sum.add(&site.totals);
         }
     }
     // The peak of a process is unknown if some of its sites are filtered out.
     if is_of_sites {
         for (process, totals) in profile.processes.iter_mut().zip(of_process) {
-            process.totals = totals;
+            process.totals = totals.totals();
         }
     }
-    profile.totals = totals;
+    profile.totals = totals.totals();
     profile
 }
 

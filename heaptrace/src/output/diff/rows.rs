@@ -12,7 +12,7 @@ use crate::output::grouping::Grouping;
 use crate::output::groups::all_groups;
 use crate::output::label::Label;
 use crate::output::metric::Metric;
-use crate::output::sum::add;
+use crate::output::sum;
 
 /// A stack or a group of one or both profiles.
 #[derive(Clone, Debug)]
@@ -65,16 +65,19 @@ impl Names {
 }
 
 /// The sums of both profiles by key.
-type Sums<K> = HashMap<K, [Totals; 2]>;
+type Sums<K> = HashMap<K, [sum::Sum; 2]>;
 
 /// The rows of two profiles: the largest changes first, and those that can be chance after those that can't.
 pub(super) fn rows(old: &Side<'_>, new: &Side<'_>, metric: Metric, by: Label) -> Vec<Row> {
-    let row = |name: String, callers: Vec<String>, [was, is]: [Totals; 2]| Row {
-        name,
-        callers,
-        old: was,
-        new: is,
-        change: Change::of(metric, (&was, &old.intervals), (&is, &new.intervals)),
+    let row = |name: String, callers: Vec<String>, sums: [sum::Sum; 2]| {
+        let [was, is] = sums.map(|it| it.totals());
+        Row {
+            name,
+            callers,
+            old: was,
+            new: is,
+            change: Change::of(metric, (&was, &old.intervals), (&is, &new.intervals)),
+        }
     };
     let mut rows: Vec<_> = if by == Label::Stack {
         let mut names = Names::default();
@@ -131,7 +134,7 @@ fn stacks(side: &Side<'_>, index: usize, names: &mut Names, sums: &mut Sums<u32>
             stack
         });
         if let Some(sum) = sums.entry(stack).or_default().get_mut(index) {
-            add(sum, &site.totals);
+            sum.add(&site.totals);
         }
     }
 }
@@ -147,7 +150,7 @@ fn groups(side: &Side<'_>, index: usize, metric: Metric, by: Label, sums: &mut S
         let title = group.source_title(usize::MAX);
         let title = title.unwrap_or_else(|| crate::text::escape(&group.title()).into_owned());
         if let Some(sum) = sums.entry(title).or_default().get_mut(index) {
-            add(sum, &group.totals);
+            sum.add(&group.totals);
         }
     }
 }

@@ -167,20 +167,25 @@ pub fn find(input: &ReportInput<'_>, history: &History, options: &Options) -> Le
 /// The sites of each stack of each process, in their order.
 fn groups<'a>(input: &ReportInput<'a>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut sums: Vec<sum::Sum> = Vec::new();
     let mut known = HashMap::new();
     for site in &input.profile.sites {
         let key = (site.process, site.stack, site.kind);
         let at = *known.entry(key).or_insert(groups.len());
         if at == groups.len() {
+            sums.push(sum::Sum::default());
             groups.push(Group {
                 sites: Vec::new(),
                 totals: Totals::default(),
             });
         }
-        if let Some(group) = groups.get_mut(at) {
+        if let (Some(group), Some(sum)) = (groups.get_mut(at), sums.get_mut(at)) {
             group.sites.push(site);
-            sum::add(&mut group.totals, &site.totals);
+            sum.add(&site.totals);
         }
+    }
+    for (group, sum) in groups.iter_mut().zip(&sums) {
+        group.totals = sum.totals();
     }
     groups
 }

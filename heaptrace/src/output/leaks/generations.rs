@@ -98,9 +98,8 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Gene
     let mut survivors: Vec<_> = by_site
         .into_iter()
         .filter_map(|((process, stack, kind), generations)| {
-            let mut totals = Totals::default();
             let closed = generations.iter().filter(|it| it.mark < last.number);
-            closed.for_each(|it| sum::add(&mut totals, &it.site.totals));
+            let totals = sum::of(closed.map(|it| &it.site.totals));
             let is_shown = held(&totals) > 0 && suppressions.matching(input, stack).is_none();
             is_shown.then_some((process, stack, kind, totals, generations))
         })
@@ -132,14 +131,8 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Gene
 /// What was allocated before the first mark: the rest.
 fn before(input: &ReportInput<'_>, marks: &[Mark]) -> Born {
     let profile = input.profile;
-    let mut totals = Totals::default();
-    for site in &profile.sites {
-        sum::add(&mut totals, &site.totals);
-    }
-    let mut later = Totals::default();
-    for generation in &profile.generations {
-        sum::add(&mut later, &generation.site.totals);
-    }
+    let mut totals = sum::of(profile.sites.iter().map(|it| &it.totals));
+    let later = sum::of(profile.generations.iter().map(|it| &it.site.totals));
     for (all, later) in [
         (&mut totals.allocations, later.allocations),
         (&mut totals.allocated_bytes, later.allocated_bytes),
@@ -180,10 +173,7 @@ fn born(generations: &[&Generation], marks: &[Mark], until: &impl Fn(&Mark) -> u
     }
     let born = marks.iter().enumerate().filter_map(|(at, mark)| {
         let generations = by_mark.get(&mark.number)?;
-        let mut totals = Totals::default();
-        generations
-            .iter()
-            .for_each(|it| sum::add(&mut totals, &it.site.totals));
+        let totals = sum::of(generations.iter().map(|it| &it.site.totals));
         let later = marks.get(at + 1..).unwrap_or_default();
         let mut survived: Vec<_> = later.iter().map(|later| (*later, 0)).collect();
         for generation in generations {

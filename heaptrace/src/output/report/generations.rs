@@ -117,10 +117,7 @@ fn ages(page: &mut Page<'_, '_>, all: &[Born]) -> io::Result<()> {
         };
         if at == hidden && hidden > 0 {
             let joined = all.get(1..=hidden).unwrap_or_default();
-            let mut totals = Totals::default();
-            joined
-                .iter()
-                .for_each(|it| sum::add(&mut totals, &it.totals));
+            let totals = sum::of(joined.iter().map(|it| &it.totals));
             let first = joined.first().and_then(|it| it.mark);
             let from = first.map_or(0, |it| it.at_ns);
             let ages = [born.until_ns, from].map(|at| duration(now.saturating_sub(at)));

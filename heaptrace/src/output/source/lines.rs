@@ -11,7 +11,7 @@ use crate::output::frame::StackFrame;
 use crate::output::glob::Glob;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
-use crate::output::sum::add;
+use crate::output::sum::Sum;
 use crate::text::file_name;
 
 /// A source file that allocates.
@@ -71,7 +71,7 @@ pub fn source_files(
     top: usize,
     choice: Option<&SourceChoice>,
 ) -> (Vec<SourceFile>, usize) {
-    let mut files = HashMap::<Cow<'_, str>, SourceFile>::new();
+    let mut files = HashMap::<Cow<'_, str>, Sums>::new();
     for (stack, totals) in by_stack(input) {
         let frames = input.stack(stack);
         let user = input.user_frame(stack, &frames);
@@ -87,25 +87,30 @@ pub fn source_files(
             if !met.insert((path.clone(), frame.line)) {
                 continue;
             }
-            let file = files.entry(path).or_insert_with_key(|path| SourceFile {
-                path: path.clone().into_owned(),
-                build_id: frame.module.map_or(Vec::new(), |it| it.build_id.clone()),
-                totals: Totals::default(),
-                lines: BTreeMap::new(),
+            let sums = files.entry(path).or_insert_with_key(|path| Sums {
+                file: SourceFile {
+                    path: path.clone().into_owned(),
+                    build_id: frame.module.map_or(Vec::new(), |it| it.build_id.clone()),
+                    totals: Totals::default(),
+                    lines: BTreeMap::new(),
+                },
+                own: Sum::default(),
+                of_lines: BTreeMap::new(),
             });
-            let line = file.lines.entry(frame.line).or_default();
+            let line = sums.file.lines.entry(frame.line).or_default();
             if line.function.is_empty() {
                 line.function = frame.name().into_owned();
             }
-            add(&mut line.totals, &totals);
+            let [of_line, own] = sums.of_lines.entry(frame.line).or_default();
+            of_line.add(&totals);
             if at == user {
                 line.is_own = true;
-                add(&mut line.own, &totals);
-                add(&mut file.totals, &totals);
+                own.add(&totals);
+                sums.own.add(&totals);
             }
         }
     }
-    let mut files: Vec<SourceFile> = files.into_values().collect();
+    let mut files: Vec<SourceFile> = files.into_values().map(Sums::finished).collect();
     let has_some = |file: &SourceFile| {
         let mut lines = file.lines.values();
         metric.rank(&file.totals) > 0
@@ -119,6 +124,24 @@ pub fn source_files(
     let all = files.len();
     files.truncate(top);
     (files, all)
+}
+
+/// A file while stacks are added.
+struct Sums {
+    file: SourceFile,
+    own: Sum,
+    /// The totals of each line, and its own ones.
+    of_lines: BTreeMap<u32, [Sum; 2]>,
+}
+
+impl Sums {
+    fn finished(mut self) -> SourceFile {
+        self.file.totals = self.own.totals();
+        for (line, [totals, own]) in self.file.lines.values_mut().zip(self.of_lines.values()) {
+            (line.totals, line.own) = (totals.totals(), own.totals());
+        }
+        self.file
+    }
 }
 
 /// The path of a frame's source file. The runtime of Java knows only a file's name: its folders are those of its package.
@@ -137,9 +160,10 @@ fn path_of<'a>(frame: &StackFrame<'a>) -> Option<Cow<'a, str>> {
 
 /// The totals of each stack, of all processes and threads.
 fn by_stack(input: &ReportInput<'_>) -> BTreeMap<StackId, Totals> {
-    let mut stacks = BTreeMap::<StackId, Totals>::new();
+    let mut stacks = BTreeMap::<StackId, Sum>::new();
     for site in &input.profile.sites {
-        add(stacks.entry(site.stack).or_default(), &site.totals);
+        stacks.entry(site.stack).or_default().add(&site.totals);
     }
-    stacks
+    let stacks = stacks.into_iter();
+    stacks.map(|(stack, sum)| (stack, sum.totals())).collect()
 }

@@ -2,9 +2,9 @@
 
 use super::flamegraph::stacks;
 use super::{assert_printable, sample, snapshot, text};
-use crate::join::{ProcessId, Site, ThreadNameId, Totals};
+use crate::join::{ProcessId, Site, ThreadNameId};
 use crate::output::groups::{Group, groups};
-use crate::output::sum::add;
+use crate::output::sum::of as sum;
 use crate::output::{
     Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions, select,
     select_with_history,
@@ -31,14 +31,6 @@ fn filters(words: &[&str]) -> Vec<Filter> {
 
 fn selected(words: &[&str]) -> Profile {
     select(sample::profile(), &sample::symbols(), &filters(words))
-}
-
-fn sum<'a>(all: impl IntoIterator<Item = &'a Totals>) -> Totals {
-    let mut sum = Totals::default();
-    for totals in all {
-        add(&mut sum, totals);
-    }
-    sum
 }
 
 /// Check that groups of every kind add up to all sites.

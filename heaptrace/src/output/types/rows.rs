@@ -90,6 +90,7 @@ impl Counted {
 /// A type while its sites are added.
 struct Sum {
     row: TypeRow,
+    totals: sum::Sum,
     /// The metric's value of each stack.
     of_stacks: HashMap<StackId, u64>,
     timed: f64,
@@ -159,6 +160,7 @@ impl Sum {
                 made_by: None,
                 stacks: 0,
             },
+            totals: sum::Sum::default(),
             of_stacks: HashMap::new(),
             timed: 0.0,
             lived_ns: 0.0,
@@ -167,7 +169,7 @@ impl Sum {
 
     fn add(&mut self, input: &ReportInput<'_>, site: &Site, metric: Metric) {
         let row = &mut self.row;
-        sum::add(&mut row.totals, &site.totals);
+        self.totals.add(&site.totals);
         row.sites += 1;
         let elements = Elements::of(input, site);
         row.counted.add(elements.as_ref(), &site.totals);
@@ -193,6 +195,7 @@ impl Sum {
     }
 
     fn finished(mut self) -> TypeRow {
+        self.row.totals = self.totals.totals();
         let having = self.of_stacks.iter().filter(|it| *it.1 > 0);
         self.row.stacks = having.clone().count() as u64;
         let largest = having.max_by_key(|(stack, value)| (**value, std::cmp::Reverse(**stack)));
