@@ -62,6 +62,8 @@ pub(super) fn run(
         mut writer,
         profile,
     } = recording.context("the run ended before it began; nothing was recorded")?;
+    // Looking up names takes memory.
+    writer.forget_sites();
     // Now, while the files are open: they may be replaced at any time.
     writer.symbols(&naming::all(
         &profile,

@@ -80,6 +80,8 @@ impl Rotator {
         self.initial_bytes = next.written();
         self.begun_ns = profile.duration_ns;
         let mut done = std::mem::replace(writer, next);
+        // Looking up names takes time and memory.
+        done.forget_sites();
         done.moved_to(numbered(path.as_os_str(), 1).into());
         let (profile, files) = (profile.clone(), files.clone());
         let known = std::mem::take(&mut self.symbols);

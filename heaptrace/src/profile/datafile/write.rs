@@ -114,6 +114,12 @@ impl DataFileWriter {
         self.chunks(Vec::new(), Kind::End, &[End { duration_ns }])
     }
 
+    /// Frees what is remembered of the sites in the file, up to a hundred bytes and more for each. An update that follows all the same has its
+    /// sites as a whole.
+    pub fn forget_sites(&mut self) {
+        self.sites = WrittenSites::default();
+    }
+
     /// Bytes written up to now.
     pub fn written(&self) -> u64 {
         self.written

@@ -24,7 +24,8 @@ fn version_1_is_read() {
     assert_eq!(recording.warnings, Vec::<String>::new());
 }
 
-/// Check that updates of 200 sites that go on as before take few bytes, and that a reader that stops at any of them sees every number as it was.
+/// Check that updates of 200 sites that go on as before take few bytes, and that a reader that stops at any of them sees every number as it was, also where the writer
+/// had forgotten the sites before.
 #[test]
 fn updates_of_steady_sites_are_small() {
     const SITES: u32 = 200;
@@ -68,6 +69,9 @@ fn updates_of_steady_sites_are_small() {
         };
         next.elapsed_ns = n * 1_000_000_000;
         next.sites.clone_from(&sites);
+        if n == 10 {
+            writer.forget_sites();
+        }
         writer.update(&next).unwrap();
         sizes.push(writer.written());
         let mut state = states.last().unwrap().clone();
