@@ -60,7 +60,12 @@ fn agree(command: &[OsString], is_cpp: bool) -> Result<()> {
         );
     }
     // So that no number is within its bounds because it is 0.
-    ensure!(totals.temporary_allocations > 500 && totals.unfreed_bytes() > 0);
+    ensure!(
+        totals.temporary_allocations > 500 && totals.unfreed_bytes() > 0,
+        "{command:?} has too little to compare: {} temporary blocks, {} bytes not freed",
+        totals.temporary_allocations,
+        totals.unfreed_bytes()
+    );
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::symbols::Symbols;
 use super::types::BlockType;
 use crate::join::{
     Allocator, Function, Generation, GenerationId, Location, Mark, Module, ModuleId, Process,
-    ProcessId, Quality, RateChange, Site, SiteId, Stack, Usage,
+    ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, Usage,
 };
 
 /// The memory that any file may use.
@@ -230,6 +230,10 @@ impl Budget {
             let process = process.and_then(|id| profile.processes.get(id));
             texts = texts.saturating_add(process.map_or(0, |it| it.command.len() as u64));
         }
+        let types = symbols.map_or(&[][..], |it| &it.types.types);
+        for it in types {
+            texts = texts.saturating_add((it.name.len() + it.element.len()) as u64);
+        }
         let mut functions = vec![1_u64; profile.locations.len()];
         if let Some(symbols) = symbols {
             for (frames, functions) in symbols.frames.iter().zip(&mut functions) {
@@ -242,9 +246,13 @@ impl Budget {
         let depths: Vec<u64> = profile
             .stacks
             .iter()
-            .map(|stack| {
+            .zip((0..).map(StackId))
+            .map(|(stack, id)| {
                 let ids = stack.locations.iter().map(|id| id.0 as usize);
-                ids.filter_map(|id| functions.get(id)).sum()
+                let frames: u64 = ids.filter_map(|id| functions.get(id)).sum();
+                // A type is shown as a frame.
+                let of_type = symbols.and_then(|it| it.types.of(id));
+                frames + u64::from(of_type.is_some())
             })
             .collect();
         let generations = profile.generations.iter().map(|it| &it.site);

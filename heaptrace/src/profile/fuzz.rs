@@ -3,7 +3,7 @@
 //! Stage: profile.
 
 use super::blocks::WantedBlocks;
-use super::datafile::{ReadOptions, Recording, read_with_blocks};
+use super::datafile::{Kind, ReadOptions, Recording, Window, encode_update, read_with_blocks};
 use super::model::Profile;
 use crate::join::histogram::BUCKETS;
 
@@ -37,20 +37,30 @@ pub(crate) fn with_blocks(
     read_with_blocks(file, "input", options, Some(wanted)).ok()
 }
 
-/// A data file with the messages of an input. Each has a byte for its kind, two for its length, and its bytes.
+/// A data file with the messages of an input. Each has a byte for its kind, two for its length, and its bytes. With the highest bit of its
+/// first byte, an update is compressed with those before it.
 pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
-    let mut file = b"\x89HTRACE\n\x01\0\0\0".to_vec();
+    let mut file = b"\x89HTRACE\n\x02\0\0\0".to_vec();
+    let mut window = Window::default();
     let mut rest = data;
     while let Some((head, after)) = rest.split_at_checked(HEAD) {
         let length = usize::from(u16::from_le_bytes([head[1], head[2]])).min(after.len());
         let (payload, after) = after.split_at(length);
         rest = after;
+        // One kind more than there are.
+        let kind = u32::from(head[0] & 0x7f) % 7;
+        if kind == Kind::Update as u32 {
+            if head[0] > 0x7f {
+                file.extend(encode_update(payload, &mut window).unwrap_or_default());
+                continue;
+            }
+            window.add(payload);
+        }
         let Ok(compressed) = zstd::bulk::compress(payload, 1) else {
             break;
         };
         let begin = file.len();
-        // One kind more than there are.
-        file.extend(u32::from(head[0] % 7).to_le_bytes());
+        file.extend(kind.to_le_bytes());
         file.extend((compressed.len() as u32).to_le_bytes());
         file.extend((payload.len() as u32).to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
@@ -141,4 +151,27 @@ fn sound(recording: &Recording) -> u64 {
     ]
     .into_iter()
     .fold(1, |seen, count| seen * 5 + count.min(4) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::RunEnd;
+
+    /// Check that an input reaches updates that are compressed with those before them: it has some, and is read to its end.
+    #[test]
+    fn inputs_reach_the_window() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../fuzz/corpus/data_messages/window"
+        );
+        let file = framed(&std::fs::read(path).unwrap());
+        let with_window = 1_u32 << 8 | Kind::Update as u32;
+        let head = with_window.to_le_bytes();
+        assert!(file.windows(4).filter(|it| *it == head).count() >= 3);
+        let recording = with_blocks(&file, ReadOptions::default(), &[]).unwrap();
+        assert_eq!(recording.profile.end, RunEnd::Orderly);
+        assert_eq!(recording.warnings, Vec::<String>::new());
+        assert!(recording.snapshots.len() >= 3);
+    }
 }

@@ -27,7 +27,7 @@ const WITH_WINDOW: u32 = 1 << 8;
 
 /// The kind of a chunk. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::profile) enum Kind {
     /// How the run was made; only the first chunk.
     Start = 1,
     /// An update.
@@ -73,7 +73,7 @@ pub(super) enum ChunkError {
 
 /// The last bytes of the updates up to now. Each update resembles those before it.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(in crate::profile) struct Window {
     bytes: Vec<u8>,
 }
 
@@ -87,7 +87,7 @@ impl Window {
     }
 
     /// Adds the payload of an update.
-    fn add(&mut self, payload: &[u8]) {
+    pub(in crate::profile) fn add(&mut self, payload: &[u8]) {
         let new = payload.len().saturating_sub(Self::MOST);
         self.bytes.extend(payload.get(new..).unwrap_or_default());
         // Seldom, so that each byte is moved only once or twice.
@@ -99,7 +99,10 @@ impl Window {
 }
 
 /// Builds the chunk of an update, which can be read only after those before it.
-pub(super) fn encode_update(payload: &[u8], window: &mut Window) -> io::Result<Vec<u8>> {
+pub(in crate::profile) fn encode_update(
+    payload: &[u8],
+    window: &mut Window,
+) -> io::Result<Vec<u8>> {
     let chunk = encode_after(Kind::Update, payload, window.last());
     window.add(payload);
     chunk

@@ -14,6 +14,8 @@ mod read;
 mod tests;
 mod write;
 
+#[cfg(feature = "fuzz")]
+pub(in crate::profile) use chunk::{Kind, Window, encode_update};
 #[cfg(test)]
 pub(crate) use crafted::crafted;
 pub use error::DataFileError;
