@@ -31,6 +31,10 @@ impl Formatter for Escaping {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
+        // Most texts.
+        if fragment.bytes().all(|it| matches!(it, b' '..=b'~')) {
+            return CompactFormatter.write_string_fragment(writer, fragment);
+        }
         let mut rest = fragment;
         while let Some(at) = rest.find(text::is_unsafe) {
             let (safe, tail) = rest.split_at(at);

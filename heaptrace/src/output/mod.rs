@@ -32,6 +32,7 @@ mod map;
 mod metric;
 mod module_ranges;
 mod moments;
+mod name_list;
 mod own_peaks;
 mod pprof;
 mod proto;

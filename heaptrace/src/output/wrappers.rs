@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use super::frame::StackFrame;
 use super::function_name::{bare, leading_brackets, path, type_and_trait};
-use super::glob::{Glob, is_match};
+use super::glob::Glob;
+use super::name_list::NameList;
 use super::wrapper_names::{
     FILES, FUNCTIONS, JAVA_METHODS, JAVASCRIPT_FILES, PATHS, PYTHON_FILES, STARTS, TRAITS,
 };
@@ -32,25 +33,16 @@ pub(super) static LISTED: Wrappers = Wrappers {
 };
 
 /// A part of the list.
-type Patterns = LazyLock<Vec<&'static str>>;
+type Patterns = LazyLock<NameList>;
 
-static IN_FUNCTIONS: Patterns = LazyLock::new(|| split(FUNCTIONS));
-static IN_PATHS: Patterns = LazyLock::new(|| split(PATHS));
-static IN_TRAITS: Patterns = LazyLock::new(|| split(TRAITS));
-static IN_FILES: Patterns = LazyLock::new(|| split(FILES));
-static IN_PYTHON_FILES: Patterns = LazyLock::new(|| split(PYTHON_FILES));
-static IN_JAVASCRIPT_FILES: Patterns = LazyLock::new(|| split(JAVASCRIPT_FILES));
-static IN_JAVA_METHODS: Patterns = LazyLock::new(|| split(JAVA_METHODS));
-static IN_STARTS: Patterns = LazyLock::new(|| split(STARTS));
-
-fn split(texts: &[&'static str]) -> Vec<&'static str> {
-    let patterns = texts.iter().flat_map(|text| text.split_whitespace());
-    patterns.collect()
-}
-
-fn is_in(patterns: &Patterns, name: &str) -> bool {
-    patterns.iter().any(|pattern| is_match(pattern, name))
-}
+static IN_FUNCTIONS: Patterns = LazyLock::new(|| NameList::new(FUNCTIONS));
+static IN_PATHS: Patterns = LazyLock::new(|| NameList::new(PATHS));
+static IN_TRAITS: Patterns = LazyLock::new(|| NameList::new(TRAITS));
+static IN_FILES: Patterns = LazyLock::new(|| NameList::new(FILES));
+static IN_PYTHON_FILES: Patterns = LazyLock::new(|| NameList::new(PYTHON_FILES));
+static IN_JAVASCRIPT_FILES: Patterns = LazyLock::new(|| NameList::new(JAVASCRIPT_FILES));
+static IN_JAVA_METHODS: Patterns = LazyLock::new(|| NameList::new(JAVA_METHODS));
+static IN_STARTS: Patterns = LazyLock::new(|| NameList::new(STARTS));
 
 impl Wrappers {
     /// The list and these patterns of functions.
@@ -85,11 +77,11 @@ impl Wrappers {
         let Some(function) = frame.function else {
             return Part::User;
         };
-        let is_in_library = frame.file.is_some_and(|file| is_in(&IN_FILES, file));
+        let is_in_library = frame.file.is_some_and(|file| IN_FILES.has(file));
         let path = path(function);
         if is_in_library || is_wrapper(path, MAX_LEADING) || self.is_added(function, path) {
             Part::Wrapper
-        } else if is_in(&IN_STARTS, without_suffix(path)) {
+        } else if IN_STARTS.has(without_suffix(path)) {
             Part::Start
         } else {
             Part::User
@@ -104,7 +96,7 @@ impl Wrappers {
             Language::Java => (&IN_JAVA_METHODS, frame.function),
             Language::Jit => (&IN_PYTHON_FILES, None),
         };
-        let is_in_library = text.is_some_and(|text| is_in(patterns, text));
+        let is_in_library = text.is_some_and(|text| patterns.has(text));
         let mut globs = self.globs.iter();
         let is_added = frame
             .function
@@ -153,9 +145,9 @@ fn is_wrapper(path: &str, leading: u32) -> bool {
         return leading > 0 && is_wrapper_method(inner, leading);
     }
     if path.contains("::") {
-        is_in(&IN_PATHS, path)
+        IN_PATHS.has(path)
     } else {
-        is_in(&IN_FUNCTIONS, without_suffix(path))
+        IN_FUNCTIONS.has(without_suffix(path))
     }
 }
 
@@ -171,8 +163,8 @@ fn is_wrapper_method(inner: &str, leading: u32) -> bool {
     let is_plumbing = is_wrapper(of, leading - 1);
     match by {
         None => is_plumbing,
-        Some(by) if is_in(&IN_TRAITS, by) => true,
-        Some(by) => is_in(&IN_PATHS, by) && (is_plumbing || !is_named),
+        Some(by) if IN_TRAITS.has(by) => true,
+        Some(by) => IN_PATHS.has(by) && (is_plumbing || !is_named),
     }
 }
 
