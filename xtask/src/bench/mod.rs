@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md, docs/profilers.md or docs/names.md.
+//! `cargo xtask bench`: measures the cost of tracing on real programs, and writes docs/benchmarks.md or a page of its own.
 //!
 //! It must not know how heaptrace traces. It runs the release build from outside and reads the output of the
 //! programs.
@@ -8,6 +8,7 @@ mod cell;
 mod effort;
 mod fast;
 pub mod figure;
+mod file;
 mod growth;
 mod jemalloc;
 pub mod machine;
@@ -44,6 +45,9 @@ const PROFILERS_PAGE: &str = "docs/profilers.md";
 
 /// The page of the comparison with other symbolizers.
 const NAMES_PAGE: &str = "docs/names.md";
+
+/// The page of data files.
+const FILE_PAGE: &str = "docs/data-files.md";
 
 /// The figures that later runs are compared with.
 const STORED: &str = "docs/benchmarks.json";
@@ -89,6 +93,8 @@ enum Part {
     Profilers,
     /// Names, beside other symbolizers, on a page of their own; left out unless they are named.
     Names,
+    /// The data file of a long run, the commands that read it, and the cost of options, on a page of their own; left out unless it is named.
+    File,
     /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
     /// The growth of costs.
@@ -96,20 +102,21 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
         Self::Beside,
         Self::Profilers,
         Self::Names,
+        Self::File,
         Self::Stream,
         Self::Growth,
     ];
 
     /// Whether it is measured if only this part, or none, was named.
     fn is_wanted(self, only: Option<Self>) -> bool {
-        let has_own_page = matches!(self, Self::Profilers | Self::Names);
+        let has_own_page = matches!(self, Self::Profilers | Self::Names | Self::File);
         only.map_or(!has_own_page, |only| only == self)
     }
 }
@@ -139,6 +146,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Beside => beside::measure_all(&effort)?,
             Part::Profilers => profilers::measure_all(&effort)?,
             Part::Names => names::measure_all(&effort)?,
+            Part::File => file::measure_all(&effort)?,
             Part::Stream => stream::measure_all(&machine, &effort)?,
             Part::Growth => growth::measure_all(&effort)?,
         };
@@ -150,6 +158,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = match args.only {
         Some(Part::Profilers) => format!("{}{}", profilers::head(&machine, args.rounds), all.text),
+        Some(Part::File) => format!("{}{}", file::head(&machine, args.rounds), all.text),
         Some(Part::Names) => format!("{}{}", names::head(&machine, args.rounds), all.text),
         _ => format!(
             "{}{}{}",
@@ -174,6 +183,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Some(Part::Names) => {
             write(&root.join(NAMES_PAGE), &page)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::File) => {
+            write(&root.join(FILE_PAGE), &page)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(_) => return Ok(ExitCode::SUCCESS),

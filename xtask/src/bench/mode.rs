@@ -154,9 +154,14 @@ fn traced(options: &[&str], command: &[OsString]) -> Result<Measured> {
     Measured::read(&printed, tracing)
 }
 
+/// The path of the benchmarks' recordings.
+pub fn data_file_path() -> PathBuf {
+    workspace::target_dir().join("xtask/bench.data")
+}
+
 /// The path of the benchmarks' recordings; the previous file is removed.
 pub fn data_file() -> Result<PathBuf> {
-    let path = workspace::target_dir().join("xtask/bench.data");
+    let path = data_file_path();
     match fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
