@@ -314,6 +314,7 @@ impl Live {
         let Some((whole, followed)) = frozen.or(now) else {
             return Ok(());
         };
+        let notice = output::latest_end(whole);
         let marks = whole.marks.len();
         let since = whole.marks.last().filter(|_| self.part == Part::New);
         let since = since.copied();
@@ -360,6 +361,7 @@ impl Live {
             },
             is_paused: self.frozen.is_some(),
             is_help: self.is_help,
+            notice,
         };
         let input = |symbols| ReportInput {
             warnings: &warnings,

@@ -81,35 +81,95 @@ pub fn sudden_ends(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
-/// How a process ended suddenly, when, and with how much memory; `None` for other ends.
-pub(super) fn sentence(process: &Process, info: &RunInfo, intervals: &Intervals) -> Option<String> {
-    let end = process.end.filter(|end| end.cause.is_sudden())?;
-    let what = match end.cause {
+/// For so long, a live view shows that a process crashed or was killed, and that one failed in another way.
+const SUDDEN_SHOWN_NS: u64 = 600_000_000_000;
+const FAILURE_SHOWN_NS: u64 = 30_000_000_000;
+
+/// The last end that is worth a line while the run goes on, in words of different lengths, the longest first; nothing if there was none
+/// for a while. Crashes and kills come before other failures.
+pub fn latest_end(profile: &Profile) -> Vec<String> {
+    let age = |process: &Process| match process.end {
+        Some(end) => profile.duration_ns.saturating_sub(end.at_ns),
+        None => u64::MAX,
+    };
+    let sudden = sudden(profile);
+    let sudden = sudden.into_iter().map(|(_, process)| process);
+    let sudden: Vec<_> = sudden.filter(|it| age(it) <= SUDDEN_SHOWN_NS).collect();
+    let failed = profile.processes.iter().filter(|it| {
+        let cause = it.end.map(|end| end.cause);
+        let is_failure = !matches!(cause, None | Some(EndCause::Exec | EndCause::Exit(0)));
+        is_failure && age(it) <= FAILURE_SHOWN_NS
+    });
+    let last = sudden.last().copied();
+    let Some(process) = last.or_else(|| failed.min_by_key(|it| age(it))) else {
+        return Vec::new();
+    };
+    let Some(end) = process.end else {
+        return Vec::new();
+    };
+    let others = match sudden.len().saturating_sub(1) {
+        0 => String::new(),
+        1 => "; another one before".to_owned(),
+        many => format!("; {} others before", text::count(many as u64)),
+    };
+    let label = process_label(process);
+    let ago = text::duration(age(process));
+    let left = text::bytes(process.totals.left_bytes);
+    let what = what(end.cause);
+    let short = match end.cause {
+        EndCause::OutOfMemory => "killed for lack of memory",
+        _ => what.strip_prefix("was ").unwrap_or(&what),
+    };
+    let held = held(process, &Intervals::of(profile));
+    vec![
+        format!("{label} {what} {ago} ago, with {held} live{others}"),
+        format!("{label} {what} {ago} ago, with {left} live{others}"),
+        format!("{label} {short} {ago} ago, {left} live{others}"),
+        format!("{label} {short} {ago} ago, {left} live"),
+    ]
+}
+
+/// What a process did when it ended: `crashed by SIGSEGV (core dumped)`.
+fn what(cause: EndCause) -> String {
+    match cause {
         EndCause::OutOfMemory => "was killed by the kernel for lack of memory".to_owned(),
         EndCause::Signal { number, has_core } => {
-            let verb = match end.cause.is_crash() {
-                true => "crashed",
-                false => "was killed",
+            let verb = match (cause.is_crash(), cause.is_sudden()) {
+                (true, _) => "crashed",
+                (false, true) => "was killed",
+                (false, false) => "was ended",
             };
             let core = if has_core { " (core dumped)" } else { "" };
             format!("{verb} by {}{core}", signal_name(number.into()))
         }
-        EndCause::Exec | EndCause::Exit(_) => return None,
-    };
+        EndCause::Exit(status) => format!("exited with status {status}"),
+        EndCause::Exec => "became another program".to_owned(),
+    }
+}
+
+/// What a process held when it ended; of a sample with its range.
+fn held(process: &Process, intervals: &Intervals) -> String {
     let totals = &process.totals;
-    let range = intervals
+    let around = intervals
         .of_process(process)
-        .around(Metric::LeftBytes, totals)
-        .map_or_else(String::new, |it| {
-            format!(" ({} to {})", text::bytes(it.low), text::bytes(it.high))
-        });
+        .around(Metric::LeftBytes, totals);
+    let range = around.map_or_else(String::new, |it| {
+        format!(" ({} to {})", text::bytes(it.low), text::bytes(it.high))
+    });
+    format!("{}{range}", text::bytes(totals.left_bytes))
+}
+
+/// How a process ended suddenly, when, and with how much memory; `None` for other ends.
+pub(super) fn sentence(process: &Process, info: &RunInfo, intervals: &Intervals) -> Option<String> {
+    let end = process.end.filter(|end| end.cause.is_sudden())?;
     Some(format!(
-        "{} {what} at {} UTC, {} into the run, holding {}{range} in {} blocks",
+        "{} {} at {} UTC, {} into the run, holding {} in {} blocks",
         process_label(process),
+        what(end.cause),
         clock(info.started_unix_ns.saturating_add(end.at_ns)),
         text::duration(end.at_ns),
-        text::bytes(totals.left_bytes),
-        text::count(totals.left_allocations),
+        held(process, intervals),
+        text::count(process.totals.left_allocations),
     ))
 }
 
@@ -168,6 +228,48 @@ mod tests {
         for cause in [EndCause::Exec, EndCause::Exit(1), term] {
             assert_eq!(told(cause), None);
         }
+    }
+
+    /// Check that a live view is told of the last sudden end with how many there were before, for some time, also in few words, and of other
+    /// failures only if there was none.
+    #[test]
+    fn the_last_end_is_told_for_a_while() {
+        let mut profile = Profile::new(RunInfo::exact("--all"));
+        let mut add = |cause, at_s: u64| {
+            let mut process = process(cause);
+            process.end.as_mut().unwrap().at_ns = at_s * 1_000_000_000;
+            profile.processes.push(process);
+            profile.duration_ns = 100_000_000_000;
+            latest_end(&profile)
+        };
+        assert_eq!(add(EndCause::Exit(0), 99), Vec::<String>::new());
+        assert_eq!(add(EndCause::Exit(1), 60), Vec::<String>::new());
+        let failed = add(EndCause::Exit(3), 90);
+        assert_eq!(
+            failed[0],
+            "wor\\x1bker (12) exited with status 3 10.0 s ago, with 1.0 GiB live"
+        );
+        let killed = add(EndCause::OutOfMemory, 88);
+        assert_eq!(
+            killed[0],
+            "wor\\x1bker (12) was killed by the kernel for lack of memory 12.0 s ago, with 1.0 GiB live"
+        );
+        assert_eq!(
+            killed[3],
+            "wor\\x1bker (12) killed for lack of memory 12.0 s ago, 1.0 GiB live"
+        );
+        let number = 11;
+        let crash = EndCause::Signal {
+            number,
+            has_core: false,
+        };
+        let crashed = add(crash, 89);
+        assert!(
+            crashed[2].ends_with("crashed by SIGSEGV 11.0 s ago, 1.0 GiB live; another one before"),
+            "{crashed:?}"
+        );
+        profile.duration_ns += SUDDEN_SHOWN_NS;
+        assert_eq!(latest_end(&profile), Vec::<String>::new());
     }
 
     /// Check that only the ends in a part of a run are told, in the order of time.

@@ -61,7 +61,7 @@ mod wrapper_names;
 mod wrappers;
 
 pub use diff::{DiffFormat, DiffOptions, Side, write_diff};
-pub use ends::sudden_ends;
+pub use ends::{latest_end, sudden_ends};
 pub use error::OutputError;
 pub use export::{Export, ExportFormat};
 pub use filter::{Definitions, Expression, Filter, Problem, together};

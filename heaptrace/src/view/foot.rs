@@ -5,6 +5,7 @@
 use super::keys::HELP;
 use super::line::{Line, Tone};
 use super::names::shortened;
+use super::table::Table;
 
 /// What the foot shows.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Foot {
     pub is_paused: bool,
     /// Whether the help is shown.
     pub is_help: bool,
+    /// What has just happened, in words of different lengths, the longest first; empty if nothing has.
+    pub notice: Vec<String>,
 }
 
 /// The part of a run that the table shows.
@@ -35,14 +38,36 @@ pub enum Part {
     Leaks,
 }
 
+impl Foot {
+    /// What has just happened, in the longest words that fit.
+    fn notice_within(&self, width: usize) -> Option<String> {
+        let mut words = self.notice.iter();
+        let fits = words.find(|it| it.chars().count() <= width);
+        let words = fits.or(self.notice.last())?;
+        Some(shortened(words, width))
+    }
+}
+
 /// Puts the keys into the last of `rows` lines, and the help over those before, if it is shown.
 pub(super) fn add(lines: &mut Vec<Line>, foot: &Foot, width: usize, rows: usize) {
     let room = rows.saturating_sub(1);
-    lines.resize(room, Line::default());
+    add_notice(lines, foot, width, room);
     if foot.is_help {
         cover(lines, width);
     }
     lines.push(keys(foot, width));
+}
+
+/// Puts what has just happened into the last of `rows` lines, over a row of the table if there is one.
+pub(super) fn add_notice(lines: &mut Vec<Line>, foot: &Foot, width: usize, rows: usize) {
+    lines.resize(rows, Line::default());
+    // The head and a row of the table are more important.
+    if rows > Table::LEAST_HEAD_LINES + 1
+        && let Some(last) = lines.last_mut()
+        && let Some(words) = foot.notice_within(width)
+    {
+        *last = Line::new(Tone::Strong, words);
+    }
 }
 
 /// The line of the keys.
@@ -138,6 +163,27 @@ mod tests {
                 assert!(lines.iter().all(|it| it.chars().count() <= width));
             }
         }
+    }
+
+    /// Check that what has just happened stands above the keys, in words that fit, and leaves the table alone if there is no room.
+    #[test]
+    fn notices_are_above_the_keys() {
+        let foot = Foot {
+            notice: ["in many words", "in few"].map(str::to_owned).to_vec(),
+            ..Foot::default()
+        };
+        for (width, expected) in [(80, "in many words"), (10, "in few"), (4, "in …")] {
+            let lines = added(&foot, width, 24);
+            assert_eq!(lines[22], expected);
+            assert_eq!(lines[21], "head");
+        }
+        assert!(added(&foot, 80, 6).iter().all(|it| !it.contains("in")));
+        let mut lines = Vec::new();
+        add_notice(&mut lines, &foot, 80, 12);
+        assert_eq!(
+            (lines.len(), lines[11].text.as_str()),
+            (12, "in many words")
+        );
     }
 
     /// Check that each part of the run names the way back, and that marks are counted.

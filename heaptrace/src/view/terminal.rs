@@ -80,7 +80,7 @@ impl Terminal {
     /// Shows the table. On a terminal whose shell has put this process into the background, nothing is shown.
     pub fn show(&mut self, table: &Table<'_>, foot: &Foot) -> io::Result<()> {
         let Some(place) = &mut self.place else {
-            return append(&mut io::stdout().lock(), table);
+            return append(&mut io::stdout().lock(), table, foot);
         };
         match size() {
             Some(size) => place.draw(size, table.lines(Some(size.columns)), foot),
@@ -172,6 +172,8 @@ impl Place {
         self.restorer.enter()?;
         if self.has_keys() {
             foot::add(&mut lines, foot, size.columns, self.screen.rows(size));
+        } else if !foot.notice.is_empty() {
+            foot::add_notice(&mut lines, foot, size.columns, self.screen.rows(size));
         }
         let text = |line: &Line| {
             if self.color {
@@ -195,7 +197,7 @@ impl Place {
     }
 }
 
-fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
+fn append(out: &mut impl io::Write, table: &Table<'_>, foot: &Foot) -> io::Result<()> {
     let profile = table.input.profile;
     let now = profile
         .info
@@ -203,8 +205,10 @@ fn append(out: &mut impl io::Write, table: &Table<'_>) -> io::Result<()> {
         .saturating_add(profile.duration_ns);
     // The report is written as one string, so that a reader of a pipe sees whole reports.
     let mut report = format!("{}\n", timestamp(now));
-    for line in table.lines(None) {
-        report.push_str(&line.text);
+    let lines = table.lines(None);
+    let lines = lines.iter().map(|line| &line.text);
+    for line in lines.chain(foot.notice.first()) {
+        report.push_str(line);
         report.push('\n');
     }
     report.push('\n');
@@ -286,7 +290,7 @@ mod tests {
             rows: Rows::Sites(&[]),
             metric: Metric::LiveBytes,
         };
-        append(&mut out, &table).unwrap();
+        append(&mut out, &table, &Foot::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("2024-02-29 13:45:07 UTC\nheaptrace, 7.00 s"));
         assert!(text.ends_with("\n\n") && !text.contains('\x1b'));
