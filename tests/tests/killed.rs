@@ -50,7 +50,8 @@ fn has_snapshot(here: &Heaptrace, report: &Report, at_ns: u64) -> Result<()> {
 }
 
 /// Check that a process that is killed for lack of memory is told with all that it held, that there is a snapshot of that moment, and that
-/// the command of `--on-oom` runs then, as the user that called sudo, and finds it in the data file.
+/// the command of `--on-oom` runs then, as the user that called sudo, and finds it in the data file; and that the control group whose limit was
+/// reached is named with the kernel's count of kills.
 #[test]
 fn a_process_out_of_memory_is_told() -> Result<()> {
     const NOBODY: u32 = 65_534;
@@ -75,6 +76,27 @@ fn a_process_out_of_memory_is_told() -> Result<()> {
     let end = report.process(pid)?.end.as_ref().context("no end")?;
     ensure!(end.kind == "oom" && end.signal.is_none(), "{end:?}");
     has_snapshot(&here, report, end.at_ns)?;
+    let json = here.run(&["report", "--format", "json"])?.success()?;
+    let json: serde_json::Value = serde_json::from_str(&json.stdout)?;
+    let processes = json["processes"].as_array().context("no processes")?;
+    let victim = processes.iter().find(|it| it["pid"] == pid);
+    let limit = &victim.context("no victim")?["killed_at"];
+    ensure!(
+        limit["cgroup"] == group.name()?
+            && limit["limit_bytes"] == 32 << 20
+            && limit["oom_kills_before"] == 0
+            && limit["oom_kills"] == 1,
+        "{limit}"
+    );
+    let limited = format!(
+        "; control group {} had reached its limit of 32.0 MiB (oom_kill 0 → 1)",
+        group.name()?
+    );
+    ensure!(
+        recording.ended.stderr.contains(&limited),
+        "{}",
+        recording.ended.stderr
+    );
 
     let said = format!("victim ({pid}) was killed by the kernel for lack of memory at ");
     ensure!(

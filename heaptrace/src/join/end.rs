@@ -18,6 +18,19 @@ pub struct End {
     pub at_ns: u64,
 }
 
+/// The control group whose limit of memory a process had reached when the kernel killed it for lack of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KilledAt {
+    /// Its path; raw, to be escaped by every output.
+    pub group: String,
+    /// Its limit, in bytes.
+    pub limit: u64,
+    /// How often the kernel had killed a process there when this process began.
+    pub kills_before: u64,
+    /// The same after its end.
+    pub kills: u64,
+}
+
 /// What ended a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCause {

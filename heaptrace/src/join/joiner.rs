@@ -34,6 +34,7 @@ use super::ledger::Ledger;
 use super::live_limits::LiveLimits;
 use super::mappings::Mappings;
 use super::marks::Exceeded;
+use super::memory_groups::MemoryGroups;
 use super::merge_ended::{EndedLimits, EndedProcesses};
 use super::modules::OpenFiles;
 use super::orphans::Orphans;
@@ -68,6 +69,7 @@ pub struct Joiner {
     /// Names of threads, if each name has sites of its own.
     threads: Option<Threads>,
     cgroups: Cgroups,
+    memory_groups: MemoryGroups,
     paused: PausedProcesses,
     ending: Vec<ProcessId>,
     ended: EndedProcesses,
@@ -96,6 +98,7 @@ impl Joiner {
             records_mappings: false,
             threads: None,
             cgroups: Cgroups::default(),
+            memory_groups: MemoryGroups::default(),
             paused: PausedProcesses::default(),
             ending: Vec::new(),
             ended: EndedProcesses::new(limits),
@@ -460,10 +463,10 @@ impl Joiner {
             exceeded: self.take_exceeded(),
             generations: self.ledger.take_changed_generations(),
             blocks: self.ledger.take_block_changes(elapsed_ns),
+            live_blocks: None,
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),
-            live_blocks: None,
             quality: self.facts.quality(),
         }
     }

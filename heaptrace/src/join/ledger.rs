@@ -11,7 +11,7 @@ use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, Stac
 use super::block_log::BlockLog;
 use super::block_sizes::BlockSizes;
 use super::blocks::Block;
-use super::end::End;
+use super::end::{End, KilledAt};
 use super::estimate::{Estimate, Sums};
 use super::generations::{Generations, Owner};
 use super::keyed_hash::HashMap;
@@ -341,9 +341,9 @@ impl Ledger {
     }
 
     /// Sets how an ended process ended.
-    pub(super) fn set_end(&mut self, process: ProcessId, end: End) {
+    pub(super) fn set_end(&mut self, process: ProcessId, end: End, killed_at: Option<KilledAt>) {
         if let Some(entry) = self.processes.change(process) {
-            entry.set_end(end);
+            entry.set_end(end, killed_at);
         }
     }
 

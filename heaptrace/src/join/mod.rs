@@ -30,6 +30,7 @@ mod live_limits;
 mod location_cache;
 mod mappings;
 mod marks;
+mod memory_groups;
 mod memory_map;
 mod merge_ended;
 mod modules;
@@ -66,7 +67,7 @@ pub use block_changes::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFree
 pub use block_sizes::BlockSizes;
 pub use block_sums::{BlockFate, BlockSums};
 pub use coverage::ReachedProcess;
-pub use end::{End, EndCause};
+pub use end::{End, EndCause, KilledAt};
 pub use estimate::weight;
 pub use javascript::ReadFrames;
 pub use joiner::{GeneratedCode, Joiner, RunningImage};

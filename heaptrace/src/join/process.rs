@@ -5,7 +5,7 @@
 use heaptrace_common::wire::{Alloc, ProcessBegin, ProcessEnd, ProcessState, StackKey};
 
 use super::blocks::{Block, Blocks};
-use super::end::End;
+use super::end::{End, KilledAt};
 use super::estimate::{Amount, Sums};
 use super::generations::Owner;
 use super::keyed_hash::HashMap;
@@ -339,8 +339,9 @@ impl ProcessEntry {
     }
 
     /// Sets how it ended, and until when it was traced, if it is known from when on.
-    pub(super) fn set_end(&mut self, end: End) {
+    pub(super) fn set_end(&mut self, end: End, killed_at: Option<KilledAt>) {
         self.record.end = Some(end);
+        self.record.killed_at = killed_at;
         if let Some(traced) = &mut self.record.traced {
             traced.to_ns = Some(end.at_ns);
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::block_changes::BlockChanges;
 use super::block_sizes::BlockSizes;
-use super::end::End;
+use super::end::{End, KilledAt};
 use super::marks::{Exceeded, Mark};
 use super::overhead::Overhead;
 use super::usage::Usage;
@@ -265,6 +265,8 @@ pub struct Process {
     pub traced: Option<Traced>,
     /// How it ended; `None` while it runs, if that is not known, and for a record that stands for many.
     pub end: Option<End>,
+    /// The control group at whose limit it was killed, if it was and that is known.
+    pub killed_at: Option<KilledAt>,
 }
 
 /// The resident memory of a process, in bytes, as the kernel counts it; 0 where it is unknown.
@@ -469,10 +471,10 @@ pub struct Update {
     pub generations: Vec<(GenerationId, Generation)>,
     /// Blocks that were allocated and freed, if the run keeps each block. They are no part of a profile.
     pub blocks: Vec<BlockChanges>,
-    /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
-    /// other one goes from a power of two up to the next; empty if this was not counted.
     /// All live blocks at this time, if a file begins with them.
     pub live_blocks: Option<Vec<BlockChanges>>,
+    /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each
+    /// other one goes from a power of two up to the next; empty if this was not counted.
     pub sizes: Vec<u64>,
     /// New changes of the sampling rate.
     pub rates: Vec<RateChange>,

@@ -162,15 +162,37 @@ fn held(process: &Process, intervals: &Intervals) -> String {
 /// How a process ended suddenly, when, and with how much memory; `None` for other ends.
 pub(super) fn sentence(process: &Process, info: &RunInfo, intervals: &Intervals) -> Option<String> {
     let end = process.end.filter(|end| end.cause.is_sudden())?;
-    Some(format!(
-        "{} {} at {} UTC, {} into the run, holding {} in {} blocks",
-        process_label(process),
-        what(end.cause),
-        clock(info.started_unix_ns.saturating_add(end.at_ns)),
-        text::duration(end.at_ns),
-        held(process, intervals),
-        text::count(process.totals.left_allocations),
-    ))
+    Some(
+        format!(
+            "{} {} at {} UTC, {} into the run, holding {} in {} blocks",
+            process_label(process),
+            what(end.cause),
+            clock(info.started_unix_ns.saturating_add(end.at_ns)),
+            text::duration(end.at_ns),
+            held(process, intervals),
+            text::count(process.totals.left_allocations),
+        ) + &killed_at(process),
+    )
+}
+
+/// The control group that was at its limit: `; control group /a had reached its limit of 1.0 GiB (oom_kill 0 → 1)`.
+fn killed_at(process: &Process) -> String {
+    let Some(it) = &process.killed_at else {
+        return String::new();
+    };
+    let kills = match it.kills.saturating_sub(it.kills_before) {
+        0 => format!("oom_kill {}", text::count(it.kills)),
+        _ => format!(
+            "oom_kill {} → {}",
+            text::count(it.kills_before),
+            text::count(it.kills)
+        ),
+    };
+    format!(
+        "; control group {} had reached its limit of {} ({kills})",
+        text::escape(&it.group),
+        text::bytes(it.limit)
+    )
 }
 
 /// The time of the day: `14:03:11`.
@@ -183,7 +205,7 @@ fn clock(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{End, Totals};
+    use crate::join::{End, KilledAt, Totals};
 
     fn process(cause: EndCause) -> Process {
         Process {
@@ -217,6 +239,23 @@ mod tests {
             told(EndCause::OutOfMemory).unwrap(),
             "wor\\x1bker (12) was killed by the kernel for lack of memory at 22:13:32 UTC, 12.3 s into the run, \
              holding 1.0 GiB in 20,000 blocks"
+        );
+        let mut profile = Profile::new(RunInfo::exact("--all"));
+        profile.processes.push(Process {
+            killed_at: Some(KilledAt {
+                group: "/a\x1b".to_owned(),
+                limit: 32 << 20,
+                kills_before: 0,
+                kills: 1,
+            }),
+            ..process(EndCause::OutOfMemory)
+        });
+        let limited = sudden_ends(&profile).remove(0);
+        assert!(
+            limited.ends_with(
+                "blocks; control group /a\\x1b had reached its limit of 32.0 MiB (oom_kill 0 → 1)"
+            ),
+            "{limited}"
         );
         assert!(told_of(11, true).contains(" crashed by SIGSEGV (core dumped) at "));
         assert!(told_of(6, false).contains(" crashed by SIGABRT at "));

@@ -28,7 +28,7 @@ use crate::join::{self, Kind};
 use crate::profile::{self, Profile, RunEnd};
 use block_type::BlockSizes;
 pub(super) use block_type::BlockType;
-use end::End;
+use end::{End, KilledAt};
 pub(super) use head::{Head, Mode, Remarks};
 use moments::Exceeded;
 pub(super) use moments::Moment;
@@ -221,6 +221,8 @@ struct Process<'a> {
     traced: Option<Traced>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end: Option<End>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    killed_at: Option<KilledAt<'a>>,
 }
 
 #[derive(Serialize)]
@@ -361,6 +363,7 @@ impl<'a> Process<'a> {
                 age_ns: traced.age_ns,
             }),
             end: process.end.map(End::from),
+            killed_at: process.killed_at.as_ref().map(KilledAt::from),
         }
     }
 }

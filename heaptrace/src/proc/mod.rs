@@ -9,6 +9,7 @@ pub mod identity;
 pub mod library_names;
 pub mod maps;
 pub mod memory;
+pub mod memory_limit;
 pub mod owner;
 pub mod processes;
 pub mod residency;

@@ -337,7 +337,8 @@ impl Cost for Process {
                 own + texts([&it.path, &it.kind]) + texts(&it.hooks)
             })
             .sum();
-        let own = texts([&self.command, &self.command_line, &self.cgroup]);
+        let own = texts([&self.command, &self.command_line, &self.cgroup])
+            + texts(self.killed_at.iter().map(|it| &it.group));
         of::<(ProcessId, Self)>(own + allocators)
     }
 }

@@ -16,6 +16,8 @@ impl Joiner {
         let allocators = self.addresses.allocators_of(pid, event.time);
         let command = processes::name(&event.comm);
         let resident = memory::resident(pid).unwrap_or_default();
+        let cgroup = self.cgroups.of(pid, event.cgroup);
+        self.memory_groups.begin(event.process, pid, &cgroup);
         let covered = self.coverage.of(pid, event.time);
         let resident_before = match covered {
             Some((_, resident)) => resident,
@@ -27,7 +29,7 @@ impl Joiner {
             start_time_ns: event.start_time,
             command_line: command_line::of(pid, &command),
             command,
-            cgroup: self.cgroups.of(pid, event.cgroup),
+            cgroup,
             allocators,
             memory: Memory {
                 resident: resident.now,

@@ -29,7 +29,10 @@ impl Joiner {
         let cause = EndCause::of(event);
         self.had_sudden_end |= cause.is_sudden();
         let at_ns = event.time.saturating_sub(self.began);
-        self.ledger.set_end(process, End { cause, at_ns });
+        let is_killed = cause == EndCause::OutOfMemory;
+        let killed_at = self.memory_groups.end(event.process, is_killed);
+        let end = End { cause, at_ns };
+        self.ledger.set_end(process, end, killed_at);
         self.ending.push(process);
         if let Some(threads) = &mut self.threads {
             threads.ended(event.process);

@@ -51,3 +51,24 @@ impl From<join::End> for End {
         }
     }
 }
+
+/// The control group whose limit of memory a process had reached when the kernel killed it for lack of memory.
+#[derive(Serialize)]
+pub(super) struct KilledAt<'a> {
+    cgroup: &'a str,
+    limit_bytes: u64,
+    /// How often the kernel had killed a process there (`oom_kill`) when the process began, and after its end.
+    oom_kills_before: u64,
+    oom_kills: u64,
+}
+
+impl<'a> From<&'a join::KilledAt> for KilledAt<'a> {
+    fn from(it: &'a join::KilledAt) -> Self {
+        Self {
+            cgroup: &it.group,
+            limit_bytes: it.limit,
+            oom_kills_before: it.kills_before,
+            oom_kills: it.kills,
+        }
+    }
+}

@@ -64,6 +64,7 @@ pub(super) fn profile() -> Profile {
         memory: Memory::default(),
         duty_cycle: None,
         end: None,
+        killed_at: None,
         traced: ended.then_some(Traced {
             from_ns: 2_000_000_000,
             age_ns: 1_125_000_000,

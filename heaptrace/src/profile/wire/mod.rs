@@ -10,6 +10,7 @@ mod duty_cycle;
 mod error;
 mod fields;
 mod function;
+mod killed_at;
 mod marks;
 mod memory;
 mod memory_map;

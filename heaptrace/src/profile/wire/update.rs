@@ -9,6 +9,7 @@ use super::counters::Counters;
 use super::duty_cycle::DutyCycle;
 use super::error::WireError;
 use super::function::Function;
+use super::killed_at::KilledAt;
 use super::marks::{Exceeded, Generation, Mark};
 use super::memory::Memory;
 use super::parts::{Part, Parts};
@@ -158,6 +159,8 @@ pub(super) struct Process {
     traced: Option<Traced>,
     #[prost(message, optional, tag = "30")]
     end: Option<ProcessEnd>,
+    #[prost(message, optional, tag = "31")]
+    killed_at: Option<KilledAt>,
 }
 
 impl UpdateMessage {
@@ -350,6 +353,7 @@ impl Process {
             memory: Some(process.memory.into()),
             traced: process.traced.map(Into::into),
             end: process.end.map(Into::into),
+            killed_at: process.killed_at.as_ref().map(Into::into),
             allocators: process
                 .allocators
                 .iter()
@@ -379,6 +383,7 @@ impl Process {
             memory: self.memory.unwrap_or_default().into(),
             traced: self.traced.map(Into::into),
             end: self.end.and_then(ProcessEnd::into_plain),
+            killed_at: self.killed_at.map(Into::into),
             allocators: self
                 .allocators
                 .into_iter()

@@ -2,9 +2,9 @@
 
 use crate::join::{
     Allocator, BlockSizes, Bucket, Completeness, DutyCycle, End, EndCause, Errors, Exceeded,
-    Family, Function, FunctionId, Generation, GenerationId, Kind, Language, Location, LocationId,
-    Mark, MarkCause, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId, Quality,
-    RateChange, Rounding, RoundingClass, ShortLived, Site, SiteId, Stack, StackId, Tally,
+    Family, Function, FunctionId, Generation, GenerationId, KilledAt, Kind, Language, Location,
+    LocationId, Mark, MarkCause, Memory, Module, ModuleId, Overhead, OwnPeak, Process, ProcessId,
+    Quality, RateChange, Rounding, RoundingClass, ShortLived, Site, SiteId, Stack, StackId, Tally,
     ThreadNameId, Totals, Traced, Unseen, Update, Usage,
 };
 
@@ -192,6 +192,12 @@ pub(super) fn update(n: u32) -> Update {
                     },
                     at_ns: 20,
                 }),
+                killed_at: (n > 1).then(|| KilledAt {
+                    group: "/a\x1b.slice".to_owned(),
+                    limit: 21,
+                    kills_before: 22,
+                    kills: 23,
+                }),
             },
         )],
         sites: vec![(
@@ -255,13 +261,13 @@ pub(super) fn update(n: u32) -> Update {
             },
         )],
         blocks: Vec::new(),
+        live_blocks: None,
         sizes: vec![n.into(), 7],
         rates: vec![RateChange {
             at_ns: n.into(),
             process: (n > 0).then_some(ProcessId(0)),
             mean_bytes: 1 << n,
         }],
-        live_blocks: None,
         totals: totals(u64::from(n) + 1),
         quality: Quality {
             samples: 10,

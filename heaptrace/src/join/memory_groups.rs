@@ -1,0 +1,133 @@
+//! The control groups whose limit of memory a process was killed at.
+//!
+//! Stage: join. The group of a process, and what the kernel has counted there, are read when it begins: when it has been killed, it may
+//! have no group any more. Must not know how groups are read.
+
+use super::end::KilledAt;
+use super::keyed_hash::HashMap;
+use crate::proc::memory_limit::{GroupMemory, MemoryHierarchy};
+
+/// Most groups whose counters are kept, and most processes.
+const MAX_GROUPS: usize = 8192;
+const MAX_PROCESSES: usize = 1 << 16;
+
+/// The memory of control groups when a process was first seen there.
+#[derive(Debug, Default)]
+pub(super) struct MemoryGroups {
+    /// The hierarchy; the inner `None` if there is none, the outer one before the first search.
+    hierarchy: Option<Option<MemoryHierarchy>>,
+    first: HashMap<String, GroupMemory>,
+    /// The groups of running processes, by serial number.
+    of: HashMap<u64, String>,
+}
+
+impl MemoryGroups {
+    /// Remembers the group of a process that has just begun. The other path is that of its unified group, which is known also if the process
+    /// is gone.
+    pub(super) fn begin(&mut self, serial: u64, pid: u32, unified: &str) {
+        let hierarchy = self.hierarchy.get_or_insert_with(MemoryHierarchy::find);
+        let Some(hierarchy) = hierarchy.as_ref() else {
+            return;
+        };
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let group = hierarchy.group_in(&text).filter(|it| *it != "/");
+        let group = group.unwrap_or(unified).to_owned();
+        if self.of.len() >= MAX_PROCESSES {
+            return;
+        }
+        for level in MemoryHierarchy::levels(&group) {
+            if self.first.len() >= MAX_GROUPS || self.first.contains_key(level) {
+                break;
+            }
+            let memory = hierarchy.read(level).unwrap_or_default();
+            self.first.insert(level.to_owned(), memory);
+        }
+        self.of.insert(serial, group);
+    }
+
+    /// Forgets a process. If the kernel has killed it for lack of memory, returns the group whose limit was reached; `None` if that was
+    /// none, or is not known.
+    pub(super) fn end(&mut self, serial: u64, is_killed: bool) -> Option<KilledAt> {
+        let group = self.of.remove(&serial)?;
+        let hierarchy = self.hierarchy.as_ref()?.as_ref()?;
+        if !is_killed {
+            return None;
+        }
+        let levels = MemoryHierarchy::levels(&group);
+        let now = levels.filter_map(|level| Some((level, hierarchy.read(level)?)));
+        at_limit(now, |level| self.first.get(level).copied())
+    }
+}
+
+/// The innermost group that reached its limit since its first state. If nothing was counted since, that state is from after the kill:
+/// then the innermost group that reached its limit at any time.
+fn at_limit<'g>(
+    now: impl Iterator<Item = (&'g str, GroupMemory)>,
+    first: impl Fn(&str) -> Option<GroupMemory>,
+) -> Option<KilledAt> {
+    let levels: Vec<_> = now
+        .map(|(group, memory)| (group, first(group).unwrap_or(memory), memory))
+        .collect();
+    let mut limited = levels.iter().filter(|(_, _, now)| now.limit.is_some());
+    let grown = limited
+        .clone()
+        .find(|(_, first, now)| now.refused > first.refused);
+    let is_newer = levels.iter().any(|(_, first, now)| now.kills > first.kills);
+    let found = match grown {
+        None if !is_newer => limited.find(|(_, _, now)| now.refused > 0),
+        grown => grown,
+    };
+    let (group, first, now) = found?;
+    Some(KilledAt {
+        group: (*group).to_owned(),
+        limit: now.limit?,
+        kills_before: first.kills,
+        kills: now.kills,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(limit: Option<u64>, refused: u64, kills: u64) -> GroupMemory {
+        GroupMemory {
+            limit,
+            refused,
+            kills,
+        }
+    }
+
+    /// Check that the group is named whose own limit was reached since it was first seen, also if groups below it have limits that were
+    /// reached before; without a first state, the innermost one; and none if the machine has no memory left.
+    #[test]
+    fn the_group_at_its_limit_is_named() {
+        let now = [
+            ("/a/b", memory(Some(100), 3, 5)),
+            ("/a", memory(Some(200), 8, 7)),
+            ("/", memory(None, 9, 9)),
+        ];
+        let before = |level: &str| match level {
+            "/a/b" => Some(memory(Some(100), 3, 4)),
+            "/a" => Some(memory(Some(200), 7, 6)),
+            _ => None,
+        };
+        let found = at_limit(now.into_iter(), before).unwrap();
+        let group = |group: &str, limit, kills_before, kills| KilledAt {
+            group: group.to_owned(),
+            limit,
+            kills_before,
+            kills,
+        };
+        assert_eq!(found, group("/a", 200, 6, 7));
+        let unknown = at_limit(now.into_iter(), |_| None).unwrap();
+        assert_eq!(unknown, group("/a/b", 100, 5, 5));
+        let none_reached = [("/a", memory(Some(200), 0, 7)), ("/", memory(None, 9, 9))];
+        assert_eq!(at_limit(none_reached.into_iter(), |_| None), None);
+        let killed_elsewhere = |level: &str| match level {
+            "/a" => Some(memory(Some(200), 8, 6)),
+            _ => None,
+        };
+        assert_eq!(at_limit(now[1..].iter().copied(), killed_elsewhere), None);
+    }
+}
