@@ -3,8 +3,8 @@
 //!
 //! A step reads return addresses and saved stack and frame pointers alone. So only words are kept that can be an address of code, or of
 //! the part of the stack that is searched: some fifty of the two thousand in 16 KiB. They are part of the stack's identity, so a stack is
-//! sent once, as others are. In a process with a Java virtual machine, frames of Java code also have addresses of methods and of bytecode.
-//! Other contents of the stack never leave the process.
+//! sent once, as others are. In a process with a Java virtual machine, frames of Java code also have addresses of methods and of bytecode; in one
+//! with V8, frames of JavaScript have pointers to functions. Other contents of the stack never leave the process.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -155,7 +155,7 @@ fn is_kept(ctx: &ProbeContext, caller: Caller, state: &mut ThreadState) -> bool 
 }
 
 /// Sets where words must point to: the part of the stack, the program's code, all libraries, and the code at which the walk ended. Where
-/// the kernel maps libraries, Java's virtual machine has its code and its methods.
+/// the kernel maps libraries, Java's virtual machine has its code and its methods; V8 has its objects below.
 #[inline(always)]
 fn set_targets(ctx: &ProbeContext, raw: &mut RawWalk, state: &mut ThreadState, jvm: Option<&Jvm>) {
     let sp = state.walk.registers.sp;
@@ -189,9 +189,11 @@ fn set_targets(ctx: &ProbeContext, raw: &mut RawWalk, state: &mut ThreadState, j
     raw.targets[3] = [start, end.wrapping_sub(start)];
     if let Some(jvm) = jvm {
         raw.targets[2] = [LIBRARIES, USER_END - LIBRARIES];
-        if start >= LIBRARIES {
-            let archive = jvm.archive;
-            raw.targets[3] = [archive.start, archive.end.wrapping_sub(archive.start)];
+        let archive = jvm.archive;
+        let length = archive.end.wrapping_sub(archive.start);
+        // The mapping at which the walk ended needs no range of its own if it is in one of the others.
+        if start >= LIBRARIES || start.wrapping_sub(archive.start) < length {
+            raw.targets[3] = [archive.start, length];
         }
     }
 }

@@ -342,6 +342,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
         Job::Facts | Job::Names | Job::Units => symbolize::fuzz::answer(job, answer),
         Job::Types => types::fuzz::answer(answer),
         Job::GeneratedCode => jit::fuzz::answer(answer),
+        Job::V8 => v8::fuzz::answer(answer),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::reader::{self, Job, encode};
 use crate::symbolize::Lookup;
 use crate::types;
 use crate::unwind;
+use crate::v8;
 
 /// Serves as a reader until its standard input is closed.
 pub fn serve() -> io::Result<()> {
@@ -40,6 +41,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::HotSpot => hotspot::answer(question, &files),
         Job::Types => types::answer(question, &files, |file| lookup.passed(file)),
         Job::GeneratedCode => jit::answer(question, &files),
+        Job::V8 => v8::answer(&files),
     }
 }
 

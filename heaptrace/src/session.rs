@@ -33,6 +33,7 @@ mod scanner;
 mod seen_files;
 mod stop;
 mod targets;
+mod v8;
 mod waiting;
 mod watched;
 

@@ -72,6 +72,62 @@ for (let i = 0; i < 2000; i += 1) both();
     Ok(())
 }
 
+/// Check that stacks which come before the table of Node is there have their frames of JavaScript when it is, as in the first run of a script
+/// that a shell starts: two functions that are called in turn have their own bytes there, too.
+#[test]
+fn javascript_stacks_are_completed_late() -> Result<()> {
+    let heaptrace = Heaptrace::tracing()?;
+    let script = heaptrace.path("late.js");
+    let calls = "
+function f() { Buffer.allocUnsafeSlow(200000); }
+function g() { Buffer.allocUnsafeSlow(300000); }
+for (let i = 0; i < 500; i += 1) { f(); g(); }
+";
+    std::fs::write(&script, calls)?;
+    let (node, path) = (node()?, script.display());
+    let shell = format!("{} {path}; true", node.display());
+    let options = [
+        "--exact",
+        "--min-size",
+        "200000",
+        "--no-mmap",
+        "--no-table-cache",
+    ];
+    let command = ["sh", "-c", &shell].map(OsStr::new);
+    let recording = heaptrace.record(&options, &command)?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let late = report.quality.noted.get("stacks_walked_late").copied();
+    let late = late.unwrap_or_default();
+    let mut named = 0;
+    for site in &report.sites {
+        let mut stack = javascript_stack(site).into_iter();
+        let found = stack.find(|(_, file, _)| file.ends_with("late.js"));
+        let (function, line, bytes) = match &found {
+            Some((function, _, line)) if function == "f" => ("f", *line, 200_000),
+            Some((function, _, line)) if function == "g" => ("g", *line, 300_000),
+            _ => continue,
+        };
+        let totals = &site.totals;
+        assert_eq!(
+            totals.allocated_bytes,
+            totals.allocations * bytes,
+            "{function}"
+        );
+        assert_eq!(line, 2 + u32::from(function == "g"), "{function}");
+        named += totals.allocations;
+    }
+    println!("{late} late, {named} with their functions");
+    ensure!(late > 0, "{:?}", report.quality);
+    // On a loaded machine, the table may come too late for some stacks, and the collector may have moved a function.
+    ensure!(
+        named * 10 >= late.min(1000) * 8,
+        "{late} late, {named} named"
+    );
+    Ok(())
+}
+
 /// Check that a program which claims to be V8, and whose objects are parts of themselves, huge, or lead nowhere, is counted exactly, and harms
 /// nothing.
 #[test]

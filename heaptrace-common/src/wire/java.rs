@@ -16,7 +16,7 @@ pub struct Jvm {
     /// The parts of the code cache; all zero in an unused one.
     pub heaps: [CodeHeap; CODE_HEAPS],
     /// The archive of classes that are mapped at once, with their methods; empty if there is none. Other methods are where the
-    /// kernel maps libraries.
+    /// kernel maps libraries. Of a process with V8, which has no other part of a virtual machine: where V8 has its objects.
     pub archive: CodeRange,
     /// Its structures.
     pub layout: JvmLayout,

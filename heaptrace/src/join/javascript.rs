@@ -127,6 +127,26 @@ impl JavaScript {
         }
     }
 
+    /// Reads the functions of frames that a stack may have, and remembers them. Nothing is counted: a frame that the stack does not have
+    /// need not have a name.
+    pub(super) fn read_ahead(&mut self, event: &V8Frames, kept: &mut LanguageFrames) {
+        let memory = OfProcess(contents::open(event.pid).ok());
+        let Some(layout) = v8::layout(event.version) else {
+            return;
+        };
+        let begin = self.budget.begin();
+        for frame in &event.frames {
+            let key = (event.process, *frame);
+            if self.frames.get(&key, |_| 1).is_none()
+                && self.budget.is_left(begin)
+                && let Some(shown) = self.frame(&memory, &layout, key, kept)
+            {
+                self.frames.insert(key, shown, 1);
+            }
+        }
+        self.budget.end(begin);
+    }
+
     /// Reads the functions of a frame, and their lines.
     fn frame(
         &mut self,

@@ -229,6 +229,11 @@ impl Stacks {
         self.javascript.read(event, &mut self.language)
     }
 
+    /// Remembers the functions of frames of JavaScript that a stack may have.
+    pub(super) fn read_javascript_ahead(&mut self, event: &V8Frames) {
+        self.javascript.read_ahead(event, &mut self.language);
+    }
+
     /// Adds frames of JavaScript. `intern` adds a location.
     pub(super) fn add_javascript(
         &mut self,

@@ -33,11 +33,13 @@ pub enum Job {
     Units = 11,
     /// The types at calls of allocators.
     Types = 12,
+    /// The version of V8 in a file.
+    V8 = 13,
 }
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,
@@ -50,6 +52,7 @@ impl Job {
         Self::HotSpot,
         Self::Units,
         Self::Types,
+        Self::V8,
     ];
 
     /// The job with this number.
@@ -60,7 +63,7 @@ impl Job {
     /// Most bytes of an answer.
     pub(super) fn most_bytes(self) -> usize {
         match self {
-            Self::Identify | Self::Fingerprint | Self::HotSpot => 4 << 10,
+            Self::Identify | Self::Fingerprint | Self::HotSpot | Self::V8 => 4 << 10,
             Self::Needs | Self::Facts | Self::Slots => 1 << 20,
             Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.

@@ -15,12 +15,13 @@ use anyhow::Result;
 use heaptrace_common::wire::{ProcessBegin, StackHead, walk};
 
 use crate::config::RunConfig;
+use crate::events::raw_stack::RawStack;
 use crate::events::record::Event;
 use crate::join::{Joiner, Note, Process, ReadFrames};
 use crate::reader::Budget;
 use jit_files::JitFiles;
 use queue::Queue;
-use raw_stacks::{Completed, RawStacks, frame_of};
+use raw_stacks::{Completed, Met, RawStacks, ReadAhead, frame_of};
 pub(super) use sources::Sources;
 
 /// The longest time that an event is held. A table that takes longer is not waited for.
@@ -90,8 +91,9 @@ impl Held {
         let event = match event {
             Event::RawStack(raw) => {
                 let none_waits = self.queue.is_empty();
+                let begun = &self.begun;
                 return self.waits.raw.add(*raw, none_waits, |raw| {
-                    sources.java.read_ahead(raw.process, &frame_of(raw))
+                    read_ahead(raw, begun, joiner, sources)
                 });
             }
             event => event,
@@ -179,6 +181,28 @@ impl Held {
     }
 }
 
+/// Reads what the frames of languages in a raw stack need of the memory of their process, while it has that: some of it is known only when
+/// the walk has gone on.
+fn read_ahead(
+    raw: &RawStack,
+    begun: &HashMap<u64, u32>,
+    joiner: &mut Joiner,
+    sources: &mut Sources<'_>,
+) -> ReadAhead {
+    let frame = frame_of(raw);
+    let begun = begun.get(&raw.process).copied();
+    let pid = begun.or_else(|| joiner.pid(raw.process)).unwrap_or(0);
+    let javascript = sources.java.v8.possible_frames(pid, &frame);
+    let frames = javascript.all();
+    if !frames.is_empty() {
+        joiner.read_javascript_ahead(&javascript.event(raw.process, 0, frames));
+    }
+    ReadAhead {
+        java: sources.java.read_ahead(raw.process, &frame),
+        javascript,
+    }
+}
+
 /// An event as it can be joined now; the event itself as an error if it must wait.
 fn ready(
     waits: &mut Waits,
@@ -206,11 +230,18 @@ fn completed(
         Event::Stack(head, frames) if is_incomplete(&head) => {
             let before = head;
             match raw.complete(&head, &frames, joiner, sources) {
-                Completed::Stack(head, frames, java) => {
+                Completed::Stack(head, frames, met) => {
                     joiner.note_one(Note::StacksWalkedLate);
-                    if let Some(java) = java {
-                        let named = sources.java.name(&java, before.language);
-                        joiner.event(Event::NamedJavaFrames(named));
+                    match met {
+                        Met::No => {}
+                        Met::Java(java) => {
+                            let named = sources.java.name(&java, before.language);
+                            joiner.event(Event::NamedJavaFrames(named));
+                        }
+                        Met::JavaScript(frames) => {
+                            let read = joiner.read_javascript(&frames);
+                            joiner.javascript_frames(&read);
+                        }
                     }
                     Ok(Event::Stack(head, frames))
                 }

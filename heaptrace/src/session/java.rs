@@ -12,6 +12,7 @@ use heaptrace_common::java::{METHOD, is_generated, step};
 use heaptrace_common::unwind::{LOST_BP, Memory, Registers};
 use heaptrace_common::wire::{JavaFrame, Jvm, NeedJvm, jvm, word_address};
 
+use super::v8::{self, V8};
 use crate::events::java::{JavaFrames, NamedJavaFrames};
 use crate::hotspot::{self, Image, Machine, Memory as _, Named, Names, NotDescribed};
 use crate::kernel::jvms::Jvms;
@@ -58,6 +59,8 @@ pub(super) struct Java {
     /// What was read ahead in this batch, by process.
     read: HashMap<u64, HashMap<u64, u64>>,
     unnamed: u64,
+    /// The processes with V8, which the same thread finds.
+    pub(super) v8: V8,
 }
 
 /// A described virtual machine, with the memory of its process.
@@ -152,6 +155,8 @@ enum Request {
     Need(NeedJvm),
     /// A process has mapped the file of a virtual machine.
     Mapped { pid: u32 },
+    /// A process has mapped a file that can hold V8.
+    MappedV8 { pid: u32 },
 }
 
 impl Java {
@@ -159,6 +164,7 @@ impl Java {
     pub(super) fn new(program: &mut Program, budget: &Budget) -> Result<Self> {
         let (requests, receiver) = sync_channel(QUEUE);
         let machines = Machines::default();
+        let v8 = V8::default();
         let mut finder = Finder {
             jvms: program.take_jvms()?,
             reader: Reader::new(budget, reader::Limits::default()),
@@ -166,6 +172,7 @@ impl Java {
             images: HashMap::new(),
             machines: Arc::clone(&machines),
             tries: HashMap::new(),
+            v8: v8.finder(),
         };
         // The thread is not joined: opening a file may never return.
         std::thread::Builder::new()
@@ -179,6 +186,7 @@ impl Java {
             spent: Duration::ZERO,
             read: HashMap::new(),
             unnamed: 0,
+            v8,
         })
     }
 
@@ -192,6 +200,8 @@ impl Java {
     pub(super) fn mapped(&self, pid: u32, path: &str) {
         if is_library(path) {
             let _ = self.requests.try_send(Request::Mapped { pid });
+        } else if v8::is_file(path) {
+            let _ = self.requests.try_send(Request::MappedV8 { pid });
         }
     }
 
@@ -199,6 +209,7 @@ impl Java {
     pub(super) fn begin_batch(&mut self) {
         self.spent = Duration::ZERO;
         self.read.clear();
+        self.v8.begin_batch();
     }
 
     /// The virtual machine of a process, if it is described.
@@ -318,6 +329,7 @@ struct Finder {
     machines: Machines,
     /// How often a process was found to be about to start its virtual machine.
     tries: HashMap<u64, u32>,
+    v8: v8::Finder,
 }
 
 impl Finder {
@@ -332,18 +344,26 @@ impl Finder {
                         None => self.jvms.remove(pid),
                     }
                 }
+                Request::MappedV8 { pid } => {
+                    if let Some(it) = self.v8.describe(pid, &mut self.reader) {
+                        self.jvms.set(pid, it);
+                    }
+                }
             }
         }
     }
 
     fn answer(&mut self, need: &NeedJvm) {
-        let none = in_state(jvm::NONE);
+        let none = || in_state(jvm::NONE);
         match self.describe(need) {
             Ok(jvm) => {
                 self.tries.remove(&need.process);
                 self.jvms.answer(need.tgid, jvm);
             }
-            Err(NotDescribed::Unknown) => self.jvms.answer(need.tgid, none),
+            Err(NotDescribed::Unknown) => {
+                let of_v8 = self.v8.describe(need.tgid, &mut self.reader);
+                self.jvms.answer(need.tgid, of_v8.unwrap_or_else(none));
+            }
             Err(NotDescribed::Yet) => {
                 if self.tries.len() >= MAX_MACHINES {
                     self.tries.clear();
@@ -351,7 +371,7 @@ impl Finder {
                 let tries = self.tries.entry(need.process).or_default();
                 *tries += 1;
                 if *tries > MAX_TRIES {
-                    self.jvms.answer(need.tgid, none);
+                    self.jvms.answer(need.tgid, none());
                 } else {
                     std::thread::sleep(match *tries <= SHORT_PAUSES {
                         true => PAUSE,

@@ -52,6 +52,9 @@ pub trait Process {
     /// Notes that a frame, by its number in the stack, is one of Python's function that interprets bytecode.
     fn note_loop(&mut self, frame: usize);
 
+    /// Notes a frame of code without a rule, by its number in the stack, and its frame pointer.
+    fn note_without_rule(&mut self, frame: usize, bp: u64);
+
     /// Steps from a frame whose code belongs to no file to its caller. Returns a constant of [`outcome`]; [`outcome::NO_RULE`] if nothing
     /// is known of the code.
     fn step_generated(
@@ -144,7 +147,12 @@ pub fn continue_walk<P: Process>(
             }
         };
         let (outcome, by_rule) = match rule {
-            Some(rule) => step_either(rule, &mut registers, &mut memory),
+            Some(rule) => {
+                if rule.cfa == cfa::NONE {
+                    process.note_without_rule(frame, registers.bp);
+                }
+                step_either(rule, &mut registers, &mut memory)
+            }
             None => match process.step_generated(frame, pc, &mut registers, &mut memory) {
                 outcome::NO_RULE => return Ok(walk::UNMAPPED),
                 outcome => (outcome, true),
@@ -187,9 +195,10 @@ mod tests {
         }
     }
 
-    /// A process with a loop at 0x4000, and generated code at 0xa000, whose frames have three words. Keeps the frames of both.
+    /// A process with a loop at 0x4000, and generated code at 0xa000, whose frames have three words. Keeps the frames of both, and those
+    /// without a rule with their frame pointers.
     #[derive(Default)]
-    struct Numbered(Vec<usize>);
+    struct Numbered(Vec<usize>, Vec<(usize, u64)>);
 
     impl Process for Numbered {
         type Error = Infallible;
@@ -213,6 +222,10 @@ mod tests {
 
         fn note_loop(&mut self, frame: usize) {
             self.0.push(frame);
+        }
+
+        fn note_without_rule(&mut self, frame: usize, bp: u64) {
+            self.1.push((frame, bp));
         }
 
         fn step_generated(
@@ -298,6 +311,30 @@ mod tests {
         assert_eq!(walk, Ok(walk::COMPLETE));
         assert_eq!(frames, [1, 2, 0x2001, 0xa001, 0x4001, 0x1002, 0x8001]);
         assert_eq!(process.0, [3, 4]);
+    }
+
+    /// Check that frames without a rule are told with their frame pointers.
+    #[test]
+    fn frames_without_a_rule_are_noted() {
+        // The frame at 0x7001 has the frame pointer, below which its own words are.
+        let words = [(0x28, SP + 0x40), (0x30, 0x7005), (0x48, 0x8001)];
+        let words = words.map(|(at, it)| pack_word(at / 8, it));
+        let raw = RawFrame {
+            registers: Registers {
+                ip: 0x7001,
+                sp: SP,
+                bp: SP + 0x28,
+            },
+            is_return_address: true,
+            is_by_rule: true,
+            bytes: 4096,
+            words: &words,
+        };
+        let mut process = Numbered::default();
+        let mut frames = vec![1, 0x7001];
+        let walk = continue_walk(raw, &mut frames, 128, &mut process);
+        assert_eq!((walk, frames.len()), (Ok(walk::COMPLETE), 4));
+        assert_eq!(process.1, [(1, SP + 0x28), (2, SP + 0x40)]);
     }
 
     /// Check that a saved frame pointer of 0 ends a stack, if the next word that was sent tells of it.

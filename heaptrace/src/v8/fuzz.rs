@@ -6,8 +6,10 @@ use heaptrace_common::wire::V8Frame;
 
 use super::layouts::{layout, version};
 use super::{
-    Found, Memory, find, from_words, function, is_sound, lines_of, places, shared, to_words,
+    Found, FrameWords, Memory, find, from_words, function, is_sound, lines_of, places, shared,
+    to_words,
 };
+use crate::reader::decode;
 
 /// Memory that has bytes from an address on, and nothing else.
 pub(super) struct Bytes<'a> {
@@ -49,10 +51,20 @@ pub(crate) fn heap(data: &[u8]) -> u64 {
         code: bytecode,
         place,
     };
+    // The same words as those of a frame on the stack.
+    let on_stack = FrameWords::read(40, place, |address| match address {
+        0 => Some(place),
+        8 => Some(bytecode),
+        _ => Some(word),
+    });
+    let recognized = on_stack.and_then(|it| super::frame(&memory, &layout, it));
+    let is_recognized = recognized.is_some_and(|it| shared(it.shared).0 != 0);
     let places = places(&memory, &layout, &frame);
     assert!((1..=65).contains(&places.len()));
     let position = places.first().and_then(|place| place.position);
-    let mut seen = u64::from(position.is_some()) + 4096 * places.len() as u64;
+    let mut seen = u64::from(position.is_some())
+        + 4096 * places.len() as u64
+        + (u64::from(is_recognized) << 32);
     // Any cookie would do, but an input that has the right one by chance is rare.
     let (object, _) = shared(word);
     let cookie = super::names::cookie_of(&memory, &layout, object);
@@ -82,4 +94,13 @@ pub(crate) fn file(data: &[u8]) -> u64 {
     assert!(is_sound(&found), "{found:?}");
     assert_eq!(from_words(to_words(&found)), Some(found));
     2 + u64::from(found.version)
+}
+
+/// Decodes an answer of the reader; 0 if it is refused.
+pub(crate) fn answer(answer: &[u8]) -> u64 {
+    match decode::<Option<u32>>(answer) {
+        Some(Some(_)) => 2,
+        Some(None) => 1,
+        None => 0,
+    }
 }

@@ -3,7 +3,9 @@
 //! No stage: every stage may import this folder. The unwind stage looks for V8 in each file whose table it builds. The join stage
 //! asks for the functions of frames. Files and memory are untrusted. Must not know processes, stacks nor kernel maps.
 
+mod ask;
 mod bytecodes;
+mod frames;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod heap;
@@ -16,6 +18,8 @@ mod names;
 mod places;
 mod positions;
 
+pub use ask::{answer, version_in};
+pub use frames::{FrameWords, frame};
 pub use heap::Memory;
 pub use image::{IMAGE_WORDS, find, from_words, is_in, is_sound, to_words};
 #[cfg(feature = "images")]

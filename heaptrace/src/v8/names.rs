@@ -51,7 +51,7 @@ pub struct Script {
 }
 
 /// Reads the map, the name and the script of what functions share, as a cookie.
-fn cookie<M: Memory>(heap: &Heap<'_, M>, layout: &Layout, shared: u64) -> Option<u16> {
+pub(super) fn cookie<M: Memory>(heap: &Heap<'_, M>, layout: &Layout, shared: u64) -> Option<u16> {
     Some(v8_cookie(
         heap.field(shared, V8_MAP)?,
         heap.field(shared, layout.kernel.shared_name.into())?,

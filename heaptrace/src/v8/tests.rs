@@ -197,3 +197,36 @@ fn v8_is_found_in_its_file() {
     assert!(is_sound(&image));
     assert_eq!(to_words(&image), [version(11, 3)]);
 }
+
+/// Check that a frame is recognized by its function, in the interpreter by its bytecode, too, and that frames with a mark in place of the
+/// context, or with another object in place of the function, are none.
+#[test]
+fn frames_are_recognized() {
+    let mut words = Words::default();
+    let shared = with_function(&mut words);
+    let bytecode = words.object(0x4000, 191, &[]);
+    let code = words.object(0x4100, 252, &[]);
+    let function = words.object(0x4200, 300, &[0, 0, shared, 0, 0, code]);
+    let context = words.object(0x4300, 301, &[]);
+    let recognized = |context, function, bytecode, position| {
+        let on_stack = HashMap::from([
+            (0x7f00 - 8, context),
+            (0x7f00 - 16, function),
+            (0x7f00 - 32, bytecode),
+            (0x7f00 - 40, position),
+        ]);
+        let found = FrameWords::read(0x7f00, 77, |address| on_stack.get(&address).copied());
+        frame(&words, &node_20(), found?)
+    };
+    let interpreted = recognized(context, function, bytecode, small(60)).unwrap();
+    assert_eq!((interpreted.code, interpreted.place), (bytecode, 60));
+    let (object, cookie) = super::shared(interpreted.shared);
+    assert_eq!(object, shared);
+    assert_eq!(Some(cookie), cookie_of(&words, &node_20(), shared));
+    let compiled = recognized(context, function, shared, small(60)).unwrap();
+    let expected = (code | V8Frame::IS_COMPILED, 77);
+    assert_eq!((compiled.code, compiled.place), expected);
+    assert_eq!(compiled.shared, interpreted.shared);
+    assert_eq!(recognized(small(2), function, bytecode, small(60)), None);
+    assert_eq!(recognized(context, bytecode, bytecode, small(60)), None);
+}

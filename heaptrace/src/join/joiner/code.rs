@@ -1,4 +1,4 @@
-//! Which file is mapped at an address of a process.
+//! Which process has a number, and which file is mapped at an address of it.
 //!
 //! Stage: join.
 
@@ -10,18 +10,22 @@ use crate::join::addresses::CodeInFile;
 use crate::join::update::ModuleId;
 
 impl Joiner {
-    /// The code at an address of a process at a time; `None` if nothing is known to be mapped there.
-    pub fn code_at(&self, process: u64, time: u64, address: u64) -> Option<CodeInFile> {
+    /// The id of a process by its serial number.
+    pub fn pid(&self, process: u64) -> Option<u32> {
         let processes = self.ledger.processes();
         let entry = processes.get(processes.id(process)?)?;
-        self.addresses.code_at(entry.record().pid, time, address)
+        Some(entry.record().pid)
+    }
+
+    /// The code at an address of a process at a time; `None` if nothing is known to be mapped there.
+    pub fn code_at(&self, process: u64, time: u64, address: u64) -> Option<CodeInFile> {
+        self.addresses.code_at(self.pid(process)?, time, address)
     }
 
     /// Whether the code at an address was generated, and can keep frame pointers.
     pub fn is_generated(&self, process: u64, time: u64, address: u64) -> bool {
-        let processes = self.ledger.processes();
-        let entry = processes.id(process).and_then(|id| processes.get(id));
-        entry.is_some_and(|it| self.addresses.is_generated(it.record().pid, time, address))
+        let pid = self.pid(process);
+        pid.is_some_and(|pid| self.addresses.is_generated(pid, time, address))
     }
 
     /// The file of a module, and its path.

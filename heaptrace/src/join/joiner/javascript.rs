@@ -10,6 +10,11 @@ impl Joiner {
         self.stacks.read_javascript(event)
     }
 
+    /// Remembers the functions of frames that a stack may have: the process may end before that is known.
+    pub fn read_javascript_ahead(&mut self, event: &V8Frames) {
+        self.stacks.read_javascript_ahead(event);
+    }
+
     /// Joins frames of JavaScript that were read.
     pub fn javascript_frames(&mut self, read: &ReadFrames) {
         let is_known = |process| self.ledger.processes().id(process).is_some();

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use heaptrace_common::limits::MAX_FRAMES;
 use heaptrace_common::trampoline::is_trampoline;
 use heaptrace_common::unwind::{Memory, Registers, outcome};
-use heaptrace_common::wire::{FileKey, JavaFrame, StackHead};
+use heaptrace_common::wire::{FileKey, JavaFrame, StackHead, V8Frame};
 
 use super::sources::Sources;
 use crate::events::java::JavaFrames;
 use crate::events::raw_stack::RawStack;
+use crate::events::v8::V8Frames;
 use crate::join::{CodeInFile, Joiner};
 use crate::session::java::{Described, ReadWords};
+use crate::session::v8::PossibleFrames;
 use crate::unwind::{Code, FileTable, MappedFile, Process, RawFrame, Tables, continue_walk};
 
 /// Most bytes of raw stacks that wait for their stacks.
@@ -35,26 +37,50 @@ pub(super) struct RawStacks {
 /// A raw stack that waits for its stack.
 struct Kept {
     raw: RawStack,
-    /// What frames of Java needed of the memory of the process when it arrived.
-    words: ReadWords,
+    ahead: ReadAhead,
     /// Two threads may both send a new stack, each with its raw stack: how many stacks need it.
     stacks: u32,
 }
 
 impl Kept {
     fn bytes(&self) -> usize {
-        size_of::<(Key, Self)>() + self.raw.words.len() * 8 + self.words.bytes_apart()
+        let ahead = self.ahead.java.bytes_apart() + self.ahead.javascript.bytes_apart();
+        size_of::<(Key, Self)>() + self.raw.words.len() * 8 + ahead
     }
+}
+
+/// What the frames of languages needed of the memory of a process when a raw stack arrived.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    pub(super) java: ReadWords,
+    pub(super) javascript: PossibleFrames,
 }
 
 /// What became of a stack.
 pub(super) enum Completed {
-    /// Its walk went on, and met these frames of Java, which have no names yet.
-    Stack(StackHead, Vec<u64>, Option<JavaFrames>),
+    /// Its walk went on, and met frames of a language.
+    Stack(StackHead, Vec<u64>, Met),
     /// Its walk can't go on.
     No,
     /// It needs a table that is not ready.
     Later,
+}
+
+/// Frames of a language, which have no names yet.
+pub(super) enum Met {
+    No,
+    Java(JavaFrames),
+    JavaScript(V8Frames),
+}
+
+impl Met {
+    fn id(&self) -> Option<u64> {
+        match self {
+            Self::No => None,
+            Self::Java(java) => Some(java.id),
+            Self::JavaScript(javascript) => Some(javascript.id),
+        }
+    }
 }
 
 impl RawStacks {
@@ -70,12 +96,12 @@ impl RawStacks {
     /// Keeps a raw stack until its stack is joined. If no stack waits, those that were kept before have lost their stacks, but for the
     /// last ones.
     ///
-    /// `read_ahead` reads what frames of Java need of the memory of the process.
+    /// `read_ahead` reads what the frames of languages need of the memory of the process.
     pub(super) fn add(
         &mut self,
         raw: RawStack,
         none_waits: bool,
-        read_ahead: impl FnOnce(&RawStack) -> ReadWords,
+        read_ahead: impl FnOnce(&RawStack) -> ReadAhead,
     ) {
         if self.bytes >= MAX_BYTES && none_waits {
             self.kept.clear();
@@ -86,10 +112,10 @@ impl RawStacks {
         }
         let key = (raw.process, raw.hash);
         let kept = self.kept.entry(key).or_insert_with(|| {
-            let words = read_ahead(&raw);
+            let ahead = read_ahead(&raw);
             let kept = Kept {
                 raw,
-                words,
+                ahead,
                 stacks: 0,
             };
             self.bytes += kept.bytes();
@@ -123,14 +149,11 @@ impl RawStacks {
             return Completed::No;
         };
         let mut frames = frames.to_vec();
-        let mut process = OfStack::new(head, joiner, sources, &kept.words);
+        let mut process = OfStack::new(head, joiner, sources, &kept.ahead);
         let from = frame_of(&kept.raw);
         let walked = continue_walk(from, &mut frames, self.most_frames, &mut process);
-        let OfStack {
-            language_frames,
-            java,
-            ..
-        } = process;
+        let language_frames = process.language_frames;
+        let met = process.met(&frames);
         match walked {
             Err(code) if self.can_wait(&code, joiner, sources.tables) => Completed::Later,
             Err(_) => {
@@ -145,16 +168,10 @@ impl RawStacks {
                     language_frames,
                     ..*head
                 };
-                // The id of language frames is a hash of them, as that of the stack is, of which they are a part.
-                let java = (!java.is_empty()).then(|| JavaFrames {
-                    process: head.process,
-                    id: head.hash[0].max(1),
-                    frames: java,
-                });
-                if let Some(java) = &java {
-                    head.language = java.id;
+                if let Some(id) = met.id() {
+                    head.language = id;
                 }
-                Completed::Stack(head, frames, java)
+                Completed::Stack(head, frames, met)
             }
         }
     }
@@ -202,12 +219,14 @@ struct OfStack<'a> {
     joiner: &'a Joiner,
     tables: &'a Tables,
     machine: Option<Arc<Described>>,
-    words: &'a ReadWords,
+    ahead: &'a ReadAhead,
     /// As in the stack's head.
     language_frames: [u64; MAX_FRAMES / 64],
     /// Whether the stack has no frames of another language.
     takes_java: bool,
     java: Vec<JavaFrame>,
+    /// Each with its number in the stack.
+    javascript: Vec<(usize, V8Frame)>,
 }
 
 impl<'a> OfStack<'a> {
@@ -215,7 +234,7 @@ impl<'a> OfStack<'a> {
         head: &'a StackHead,
         joiner: &'a Joiner,
         sources: &'a Sources<'_>,
-        words: &'a ReadWords,
+        ahead: &'a ReadAhead,
     ) -> Self {
         let mut language_frames = head.language_frames;
         // The kernel program leaves those of earlier walks beyond the frame at which the walk ended. That one is looked at again here.
@@ -229,11 +248,36 @@ impl<'a> OfStack<'a> {
             joiner,
             tables: sources.tables,
             machine: sources.java.machine(head.process),
-            words,
+            ahead,
             language_frames,
             takes_java: head.language == 0 || joiner.has_java(head.process, head.language),
             java: Vec::new(),
+            javascript: Vec::new(),
         }
+    }
+
+    /// The frames of a language that the walk has met.
+    fn met(self, frames: &[u64]) -> Met {
+        // The id of language frames is a hash of them, as that of the stack is, of which they are a part.
+        let (process, id) = (self.head.process, self.head.hash[0].max(1));
+        if !self.java.is_empty() {
+            return Met::Java(JavaFrames {
+                process,
+                id,
+                frames: self.java,
+            });
+        }
+        if self.javascript.is_empty() {
+            return Met::No;
+        }
+        let place = |(frame, mut found): (usize, V8Frame)| {
+            if found.code & V8Frame::IS_COMPILED != 0 {
+                found.place = frames.get(frame).copied().unwrap_or(0);
+            }
+            found
+        };
+        let found = self.javascript.into_iter().map(place).collect();
+        Met::JavaScript(self.ahead.javascript.event(process, id, found))
     }
 
     fn mark(&mut self, frame: usize) {
@@ -282,6 +326,16 @@ impl Process for OfStack<'_> {
         self.mark(frame);
     }
 
+    fn note_without_rule(&mut self, frame: usize, bp: u64) {
+        // Frames that the kernel program has found are further in.
+        if self.head.language == 0
+            && let Some(found) = self.ahead.javascript.at(bp)
+        {
+            self.javascript.push((frame, found));
+            self.mark(frame);
+        }
+    }
+
     fn step_generated(
         &mut self,
         frame: usize,
@@ -293,7 +347,7 @@ impl Process for OfStack<'_> {
         let Some(machine) = machine else {
             return outcome::NO_RULE;
         };
-        let (outcome, found) = machine.step(pc, registers, stack, self.words);
+        let (outcome, found) = machine.step(pc, registers, stack, &self.ahead.java);
         if outcome != outcome::NO_RULE && self.takes_java {
             self.java.push(found);
             self.mark(frame);
@@ -332,10 +386,9 @@ mod tests {
     }
 
     fn size_of_kept(raw: RawStack) -> usize {
-        let words = ReadWords::default();
         let kept = Kept {
             raw,
-            words,
+            ahead: ReadAhead::default(),
             stacks: 1,
         };
         kept.bytes()
@@ -346,7 +399,7 @@ mod tests {
     fn raw_stacks_are_kept_for_their_stacks() {
         let mut raws = RawStacks::new(128);
         for (process, hash) in [(1, 7), (1, 7), (2, 7), (2, 8)] {
-            raws.add(raw(process, hash, 9), false, |_| ReadWords::default());
+            raws.add(raw(process, hash, 9), false, |_| ReadAhead::default());
         }
         assert_eq!(raws.kept.len(), 3);
         raws.release(&(1, [7, 0]));
@@ -364,10 +417,10 @@ mod tests {
         let mut raws = RawStacks::new(128);
         let most = MAX_BYTES / size_of_kept(raw(0, 0, 512));
         for hash in 0..2 * most as u64 {
-            raws.add(raw(1, hash, 512), false, |_| ReadWords::default());
+            raws.add(raw(1, hash, 512), false, |_| ReadAhead::default());
         }
         assert_eq!(raws.kept.len(), most + 1);
-        raws.add(raw(2, 1, 1), true, |_| ReadWords::default());
+        raws.add(raw(2, 1, 1), true, |_| ReadAhead::default());
         assert_eq!(raws.kept.len(), 1);
     }
 }
