@@ -109,7 +109,7 @@ pub(super) fn draw(graph: &Graph, names: &Names<'_>, svg: &mut String) {
             let y = top + FRAME_HEIGHT - 5;
             let _ = write!(svg, "<text x=\"{left:.3}%\" y=\"{y}\">{}", escape(&label));
             if label.chars().count() + amount.chars().count() + 2 <= room {
-                let _ = write!(svg, "<tspan class=\"v\">  {amount}</tspan>");
+                let _ = write!(svg, " <tspan class=\"v\">{amount}</tspan>");
             }
             svg.push_str("</text>");
         }

@@ -118,7 +118,7 @@ fn the_picture_shows_one_metric() {
         "LOST 7",
         "<title>grab [server]: 97.7 KiB, 82.9 %</title>",
         "<title>server (41): ",
-        ">grab<tspan class=\"v\">  97.7 KiB</tspan></text>",
+        ">grab <tspan class=\"v\">97.7 KiB</tspan></text>",
         "&lt;script&gt;alert(1)",
     ] {
         assert!(picture.contains(part), "{part}");
