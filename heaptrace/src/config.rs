@@ -199,6 +199,8 @@ pub struct RunConfig {
     pub mappings: bool,
     /// Which blocks are kept one by one.
     pub blocks: KeptBlocks,
+    /// Whether the memory of live blocks is looked at for their classes.
+    pub inspect_live: bool,
     /// The run ends after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

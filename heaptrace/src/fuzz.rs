@@ -340,6 +340,7 @@ fn check_answer(job: Job, answer: &[u8]) -> u64 {
         Job::Fingerprint | Job::Table => unwind::fuzz::answer(job, answer),
         Job::HotSpot => hotspot::fuzz::answer(answer),
         Job::Facts | Job::Names | Job::Units => symbolize::fuzz::answer(job, answer),
+        Job::Classes => types::fuzz::classes(answer),
         Job::Types => types::fuzz::answer(answer),
         Job::GeneratedCode => jit::fuzz::answer(answer),
         Job::V8 => v8::fuzz::answer(answer),

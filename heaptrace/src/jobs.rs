@@ -40,6 +40,7 @@ pub(crate) fn answers() -> impl FnMut(Job, &[u8], Vec<File>) -> Vec<u8> {
         Job::Slots => slots::answer(question, &files),
         Job::HotSpot => hotspot::answer(question, &files),
         Job::Types => types::answer(question, &files, |file| lookup.passed(file)),
+        Job::Classes => types::answer_classes(question, &files),
         Job::GeneratedCode => jit::answer(question, &files),
         Job::V8 => v8::answer(&files),
     }

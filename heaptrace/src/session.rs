@@ -14,6 +14,7 @@ mod fast_path;
 mod governor;
 mod held;
 mod hit_cost;
+mod inspect;
 mod java;
 mod kernel_state;
 mod late_files;
@@ -433,6 +434,11 @@ impl<'a> Session<'a> {
     fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
         // From here on nothing more is recorded, whatever is still attached.
         self.run.program.set_gate(false)?;
+        if self.config.inspect_live {
+            // What was freed before must not be taken for live.
+            self.run.flush();
+            self.run.pass();
+        }
         self.run.read_memory(self.begin);
         observer.progress(Progress::Detaching);
         let mut notes = Vec::new();

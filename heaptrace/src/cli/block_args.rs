@@ -23,6 +23,28 @@ pub(super) struct Blocks {
     /// free: some 10 MB a second in a program that allocates a million times a second. --sample makes it smaller.
     #[arg(long)]
     events: bool,
+    /// Look into live blocks for the classes of C++ objects, read only: with --blocks or --events.
+    ///
+    /// An object with virtual functions begins with the address of its class's table of them, also in stripped programs. The first word
+    /// of each live block is read at the end, and every ten seconds or less often, because a process can end before the run does. Memory that
+    /// was swapped out comes back for it.
+    #[arg(long)]
+    inspect_live: bool,
+}
+
+impl Blocks {
+    /// Why the options can't be used together, if they can't.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        let has_blocks = self.blocks || self.events;
+        (self.inspect_live && !has_blocks).then_some(
+            "--inspect-live looks into single blocks: record them with --blocks or --events",
+        )
+    }
+
+    /// Whether live blocks are looked into.
+    pub(super) fn inspects(&self) -> bool {
+        self.inspect_live
+    }
 }
 
 impl From<Blocks> for KeptBlocks {

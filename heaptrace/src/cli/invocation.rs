@@ -281,6 +281,8 @@ pub struct Question {
     pub source: Source,
     /// The process; `None` for all, or the one of the core file.
     pub pid: Option<u32>,
+    /// Whether the memory of blocks is looked at for their classes.
+    pub inspect_live: bool,
     /// The format of the answer.
     pub format: Format,
     /// How much is shown.

@@ -58,6 +58,7 @@ mod values;
 mod who;
 mod who_answer;
 mod who_args;
+mod who_classes;
 mod who_live;
 
 use std::process::ExitCode;

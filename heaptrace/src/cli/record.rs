@@ -23,6 +23,7 @@ use crate::profile::{DataFileWriter, Profile, RunInfo};
 use crate::session::{self, Observer, Progress};
 use crate::symbolize::DebugSources;
 use crate::text;
+use crate::types;
 use crate::view;
 
 pub(super) fn run(
@@ -61,21 +62,24 @@ pub(super) fn run(
     let Recording {
         mut writer,
         profile,
+        inspections,
     } = recording.context("the run ended before it began; nothing was recorded")?;
     // Looking up names takes memory.
     writer.forget_sites();
     // Now, while the files are open: they may be replaced at any time.
-    writer.symbols(&naming::all(
-        &profile,
-        &finished.files,
-        DebugSources::in_folders(&config.debug_dirs),
-    ))?;
+    let sources = DebugSources::in_folders(&config.debug_dirs);
+    let mut symbols = naming::all(&profile, &finished.files, sources);
+    symbols.types.complete(&inspections.types(&profile));
+    writer.symbols(&symbols)?;
     writer.finish(finished.duration_ns)?;
     if let Some(mut rotator) = rotator {
         rotator.wait()?;
     }
     for note in &finished.notes {
         message::note(note);
+    }
+    if config.inspect_live {
+        message::note(inspections.words());
     }
     message::say(summary(&profile, finished.duration_ns, &path));
     if let Some(on_oom) = on_oom {
@@ -101,6 +105,7 @@ struct Recorder {
 struct Recording {
     writer: DataFileWriter,
     profile: Profile,
+    inspections: types::Inspections,
 }
 
 impl Observer for Recorder {
@@ -116,6 +121,7 @@ impl Observer for Recorder {
         self.recording = Some(Recording {
             writer: DataFileWriter::create_at(&self.destination, &self.path, info)?,
             profile: Profile::new(info.clone()),
+            inspections: types::Inspections::default(),
         });
         if let Some(words) = &self.greeting {
             message::say(words);
@@ -134,7 +140,16 @@ impl Observer for Recorder {
             .recording
             .as_mut()
             .context("an update came before the run began")?;
-        let Recording { writer, profile } = recording;
+        let Recording {
+            writer,
+            profile,
+            inspections,
+        } = recording;
+        for changes in &update.blocks {
+            if let Some(inspected) = &changes.inspected {
+                inspections.add(changes.owner.serial, inspected);
+            }
+        }
         let on_oom = self.on_oom.as_mut();
         let killed = on_oom.as_ref().map(|it| it.killed(&update));
         let live_blocks = update.live_blocks.take();

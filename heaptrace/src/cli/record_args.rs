@@ -46,13 +46,14 @@ pub(super) struct Record {
 impl Record {
     /// Why options can't be used together, if they can't.
     pub(super) fn contradiction(&self) -> Option<&'static str> {
-        self.run.contradiction()
+        self.run.contradiction().or(self.blocks.contradiction())
     }
 
     /// The action; `None` if no target is named.
     pub(super) fn into_action(self, verbose: bool) -> Option<Action> {
         Some(Action::Record {
             run: RunConfig {
+                inspect_live: self.blocks.inspects(),
                 blocks: self.blocks.into(),
                 ..self.run.into_config(self.probes, verbose)?
             },

@@ -303,6 +303,7 @@ impl Run {
             histogram: self.histogram,
             mappings: !self.no_mmap,
             blocks: KeptBlocks::None,
+            inspect_live: false,
             duration: self.duration,
             interval: self.interval,
             mark_every: self.mark_every,

@@ -14,6 +14,7 @@ use super::invocation::{Color, Format, Input, Question, Source};
 use super::question::Asked;
 use super::report::Screen;
 use super::who_answer::{by_number, place, print};
+use super::who_classes::Classes;
 use super::{input, message, offline, who_live};
 use crate::core_file::{CoreFile, register_names};
 use crate::open;
@@ -58,6 +59,10 @@ fn in_file(
     let screen = Screen::stdout(color);
     let core = core.map(open_core).transpose()?.map(ReadCache::new);
     let running = question.pid.and_then(Running::read);
+    let classes = match (&core, question.inspect_live) {
+        (Some(_), true) => Some(Classes::start().context("can't start a process")?),
+        _ => None,
+    };
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let mut asked = Vec::new();
     let mut facts = None;
@@ -75,7 +80,7 @@ fn in_file(
     })?;
     let (mut recording, symbols) = read.named();
     let name = input.file.to_string_lossy();
-    let blocks = recording.blocks.take().with_context(|| {
+    let mut blocks = recording.blocks.take().with_context(|| {
         format!(
             "{} has no single blocks: record them with `heaptrace record --blocks`, or with --events for every allocation and free",
             text::escape(&name)
@@ -89,6 +94,11 @@ fn in_file(
     // A text begins with the warnings, so on a terminal they would be shown twice.
     if question.format == Format::Json || !screen.is_terminal {
         recording.warnings.iter().for_each(message::warn);
+    }
+    if let Some((classes, core)) = classes.zip(core.as_ref()) {
+        let core = CoreFile::read(core).map_err(|why| anyhow!("the core file: {why}"))?;
+        let addresses: Vec<u64> = asked.iter().map(|it| it.address).collect();
+        classes.add(&addresses, &core, &recording.profile, &mut blocks);
     }
     let mut owned = output::find_owners(&blocks, &asked, pid);
     if let Some(facts) = facts.as_mut().filter(|_| question.asked.is_empty()) {

@@ -34,6 +34,12 @@ pub(super) struct Who {
     /// accessed.
     #[arg(long, value_name = "CORE")]
     core: Option<PathBuf>,
+    /// Look into blocks for the classes of C++ objects, read only.
+    ///
+    /// With --core, or with --pid and without FILE. An object with virtual functions begins with the address of its class's table of them, also
+    /// in stripped programs. A file that was recorded with --inspect-live has the classes already.
+    #[arg(long)]
+    inspect_live: bool,
     /// With --pid and without FILE: end after this time, e.g. 30s [default: no limit]
     #[arg(long, value_name = "TIME", requires = "pid", value_parser = values::duration)]
     duration: Option<Duration>,
@@ -97,6 +103,13 @@ impl Who {
                 "--duration is for a running process: leave out FILE and --core".to_owned(),
             );
         }
+        if self.inspect_live && !is_process && self.core.is_none() {
+            return Some(
+                "--inspect-live is for a running process or a core file: name one with --pid and without FILE, or with --core; a file has \
+                 classes if it was recorded with --inspect-live"
+                    .to_owned(),
+            );
+        }
         if is_process && self.at.is_some() {
             return Some("--at is for a data file: name one, or leave out --at".to_owned());
         }
@@ -133,6 +146,7 @@ impl From<Who> for Action {
             asked,
             source,
             pid: who.pid,
+            inspect_live: who.inspect_live,
             format: who.format,
             ranking: Ranking {
                 by: None,
@@ -203,6 +217,10 @@ mod tests {
             (
                 "heaptrace who 0x10 a.data --pid 3 --duration 1s",
                 "leave out FILE",
+            ),
+            (
+                "heaptrace who 0x10 a.data --inspect-live",
+                "name one with --pid",
             ),
             (
                 "heaptrace who 0x10 --pid 3 --at 1s",

@@ -52,6 +52,7 @@ pub(super) fn run(
         duration,
         interval: INTERVAL,
         blocks: KeptBlocks::Alone,
+        inspect_live: question.inspect_live,
         // A forked child has the same addresses, and mapped memory is no block.
         children: false,
         mappings: false,

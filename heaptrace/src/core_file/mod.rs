@@ -156,6 +156,11 @@ impl<'a, R: ReadRef<'a>> CoreFile<R> {
         })
     }
 
+    /// The path of the file that is mapped at an address (raw), and the offset in it.
+    pub fn in_file(&self, address: u64) -> Option<(&str, u64)> {
+        self.notes.in_file(address)
+    }
+
     fn part(&self, address: u64) -> Option<&Part> {
         let after = self.parts.partition_point(|part| part.start <= address);
         let part = self.parts.get(after.checked_sub(1)?)?;
@@ -191,6 +196,7 @@ pub(crate) fn fuzz(data: &[u8]) -> u64 {
         let bytes = core.memory(address, 64);
         assert!(bytes.len() <= 64);
         let is_mapped = core.mapping(address).is_some();
+        assert!(is_mapped || core.in_file(address).is_none());
         assert!(is_mapped || bytes.is_empty());
         seen = seen * 3 % 1021 + u64::from(is_mapped) + u64::from(!bytes.is_empty());
     }

@@ -57,6 +57,8 @@ pub struct Fault {
 struct MappedFile {
     start: u64,
     end: u64,
+    /// Where it begins in the file.
+    offset: u64,
     path: String,
 }
 
@@ -103,9 +105,20 @@ impl Notes {
 
     /// The path of the file that is mapped at an address.
     pub(super) fn file_at(&self, address: u64) -> Option<&str> {
+        self.mapped_at(address).map(|file| file.path.as_str())
+    }
+
+    /// The path of the file that is mapped at an address, and the offset in it.
+    pub(super) fn in_file(&self, address: u64) -> Option<(&str, u64)> {
+        let file = self.mapped_at(address)?;
+        let offset = (address - file.start).checked_add(file.offset)?;
+        Some((&file.path, offset))
+    }
+
+    fn mapped_at(&self, address: u64) -> Option<&MappedFile> {
         let after = self.files.partition_point(|file| file.start <= address);
         let file = self.files.get(after.checked_sub(1)?)?;
-        (address < file.end).then_some(file.path.as_str())
+        (address < file.end).then_some(file)
     }
 }
 
@@ -122,6 +135,7 @@ fn files(bytes: &[u8]) -> Option<Vec<MappedFile>> {
     const HEAD: usize = 16;
     const ENTRY: usize = 24;
     let count = u64_at(bytes, 0).filter(|count| *count <= MOST_FILES)?;
+    let page = u64_at(bytes, 8)?;
     let entries = usize::try_from(count).ok()?.checked_mul(ENTRY)?;
     let (entries, paths) = bytes.get(HEAD..)?.split_at_checked(entries)?;
     let paths = paths.split(|byte| *byte == 0);
@@ -130,6 +144,7 @@ fn files(bytes: &[u8]) -> Option<Vec<MappedFile>> {
         Some(MappedFile {
             start: u64_at(entry, 0)?,
             end: u64_at(entry, 8)?,
+            offset: u64_at(entry, 16)?.checked_mul(page)?,
             path: String::from_utf8_lossy(path).into_owned(),
         })
     };

@@ -3,6 +3,7 @@
 //! Stage: join. Only runs that keep each block hand these out. Knows nothing of how they are stored.
 
 use super::ids::StackId;
+use super::inspected::Inspected;
 use super::memory_map::MemoryMap;
 
 /// What happened to the blocks of a program image since the last update. An update can have several of one image.
@@ -24,6 +25,8 @@ pub struct BlockChanges {
     pub ended_ns: Option<u64>,
     /// What of the memory is resident, if that was read.
     pub memory: Option<MemoryMap>,
+    /// What the memory of live blocks tells of their types, if it was read. Blocks can be in `freed` that ended since.
+    pub inspected: Option<Inspected>,
 }
 
 /// One program image of one process.

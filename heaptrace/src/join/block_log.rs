@@ -7,6 +7,7 @@ use std::mem::size_of;
 
 use super::block_changes::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed};
 use super::blocks::Block;
+use super::inspected::Inspected;
 use super::keyed_hash::HashMap;
 use super::memory_map::MemoryMap;
 use super::process::ProcessEntry;
@@ -41,6 +42,7 @@ struct Pending {
     freed: Vec<FreedBlock>,
     ended_ns: Option<u64>,
     memory: Option<MemoryMap>,
+    inspected: Option<Inspected>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +104,11 @@ impl BlockLog {
         self.of(process).memory = Some(map);
     }
 
+    /// Adds what the memory of a process's live blocks tells.
+    pub(super) fn set_inspected(&mut self, process: &ProcessEntry, inspected: Inspected) {
+        self.of(process).inspected = Some(inspected);
+    }
+
     /// Looks up the stacks of a process's blocks now: it is about to be merged with others, and its sites with theirs.
     pub(super) fn close(
         &mut self,
@@ -153,6 +160,7 @@ impl BlockLog {
                 freed: pending.freed,
                 ended_ns: pending.ended_ns,
                 memory: pending.memory,
+                inspected: pending.inspected,
             }
         });
         changes.collect()

@@ -117,6 +117,7 @@ mod tests {
             histogram: false,
             mappings: false,
             blocks: KeptBlocks::None,
+            inspect_live: false,
             duration: None,
             mark_every: None,
             live_limit: None,

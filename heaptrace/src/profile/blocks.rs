@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::block_classes::{BlockClass, BlockClasses, BlockCondition};
 use super::memory_blocks::{MemoryBlocks, MemoryReading, size_of_map};
-use crate::join::{BlockChanges, BlockFate, BlockOwner, BornBlock, FreedBlock, HowFreed, StackId};
+use crate::join::{
+    BlockChanges, BlockFate, BlockOwner, BornBlock, FreedBlock, HowFreed, Inspected, StackId,
+};
 
 /// Most freed blocks that are kept for each wanted address in each process: the last ones.
 const MOST_FREED: usize = 64;
@@ -89,6 +91,8 @@ pub struct ProcessBlocks {
     pub memory: Option<MemoryBlocks>,
     /// Its blocks by the conditions that they meet, if such sums are wanted: the live ones, and, if the file has all, the freed ones.
     pub classes: Vec<BlockClass>,
+    /// What the memory of its live blocks told when they were inspected last, if they were.
+    pub inspected: Option<Inspected>,
 }
 
 /// The blocks of a recording.
@@ -124,6 +128,15 @@ impl ProcessBlocks {
         (before, self.blocks.get(last))
     }
 
+    /// The class of the object that a block began with when it was inspected. Raw.
+    pub fn class_of(&self, block: &BornBlock) -> Option<&str> {
+        let inspected = self.inspected.as_ref()?;
+        let found = inspected.blocks.binary_search_by_key(&block.id, |it| it.0);
+        let (_, class) = inspected.blocks.get(found.ok()?)?;
+        let name = inspected.classes.get(*class as usize)?;
+        Some(name)
+    }
+
     /// The number of live blocks that begin at an address or before it.
     fn last_up_to(&self, address: u64) -> usize {
         self.blocks.partition_point(|it| it.address <= address)
@@ -157,6 +170,7 @@ struct Image {
     memory: Option<MemoryReading>,
     /// The freed blocks.
     classes: BlockClasses,
+    inspected: Option<Inspected>,
 }
 
 impl BlockReading {
@@ -204,6 +218,7 @@ impl BlockReading {
         changes.memory = changes.memory.filter(|_| self.wanted.memory);
         self.pending += changes.born.len() + changes.freed.len();
         self.pending += changes.memory.as_ref().map_or(0, size_of_map);
+        self.pending += changes.inspected.as_ref().map_or(0, size_of_inspected);
         self.parts.push(changes);
         if more {
             return Ok(());
@@ -273,6 +288,11 @@ impl BlockReading {
             let old = image.memory.replace(memory);
             self.kept -= old.map_or(0, |it| it.size());
         }
+        if let Some(inspected) = changes.inspected {
+            self.kept += size_of_inspected(&inspected);
+            let old = image.inspected.replace(inspected);
+            self.kept -= old.as_ref().map_or(0, size_of_inspected);
+        }
         Ok(())
     }
 
@@ -304,6 +324,7 @@ impl BlockReading {
                 more_freed: image.more_freed,
                 memory,
                 classes: image.classes.finish(),
+                inspected: image.inspected,
             }
         });
         BlockList {
@@ -314,6 +335,12 @@ impl BlockReading {
             conditions,
         }
     }
+}
+
+/// The memory of what was found, as so many blocks of a reading.
+fn size_of_inspected(it: &Inspected) -> usize {
+    let names = it.classes.iter().map(|it| 1 + it.len() / 64);
+    1 + names.sum::<usize>() + it.blocks.len() / 8 + it.stacks.len()
 }
 
 #[cfg(test)]

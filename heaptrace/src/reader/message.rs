@@ -35,6 +35,8 @@ pub enum Job {
     Types = 12,
     /// The version of V8 in a file.
     V8 = 13,
+    /// The classes whose tables of virtual functions are at some places.
+    Classes = 14,
 }
 
 impl Job {
@@ -53,6 +55,7 @@ impl Job {
         Self::Units,
         Self::Types,
         Self::V8,
+        Self::Classes,
     ];
 
     /// The job with this number.
@@ -68,7 +71,7 @@ impl Job {
             Self::Inspect | Self::GeneratedCode => 16 << 20,
             // Room for a table with the most rows and pages that the limits allow.
             Self::Table => 80 << 20,
-            Self::Names | Self::Units | Self::Types => 64 << 20,
+            Self::Names | Self::Units | Self::Types | Self::Classes => 64 << 20,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::drain::Drain;
+use super::inspect::Inspections;
 use super::kernel_state::Swept;
 use super::memory::MemoryReading;
 use crate::config::RunConfig;
@@ -35,6 +36,7 @@ pub(super) struct Run {
     functions: Option<HashMap<FileId, Vec<ProbedFunction>>>,
     swept: Swept,
     memory: MemoryReading,
+    inspections: Inspections,
 }
 
 /// The thread that removes the probes at the end.
@@ -47,6 +49,7 @@ pub(super) struct EndedRun {
     program: Program,
     swept: Swept,
     memory: MemoryReading,
+    inspections: Inspections,
 }
 
 impl Run {
@@ -65,6 +68,7 @@ impl Run {
             program,
             swept: Swept::default(),
             memory: MemoryReading::new(config),
+            inspections: Inspections::new(config),
         }
     }
 
@@ -137,8 +141,11 @@ impl Run {
             program,
             swept,
             memory,
+            inspections,
             ..
         } = self;
+        inspections.inspect_if_due(drain, joiner, begin)?;
+        inspections.hand_over(joiner);
         memory.read_if_due(drain, joiner, begin, with_blocks)?;
         memory.hand_over(joiner);
         drain.pass(joiner);
@@ -153,9 +160,10 @@ impl Run {
         })
     }
 
-    /// Reads what of processes' memory is resident, if that is wanted. The gate must be closed: so their blocks are those of this
+    /// Reads what of processes' memory is resident, and what live blocks are, if that is wanted. The gate must be closed: so their blocks are those of this
     /// moment.
     pub(super) fn read_memory(&mut self, begin: Instant) {
+        self.inspections.inspect(&self.joiner, begin);
         self.memory.read(&self.joiner, begin);
     }
 
@@ -170,6 +178,7 @@ impl Run {
             program: self.program,
             swept: self.swept,
             memory: self.memory,
+            inspections: self.inspections,
         };
         (ended, Closing(closing))
     }
@@ -186,6 +195,7 @@ impl EndedRun {
             program,
             swept,
             memory,
+            inspections,
             ..
         } = self;
         drain.complete(joiner);
@@ -195,6 +205,7 @@ impl EndedRun {
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
         memory.hand_over(joiner);
+        inspections.hand_over(joiner);
         joiner.send_all();
         identify(drain, joiner, reader)?;
         let update = joiner.take_update(elapsed_ns);

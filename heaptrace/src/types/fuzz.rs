@@ -4,6 +4,7 @@
 
 use super::chain::{Chain, Link, Sizes};
 use super::decide::decide;
+use super::live_protocol::{self, ClassesAnswer, ClassesQuestion};
 use super::protocol::{MAX_NAME, Site, SizedType, TypesAnswer, TypesQuestion, is_sound};
 use crate::join::BlockSizes;
 use crate::reader::{decode, encode};
@@ -25,7 +26,7 @@ pub(crate) fn file(data: &[u8]) -> u64 {
     let answer = super::read::answer(&question, &[file], |_| Passed::default());
     let sites: TypesAnswer = decode(&answer).unwrap_or_default();
     assert!(is_sound(&sites) && (sites.is_empty() || sites.len() == count));
-    let mut seen = u64::from(!sites.is_empty());
+    let mut seen = u64::from(!sites.is_empty()) + 4096 * tables(data);
     for site in &sites {
         seen += 2 * site.functions.len().min(16) as u64
             + 64 * u64::from(site.stored.is_some())
@@ -34,6 +35,27 @@ pub(crate) fn file(data: &[u8]) -> u64 {
             + 512 * u64::from(site.target.is_some());
     }
     seen
+}
+
+/// Asserts that the reader's answer about tables all over a file keeps to the limits.
+fn tables(data: &[u8]) -> u64 {
+    let Ok(file) = sys::file_in_memory("input", data) else {
+        return 0;
+    };
+    let step = (data.len() / 512).max(8).next_multiple_of(8);
+    let question = encode(&ClassesQuestion {
+        offsets: (0..data.len() as u64).step_by(step).collect(),
+    });
+    let answer = super::read::answer_classes(&question, &[file]);
+    let names: ClassesAnswer = decode(&answer).unwrap_or_default();
+    assert!(live_protocol::is_sound(&names));
+    names.iter().filter(|it| !it.is_empty()).count() as u64
+}
+
+/// Decodes an answer about classes; 0 if it is refused.
+pub(crate) fn classes(answer: &[u8]) -> u64 {
+    let names = decode::<ClassesAnswer>(answer).filter(live_protocol::is_sound);
+    names.map_or(0, |names| 1 + names.len() as u64)
 }
 
 /// Decodes an answer of the reader; 0 if it is refused.

@@ -3,6 +3,7 @@
 //! Stage: types. Knows the profile and the names of its functions. The tracer's part decides by what a reader found (`decide.rs`); the reader's part is
 //! `read/`. Must not know outputs.
 
+mod by_memory;
 mod chain;
 mod containers;
 mod cpp;
@@ -10,6 +11,8 @@ mod decide;
 mod find;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod live;
+mod live_protocol;
 mod parsed;
 mod people;
 mod protocol;
@@ -20,5 +23,7 @@ mod rust;
 mod tests;
 mod text;
 
+pub use by_memory::Inspections;
 pub use find::{add_types, find_types};
-pub(crate) use read::answer;
+pub use live::Inspector;
+pub(crate) use read::{answer, answer_classes};

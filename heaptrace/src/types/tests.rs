@@ -5,6 +5,7 @@ mod files;
 mod results;
 mod runtimes;
 mod rust;
+mod vtables;
 
 use super::chain::{Chain, Link, Sizes};
 use super::decide::decide;

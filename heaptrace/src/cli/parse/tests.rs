@@ -56,6 +56,7 @@ fn defaults_are_those_of_the_configuration() {
             histogram: false,
             mappings: true,
             blocks: KeptBlocks::None,
+            inspect_live: false,
             duration: None,
             mark_every: None,
             live_limit: None,

@@ -6,9 +6,10 @@ use std::cmp::Reverse;
 
 use super::Joiner;
 use crate::join::block_log::BlockLog;
+use crate::join::inspected::{Inspected, LiveBlock};
 use crate::join::memory_map::{MappedPart, MemoryMap};
 use crate::join::reasons::Note;
-use crate::join::update::Update;
+use crate::join::update::{ProcessId, Update};
 
 /// Most parts of a process's mapped memory that are handed out.
 const MAX_PARTS: usize = 1 << 16;
@@ -44,7 +45,7 @@ impl Joiner {
         }
     }
 
-    /// The changes since the last call, and all live blocks of running processes, with the memory that these changes have.
+    /// The changes since the last call, and all live blocks of running processes, with what these changes have of their memory.
     pub fn take_update_with_blocks(&mut self, elapsed_ns: u64) -> Update {
         let mut update = self.take_update(elapsed_ns);
         let mut whole = self.ledger.live_blocks(elapsed_ns);
@@ -52,6 +53,7 @@ impl Joiner {
             let mut changes = update.blocks.iter();
             let changes = changes.find(|changes| changes.owner.serial == it.owner.serial);
             it.memory = changes.and_then(|it| it.memory.clone());
+            it.inspected = changes.and_then(|it| it.inspected.clone());
         }
         update.live_blocks = Some(whole);
         update
@@ -72,11 +74,36 @@ impl Joiner {
             .collect()
     }
 
-    /// Adds what of a process's memory is resident, if it runs on. Returns how many parts that it mapped found no room.
-    pub fn set_memory(&mut self, image: RunningImage, mut map: MemoryMap) -> u64 {
+    /// At most so many live blocks of a running process, those that were allocated first; and how many more there are.
+    pub fn live_blocks_of(&self, image: RunningImage, most: usize) -> (Vec<LiveBlock>, u64) {
+        let Some(process) = self.running(image) else {
+            return (Vec::new(), 0);
+        };
+        let mut blocks: Vec<_> = self.ledger.live_of(process).collect();
+        let more = blocks.len().saturating_sub(most);
+        if more > 0 {
+            blocks.sort_unstable_by_key(|it| it.id);
+            blocks.truncate(most);
+        }
+        (blocks, more as u64)
+    }
+
+    /// Adds what the memory of a process's live blocks tells of their types, if it runs on.
+    pub fn set_inspected(&mut self, image: RunningImage, inspected: Inspected) {
+        if let Some(process) = self.running(image) {
+            self.ledger.log_inspected(process, inspected);
+        }
+    }
+
+    fn running(&self, image: RunningImage) -> Option<ProcessId> {
         let processes = self.ledger.processes();
         let process = processes.id(image.serial);
-        let Some(process) = process.filter(|it| processes.running(image.pid) == Some(*it)) else {
+        process.filter(|it| processes.running(image.pid) == Some(*it))
+    }
+
+    /// Adds what of a process's memory is resident, if it runs on. Returns how many parts that it mapped found no room.
+    pub fn set_memory(&mut self, image: RunningImage, mut map: MemoryMap) -> u64 {
+        let Some(process) = self.running(image) else {
             return 0;
         };
         let mut mapped = self.mappings.of(process).filter_map(|(start, end, site)| {

@@ -5,7 +5,9 @@
 use super::Ledger;
 use crate::join::block_changes::BlockChanges;
 use crate::join::block_log::BlockLog;
+use crate::join::inspected::{Inspected, LiveBlock};
 use crate::join::memory_map::MemoryMap;
+use crate::join::process::ProcessEntry;
 use crate::join::update::{ProcessId, SiteId, StackId};
 
 impl Ledger {
@@ -19,6 +21,30 @@ impl Ledger {
         if let (Some(log), Some(entry)) = (&mut self.log, self.processes.get(process)) {
             log.set_memory(entry, map);
         }
+    }
+
+    /// Adds what the memory of a process's live blocks tells to the next block changes, if blocks are kept.
+    pub(in crate::join) fn log_inspected(&mut self, process: ProcessId, inspected: Inspected) {
+        if let (Some(log), Some(entry)) = (&mut self.log, self.processes.get(process)) {
+            log.set_inspected(entry, inspected);
+        }
+    }
+
+    /// The live blocks of a process.
+    pub(in crate::join) fn live_of(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = LiveBlock> + '_ {
+        let entry = self.processes.get(process);
+        let blocks = entry.into_iter().flat_map(ProcessEntry::blocks);
+        blocks.filter_map(|(id, block)| {
+            Some(LiveBlock {
+                id,
+                address: block.address,
+                size: block.size,
+                stack: self.sites.stack(block.site)?,
+            })
+        })
     }
 
     /// The stack of a site.

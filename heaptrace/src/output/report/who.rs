@@ -13,8 +13,9 @@ use crate::output::ends::signal_name;
 use crate::output::error::OutputError;
 use crate::output::image::is_of;
 use crate::output::report_input::ReportInput;
+use crate::output::site_types::found_by;
 use crate::output::who::{AskedAddress, CoreFacts, Owned, Owner, Place, Who};
-use crate::profile::{PastBlock, ProcessBlocks};
+use crate::profile::{PastBlock, ProcessBlocks, Way};
 use crate::text::{count, escape, lifetime};
 
 /// Bytes of memory in a line.
@@ -171,6 +172,7 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
             line(page, &from_to(block))?;
             line(page, &birth(block))?;
             block_type(page, block)?;
+            class(page, owner.process, block)?;
             frames(page, block.stack)?;
         }
         (None, Some((last, rest))) => {
@@ -180,6 +182,7 @@ fn of_owner(page: &mut Page<'_, '_>, owner: &Owner<'_>, address: u64) -> io::Res
                 &format!("{}, {}", birth(&last.block), end(last, owner.process)),
             )?;
             block_type(page, &last.block)?;
+            class(page, owner.process, &last.block)?;
             frames(page, last.block.stack)?;
             earlier = rest;
         }
@@ -206,7 +209,7 @@ fn history(
             "{} at {:#x}{}; the address is {} it",
             bytes(block.size),
             block.address,
-            of_type(page.input, block),
+            of_type(page.input, owner.process, block),
             inside(block, address)
         );
         let words = page.style.bold(&words);
@@ -289,7 +292,7 @@ fn neighbour(
         "{} at {:#x} {distance}{}; {}",
         bytes(block.size),
         block.address,
-        of_type(page.input, block),
+        of_type(page.input, owner.process, block),
         birth(block)
     );
     line(page, &words)?;
@@ -378,8 +381,11 @@ fn from_to(block: &BornBlock) -> String {
 }
 
 /// The type of a block, if it is known: `, of type Session`.
-fn of_type(input: &ReportInput<'_>, block: &BornBlock) -> String {
+fn of_type(input: &ReportInput<'_>, process: &ProcessBlocks, block: &BornBlock) -> String {
     let known = input.symbols.types.of(block.stack);
+    if let Some(class) = process.class_of(block).filter(|_| known.is_none()) {
+        return format!(", begins with a {}", escape(class));
+    }
     known.map_or_else(String::new, |it| format!(", of type {}", escape(&it.name)))
 }
 
@@ -446,6 +452,23 @@ fn block_type(page: &mut Page<'_, '_>, block: &BornBlock) -> io::Result<()> {
         Some(words) => line(page, &words),
         None => Ok(()),
     }
+}
+
+/// The class of the object that the block begins with, unless its type says the same.
+fn class(page: &mut Page<'_, '_>, process: &ProcessBlocks, block: &BornBlock) -> io::Result<()> {
+    let by_stack = page.input.symbols.types.of(block.stack);
+    let Some(class) = process.class_of(block) else {
+        return Ok(());
+    };
+    if by_stack.is_some_and(|it| it.name == class) {
+        return Ok(());
+    }
+    let words = format!(
+        "begins with an object of class {} ({})",
+        escape(class),
+        found_by(Way::Vtable)
+    );
+    line(page, &words)
 }
 
 fn frames(page: &mut Page<'_, '_>, stack: StackId) -> io::Result<()> {

@@ -45,6 +45,7 @@ fn blocks(has_all: bool) -> BlockList {
         owner: owner(1, EVIL),
         memory: None,
         is_whole: false,
+        inspected: None,
         at_ns: 2_000 * MS,
         has_all,
         born: vec![
@@ -65,6 +66,7 @@ fn blocks(has_all: bool) -> BlockList {
     let running = BlockChanges {
         owner: owner(2, "running"),
         memory: None,
+        inspected: None,
         born: vec![born(7, 0x1000, 2_000)],
         freed: vec![freed(7, HowFreed::Freed)],
         ended_ns: None,

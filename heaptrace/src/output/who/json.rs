@@ -13,7 +13,7 @@ use crate::output::error::OutputError;
 use crate::output::json::{BlockType, Head, Remarks, Stack};
 use crate::output::json_escaping::write_line;
 use crate::output::report_input::ReportInput;
-use crate::profile::PastBlock;
+use crate::profile::{PastBlock, Way};
 
 /// Writes the answer as one line.
 pub fn write_who_json(
@@ -131,7 +131,8 @@ struct InProcess<'a> {
 
 impl<'a> InProcess<'a> {
     fn new(input: &'a ReportInput<'a>, owner: &Owner<'a>, address: u64) -> Self {
-        let block = |block: &BornBlock| Block::new(input, block, address);
+        let process = owner.process;
+        let block = |block: &BornBlock| Block::new(input, block, process.class_of(block), address);
         let [before, behind] = owner.neighbours;
         Self {
             pid: owner.process.owner.pid,
@@ -165,10 +166,24 @@ struct Block<'a> {
     /// Absent where it is unknown.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     block_type: Option<BlockType<'a>>,
+    /// The class of the object that the block begins with, by its memory. Absent where it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<Class<'a>>,
+}
+
+#[derive(Serialize)]
+struct Class<'a> {
+    name: &'a str,
+    way: &'static str,
 }
 
 impl<'a> Block<'a> {
-    fn new(input: &'a ReportInput<'a>, block: &BornBlock, address: u64) -> Self {
+    fn new(
+        input: &'a ReportInput<'a>,
+        block: &BornBlock,
+        class: Option<&'a str>,
+        address: u64,
+    ) -> Self {
         Self {
             address: hexadecimal(block.address),
             size: block.size,
@@ -179,6 +194,10 @@ impl<'a> Block<'a> {
             mean_bytes: block.mean,
             stack: Stack(input, block.stack),
             block_type: BlockType::of_block(input, block.stack, block.size),
+            class: class.map(|name| Class {
+                name,
+                way: Way::Vtable.name(),
+            }),
         }
     }
 }

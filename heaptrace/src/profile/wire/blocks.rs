@@ -6,6 +6,7 @@
 use prost::Message;
 
 use super::error::WireError;
+use super::inspected::InspectedMessage;
 use super::memory_map::MemoryMapMessage;
 use crate::join::{BlockChanges, BlockOwner, BornBlock, FreedBlock, HowFreed, StackId};
 
@@ -40,6 +41,8 @@ pub(in crate::profile) struct BlocksMessage {
     memory: Option<MemoryMapMessage>,
     #[prost(bool, tag = "21")]
     is_whole: bool,
+    #[prost(message, optional, tag = "22")]
+    inspected: Option<InspectedMessage>,
 }
 
 /// Columns of allocated blocks.
@@ -82,7 +85,9 @@ impl BlocksMessage {
         let (mut born, mut freed) = (changes.born.chunks(MOST), changes.freed.chunks(MOST));
         // The memory has a message of its own, so that blocks and memory are not in one chunk.
         let blocks = born.len().max(freed.len());
-        let count = (blocks + usize::from(changes.memory.is_some())).max(1);
+        let own = [changes.memory.is_some(), changes.inspected.is_some()].map(usize::from);
+        let count = (blocks + own[0] + own[1]).max(1);
+        let of_inspected = count - own[0];
         let parts = (0..count).map(|part| Self {
             serial: changes.owner.serial,
             pid: changes.owner.pid,
@@ -99,6 +104,11 @@ impl BlocksMessage {
                 .memory
                 .as_ref()
                 .filter(|_| part + 1 == count)
+                .map(Into::into),
+            inspected: changes
+                .inspected
+                .as_ref()
+                .filter(|_| part + 1 == of_inspected)
                 .map(Into::into),
         });
         parts.collect()
@@ -122,6 +132,7 @@ impl BlocksMessage {
             freed: freed?,
             ended_ns: self.ended_ns,
             memory: self.memory.map(TryInto::try_into).transpose()?,
+            inspected: self.inspected.map(TryInto::try_into).transpose()?,
         })
     }
 }
@@ -255,7 +266,7 @@ fn sums(differences: Vec<i64>, count: usize) -> Result<impl FnMut() -> u64, Wire
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::MemoryMap;
+    use crate::join::{Inspected, MemoryMap};
 
     fn changes(blocks: u64) -> BlockChanges {
         let born = |n: u64| BornBlock {
@@ -291,6 +302,10 @@ mod tests {
                 at_ns: 6,
                 ..MemoryMap::default()
             }),
+            inspected: Some(Inspected {
+                at_ns: 8,
+                ..Inspected::default()
+            }),
         }
     }
 
@@ -317,6 +332,8 @@ mod tests {
             assert_eq!(parts[0].ended_ns, Some(5));
             let memory: Vec<_> = parts.iter().filter_map(|it| it.memory.clone()).collect();
             assert_eq!(memory, [changes.memory.unwrap()]);
+            let inspected: Vec<_> = parts.iter().filter_map(|it| it.inspected.clone()).collect();
+            assert_eq!(inspected, [changes.inspected.unwrap()]);
         }
         let mut exact = changes(100);
         for block in &mut exact.born {

@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod function;
 mod killed_at;
+mod inspected;
 mod marks;
 mod memory;
 mod memory_map;

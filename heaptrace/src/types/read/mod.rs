@@ -13,6 +13,8 @@ mod names;
 mod state;
 mod units;
 mod variables;
+mod vtables;
 mod walk;
 
 pub(crate) use answer::answer;
+pub(crate) use vtables::answer as answer_classes;

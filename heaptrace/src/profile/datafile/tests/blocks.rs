@@ -39,6 +39,7 @@ fn changes(n: u32) -> BlockChanges {
             thread: 44,
         }],
         ended_ns: None,
+        inspected: None,
         memory: n.is_multiple_of(2).then(|| MemoryMap {
             at_ns: u64::from(n),
             mapped: vec![MappedPart {
