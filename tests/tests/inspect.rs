@@ -122,6 +122,17 @@ fn objects_of_a_stripped_program_have_their_classes() -> Result<()> {
 
     let (data, plain) = (here.data(), without.data());
     let (data, plain) = (data.display().to_string(), plain.display().to_string());
+    let json = here
+        .run(&["types", "--format", "json", &data])?
+        .success()?
+        .stdout;
+    let listed: Value = serde_json::from_str(&json)?;
+    let expected = serde_json::json!([
+        {"name": "Circle", "blocks": 13, "bytes": 10 * 24 + 3 * 48},
+        {"name": "Square", "blocks": 8, "bytes": 5 * 40 + 3 * 48},
+        {"blocks": 4, "bytes": 4 * 48},
+    ]);
+    assert_eq!(listed["live_classes"], expected, "{listed}");
     let expected = [("Circle".to_owned(), 10), ("Square".to_owned(), 5)];
     assert_eq!(types(&here, &data, "vtable")?, expected);
     assert_eq!(types(&here, &plain, "vtable")?, []);

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::history::History;
 use super::model::{Profile, Snapshot};
 use super::symbols::Symbols;
-use super::types::BlockType;
+use super::types::{BlockType, LiveClass};
 use crate::join::{
     Allocator, Function, Generation, GenerationId, Location, Mark, Module, ModuleId, Process,
     ProcessId, Quality, RateChange, Site, SiteId, Stack, StackId, Usage,
@@ -362,6 +362,12 @@ impl Cost for Usage {
 impl Cost for Mark {
     fn cost(&self) -> u64 {
         of::<Self>(0)
+    }
+}
+
+impl Cost for LiveClass {
+    fn cost(&self) -> u64 {
+        texts([&self.name]) + of::<Self>(0)
     }
 }
 

@@ -29,4 +29,4 @@ pub use history::{Counter, History, Period};
 pub use memory_blocks::MemoryBlocks;
 pub use model::{FoldError, Mode, Profile, Range, RunEnd, RunInfo, SizeRange, Snapshot};
 pub use symbols::{Frame, Improvement, StringId, Symbols};
-pub use types::{BlockType, Types, Way};
+pub use types::{BlockType, LiveClass, Types, Way};

@@ -81,6 +81,17 @@ impl BlockType {
     }
 }
 
+/// The live blocks that began with an object of a class when they were inspected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveClass {
+    /// The class, raw; empty for blocks that began with no object of a known class.
+    pub name: String,
+    /// The number of blocks.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The types of the blocks of stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Types {
@@ -88,6 +99,8 @@ pub struct Types {
     pub types: Vec<BlockType>,
     /// For each stack whose type is known, its index. A stack is a place in code, whichever process runs it.
     pub of_stacks: BTreeMap<StackId, u32>,
+    /// The live blocks of all stacks that were inspected, by class. Empty if none were.
+    pub classes: Vec<LiveClass>,
 }
 
 impl Types {
@@ -96,8 +109,11 @@ impl Types {
         self.types.get(*self.of_stacks.get(&stack)? as usize)
     }
 
-    /// Takes over the types of stacks that have none.
+    /// Takes over the types of stacks that have none, and classes if there are none.
     pub fn complete(&mut self, other: &Self) {
+        if self.classes.is_empty() {
+            self.classes.clone_from(&other.classes);
+        }
         let known = (0..).zip(&self.types);
         let mut ids: BTreeMap<BlockType, u32> = known.map(|(id, it)| (it.clone(), id)).collect();
         for stack in other.of_stacks.keys() {

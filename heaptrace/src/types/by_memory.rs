@@ -3,10 +3,11 @@
 //! Stage: types. All blocks of a stack must agree, and have one size: larger blocks hold several objects, or more than the object. Must not know
 //! how memory is read.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::join::{BlockSizes, Inspected, StackId};
-use crate::profile::{BlockType, Profile, Types, Way};
+use crate::profile::{BlockType, LiveClass, Profile, Types, Way};
 use crate::text::count;
 
 /// What the last inspection of each program image found.
@@ -52,6 +53,26 @@ impl Inspections {
         words
     }
 
+    /// The inspected blocks of all images by class, those with most bytes first.
+    fn classes(&self) -> Vec<LiveClass> {
+        let mut sums: BTreeMap<&str, LiveClass> = BTreeMap::new();
+        for inspected in self.of_images.values() {
+            for part in &inspected.stacks {
+                let class = part.class.and_then(|it| inspected.classes.get(it as usize));
+                let name = class.map_or("", String::as_str);
+                let sum = sums.entry(name).or_insert_with(|| LiveClass {
+                    name: name.to_owned(),
+                    ..LiveClass::default()
+                });
+                sum.blocks = sum.blocks.saturating_add(part.blocks);
+                sum.bytes = sum.bytes.saturating_add(part.bytes);
+            }
+        }
+        let mut classes: Vec<_> = sums.into_values().collect();
+        classes.sort_by_key(|it| Reverse(it.bytes));
+        classes
+    }
+
     /// The types of stacks whose blocks are objects of one class.
     pub fn types(&self, profile: &Profile) -> Types {
         let all_sizes = profile.block_sizes();
@@ -74,7 +95,10 @@ impl Inspections {
                 }
             }
         }
-        let mut types = Types::default();
+        let mut types = Types {
+            classes: self.classes(),
+            ..Types::default()
+        };
         let mut ids: BTreeMap<&str, u32> = BTreeMap::new();
         for (stack, found) in of_stacks {
             let Some((name, size)) = found else { continue };

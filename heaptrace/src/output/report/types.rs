@@ -11,9 +11,10 @@ use crate::output::error::OutputError;
 use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
-use crate::output::site_types::{Blocks, found_by};
+use crate::output::site_types::{Blocks, UNKNOWN, found_by};
 use crate::output::types::{TypeRow, TypesFound};
-use crate::text::{count, escape, lifetime, share};
+use crate::profile::LiveClass;
+use crate::text::{bytes, count, escape, lifetime, share};
 
 /// The indent of the lines below a name.
 const INDENT: usize = 5;
@@ -29,6 +30,7 @@ pub fn write_types(
     header::write(page)?;
     header::not_ended(page)?;
     table(page, found)?;
+    classes(page)?;
     notes(page, found)?;
     verdict::problems(page)?;
     Ok(())
@@ -219,6 +221,52 @@ fn made_by(page: &mut Page<'_, '_>, row: &TypeRow, id: crate::join::StackId) -> 
         .saturating_sub(INDENT + words.len() + 1 + more.len());
     let title = stack::title(page.input, id, room, page.style);
     writeln!(page.out, "{:INDENT$}{words} {title}{more}", "")
+}
+
+/// The classes of inspected live blocks, whichever stack allocated them.
+fn classes(page: &mut Page<'_, '_>) -> io::Result<()> {
+    let all = &page.input.symbols.types.classes;
+    let (unknown, known): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.name.is_empty());
+    if known.is_empty() {
+        return Ok(());
+    }
+    let heading = "Live blocks by what was in them, when they were inspected last";
+    writeln!(page.out, "{}\n", page.style.bold(heading))?;
+    let sum = |of: fn(&LiveClass) -> u64| {
+        all.iter()
+            .fold(0, |sum: u64, it| sum.saturating_add(of(it)))
+    };
+    let whole = sum(|it| it.bytes);
+    writeln!(
+        page.out,
+        "{}",
+        page.style.dim("        BYTES   SHARE    BLOCKS  CLASS")
+    )?;
+    let top = page.options.top;
+    for class in known.iter().take(top).chain(&unknown) {
+        let name = match class.name.as_str() {
+            "" => UNKNOWN.to_owned(),
+            name => page
+                .input
+                .fitted_type(&escape(name), page.width.saturating_sub(35).max(24)),
+        };
+        writeln!(
+            page.out,
+            "   {:>10}  {:>6}  {:>8}  {name}",
+            bytes(class.bytes),
+            share(class.bytes, whole),
+            count(class.blocks)
+        )?;
+    }
+    if known.len() > top {
+        let more = count((known.len() - top) as u64);
+        writeln!(
+            page.out,
+            "   and {more} more classes; --top {} shows all",
+            known.len()
+        )?;
+    }
+    writeln!(page.out)
 }
 
 /// What the numbers mean, and how much has no type.

@@ -43,6 +43,17 @@ pub fn write_types_json(
             .iter()
             .map(|row| Type::new(input, row, intervals))
             .collect(),
+        live_classes: input
+            .symbols
+            .types
+            .classes
+            .iter()
+            .map(|it| LiveClass {
+                name: Some(it.name.as_str()).filter(|it| !it.is_empty()),
+                blocks: it.blocks,
+                bytes: it.bytes,
+            })
+            .collect(),
     };
     Ok(write_line(&report, out)?)
 }
@@ -60,6 +71,18 @@ struct Report<'a> {
     all_types: usize,
     found: Found,
     types: Vec<Type<'a>>,
+    /// The live blocks that were inspected, by class. Absent if none were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    live_classes: Vec<LiveClass<'a>>,
+}
+
+#[derive(Serialize)]
+struct LiveClass<'a> {
+    /// Absent for blocks that begin with no object of a known class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    blocks: u64,
+    bytes: u64,
 }
 
 /// How much of the metric has a type by each way, and how much has none.

@@ -15,7 +15,7 @@ use super::quality::QualityMessage;
 use super::site::Site;
 use super::started::Started;
 use super::symbols::Frames;
-use super::types::{BlockType, StacksOfType};
+use super::types::{BlockType, LiveClass, StacksOfType};
 use super::update::{Location, Module, Process, Rate, Stack};
 use super::usage::Usage;
 use crate::join::{self, BlockChanges, Update};
@@ -177,6 +177,10 @@ pub(in crate::profile) fn symbols(
                 let stacks = record::<StacksOfType>(bytes, budget)?;
                 let added = stacks.add_to(&mut symbols.types)?;
                 budget.charge(OF_STACK.saturating_mul(added as u64))?;
+            }
+            (6, Value::Bytes(bytes)) => {
+                let it = types::LiveClass::try_from(record::<LiveClass>(bytes, budget)?)?;
+                keep(&mut symbols.types.classes, it, budget)?;
             }
             _ => {}
         }

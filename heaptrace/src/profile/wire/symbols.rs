@@ -5,7 +5,7 @@
 use prost::Message;
 
 use super::parts::{Part, Parts};
-use super::types::{BlockType, StacksOfType};
+use super::types::{BlockType, LiveClass, StacksOfType};
 use crate::profile::symbols::{Frame, StringId, Symbols};
 
 /// [`Symbols`], or a part of them, as a message.
@@ -22,6 +22,8 @@ pub(in crate::profile) struct SymbolsMessage {
     types: Vec<BlockType>,
     #[prost(message, repeated, tag = "5")]
     stacks: Vec<StacksOfType>,
+    #[prost(message, repeated, tag = "6")]
+    classes: Vec<LiveClass>,
 }
 
 /// The frames of one location.
@@ -67,6 +69,9 @@ impl SymbolsMessage {
         }
         for stacks in StacksOfType::all(&symbols.types) {
             parts.add(stacks, |part| &mut part.stacks);
+        }
+        for class in &symbols.types.classes {
+            parts.add(LiveClass::from(class), |part| &mut part.classes);
         }
         parts.all()
     }

@@ -43,6 +43,44 @@ pub(super) struct StacksOfType {
     stacks: Vec<u32>,
 }
 
+/// [`types::LiveClass`], as a message.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LiveClass {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "2")]
+    blocks: u64,
+    #[prost(uint64, tag = "3")]
+    bytes: u64,
+}
+
+impl From<&types::LiveClass> for LiveClass {
+    fn from(it: &types::LiveClass) -> Self {
+        Self {
+            name: it.name.clone(),
+            blocks: it.blocks,
+            bytes: it.bytes,
+        }
+    }
+}
+
+impl TryFrom<LiveClass> for types::LiveClass {
+    type Error = WireError;
+
+    fn try_from(it: LiveClass) -> Result<Self, WireError> {
+        if it.name.len() > LONGEST {
+            return Err(WireError::TooMany {
+                what: "characters of a class's name",
+            });
+        }
+        Ok(Self {
+            name: it.name,
+            blocks: it.blocks,
+            bytes: it.bytes,
+        })
+    }
+}
+
 impl From<&types::BlockType> for BlockType {
     fn from(it: &types::BlockType) -> Self {
         let element = match it.element == it.name {
@@ -152,6 +190,13 @@ mod tests {
                 .map(|way| block_type("std::vector<Order>", "Order", way))
                 .to_vec(),
             of_stacks: (0..200_000).map(|id| (StackId(3 * id), id % 7)).collect(),
+            classes: ["", "Order"]
+                .map(|name| types::LiveClass {
+                    name: name.to_owned(),
+                    blocks: 3,
+                    bytes: 1 << 50,
+                })
+                .to_vec(),
         };
         types.types.push(block_type("Order", "Order", Way::Symbol));
         types.of_stacks.insert(StackId(u32::MAX), 7);
@@ -173,6 +218,11 @@ mod tests {
             assert!(bytes.len() < 1 << 20);
             let record = StacksOfType::decode(&*bytes).unwrap();
             record.add_to(&mut read).unwrap();
+        }
+        for it in &written.classes {
+            let bytes = LiveClass::from(it).encode_to_vec();
+            let it = LiveClass::decode(&*bytes).unwrap();
+            read.classes.push(it.try_into().unwrap());
         }
         assert_eq!(read, written);
     }

@@ -105,7 +105,8 @@ impl<'d> Data<'d> {
         }
         let all = file.symbols().chain(file.dynamic_symbols());
         let tables = all.filter(|it| it.is_definition()).filter_map(|symbol| {
-            let name = symbol.name().ok()?;
+            // Linkers write the version of a copied symbol behind its name.
+            let name = symbol.name().ok()?.split('@').next()?;
             let is_table = ["_ZTV", "_ZTC", "_ZTI"]
                 .iter()
                 .any(|it| name.starts_with(it));
