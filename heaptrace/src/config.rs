@@ -201,6 +201,8 @@ pub struct RunConfig {
     pub blocks: KeptBlocks,
     /// Whether the memory of live blocks is looked at for their classes.
     pub inspect_live: bool,
+    /// Whether processes are stopped at marks and at the end, to look for blocks that nothing points to.
+    pub reachable: bool,
     /// The run ends after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

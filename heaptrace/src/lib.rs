@@ -24,8 +24,10 @@ pub mod probes;
 pub mod proc;
 pub mod profile;
 pub mod python;
+
 #[cfg(test)]
 mod random;
+pub mod reachability;
 pub mod reader;
 #[cfg(any(test, feature = "images"))]
 mod recorded;

@@ -25,6 +25,7 @@ mod moments;
 mod observer;
 mod priority;
 mod rate;
+mod reachability;
 mod reaching;
 mod rights;
 mod room;
@@ -397,6 +398,7 @@ impl<'a> Session<'a> {
         self.run.pass();
         let at_ns = self.elapsed_ns();
         self.run.joiner.mark(cause, at_ns, sys::monotonic_now());
+        self.run.search_memory(self.begin)?;
         self.update(observer)
     }
 
@@ -432,6 +434,7 @@ impl<'a> Session<'a> {
     /// Ends the run in order: closes the gate, removes the probes, joins what is left, and sends the last
     /// update.
     fn end(mut self, outcome: Outcome, observer: &mut dyn Observer) -> Result<Finished> {
+        self.run.search_memory(self.begin)?;
         // From here on nothing more is recorded, whatever is still attached.
         self.run.program.set_gate(false)?;
         if self.config.inspect_live {

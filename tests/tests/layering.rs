@@ -32,7 +32,7 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may import them, and they import no stage.
-const BASES: [&str; 10] = [
+const BASES: [&str; 11] = [
     "core_file",
     "create",
     "hotspot",
@@ -40,6 +40,7 @@ const BASES: [&str; 10] = [
     "kernel",
     "proc",
     "python",
+    "reachability",
     "reader",
     "sandbox",
     "v8",

@@ -72,6 +72,8 @@ Examples:
   heaptrace leaks                                 which of its sites grow, and how fast
   heaptrace leaks --from 1m --to 10m              only in this time
   heaptrace leaks --suppressions known.txt        without known leaks (leak:NAME, as for LeakSanitizer)
+  sudo heaptrace record --reachable --duration 1m -- ./server
+                                                  look also for blocks that nothing points to
   heaptrace leaks --filter process=nginx --format json | jq '.growing[].bytes_per_second'
 
 The recording may still be going on. A site grows if the least that it holds in each of up to 12 steps rises over them: the

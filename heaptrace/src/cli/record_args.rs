@@ -54,6 +54,7 @@ impl Record {
         Some(Action::Record {
             run: RunConfig {
                 inspect_live: self.blocks.inspects(),
+                reachable: self.blocks.reachable,
                 blocks: self.blocks.into(),
                 ..self.run.into_config(self.probes, verbose)?
             },

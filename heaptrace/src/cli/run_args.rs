@@ -304,6 +304,7 @@ impl Run {
             mappings: !self.no_mmap,
             blocks: KeptBlocks::None,
             inspect_live: false,
+            reachable: false,
             duration: self.duration,
             interval: self.interval,
             mark_every: self.mark_every,

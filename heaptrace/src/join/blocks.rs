@@ -81,6 +81,15 @@ impl Blocks {
         Some(unpacked(&slot, self.shared.release(slot.shared())))
     }
 
+    /// A block, by its id.
+    pub(super) fn get(&self, id: u64) -> Option<Block> {
+        let index = self.shard_of(self.hash.of_number(id));
+        match self.shards.get(index).and_then(|it| it.get(id, self.hash)) {
+            Some(slot) => Some(unpacked(slot, self.shared.get(slot.shared()))),
+            None => self.odd.get(&id).copied(),
+        }
+    }
+
     /// All blocks with their ids, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Block)> {
         let slots = self.shards.iter().flat_map(Shard::iter);

@@ -24,6 +24,11 @@ impl Earlier {
         self.execed.insert(pid);
     }
 
+    /// Whether all of a process's memory is from the time in which it was traced: it began its program then.
+    pub(super) fn is_traced_from_its_beginning(&self, pid: u32) -> bool {
+        self.execed.contains(&pid)
+    }
+
     /// Forgets a process that has ended.
     pub(super) fn exited(&mut self, pid: u32) {
         self.execed.remove(&pid);

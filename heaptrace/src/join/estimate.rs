@@ -111,6 +111,11 @@ impl Estimate {
         }
     }
 
+    /// The number of allocations.
+    pub(super) fn count(&self) -> &Amount {
+        &self.count
+    }
+
     /// Some bytes of an allocation that is always recorded. The allocation itself counts with its last bytes.
     pub(super) fn of_part(bytes: u64, is_last: bool) -> Self {
         Self {

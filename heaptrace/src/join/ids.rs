@@ -15,13 +15,13 @@ pub struct LocationId(pub u32);
 pub struct FunctionId(pub u32);
 
 /// Index of a [`Stack`](super::update::Stack) in the stack table of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
 /// Index of a [`Process`](super::update::Process) in the process table of the run.
 ///
 /// A process is one program image here: `exec` begins a new record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
 /// Index of a [`Site`](super::update::Site) in the site table of the run.

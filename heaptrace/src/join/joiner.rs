@@ -15,6 +15,7 @@ mod javascript;
 mod jit;
 mod limits;
 mod python;
+mod reachability;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ use super::modules::OpenFiles;
 use super::orphans::Orphans;
 use super::process::Sampled;
 use super::processes;
+use super::reachability::Reachability;
 use super::reasons::{Loss, Note};
 use super::run_facts::RunFacts;
 use super::sent_stack::SentStack;
@@ -85,6 +87,8 @@ pub struct Joiner {
     coverage: Coverage,
     orphans: Orphans,
     facts: RunFacts,
+    /// What was found since the last update.
+    reachability: Vec<Reachability>,
 }
 
 impl Joiner {
@@ -111,6 +115,7 @@ impl Joiner {
             coverage: Coverage::default(),
             orphans: Orphans::default(),
             facts: RunFacts::new(),
+            reachability: Vec::new(),
         }
     }
 
@@ -464,6 +469,7 @@ impl Joiner {
             generations: self.ledger.take_changed_generations(),
             blocks: self.ledger.take_block_changes(elapsed_ns),
             live_blocks: None,
+            reachability: std::mem::take(&mut self.reachability),
             sizes: self.facts.sizes(),
             rates: self.facts.take_rates(),
             totals: self.ledger.totals(),

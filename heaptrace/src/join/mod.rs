@@ -44,6 +44,7 @@ mod process;
 mod processes;
 mod program_name;
 mod python;
+mod reachability;
 mod reasons;
 mod recent;
 mod regions;
@@ -79,6 +80,7 @@ pub use merge_ended::EndedLimits;
 pub use modules::OpenFiles;
 pub use overhead::Overhead;
 pub use process::Sampled;
+pub use reachability::{Reachability, UnreachableSite, UnreachableSum};
 pub use reasons::{Loss, Note};
 pub use size_classes::Family;
 pub use update::{

@@ -352,6 +352,11 @@ impl ProcessEntry {
         self.sums.live().bytes.rounded()
     }
 
+    /// A live block, by its id.
+    pub(super) fn block(&self, id: u64) -> Option<Block> {
+        self.blocks.get(id)
+    }
+
     /// The number of its live blocks that were recorded.
     pub(super) fn live_blocks(&self) -> usize {
         self.blocks.len()

@@ -16,6 +16,7 @@ use super::block_sizes::BlockSizes;
 use super::end::{End, KilledAt};
 use super::marks::{Exceeded, Mark};
 use super::overhead::Overhead;
+use super::reachability::Reachability;
 use super::usage::Usage;
 use crate::text::file_name;
 
@@ -471,6 +472,8 @@ pub struct Update {
     pub generations: Vec<(GenerationId, Generation)>,
     /// Blocks that were allocated and freed, if the run keeps each block. They are no part of a profile.
     pub blocks: Vec<BlockChanges>,
+    /// What searches for blocks that nothing points to have found, each in place of the one before of its process.
+    pub reachability: Vec<Reachability>,
     /// All live blocks at this time, if a file begins with them.
     pub live_blocks: Option<Vec<BlockChanges>>,
     /// How often sizes of each class were asked for since the run began. The first class is 0 bytes, each

@@ -118,6 +118,7 @@ mod tests {
             mappings: false,
             blocks: KeptBlocks::None,
             inspect_live: false,
+            reachable: false,
             duration: None,
             mark_every: None,
             live_limit: None,

@@ -81,12 +81,41 @@ mod tests {
     #[test]
     fn lists_match_as_their_patterns() {
         let patterns = [
-            "malloc", "sds*", "*_xmalloc", "a*b*c", "*::new*", "op?new*", "?x", "*", "**z", "x**",
+            "malloc",
+            "sds*",
+            "*_xmalloc",
+            "a*b*c",
+            "*::new*",
+            "op?new*",
+            "?x",
+            "*",
+            "**z",
+            "x**",
         ];
         let names = [
-            "", "malloc", "mallocs", "sds", "sdsnew", "my_xmalloc", "_xmalloc", "abc", "ac",
-            "aXbYc", "abcb", "a::new", "::newer", "op new(int)", "op new", "opnew", "éx", "x",
-            "z", "xy", "aa", "abbc", "acb",
+            "",
+            "malloc",
+            "mallocs",
+            "sds",
+            "sdsnew",
+            "my_xmalloc",
+            "_xmalloc",
+            "abc",
+            "ac",
+            "aXbYc",
+            "abcb",
+            "a::new",
+            "::newer",
+            "op new(int)",
+            "op new",
+            "opnew",
+            "éx",
+            "x",
+            "z",
+            "xy",
+            "aa",
+            "abbc",
+            "acb",
         ];
         for pattern in patterns {
             let list = NameList::new(&[pattern]);

@@ -134,6 +134,7 @@ impl Budget {
             + update.threads.iter().map(Cost::cost).sum::<u64>()
             + update.rates.iter().map(Cost::cost).sum::<u64>()
             + update.exceeded.iter().map(Cost::cost).sum::<u64>()
+            + update.reachability.iter().map(Cost::cost).sum::<u64>()
             + SNAPSHOT;
         for (id, process) in &update.processes {
             let id = id.0 as usize;
@@ -256,11 +257,12 @@ impl Budget {
             })
             .collect();
         let generations = profile.generations.iter().map(|it| &it.site);
-        let frames = profile
-            .sites
-            .iter()
-            .chain(generations)
-            .filter_map(|site| depths.get(site.stack.0 as usize))
+        let sites = profile.sites.iter().chain(generations);
+        let found = profile.reachability.iter().flat_map(|it| &it.sites);
+        let frames = sites
+            .map(|it| it.stack)
+            .chain(found.map(|it| it.stack))
+            .filter_map(|stack| depths.get(stack.0 as usize))
             .fold(0_u64, |sum, depth| sum.saturating_add(*depth));
         self.check(texts.saturating_add(frames.saturating_mul(16)))
     }
@@ -380,6 +382,12 @@ impl Cost for BlockType {
 impl Cost for crate::join::Exceeded {
     fn cost(&self) -> u64 {
         of::<Self>(self.name.len() as u64)
+    }
+}
+
+impl Cost for crate::join::Reachability {
+    fn cost(&self) -> u64 {
+        of::<Self>(2 * BLOCK + (self.refused.len() + size_of_val(&*self.sites)) as u64)
     }
 }
 

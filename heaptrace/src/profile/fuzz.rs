@@ -131,6 +131,7 @@ fn sound(recording: &Recording) -> u64 {
     assert_eq!(again.generations, profile.generations);
     assert_eq!(again.marks, profile.marks);
     assert_eq!(again.exceeded, profile.exceeded);
+    assert_eq!(again.reachability, profile.reachability);
     [
         profile.modules.len(),
         profile.locations.len(),

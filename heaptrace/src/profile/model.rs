@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::join::{
     Exceeded, Function, Generation, GenerationId, Location, Mark, Module, Process, ProcessId,
-    Quality, RateChange, Site, SiteId, Stack, Totals, Update, Usage,
+    Quality, RateChange, Reachability, Site, SiteId, Stack, Totals, Update, Usage,
 };
 use crate::text;
 
@@ -151,6 +151,8 @@ pub struct Profile {
     pub exceeded: Vec<Exceeded>,
     /// What sites allocated after each mark.
     pub generations: Vec<Generation>,
+    /// What the last search of each process for blocks that nothing points to has found.
+    pub reachability: Vec<Reachability>,
     /// How often sizes of each class were asked for.
     pub sizes: Vec<u64>,
     /// Changes of the sampling rate, in their order.
@@ -207,6 +209,7 @@ impl Profile {
             marks: Vec::new(),
             exceeded: Vec::new(),
             generations: Vec::new(),
+            reachability: Vec::new(),
             sizes: Vec::new(),
             rates: Vec::new(),
             totals: Totals::default(),
@@ -276,6 +279,7 @@ impl Profile {
                 .collect(),
             blocks: Vec::new(),
             live_blocks: None,
+            reachability: self.reachability.clone(),
             sizes: self.sizes.clone(),
             rates: self.rates.clone(),
             totals: self.totals,
@@ -313,6 +317,13 @@ impl Profile {
         self.stacks.extend(update.stacks);
         self.threads.extend(update.threads);
         for (id, process) in update.processes {
+            let old = self.processes.get(id.0 as usize);
+            let is_it = |old: &Process| {
+                (old.pid, old.start_time_ns) == (process.pid, process.start_time_ns)
+            };
+            if !old.is_none_or(is_it) {
+                self.reachability.retain(|it| it.process != id);
+            }
             upsert(&mut self.processes, "process", id.0, process)?;
         }
         for (id, site) in update.sites {
@@ -335,6 +346,14 @@ impl Profile {
             if let Some(process) = change.process {
                 in_table("rate", "process", process.0, self.processes.len())?;
             }
+        }
+        for found in update.reachability {
+            in_table("search", "process", found.process.0, self.processes.len())?;
+            for site in &found.sites {
+                in_table("search", "stack", site.stack.0, self.stacks.len())?;
+            }
+            self.reachability.retain(|it| it.process != found.process);
+            self.reachability.push(found);
         }
         self.rates.extend(update.rates);
         self.sizes = update.sizes;
@@ -400,6 +419,11 @@ impl Profile {
                 site.process = *id;
             }
         }
+        self.reachability.retain_mut(|it| {
+            let new = new_ids.get(it.process.0 as usize).copied().flatten();
+            it.process = new.unwrap_or_default();
+            new.is_some()
+        });
         let mut is_kept = is_kept.iter().copied();
         self.processes.retain(|_| is_kept.next().unwrap_or(true));
         new_ids

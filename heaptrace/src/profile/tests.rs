@@ -1,6 +1,7 @@
 //! Tests of a profile that is made of the updates of the join.
 
 mod generations;
+mod reachability;
 
 use heaptrace_common::wire::end;
 

@@ -14,6 +14,7 @@ use super::drain::Drain;
 use super::inspect::Inspections;
 use super::kernel_state::Swept;
 use super::memory::MemoryReading;
+use super::reachability;
 use crate::config::RunConfig;
 use crate::join::{Joiner, ModuleId, OpenFiles, Update};
 use crate::kernel::program::Program;
@@ -37,6 +38,8 @@ pub(super) struct Run {
     swept: Swept,
     memory: MemoryReading,
     inspections: Inspections,
+    /// Whether blocks are looked for that nothing points to.
+    is_searched: bool,
 }
 
 /// The thread that removes the probes at the end.
@@ -69,6 +72,7 @@ impl Run {
             swept: Swept::default(),
             memory: MemoryReading::new(config),
             inspections: Inspections::new(config),
+            is_searched: config.reachable,
         }
     }
 
@@ -160,8 +164,17 @@ impl Run {
         })
     }
 
-    /// Reads what of processes' memory is resident, and what live blocks are, if that is wanted. The gate must be closed: so their blocks are those of this
-    /// moment.
+    /// Looks for blocks that nothing points to, if that is wanted. The gate must be open: blocks are those of the moment at which
+    /// their process is stopped.
+    pub(super) fn search_memory(&mut self, begin: Instant) -> Result<()> {
+        if self.is_searched {
+            reachability::search(&mut self.drain, &mut self.joiner, begin)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what of processes' memory is resident, and what live blocks are, if that is wanted. The gate must be closed: so their
+    /// blocks are those of this moment.
     pub(super) fn read_memory(&mut self, begin: Instant) {
         self.inspections.inspect(&self.joiner, begin);
         self.memory.read(&self.joiner, begin);

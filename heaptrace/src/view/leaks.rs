@@ -125,6 +125,7 @@ mod tests {
             unsure,
             left: Vec::new(),
             generations: Default::default(),
+            unreachable: Default::default(),
             suppressed: Vec::new(),
         }
     }

@@ -57,6 +57,7 @@ fn defaults_are_those_of_the_configuration() {
             mappings: true,
             blocks: KeptBlocks::None,
             inspect_live: false,
+            reachable: false,
             duration: None,
             mark_every: None,
             live_limit: None,

@@ -145,6 +145,12 @@ impl Shard {
         Some(slot)
     }
 
+    /// The block with an id.
+    pub(super) fn get(&self, id: u64, hash: KeyedHash) -> Option<&Slot> {
+        let slot = self.slots.get(self.find(id, hash)?)?;
+        (!slot.is_vacant()).then_some(slot)
+    }
+
     /// Moves the blocks with a bit in their hash to another shard.
     pub(super) fn split(&mut self, bit: u64, hash: KeyedHash) -> Self {
         let has_bit = |slot: &&Slot| hash.of_number(slot.id) & bit != 0;

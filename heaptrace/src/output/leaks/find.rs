@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::generations::{self, Generations};
 use super::growth::{FEWEST, Group, Growth, Time};
 use super::suppressions::Suppressions;
+use super::unreachable::{self, Unreachable};
 use crate::join::{Kind, ProcessId, StackId, Totals};
 use crate::output::report_input::ReportInput;
 use crate::output::sum;
@@ -48,6 +49,8 @@ pub struct Leaks {
     pub left: Vec<Left>,
     /// What was allocated between marks.
     pub generations: Generations,
+    /// What nothing pointed to, if that was looked for.
+    pub unreachable: Unreachable,
     /// The suppressions that matched.
     pub suppressed: Vec<Suppressed>,
 }
@@ -97,6 +100,7 @@ pub fn find(input: &ReportInput<'_>, history: &History, options: &Options) -> Le
         unsure: Vec::new(),
         left: Vec::new(),
         generations: generations::find(input, &options.suppressions),
+        unreachable: unreachable::find(input, &options.suppressions),
         suppressed: Vec::new(),
     };
     let mut suppressed = HashMap::new();

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::find::{Leaks, Left};
 use super::generations_json::GenerationsJson;
 use super::growth::Growth;
+use super::unreachable_json::UnreachableJson;
 use crate::output::error::OutputError;
 use crate::output::json::{Head, Remarks, Stack};
 use crate::output::json_escaping::write_line;
@@ -43,6 +44,7 @@ pub fn write_leaks_json(
             .map(|it| Remaining::new(input, it))
             .collect(),
         generations: GenerationsJson::new(input, &leaks.generations, top),
+        unreachable: UnreachableJson::new(input, &leaks.unreachable, top),
         suppressed: leaks
             .suppressed
             .iter()
@@ -76,6 +78,9 @@ struct Report<'a> {
     /// Present if the run has marks.
     #[serde(flatten)]
     generations: Option<GenerationsJson<'a>>,
+    /// Present if blocks were looked for that nothing points to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreachable: Option<UnreachableJson<'a>>,
     suppressed: Vec<Suppressed<'a>>,
 }
 

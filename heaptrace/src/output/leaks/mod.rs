@@ -10,6 +10,8 @@ mod growth;
 mod json;
 mod suppressions;
 mod trend;
+mod unreachable;
+mod unreachable_json;
 mod words;
 
 pub(super) use find::Left;
@@ -19,4 +21,5 @@ pub(super) use growth::FEWEST;
 pub use growth::Growth;
 pub use json::write_leaks_json;
 pub use suppressions::Suppressions;
+pub(super) use unreachable::{Unreachable, UnreachableSite};
 pub(super) use words::rate;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, more, place, says, sites};
-use super::{ends, exceeded, generations, header, stack};
+use super::{ends, exceeded, generations, header, stack, unreachable};
 use crate::output::error::OutputError;
 use crate::output::leaks::{FEWEST, Growth, Leaks, Left, rate};
 use crate::output::moments::moments;
@@ -23,6 +23,7 @@ pub fn write_leaks(
     let page = &mut Page::new(input, options, out);
     header::write(page)?;
     happened(page)?;
+    unreachable::write(page, &leaks.unreachable)?;
     growing(page, leaks)?;
     unsure(page, leaks)?;
     left(page, leaks)?;
@@ -80,7 +81,7 @@ fn growing(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
     says(
         page,
         "A cache that still fills looks like a leak: what a program can still reach is not seen here. Record for longer than it \
-         needs to fill, or look whether its blocks are ever freed.",
+         needs to fill, look whether its blocks are ever freed, or record with --reachable.",
     )
 }
 
@@ -190,7 +191,7 @@ fn left(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
     more(page, leaks.left.len())?;
     says(
         page,
-        "Whether anything still pointed to these blocks is not known: LeakSanitizer and valgrind tell that apart.",
+        "Whether anything still pointed to these blocks is not known: end the recording before the process ends, with --reachable.",
     )
 }
 

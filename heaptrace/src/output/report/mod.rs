@@ -28,6 +28,7 @@ mod stack;
 mod table;
 mod totals;
 mod types;
+mod unreachable;
 mod verdict;
 mod who;
 

@@ -23,6 +23,7 @@ mod sample;
 mod sampled;
 mod source;
 mod types;
+mod unreachable;
 mod usage;
 mod who;
 mod wide;

@@ -94,6 +94,7 @@ pub(super) fn profile() -> Profile {
     recursion.extend([3; 60]);
     recursion.push(4);
     Profile {
+        reachability: Vec::new(),
         usages: std::collections::BTreeMap::new(),
         info: RunInfo::exact("--pid 41 --pid 42"),
         end: RunEnd::Orderly,

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 
 pub use mapping::{Mapping, MappingKind, PageState, Run};
-use page_map::PageMap;
+pub(crate) use page_map::PageMap;
 use smaps::Mapped;
 
 use super::memory;

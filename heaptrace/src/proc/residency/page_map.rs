@@ -19,7 +19,7 @@ const WORDS: usize = 1 << 15;
 
 /// The states of the pages of a process.
 #[derive(Debug)]
-pub(super) struct PageMap {
+pub(crate) struct PageMap {
     file: File,
     page: u64,
     /// Whether the kernel finds runs.
@@ -70,7 +70,7 @@ struct Region {
 const MAX_WORDS: u64 = 1 << 26;
 
 impl PageMap {
-    pub(super) fn open(pid: u32) -> io::Result<Self> {
+    pub(crate) fn open(pid: u32) -> io::Result<Self> {
         Ok(Self {
             file: File::open(format!("/proc/{pid}/pagemap"))?,
             page: sys::page_size() as u64,
@@ -81,7 +81,7 @@ impl PageMap {
 
     /// The runs of pages between two addresses, without a gap; none if there are too many pages to look at. Many more runs than `most` are
     /// an error.
-    pub(super) fn runs(&mut self, start: u64, end: u64, most: usize) -> io::Result<Vec<Run>> {
+    pub(crate) fn runs(&mut self, start: u64, end: u64, most: usize) -> io::Result<Vec<Run>> {
         let mut runs = Runs::new(start, self.page);
         if self.can_scan {
             match self.scan(start, end, most, &mut runs) {

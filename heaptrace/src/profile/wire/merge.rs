@@ -12,6 +12,7 @@ use super::fields::{Fields, Value, number};
 use super::function::Function;
 use super::marks::{Exceeded, Generation, Mark};
 use super::quality::QualityMessage;
+use super::reachability::Reachability;
 use super::site::Site;
 use super::started::Started;
 use super::symbols::Frames;
@@ -140,6 +141,10 @@ pub(in crate::profile) fn update(
             (50, Value::Bytes(bytes)) => {
                 let exceeded = join::Exceeded::from(record::<Exceeded>(bytes, budget)?);
                 keep(&mut update.exceeded, exceeded, budget)?;
+            }
+            (60, Value::Bytes(bytes)) => {
+                let found = join::Reachability::from(record::<Reachability>(bytes, budget)?);
+                keep(&mut update.reachability, found, budget)?;
             }
             // A field of a later version.
             _ => {}

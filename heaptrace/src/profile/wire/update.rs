@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::parts::{Part, Parts};
 use super::process_end::ProcessEnd;
 use super::quality::QualityMessage;
+use super::reachability::Reachability;
 use super::site::Site;
 use super::started::Started;
 use super::traced::Traced;
@@ -63,6 +64,8 @@ pub(in crate::profile) struct UpdateMessage {
     changes: Vec<Changes>,
     #[prost(message, repeated, tag = "50")]
     exceeded: Vec<Exceeded>,
+    #[prost(message, repeated, tag = "60")]
+    reachability: Vec<Reachability>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -204,6 +207,9 @@ impl UpdateMessage {
         }
         for generation in &update.generations {
             parts.add(Generation::new(generation), |part| &mut part.generations);
+        }
+        for it in &update.reachability {
+            parts.add(Reachability::from(it), |part| &mut part.reachability);
         }
         let mut parts = parts.all();
         if let Some(last) = parts.last_mut() {

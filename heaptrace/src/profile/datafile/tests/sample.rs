@@ -262,6 +262,7 @@ pub(super) fn update(n: u32) -> Update {
         )],
         blocks: Vec::new(),
         live_blocks: None,
+        reachability: Vec::new(),
         sizes: vec![n.into(), 7],
         rates: vec![RateChange {
             at_ns: n.into(),

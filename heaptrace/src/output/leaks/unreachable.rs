@@ -1,0 +1,66 @@
+//! What nothing in a process points to, by stack.
+//!
+//! Stage: output. Knows no format.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use super::suppressions::Suppressions;
+use crate::join::{ProcessId, Reachability, StackId, Totals};
+use crate::output::report_input::ReportInput;
+use crate::output::sum;
+
+/// What searches of memory have found.
+#[derive(Clone, Debug, Default)]
+pub struct Unreachable {
+    /// The searches, one of each process. Their sites are in `sites`.
+    pub searches: Vec<Reachability>,
+    /// Stacks with blocks that nothing points to, those with most bytes first.
+    pub sites: Vec<UnreachableSite>,
+}
+
+/// Blocks of a stack that nothing points to.
+#[derive(Clone, Debug)]
+pub struct UnreachableSite {
+    /// The process.
+    pub process: ProcessId,
+    /// The stack.
+    pub stack: StackId,
+    /// All of them, as live memory.
+    pub all: Totals,
+    /// Those that no other unreachable block points to.
+    pub direct: Totals,
+    /// The others.
+    pub indirect: Totals,
+}
+
+/// The findings in a profile, without those that are suppressed or don't pass its filters.
+pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unreachable {
+    let sites = input.profile.sites.iter();
+    let shown: HashSet<_> = sites.map(|it| (it.process, it.stack)).collect();
+    let mut found = Unreachable::default();
+    for search in &input.profile.reachability {
+        for site in &search.sites {
+            let is_shown = shown.contains(&(search.process, site.stack));
+            if !is_shown || suppressions.matching(input, site.stack).is_some() {
+                continue;
+            }
+            let [direct, indirect] = [site.direct.totals(), site.indirect.totals()];
+            let mut all = direct;
+            sum::add(&mut all, &indirect);
+            found.sites.push(UnreachableSite {
+                process: search.process,
+                stack: site.stack,
+                all,
+                direct,
+                indirect,
+            });
+        }
+        found.searches.push(Reachability {
+            sites: Vec::new(),
+            ..search.clone()
+        });
+    }
+    found.sites.sort_by_key(|it| Reverse(it.all.live_bytes));
+    found
+}

@@ -1,0 +1,208 @@
+//! What nothing in a process points to, for people.
+//!
+//! Stage: output. A part of the page of leaks. Says what the search can't know.
+
+use std::io;
+
+use super::amount::Amount;
+use super::page::Page;
+use super::sections::{heading, more, place, says, sites};
+use super::stack;
+use crate::join::{Kind, Reachability, Totals};
+use crate::output::leaks::{Unreachable, UnreachableSite};
+use crate::output::metric::Metric;
+use crate::output::report_input::process_label;
+use crate::output::sum;
+use crate::text::{bytes, count, duration, lifetime, share};
+
+/// Writes what was found; nothing if nothing was searched.
+pub(super) fn write(page: &mut Page<'_, '_>, found: &Unreachable) -> io::Result<()> {
+    let (refused, searched): (Vec<_>, Vec<_>) =
+        found.searches.iter().partition(|it| !it.refused.is_empty());
+    if !searched.is_empty() {
+        unreachable(page, found, &searched)?;
+        all_facts(page, &searched)?;
+        says(page, &limits(page, &searched))?;
+    }
+    for search in refused {
+        let name = name(page, search);
+        heading(page, &format!("Unreachable blocks of {name} are not known"))?;
+        says(
+            page,
+            &format!(
+                "{} into the run, its memory was not searched: {}.",
+                duration(search.at_ns),
+                crate::text::escape(&search.refused)
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn unreachable(
+    page: &mut Page<'_, '_>,
+    found: &Unreachable,
+    searched: &[&Reachability],
+) -> io::Result<()> {
+    let last = searched.iter().map(|it| it.at_ns).max().unwrap_or(0);
+    let at = format!("{} into the run", duration(last));
+    if found.sites.is_empty() {
+        return heading(page, &format!("Nothing recorded is unreachable, {at}"));
+    }
+    let mut all = Totals::default();
+    for site in &found.sites {
+        sum::add(&mut all, &site.all);
+    }
+    let about = match page.input.profile.info.mode.is_sampled() {
+        true => "about ",
+        false => "",
+    };
+    let words = format!(
+        "Unreachable, {at}: {} in {about}{} blocks, from {}; nothing pointed to them",
+        Amount::new(&page.intervals, Metric::LiveBytes, &all).value(),
+        count(all.live_allocations),
+        sites(found.sites.len())
+    );
+    heading(page, &words)?;
+    for (rank, it) in found.sites.iter().take(page.options.top).enumerate() {
+        site(page, rank + 1, it)?;
+    }
+    more(page, found.sites.len())
+}
+
+fn site(page: &mut Page<'_, '_>, rank: usize, site: &UnreachableSite) -> io::Result<()> {
+    let amount = Amount::new(&page.intervals, Metric::LiveBytes, &site.all);
+    stack::write_title(page, rank, &amount.value(), site.stack)?;
+    let mut facts: Vec<String> = amount.range().into_iter().collect();
+    let (direct, indirect) = (site.direct.live_allocations, site.indirect.live_allocations);
+    facts.push(match (direct, indirect) {
+        (direct, 0) => format!("{}, to which nothing points", blocks(direct)),
+        (0, indirect) => format!(
+            "{}, to which only unreachable blocks point",
+            blocks(indirect)
+        ),
+        (direct, indirect) => format!(
+            "{}: nothing points to {}, only unreachable blocks to {} ({})",
+            blocks(direct.saturating_add(indirect)),
+            count(direct),
+            count(indirect),
+            bytes(site.indirect.live_bytes)
+        ),
+    });
+    place(
+        page,
+        &facts.join("; "),
+        site.process,
+        Kind::Heap,
+        site.stack,
+    )
+}
+
+fn blocks(number: u64) -> String {
+    match number {
+        1 => "1 block".to_owned(),
+        many => format!("{} blocks", count(many)),
+    }
+}
+
+/// How the searches were made; those of several processes that have nothing particular are summed up.
+fn all_facts(page: &mut Page<'_, '_>, searched: &[&Reachability]) -> io::Result<()> {
+    let is_usual = |it: &Reachability| {
+        it.is_whole && it.young_blocks == 0 && it.freed_blocks == 0 && it.unread_bytes == 0
+    };
+    let shown = searched
+        .iter()
+        .filter(|it| page.options.details || !is_usual(it));
+    let shown: Vec<_> = match searched {
+        [_] => searched.iter().collect(),
+        _ => shown.collect(),
+    };
+    for search in &shown {
+        facts(page, search, searched.len() > 1)?;
+    }
+    let stops = || searched.iter().map(|it| it.stopped_ns);
+    let (Some(least), Some(most)) = (stops().min(), stops().max()) else {
+        return Ok(());
+    };
+    if shown.len() == searched.len() {
+        return Ok(());
+    }
+    let words = format!(
+        "{} processes were stopped, each for {} to {}, to read their memory; --details has each.",
+        count(searched.len() as u64),
+        lifetime(least),
+        lifetime(most)
+    );
+    says(page, &words)
+}
+
+/// How a search was made.
+fn facts(page: &mut Page<'_, '_>, search: &Reachability, several: bool) -> io::Result<()> {
+    let threads = match search.threads {
+        1 => "1 thread".to_owned(),
+        many => format!("{} threads", count(many.into())),
+    };
+    let of = match several {
+        true => format!("{}: ", name(page, search)),
+        false => String::new(),
+    };
+    let mut words = format!(
+        "{of}{} with {} were looked for in {} of memory. The process ({threads}) was stopped for {}",
+        blocks(search.judged_blocks),
+        bytes(search.judged_bytes),
+        bytes(search.memory_bytes),
+        lifetime(search.stopped_ns),
+    );
+    match search.is_whole {
+        true => words.push_str(", and all of it was read then."),
+        false => words.push_str(&format!(
+            ", in which {} of it was read, what had changed lately first. The rest was read shortly before, and all of it again \
+             afterwards: a pointer that a program moved in all three moments can be missed.",
+            share(search.stopped_bytes, search.memory_bytes)
+        )),
+    }
+    if search.young_blocks > 0 {
+        words.push_str(&format!(
+            " {} were too young to be judged.",
+            blocks(search.young_blocks)
+        ));
+    }
+    if search.freed_blocks > 0 {
+        words.push_str(&format!(
+            " {} to which nothing seemed to point were freed right afterwards, and don't count: the program hides pointers.",
+            blocks(search.freed_blocks)
+        ));
+    }
+    if search.unread_bytes > 0 {
+        words.push_str(&format!(
+            " {} were not read, because they are swapped or belong to a device: pointers in them are not seen.",
+            bytes(search.unread_bytes)
+        ));
+    }
+    says(page, &words)
+}
+
+/// What can't be known.
+fn limits(page: &Page<'_, '_>, searched: &[&Reachability]) -> String {
+    let mut words = "Any word that holds an address in a block counts as a pointer to it, also a stale one on a stack: there can be more leaks. \
+         A pointer that is hidden (compressed, encrypted, in a file or a device) is not seen: its block is no leak."
+        .to_owned();
+    if page.input.profile.info.is_partial() {
+        words.push_str(
+            " In a sample, or with a limit of sizes, blocks that are not recorded count as reachable, and so does all that they point to: \
+             of a leaked list, only a block to which no unrecorded one points is found. So these are the least that leaks.",
+        );
+    } else if searched.iter().any(|it| !it.has_all_blocks) {
+        words.push_str(
+            " Blocks from before tracing began, or that were not recorded, are not judged, and count as reachable with all that they point \
+             to, freed ones, too. So these are the least that leaks.",
+        );
+    }
+    words
+}
+
+fn name(page: &Page<'_, '_>, search: &Reachability) -> String {
+    let processes = &page.input.profile.processes;
+    let process = processes.get(search.process.0 as usize);
+    process.map_or_else(String::new, process_label)
+}

@@ -1,0 +1,261 @@
+//! Reads the memory of a process while it is stopped, for a bounded time.
+//!
+//! Part of `reachability`. What is too much for that time was read before, while the process ran. Pages that changed between two
+//! such readings are read again first while it is stopped, and everything is read once more afterwards: a block that nothing points
+//! to stays so. Must not know who allocated a block.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use super::copy::{self, Copied, Filter, MAX_WORDS, PAGE, Piece, Wanted, batches};
+use super::pages::Pages;
+use super::places::{PlaceKind, Places};
+use super::search::{Found, KnownBlocks, Search};
+use super::stop::{self, Refusal, Registers, Stopped};
+use crate::sys;
+
+/// How long a stopped process is read, for each GiB of its memory.
+const PER_GIB: Duration = Duration::from_millis(35);
+
+/// The same, for a process with little memory.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// Beyond that, the time in which events are read that had waited when the process stopped.
+const FOR_EVENTS: Duration = Duration::from_millis(200);
+
+/// The part of the longest stop, in percent, that reading must fit into if nothing is read before.
+const USUAL: u32 = 60;
+
+/// A process that is about to be stopped.
+#[derive(Debug)]
+pub struct Prepared {
+    pid: u32,
+    /// The longest stop.
+    limit: Duration,
+    earlier: Option<Earlier>,
+}
+
+/// What was read while the process ran.
+#[derive(Debug)]
+struct Earlier {
+    /// When reading began, on the monotonic clock.
+    began: u64,
+    pieces: Vec<Piece>,
+    /// The pages that were read, by address.
+    pages: Vec<u64>,
+    /// Those that changed meanwhile.
+    changed: Vec<u64>,
+}
+
+/// The memory of a process at a moment.
+#[derive(Debug)]
+pub struct Reading {
+    pid: u32,
+    places: Places,
+    registers: Registers,
+    pages: Pages,
+    filter: Filter,
+    /// Blocks that were allocated before this time, on the monotonic clock, can be judged.
+    judged_before: u64,
+    /// How long the process was stopped.
+    pub stopped: Duration,
+    /// Its threads.
+    pub threads: usize,
+    /// Bytes of memory in which pointers can be.
+    pub memory: u64,
+    /// Bytes that were read while it was stopped.
+    pub stopped_bytes: u64,
+    /// Bytes that can't be read, or are swapped.
+    pub unread: u64,
+}
+
+impl Prepared {
+    /// Looks at a process while it runs. Large ones are read, too.
+    pub fn new(pid: u32) -> Result<Self, Refusal> {
+        stop::check(pid)?;
+        if !copy::has_usual_pages() {
+            return Err(Refusal::OtherPages);
+        }
+        let began = sys::monotonic_now();
+        let places = Places::of(pid).map_err(|_| Refusal::Ended)?;
+        let limit = limit(places.bytes());
+        let all = batches(places.runs());
+        let wanted = Wanted {
+            filter: Filter::of(&places),
+            hashes: true,
+            ..Wanted::default()
+        };
+        let start = Instant::now();
+        let first = copy::copy(pid, &all, wanted);
+        if start.elapsed() < limit * USUAL / 100 {
+            return Ok(Self {
+                pid,
+                limit,
+                earlier: None,
+            });
+        }
+        let second = copy::copy(
+            pid,
+            &all,
+            Wanted {
+                words: true,
+                ..wanted
+            },
+        );
+        if second.is_full {
+            return Err(Refusal::TooManyWords(MAX_WORDS));
+        }
+        let before = hashes(&first.pieces);
+        let changed = hashes(&second.pieces).into_iter().filter(|(page, hash)| {
+            let at = before.binary_search_by_key(page, |it| it.0);
+            at.ok().and_then(|at| before.get(at)) != Some(&(*page, *hash))
+        });
+        let changed = changed.map(|it| it.0).collect();
+        let pages = hashes(&second.pieces).into_iter().map(|it| it.0).collect();
+        Ok(Self {
+            pid,
+            limit,
+            earlier: Some(Earlier {
+                began,
+                pieces: second.pieces,
+                pages,
+                changed,
+            }),
+        })
+    }
+
+    /// Stops the process, and reads its memory. `stopped` gets a message as soon as it is stopped, and `events_read` must get one when
+    /// all events up to then are read. Nothing else may run on this thread until it ends.
+    pub fn read(
+        self,
+        stopped: &Sender<()>,
+        events_read: &Receiver<()>,
+    ) -> Result<Reading, Refusal> {
+        sys::ThreadPriority::of_this_thread().raise();
+        let process = Stopped::stop(self.pid)?;
+        // The receiver waits for it, or the run has failed.
+        let _ = stopped.send(());
+        let deadline = process.since() + self.limit;
+        let registers = process.registers();
+        let places = Places::of(self.pid).map_err(|_| Refusal::Ended)?;
+        let filter = Filter::of(&places);
+        let order = order(&places, &registers, self.earlier.as_ref());
+        let wanted = Wanted {
+            filter,
+            words: true,
+            hashes: false,
+            deadline: Some(deadline),
+        };
+        let copied = copy::copy(self.pid, &batches(order), wanted);
+        let left = deadline + FOR_EVENTS;
+        let events = events_read.recv_timeout(left.saturating_duration_since(Instant::now()));
+        let (since, threads) = (process.since(), process.threads());
+        drop(process);
+        let stopped = since.elapsed();
+        let Copied {
+            pieces,
+            bytes,
+            failed,
+            is_whole,
+            is_full,
+        } = copied;
+        if is_full {
+            return Err(Refusal::TooManyWords(MAX_WORDS));
+        }
+        let (judged_before, mut all) = match self.earlier {
+            Some(earlier) if !is_whole => (earlier.began, earlier.pieces),
+            Some(_) | None => (u64::MAX, Vec::new()),
+        };
+        if events.is_err() || (!is_whole && all.is_empty()) {
+            return Err(Refusal::TooSlow(self.limit.as_millis()));
+        }
+        all.extend(pieces);
+        Ok(Reading {
+            pid: self.pid,
+            registers,
+            pages: Pages::new(all),
+            filter,
+            judged_before,
+            stopped,
+            threads,
+            memory: places.bytes(),
+            stopped_bytes: bytes,
+            unread: failed * PAGE + places.swapped,
+            places,
+        })
+    }
+}
+
+impl Reading {
+    /// Whether all memory was read while the process was stopped.
+    pub fn is_whole(&self) -> bool {
+        self.judged_before == u64::MAX
+    }
+
+    /// Finds the blocks that nothing points to.
+    pub fn find(&self, known: &KnownBlocks) -> Found {
+        let mut search = Search::new(&self.places, known, &self.registers, self.judged_before);
+        search.follow(&self.pages);
+        if !self.is_whole() {
+            let wanted = Wanted {
+                filter: self.filter,
+                words: true,
+                ..Wanted::default()
+            };
+            let later = copy::copy(self.pid, &batches(self.places.runs()), wanted);
+            search.follow_again(&Pages::new(later.pieces));
+        }
+        search.finish(&self.pages, self.judged_before)
+    }
+}
+
+/// How long a process with so much memory may be stopped.
+fn limit(bytes: u64) -> Duration {
+    let gib = bytes as f64 / (1_u64 << 30) as f64;
+    PER_GIB.mul_f64(gib).max(LEAST)
+}
+
+/// The pages of some pieces with the numbers of their contents, by address.
+fn hashes(pieces: &[Piece]) -> Vec<(u64, u64)> {
+    let pairs = pieces.iter().flat_map(|it| it.pages.iter().zip(&it.hashes));
+    let mut pairs: Vec<_> = pairs.map(|(page, hash)| (*page, *hash)).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// What is read of a stopped process, in this order: pages that are new or changed, then variables and stacks, then the rest.
+fn order(places: &Places, registers: &Registers, earlier: Option<&Earlier>) -> Vec<(u64, u64)> {
+    let Some(earlier) = earlier else {
+        return places.runs().collect();
+    };
+    let mut order: Vec<(u64, u64)> = Vec::new();
+    let mut rest = Vec::new();
+    let mut later = Vec::new();
+    let mut known = earlier.pages.iter().copied().peekable();
+    let mut changed = earlier.changed.iter().copied().peekable();
+    for place in &places.all {
+        let is_root = place.kind != PlaceKind::Anonymous
+            || registers.stacks.iter().any(|it| place.contains(*it));
+        for (start, end) in &place.runs {
+            let mut at = *start;
+            while at < *end {
+                while known.next_if(|it| *it < at).is_some() {}
+                while changed.next_if(|it| *it < at).is_some() {}
+                let is_known = known.peek() == Some(&at) && changed.peek() != Some(&at);
+                let list = match (is_known, is_root) {
+                    (false, _) => &mut order,
+                    (true, true) => &mut later,
+                    (true, false) => &mut rest,
+                };
+                match list.last_mut() {
+                    Some(last) if last.1 == at => last.1 += PAGE,
+                    _ => list.push((at, at + PAGE)),
+                }
+                at += PAGE;
+            }
+        }
+    }
+    order.append(&mut later);
+    order.append(&mut rest);
+    order
+}

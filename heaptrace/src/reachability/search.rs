@@ -1,0 +1,220 @@
+//! Follows pointers from the roots of a process to its blocks, and tells those that are not reached.
+//!
+//! Part of `reachability`. A pointer is an aligned word that holds an address in a block, also behind the block's beginning. Roots are
+//! registers, stacks, variables, and what the program mapped itself. Memory of the allocator between the blocks is no root, unless there
+//! may be blocks in it that are not known.
+
+use super::block_index::BlockIndex;
+use super::pages::Pages;
+use super::places::{PlaceKind, Places};
+use super::stop::Registers;
+
+/// A live block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// A number that no other block of the process has.
+    pub id: u64,
+    /// Its address.
+    pub address: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// When it was allocated, on the monotonic clock.
+    pub born: u64,
+}
+
+/// What is known of a process's blocks.
+#[derive(Clone, Debug, Default)]
+pub struct KnownBlocks {
+    /// Its live blocks.
+    pub live: Vec<LiveBlock>,
+    /// Whether these are all that it has: none is from before tracing began, and none was left out of a sample.
+    pub are_all: bool,
+    /// What the program mapped itself: the first addresses, and those behind them.
+    pub mapped: Vec<(u64, u64)>,
+}
+
+/// A block that nothing points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    /// The block's number.
+    pub id: u64,
+    /// Whether no other such block points to it.
+    pub is_direct: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The blocks that nothing points to, in the order of their addresses.
+    pub unreached: Vec<Unreached>,
+    /// The blocks that were looked for, with their bytes.
+    pub judged: (u64, u64),
+    /// Blocks that are too young: a pointer to them may be in memory that was read earlier.
+    pub too_young: u64,
+}
+
+/// A search under way.
+pub(super) struct Search<'a> {
+    places: &'a Places,
+    known: &'a KnownBlocks,
+    index: BlockIndex,
+    /// The lowest address that each thread uses of its stack.
+    stacks: &'a [u64],
+    is_reached: Vec<bool>,
+    queue: Vec<usize>,
+}
+
+impl<'a> Search<'a> {
+    /// A search that begins with the registers, and with blocks that are too young to be judged.
+    pub(super) fn new(
+        places: &'a Places,
+        known: &'a KnownBlocks,
+        registers: &'a Registers,
+        judged_before: u64,
+    ) -> Self {
+        let index = BlockIndex::new(known.live.clone(), places);
+        let blocks = index.blocks();
+        let is_reached: Vec<bool> = blocks.iter().map(|it| it.born >= judged_before).collect();
+        let mut search = Self {
+            queue: reached(&is_reached),
+            is_reached,
+            places,
+            known,
+            index,
+            stacks: &registers.stacks,
+        };
+        for word in &registers.words {
+            search.reach(*word, false);
+        }
+        search
+    }
+
+    /// Follows the pointers in some memory.
+    pub(super) fn follow(&mut self, pages: &Pages) {
+        self.follow_roots(pages);
+        let mut found = Vec::new();
+        while let Some(number) = self.queue.pop() {
+            let Some(block) = self.index.blocks().get(number).copied() else {
+                continue;
+            };
+            pages.words(block.address, block.end(), |_, word| found.push(word));
+            for word in found.drain(..) {
+                self.reach(word, false);
+            }
+        }
+    }
+
+    /// Follows the pointers in memory that was read later, too. What is not reached now was not before: no one can have made a pointer
+    /// to it.
+    pub(super) fn follow_again(&mut self, pages: &Pages) {
+        self.queue = reached(&self.is_reached);
+        self.follow(pages);
+    }
+
+    /// The blocks that were not reached.
+    pub(super) fn finish(self, pages: &Pages, judged_before: u64) -> Found {
+        let blocks = self.index.blocks();
+        let mut is_pointed_to = vec![false; blocks.len()];
+        let is_unreached = |number: usize| self.is_reached.get(number) == Some(&false);
+        for (number, block) in blocks.iter().enumerate() {
+            if !is_unreached(number) {
+                continue;
+            }
+            pages.words(block.address, block.end(), |_, word| {
+                let target = self.index.holding(word).filter(|it| *it != number);
+                if let Some(slot) = target.and_then(|it| is_pointed_to.get_mut(it)) {
+                    *slot = true;
+                }
+            });
+        }
+        let judged = blocks.iter().filter(|it| it.born < judged_before);
+        let count = judged.clone().count() as u64;
+        let numbered = blocks.iter().zip(is_pointed_to).enumerate();
+        let unreached = numbered.filter(|(number, _)| is_unreached(*number));
+        Found {
+            unreached: unreached
+                .map(|(_, (block, is_pointed_to))| Unreached {
+                    id: block.id,
+                    is_direct: !is_pointed_to,
+                })
+                .collect(),
+            judged: (count, judged.map(|it| it.size).sum()),
+            too_young: blocks.len() as u64 - count,
+        }
+    }
+
+    fn follow_roots(&mut self, pages: &Pages) {
+        for place in &self.places.all {
+            let stack = self.stacks.iter().filter(|it| place.contains(**it)).min();
+            let has_blocks = self.index.is_any_in(place.start, place.end);
+            let is_glibc = place.kind == PlaceKind::Glibc;
+            let mut roots = Vec::new();
+            pages.words(place.start, place.end, |at, word| {
+                let is_used = match stack {
+                    Some(lowest) => at >= *lowest,
+                    None => !has_blocks || self.is_root(at),
+                };
+                if is_used && !(has_blocks && self.index.holding(at).is_some()) {
+                    roots.push(word);
+                }
+            });
+            for word in roots {
+                self.reach(word, is_glibc);
+            }
+        }
+    }
+
+    /// Whether memory beside blocks counts as a root.
+    fn is_root(&self, at: u64) -> bool {
+        let is_variable = || {
+            let heap = self.places.heap_start;
+            let place = self.places.holding(heap);
+            place.is_some() && place == self.places.holding(at) && at < heap
+        };
+        let is_mapped = || {
+            let mapped = &self.known.mapped;
+            let part = mapped.partition_point(|it| it.1 <= at);
+            mapped.get(part).is_some_and(|it| it.0 <= at)
+        };
+        !self.known.are_all || is_mapped() || is_variable()
+    }
+
+    /// Marks the block that a word points to.
+    fn reach(&mut self, word: u64, is_glibc: bool) {
+        let Some(number) = self.index.holding(word) else {
+            return;
+        };
+        let block = self.index.blocks().get(number);
+        if is_glibc && block.is_some_and(|it| it.has_next_header(word)) {
+            return;
+        }
+        if let Some(is_reached) = self.is_reached.get_mut(number)
+            && !std::mem::replace(is_reached, true)
+        {
+            self.queue.push(number);
+        }
+    }
+}
+
+fn reached(is_reached: &[bool]) -> Vec<usize> {
+    let numbered = is_reached.iter().enumerate();
+    let reached = numbered.filter(|(_, is_reached)| **is_reached);
+    reached.map(|(number, _)| number).collect()
+}
+
+impl LiveBlock {
+    /// The address behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.address.saturating_add(self.size.max(1))
+    }
+
+    /// Whether an address is that of the header behind this block, as glibc keeps it of free memory: the last eight bytes that the
+    /// block can use belong to that header.
+    fn has_next_header(&self, address: u64) -> bool {
+        const LEAST: u64 = 24;
+        let usable = (self.size.saturating_add(8 + 15) & !15).saturating_sub(8);
+        self.address
+            .checked_add(usable.max(LEAST) - 8)
+            .is_some_and(|header| header == address)
+    }
+}

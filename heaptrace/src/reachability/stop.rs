@@ -1,0 +1,279 @@
+//! Stops all threads of a process for a short time, and reads their registers.
+//!
+//! Part of `reachability`. The process goes on when this value is dropped, and also if this process is killed: the kernel ends what it
+//! traced (`PTRACE_SEIZE`) then. Nothing is written. Must not know what is read meanwhile.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::proc::processes;
+
+/// How long the threads of a process may take to stop.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Most threads of a process that is stopped.
+const MAX_THREADS: usize = 1 << 14;
+
+/// How often threads are listed until no new one is found.
+const ROUNDS: usize = 16;
+
+/// Bytes below the stack pointer that a function may use.
+const RED_ZONE: u64 = 128;
+
+/// Words of a set of registers: AVX-512 and what the kernel keeps with it has some 340.
+const MOST_WORDS: usize = 2048;
+
+/// The place of the stack pointer in `struct user_regs_struct`.
+const STACK_POINTER: usize = 19;
+
+const NT_PRSTATUS: libc::c_long = 1;
+const NT_X86_XSTATE: libc::c_long = 0x202;
+
+/// Why the memory of a process was not searched.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// Another process traces it.
+    #[error(
+        "{name} ({pid}) traces it already, and a process can have one tracer only: end that, and record again"
+    )]
+    Traced {
+        /// The tracer.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// It has ended.
+    #[error("it ended meanwhile")]
+    Ended,
+    /// A thread did not stop.
+    #[error(
+        "thread {0} did not stop within {limit} ms: it waits in the kernel, for a disk or a child (vfork)",
+        limit = PATIENCE.as_millis()
+    )]
+    NotStopped(u32),
+    /// It has too many threads.
+    #[error("it has more than {MAX_THREADS} threads")]
+    TooManyThreads,
+    /// Its memory could not be read in time.
+    #[error("its memory could not be read within {0} ms: the machine is too busy")]
+    TooSlow(u128),
+    /// Too many words of it may be addresses.
+    #[error("more than {0} words of its memory may be addresses, and heaptrace keeps no more")]
+    TooManyWords(usize),
+    /// The machine's pages have another size than those that are looked through.
+    #[error("this machine's pages don't have 4 KiB")]
+    OtherPages,
+    /// The kernel does not allow it.
+    #[error("the kernel does not allow it: {0}")]
+    NotAllowed(#[from] io::Error),
+}
+
+/// A process whose threads are all stopped.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    threads: Vec<Thread>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Thread {
+    id: u32,
+    /// A signal that it was about to receive when it stopped; 0 if there was none.
+    signal: i32,
+    is_stopped: bool,
+}
+
+/// What the threads hold.
+#[derive(Debug, Default)]
+pub(super) struct Registers {
+    /// The values of all registers of all threads.
+    pub(super) words: Vec<u64>,
+    /// The lowest address that each thread uses of its stack.
+    pub(super) stacks: Vec<u64>,
+}
+
+/// Whether another process traces one already.
+pub(super) fn check(pid: u32) -> Result<(), Refusal> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = status.map_err(|_| Refusal::Ended)?;
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))
+        .and_then(|number| number.trim().parse().ok());
+    match tracer {
+        None | Some(0) => Ok(()),
+        Some(tracer) => Err(Refusal::Traced {
+            pid: tracer,
+            name: processes::name(tracer).unwrap_or_default(),
+        }),
+    }
+}
+
+impl Stopped {
+    /// Stops all threads of a process. Only the calling thread may use the result.
+    pub(super) fn stop(pid: u32) -> Result<Self, Refusal> {
+        check(pid)?;
+        let mut stopped = Self {
+            threads: Vec::new(),
+            since: Instant::now(),
+        };
+        for _ in 0..ROUNDS {
+            if !stopped.seize_others(pid)? {
+                break;
+            }
+            stopped.wait(pid)?;
+        }
+        stopped.threads.retain(|it| it.is_stopped);
+        if stopped.threads.is_empty() {
+            return Err(Refusal::Ended);
+        }
+        Ok(stopped)
+    }
+
+    /// When the first thread was asked to stop.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The registers of all threads.
+    pub(super) fn registers(&self) -> Registers {
+        let mut registers = Registers::default();
+        let mut words = vec![0; MOST_WORDS];
+        for thread in &self.threads {
+            for kind in [NT_PRSTATUS, NT_X86_XSTATE] {
+                let Some(count) = read_registers(thread.id, kind, &mut words) else {
+                    continue;
+                };
+                let read = words.get(..count).unwrap_or_default();
+                if kind == NT_PRSTATUS {
+                    let pointer = read.get(STACK_POINTER).copied().unwrap_or(0);
+                    registers.stacks.push(pointer.saturating_sub(RED_ZONE));
+                }
+                registers.words.extend_from_slice(read);
+            }
+        }
+        registers
+    }
+
+    /// Attaches to the threads that are not known yet. Returns whether there were any.
+    fn seize_others(&mut self, pid: u32) -> Result<bool, Refusal> {
+        let known = self.threads.len();
+        for id in processes::threads(pid).map_err(|_| Refusal::Ended)? {
+            if self.threads.iter().any(|it| it.id == id) {
+                continue;
+            }
+            if self.threads.len() >= MAX_THREADS {
+                return Err(Refusal::TooManyThreads);
+            }
+            match request(libc::PTRACE_SEIZE, id, 0, 0) {
+                Ok(()) => {}
+                Err(_) if has_ended(pid, id) => continue,
+                Err(error) => {
+                    check(pid)?;
+                    return Err(error.into());
+                }
+            }
+            self.threads.push(Thread {
+                id,
+                signal: 0,
+                is_stopped: false,
+            });
+            // It may have ended meanwhile, which waiting for it shows.
+            let _ = request(libc::PTRACE_INTERRUPT, id, 0, 0);
+        }
+        Ok(self.threads.len() > known)
+    }
+
+    /// Waits until all threads have stopped.
+    fn wait(&mut self, pid: u32) -> Result<(), Refusal> {
+        const PAUSE: Duration = Duration::from_micros(20);
+        const LONG: Duration = Duration::from_millis(2);
+        let since = self.since;
+        for thread in &mut self.threads {
+            while !thread.is_stopped {
+                if let Some(signal) = stop_of(thread.id)? {
+                    thread.is_stopped = true;
+                    thread.signal = signal;
+                    break;
+                }
+                if since.elapsed() > LONG && has_ended(pid, thread.id) {
+                    break;
+                }
+                if since.elapsed() > PATIENCE {
+                    return Err(Refusal::NotStopped(thread.id));
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for thread in &self.threads {
+            // A thread that has not stopped yet is let go when this thread ends.
+            let _ = request(libc::PTRACE_DETACH, thread.id, 0, thread.signal as usize);
+        }
+    }
+}
+
+/// Whether a thread has ended, also if its number is still taken.
+fn has_ended(pid: u32, tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    let state = |stat: &str| Some(stat.rsplit_once(')')?.1.trim_start().chars().next()?);
+    stat.map_or(true, |stat| matches!(state(&stat), Some('Z' | 'X') | None))
+}
+
+/// The signal with which a thread has stopped, 0 if there is none; `None` if it has not stopped yet.
+fn stop_of(tid: u32) -> io::Result<Option<i32>> {
+    const STOP_EVENT: i32 = 128;
+    // SAFETY: a record of numbers, for which zero is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // Ends are left to others to wait for: the process may be a child that this one has started.
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: the kernel writes to the record, which lives until after the call.
+    let result = unsafe { libc::waitid(libc::P_PID, tid, &raw mut info, flags) };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ECHILD | libc::EINTR) => Ok(None),
+            _ => Err(error),
+        };
+    }
+    // SAFETY: `waitid` fills these fields, or leaves them zero if nothing has stopped.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let is_signal = status >> 8 != STOP_EVENT;
+    Ok(Some(if is_signal { status & 0x7f } else { 0 }))
+}
+
+/// Reads a set of registers. Returns the number of words.
+fn read_registers(tid: u32, kind: libc::c_long, words: &mut [u64]) -> Option<usize> {
+    let mut target = libc::iovec {
+        iov_base: words.as_mut_ptr().cast(),
+        iov_len: size_of_val(words),
+    };
+    let at = &raw mut target as usize;
+    request(libc::PTRACE_GETREGSET, tid, kind as usize, at).ok()?;
+    Some(target.iov_len / size_of::<u64>())
+}
+
+fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: a plain system call. The only request that writes to memory of this process is that for registers, whose `data` is a
+    // list of one buffer that lives until after the call.
+    let result = unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
