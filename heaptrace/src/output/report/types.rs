@@ -230,8 +230,12 @@ fn classes(page: &mut Page<'_, '_>) -> io::Result<()> {
     if known.is_empty() {
         return Ok(());
     }
-    let heading = "Live blocks by what was in them, when they were inspected last";
-    writeln!(page.out, "{}\n", page.style.bold(heading))?;
+    let which = match page.input.profile.info.mode.is_sampled() {
+        true => "Sampled live blocks",
+        false => "Live blocks",
+    };
+    let heading = format!("{which} by what was in them, when they were inspected last");
+    writeln!(page.out, "{}\n", page.style.bold(&heading))?;
     let sum = |of: fn(&LiveClass) -> u64| {
         all.iter()
             .fold(0, |sum: u64, it| sum.saturating_add(of(it)))

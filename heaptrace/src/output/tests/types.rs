@@ -12,7 +12,7 @@ use crate::output::{
     Export, ExportFormat, Filter, Format, Grouping, Label, Metric, ReportInput, ReportOptions,
     find_types, groups, proto, select, write_types, write_types_json,
 };
-use crate::profile::{BlockType, Mode, Profile, Symbols, Way};
+use crate::profile::{BlockType, LiveClass, Mode, Profile, Symbols, Way};
 
 /// A type with a name that is too long for a table.
 const LONG: &str = "std::unordered_map<std::string, shop::Shelf<std::vector<shop::Item>, shop::ByPrice<shop::Currency>>> (nodes)";
@@ -415,4 +415,49 @@ fn files_without_types_say_so() {
     let found = json(&profile, &symbols, Label::Type);
     assert_eq!(found["types"].as_array().unwrap().len(), 1);
     assert_eq!(found["types"][0]["is_known"], false);
+}
+
+/// Check that classes of live blocks are listed with their shares, safe to print and within the width, and that a run without them has no such list.
+#[test]
+fn classes_of_live_blocks_are_listed() {
+    let class = |name: &str, blocks, bytes| LiveClass {
+        name: name.to_owned(),
+        blocks,
+        bytes,
+    };
+    let mut symbols = symbols();
+    symbols.types.classes = vec![
+        class("", 10, 2_000),
+        class(LONG, 20, 1_000),
+        class(EVIL, 3, 1_000),
+    ];
+    for width in [80, 120] {
+        let text = types(&profile(), &symbols, width);
+        assert_printable(&text);
+        let (_, list) = text.split_once("ive blocks by what was in them").unwrap();
+        let (list, _) = list.split_once("\n\n  of live bytes").unwrap();
+        let lines: Vec<_> = list.lines().collect();
+        assert!(lines.iter().all(|it| it.chars().count() <= width), "{list}");
+        assert!(
+            lines.iter().any(|it| it.contains("25.0 %        20  ")),
+            "{list}"
+        );
+        assert!(
+            lines
+                .last()
+                .unwrap()
+                .ends_with("50.0 %        10  (unknown)"),
+            "{list}"
+        );
+    }
+    let found = json(&profile(), &symbols, Label::Type);
+    let classes = found["live_classes"].as_array().unwrap();
+    assert_eq!((classes.len(), classes[0].get("name")), (3, None));
+    assert_eq!(classes[1]["name"], LONG);
+    symbols.types.classes.clear();
+    assert!(!types(&profile(), &symbols, 80).contains("ive blocks by"));
+    assert_eq!(
+        json(&profile(), &symbols, Label::Type).get("live_classes"),
+        None
+    );
 }

@@ -16,7 +16,9 @@ use object::{
 use crate::reader::{decode, encode};
 use crate::symbolize::{ElfFacts, Image, catch_panic, demangle_bare};
 use crate::types::live_protocol::{ClassesAnswer, ClassesQuestion, MAX_PLACES};
+use crate::types::people::cpp;
 use crate::types::protocol::MAX_NAME;
+use crate::types::text::first_argument;
 
 /// Most bytes of a file.
 const MAX_FILE: u64 = 2 << 30;
@@ -226,5 +228,57 @@ fn shown(mangled: &str) -> Option<String> {
     const INFO: &str = "typeinfo for ";
     let name = demangle_bare(&format!("_ZTI{mangled}"));
     let class = name.strip_prefix(INFO)?;
-    (!class.is_empty()).then(|| crate::types::people::cpp(class))
+    (!class.is_empty()).then(|| named(class))
+}
+
+/// A class's name, or what `std::shared_ptr` uses the class for.
+fn named(class: &str) -> String {
+    let is = |names: [&str; 3]| names.iter().any(|it| class.starts_with(it));
+    let with_object = is([
+        "std::_Sp_counted_ptr_inplace<",
+        "std::__1::__shared_ptr_emplace<",
+        "std::__shared_ptr_emplace<",
+    ]);
+    let without = is([
+        "std::_Sp_counted_ptr<",
+        "std::_Sp_counted_deleter<",
+        "std::__1::__shared_ptr_pointer<",
+    ]);
+    match first_argument(class) {
+        Some(object) if with_object => format!("std::shared_ptr<{}>", cpp(object)),
+        Some(pointer) if without && pointer.ends_with('*') => {
+            let object = pointer.trim_end_matches('*').trim_end();
+            format!("std::shared_ptr<{}> (control block)", cpp(object))
+        }
+        _ => cpp(class),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the blocks of shared pointers are named after what they hold, and other classes after themselves.
+    #[test]
+    fn blocks_of_shared_pointers_are_named() {
+        for (class, expected) in [
+            (
+                "std::_Sp_counted_ptr_inplace<shop::Order, std::allocator<shop::Order>, (__gnu_cxx::_Lock_policy)2>",
+                "std::shared_ptr<shop::Order>",
+            ),
+            (
+                "std::_Sp_counted_ptr<shop::Order*, (__gnu_cxx::_Lock_policy)2>",
+                "std::shared_ptr<shop::Order> (control block)",
+            ),
+            (
+                "std::__1::__shared_ptr_emplace<int, std::__1::allocator<int> >",
+                "std::shared_ptr<int>",
+            ),
+            ("shop::Box<long>", "shop::Box<long>"),
+        ] {
+            assert_eq!(named(class), expected);
+        }
+        assert_eq!(shown("N4shop5OrderE").as_deref(), Some("shop::Order"));
+        assert_eq!(shown("no name"), None);
+    }
 }

@@ -20,6 +20,7 @@ pub(super) fn types(stacks: u32) -> Types {
             block_type("Order", Way::Dataflow),
         ],
         of_stacks: (1..=stacks).map(|id| (StackId(id), id % 2)).collect(),
+        classes: Vec::new(),
     }
 }
 
