@@ -41,7 +41,7 @@ pub enum Job {
 
 impl Job {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Identify,
         Self::Needs,
         Self::Inspect,

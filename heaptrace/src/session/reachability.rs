@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 
 use super::drain::Drain;
-use crate::join::{Joiner, Reachability};
+use crate::join::{Joiner, Reachability, RunningImage};
 use crate::reachability::{Found, KnownBlocks, Prepared, Reading, Refusal};
 
 /// Most processes that are searched at a time: those with most blocks.
@@ -24,7 +24,8 @@ const LARGE: u64 = 256 << 20;
 /// Looks for blocks that nothing points to. Events are joined meanwhile.
 pub(super) fn search(drain: &mut Drain, joiner: &mut Joiner, begin: Instant) -> Result<()> {
     drain.pass(joiner);
-    for pid in joiner.with_blocks(MAX_PROCESSES) {
+    let images = joiner.with_blocks().into_iter().take(MAX_PROCESSES);
+    for RunningImage { pid, .. } in images {
         let mut read = read(pid, drain, joiner)?;
         for _ in 1..ATTEMPTS {
             if is_too_slow(&read) {

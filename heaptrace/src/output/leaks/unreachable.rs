@@ -46,8 +46,7 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unre
                 continue;
             }
             let [direct, indirect] = [site.direct.totals(), site.indirect.totals()];
-            let mut all = direct;
-            sum::add(&mut all, &indirect);
+            let all = sum::of([&direct, &indirect]);
             found.sites.push(UnreachableSite {
                 process: search.process,
                 stack: site.stack,

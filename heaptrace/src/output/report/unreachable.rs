@@ -8,7 +8,7 @@ use super::amount::Amount;
 use super::page::Page;
 use super::sections::{heading, more, place, says, sites};
 use super::stack;
-use crate::join::{Kind, Reachability, Totals};
+use crate::join::{Kind, Reachability};
 use crate::output::leaks::{Unreachable, UnreachableSite};
 use crate::output::metric::Metric;
 use crate::output::report_input::process_label;
@@ -49,10 +49,7 @@ fn unreachable(
     if found.sites.is_empty() {
         return heading(page, &format!("Nothing recorded is unreachable, {at}"));
     }
-    let mut all = Totals::default();
-    for site in &found.sites {
-        sum::add(&mut all, &site.all);
-    }
+    let all = sum::of(found.sites.iter().map(|site| &site.all));
     let about = match page.input.profile.info.mode.is_sampled() {
         true => "about ",
         false => "",

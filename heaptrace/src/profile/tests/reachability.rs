@@ -24,7 +24,7 @@ fn findings_are_summed_by_stack() {
     for (stack, block, size) in [(70, 1, 100), (70, 2, 30), (80, 3, 5), (80, 4, 6)] {
         joiner.event(Event::Alloc(alloc(1, stack, block, size)));
     }
-    let pid = joiner.with_blocks(1)[0];
+    let pid = joiner.with_blocks()[0].pid;
     let known = joiner.known_blocks(pid).unwrap();
     // It was running before, as far as is known.
     assert!(!known.are_all);
