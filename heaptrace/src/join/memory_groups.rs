@@ -59,8 +59,8 @@ impl MemoryGroups {
     }
 }
 
-/// The innermost group that reached its limit since its first state. If nothing was counted since, that state is from after the kill:
-/// then the innermost group that reached its limit at any time.
+/// The innermost group that reached its limit since its first state. If that was not counted, the innermost one that was full at any time;
+/// and if nothing was counted since, the first state is from after the kill: then the innermost one that reached its limit before.
 fn at_limit<'g>(
     now: impl Iterator<Item = (&'g str, GroupMemory)>,
     first: impl Fn(&str) -> Option<GroupMemory>,
@@ -73,10 +73,8 @@ fn at_limit<'g>(
         .clone()
         .find(|(_, first, now)| now.refused > first.refused);
     let is_newer = levels.iter().any(|(_, first, now)| now.kills > first.kills);
-    let found = match grown {
-        None if !is_newer => limited.find(|(_, _, now)| now.refused > 0),
-        grown => grown,
-    };
+    let found = grown
+        .or_else(|| limited.find(|(_, _, now)| now.was_full || (now.refused > 0 && !is_newer)));
     let (group, first, now) = found?;
     Some(KilledAt {
         group: (*group).to_owned(),
@@ -94,6 +92,7 @@ mod tests {
         GroupMemory {
             limit,
             refused,
+            was_full: false,
             kills,
         }
     }
@@ -129,5 +128,9 @@ mod tests {
             _ => None,
         };
         assert_eq!(at_limit(now[1..].iter().copied(), killed_elsewhere), None);
+        let mut full = now;
+        full[1].1.was_full = true;
+        let found = at_limit(full[1..].iter().copied(), killed_elsewhere).unwrap();
+        assert_eq!(found, group("/a", 200, 6, 7));
     }
 }

@@ -19,6 +19,9 @@ const MAX_DEPTH: usize = 32;
 const MAX_PATH: usize = 1024;
 const MAX_FILE: u64 = 4096;
 
+/// The kernel takes memory for a group in steps: it is full if so much is left.
+const NEARLY: u64 = 256 << 10;
+
 /// A limit of this size is none: version 1 has the largest number of pages.
 const NO_LIMIT: u64 = 1 << 62;
 
@@ -36,6 +39,8 @@ pub struct GroupMemory {
     pub limit: Option<u64>,
     /// How often the kernel found no memory for it, because this limit was reached.
     pub refused: u64,
+    /// Whether its memory was at its limit at any time. Only known in version 1, where some kernels don't count refusals.
+    pub was_full: bool,
     /// How often the kernel killed a process for lack of memory in it; in version 2 also in groups below it.
     pub kills: u64,
 }
@@ -95,14 +100,17 @@ impl MemoryHierarchy {
             return Some(GroupMemory {
                 limit: number("memory.max"),
                 refused: local.or_else(|| count("memory.events", "oom"))?,
+                was_full: false,
                 kills,
             });
         }
         let with_swap: Option<u64> = number("memory.memsw.failcnt");
         let limit: u64 = number("memory.limit_in_bytes")?;
+        let most: u64 = number("memory.max_usage_in_bytes").unwrap_or(0);
         Some(GroupMemory {
             limit: Some(limit).filter(|limit| *limit < NO_LIMIT),
             refused: number("memory.failcnt")?.saturating_add(with_swap.unwrap_or(0)),
+            was_full: most.saturating_add(NEARLY) >= limit,
             kills: count("memory.oom_control", "oom_kill").unwrap_or(0),
         })
     }
@@ -167,6 +175,7 @@ mod tests {
         let memory = |limit, refused, kills| GroupMemory {
             limit,
             refused,
+            was_full: false,
             kills,
         };
         assert_eq!(unified.read("/a"), Some(memory(None, 0, 2)));
@@ -187,6 +196,7 @@ mod tests {
                 ("g/memory.limit_in_bytes", "33554432\n"),
                 ("g/memory.failcnt", "40\n"),
                 ("g/memory.memsw.failcnt", "2\n"),
+                ("g/memory.max_usage_in_bytes", "33550336\n"),
                 (
                     "g/memory.oom_control",
                     "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
@@ -195,10 +205,13 @@ mod tests {
         );
         assert!(old.has_memory());
         let group = old.read("/g").unwrap();
-        assert_eq!(
-            (group.limit, group.refused, group.kills),
-            (Some(32 << 20), 42, 1)
-        );
+        let expected = GroupMemory {
+            limit: Some(32 << 20),
+            refused: 42,
+            was_full: true,
+            kills: 1,
+        };
+        assert_eq!(group, expected);
         assert_eq!(old.read("/").unwrap(), GroupMemory::default());
         let text = "9:name=systemd:/s\n4:memory:/g\n0::/\n";
         assert_eq!(old.group_in(text), Some("/g"));
