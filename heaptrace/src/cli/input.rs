@@ -96,7 +96,7 @@ pub(super) fn load_with_memory(input: &Input, to: Option<&Output>) -> anyhow::Re
     chosen_blocks::refuse(
         &filters,
         "a map shows all blocks of a stack, which keep the same pages",
-        "`heaptrace report` shows single blocks, and `heaptrace map --color age` their age",
+        "`heaptrace report` shows single blocks, and `heaptrace map --color-by age` their age",
     )?;
     let opened = offline::open(input, DebugSources::in_folders(&[]))?;
     let wanted = WantedBlocks::default().with_memory();
@@ -111,7 +111,9 @@ pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loa
     let both = [open(old, &filters)?, open(new, &filters)?];
     let [mut of_old, mut of_new] = Opened::read_both(both, Some(to))?;
     let has_blocks = |it: &Read| it.recording.blocks.is_some();
-    if !filters.iter().any(Filter::needs_blocks) && !(has_blocks(&of_old) && has_blocks(&of_new)) {
+    let needs_blocks = filters.iter().any(Filter::needs_blocks);
+    let both_have = has_blocks(&of_old) && has_blocks(&of_new);
+    if !needs_blocks && !both_have {
         // Sizes of single blocks can't be compared with mean ones.
         (of_old.recording.blocks, of_new.recording.blocks) = (None, None);
     }

@@ -4,6 +4,7 @@
 
 mod block_sites;
 mod cgroup;
+mod chosen_blocks;
 mod counters;
 mod diff;
 mod ends;
@@ -36,6 +37,7 @@ mod name_list;
 mod own_peaks;
 mod pprof;
 mod proto;
+mod rates;
 mod readable;
 mod reason_words;
 mod report;
@@ -60,6 +62,7 @@ mod who;
 mod wrapper_names;
 mod wrappers;
 
+pub use chosen_blocks::ChosenBlocks;
 pub use diff::{DiffFormat, DiffOptions, Side, write_diff};
 pub use ends::{latest_end, sudden_ends};
 pub use error::OutputError;
@@ -81,7 +84,7 @@ pub use metric::Metric;
 pub use own_peaks::has_own_peaks;
 pub use report::{ReportOptions, write_leaks, write_map, write_summary, write_types, write_who};
 pub use report_input::{LiveByKind, ReportInput};
-pub use select::{ChosenBlocks, select, select_with_history};
+pub use select::{select, select_with_history};
 pub use shown::ShownLanguages;
 pub use snapshots::{write_snapshots, write_snapshots_json};
 pub use source::{

@@ -3,8 +3,9 @@
 //! Stage: output. Joins sites, stacks, locations and names. Must not know any format.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
+use super::chosen_blocks::ChosenBlocks;
 use super::filter::{Filter, together};
 use super::frame::{FunctionLabel, StackFrame};
 use super::grouping::Grouping;
@@ -12,7 +13,6 @@ use super::interpreted::Interpreted;
 use super::label::{Label, kind_name};
 use super::metric::Metric;
 use super::own_peaks::has_own_peaks;
-use super::select::ChosenBlocks;
 use super::shown::{ShownLanguages, hidden_label, language_of};
 use super::wrappers::{self, Part, Wrappers};
 use super::{readable, shorten, sum};
@@ -308,14 +308,18 @@ impl<'a> ReportInput<'a> {
         shown.into_iter().map(label).collect()
     }
 
-    /// The parts that frames have in their stack.
-    fn parts(&self, stack: StackId, frames: &[StackFrame<'_>]) -> Vec<Part> {
+    /// The parts that frames have in their stack, each found when it is asked for: the innermost ones are enough in most cases.
+    fn parts<'f>(
+        &'f self,
+        stack: StackId,
+        frames: &'f [StackFrame<'_>],
+    ) -> impl Iterator<Item = Part> + 'f {
         let interpreted = self.interpreted(stack, frames);
-        let part = |(at, frame): (usize, &StackFrame<'_>)| match &interpreted {
+        let part = move |(at, frame): (usize, &StackFrame<'_>)| match &interpreted {
             Some(interpreted) if interpreted.has(at, frame) => Part::Wrapper,
             _ => self.wrappers.part(frame),
         };
-        frames.iter().enumerate().map(part).collect()
+        frames.iter().enumerate().map(part)
     }
 
     /// The frames of a stack from the user's function on, without the code of an interpreter that runs some of them, and without its
@@ -463,43 +467,6 @@ pub struct LiveByKind {
     pub heap: u64,
     /// Memory that the program itself mapped.
     pub mapped: u64,
-}
-
-/// A period of a run with its sampling rate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch<'a> {
-    /// The begin, in nanoseconds since the start of the run.
-    pub(super) from_ns: u64,
-    /// The end, in nanoseconds since the start of the run.
-    pub(super) to_ns: u64,
-    /// The process with this rate; `None` for all processes without a rate of their own.
-    pub(super) process: Option<&'a Process>,
-    /// The mean number of bytes between samples.
-    pub(super) mean_bytes: u64,
-}
-
-/// The periods and their sampling rates, in order of their begin; the first has the rate of the run. Empty if
-/// every allocation was recorded.
-pub(super) fn rates(profile: &Profile) -> Vec<Stretch<'_>> {
-    let changes = profile.all_rates();
-    // A rate lasts until the next change for the same process, so changes are visited backwards.
-    let mut ends = HashMap::new();
-    let mut stretches: Vec<_> = changes
-        .iter()
-        .rev()
-        .map(|change| Stretch {
-            from_ns: change.at_ns,
-            to_ns: ends
-                .insert(change.process, change.at_ns)
-                .unwrap_or(profile.duration_ns),
-            process: change
-                .process
-                .and_then(|id| profile.processes.get(id.0 as usize)),
-            mean_bytes: change.mean_bytes,
-        })
-        .collect();
-    stretches.reverse();
-    stretches
 }
 
 /// A process as people write it: `server (42)`. Safe to print.

@@ -13,13 +13,6 @@ use super::sum::Sum;
 use crate::join::{BlockSums, Kind, LocationId, OwnPeak, ProcessId, Site, StackId, Totals};
 use crate::profile::{BlockCondition, BlockList, History, Profile, Symbols};
 
-/// What is known of blocks that filters chose one by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChosenBlocks {
-    /// Whether blocks that were freed are among them.
-    pub has_freed: bool,
-}
-
 /// Returns the sites that pass all filters, and the matching processes. A filter on sites (stack, thread, kind or size)
 /// also drops the processes that have no such site. Totals are the sums over these sites. Their peak is the
 /// part of the run's peak; with a filter on processes, it is the part of each process's own peak, because the

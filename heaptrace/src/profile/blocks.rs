@@ -224,8 +224,22 @@ impl BlockReading {
             return Ok(());
         }
         self.pending = 0;
-        let mut parts = std::mem::take(&mut self.parts).into_iter();
-        parts.try_for_each(|changes| self.apply(changes, stacks))
+        let mut whole: Option<BlockChanges> = None;
+        for part in std::mem::take(&mut self.parts) {
+            match &mut whole {
+                // A block may be freed in an earlier part than the one with its allocation.
+                Some(whole) if whole.owner == part.owner => {
+                    whole.born.extend(part.born);
+                    whole.freed.extend(part.freed);
+                    whole.memory = part.memory.or(whole.memory.take());
+                }
+                _ => {
+                    let before = whole.replace(part);
+                    before.map_or(Ok(()), |before| self.apply(before, stacks))?;
+                }
+            }
+        }
+        whole.map_or(Ok(()), |whole| self.apply(whole, stacks))
     }
 
     /// Everything is known up to this time, nanoseconds since the run began: an update of that time has no further changes.
@@ -437,6 +451,18 @@ mod tests {
         assert_eq!(ids(&many.freed[&0x10f]), (37..=100).collect::<Vec<_>>());
         assert_eq!(many.more_freed[&0x10f], 36);
         assert!(!many.freed.contains_key(&0x110));
+    }
+
+    /// Check that a free takes away a block whose allocation is in a later part of the same changes. (Such blocks seemed live.)
+    #[test]
+    fn parts_are_applied_together() {
+        let mut reading = BlockReading::new(WantedBlocks::default());
+        let first = changes(vec![block(1, 0x100, 16)], vec![end(1), end(2)]);
+        let second = changes(vec![block(2, 0x200, 16), block(3, 0x300, 16)], vec![]);
+        reading.add(first, true, 1).unwrap();
+        reading.add(second, false, 1).unwrap();
+        let list = reading.finish();
+        assert_eq!(list.processes[0].blocks, [block(3, 0x300, 16)]);
     }
 
     /// Check that a block of a stack that does not exist is refused.

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::output::report_input::Stretch;
+use crate::output::rates::Stretch;
 
 /// A period with its sampling rate.
 #[derive(Serialize)]

@@ -6,7 +6,8 @@ use std::io;
 
 use super::page::Page;
 use super::table;
-use crate::output::report_input::{self, process_label};
+use crate::output::rates;
+use crate::output::report_input::process_label;
 use crate::text::{bytes, count, duration, share, size_class};
 
 /// The largest number of rate changes that are shown.
@@ -39,7 +40,7 @@ pub(super) fn sizes(page: &mut Page<'_, '_>) -> io::Result<()> {
 
 /// Writes the periods with their sampling rates.
 pub(super) fn rates(page: &mut Page<'_, '_>) -> io::Result<()> {
-    let stretches = report_input::rates(page.input.profile);
+    let stretches = rates::rates(page.input.profile);
     if stretches.len() <= 1 {
         return Ok(());
     }

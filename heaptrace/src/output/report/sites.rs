@@ -93,7 +93,7 @@ fn write_site(page: &mut Page<'_, '_>, rank: usize, site: &Site, value: u64) -> 
         Kind::Mapped => "mapped (mmap)".to_owned(),
     };
     stack::write_title(page, rank, &value, site.stack)?;
-    let totals = site_totals(&site.totals, is_ended);
+    let totals = site_totals(&site.totals, is_ended, page.input.has_freed());
     let parts = [totals, kind, process, covered.unwrap_or_default(), thread];
     for line in wrapped(parts, page.width) {
         writeln!(page.out, "     {line}")?;
@@ -130,7 +130,7 @@ fn wrapped<const N: usize>(parts: [String; N], width: usize) -> Vec<String> {
     lines
 }
 
-fn site_totals(totals: &Totals, is_ended: bool) -> String {
+fn site_totals(totals: &Totals, is_ended: bool, has_freed: bool) -> String {
     let mut parts = Vec::new();
     if totals.live_allocations > 0 || totals.uncertain_allocations > 0 || !is_ended {
         parts.push(format!(
@@ -144,7 +144,9 @@ fn site_totals(totals: &Totals, is_ended: bool) -> String {
         let (size, blocks) = (bytes(totals.left_bytes), count(totals.left_allocations));
         parts.push(format!("left at exit {size} in {blocks}"));
     }
-    let (size, blocks) = (bytes(totals.allocated_bytes), count(totals.allocations));
-    parts.push(format!("allocated {size} in {blocks}"));
+    if has_freed {
+        let (size, blocks) = (bytes(totals.allocated_bytes), count(totals.allocations));
+        parts.push(format!("allocated {size} in {blocks}"));
+    }
     parts.join(", ")
 }
