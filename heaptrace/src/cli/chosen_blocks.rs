@@ -25,6 +25,16 @@ pub(super) fn wanted(filters: &[Filter]) -> anyhow::Result<Option<WantedBlocks>>
     Ok((!conditions.is_empty()).then(|| WantedBlocks::classes(conditions)))
 }
 
+/// Fails if filters ask of a run that is shown what only a file with single blocks can tell.
+pub(super) fn refuse_in_runs(filters: &[Filter]) -> anyhow::Result<()> {
+    refuse(
+        filters,
+        "a run has only sums while it is shown",
+        "record it with `heaptrace record --blocks`, and give the filter to `heaptrace report`. The key n of the table shows what is \
+         younger than the last mark (key m)",
+    )
+}
+
 /// Fails if filters ask what only a file with single blocks can tell.
 pub(super) fn refuse(filters: &[Filter], command: &str, instead: &str) -> anyhow::Result<()> {
     match filters.iter().find(|it| it.needs_blocks()) {

@@ -57,12 +57,7 @@ pub(super) fn run(config: &RunConfig, shown: Shown) -> anyhow::Result<ExitCode> 
     let Shown { details, color, .. } = shown;
     // Before anything is traced: an error in a file of filters must not end a run.
     let filters = filters::read(&shown.filters)?;
-    chosen_blocks::refuse(
-        &filters,
-        "a run has only sums while it is shown",
-        "record it with `heaptrace record --blocks`, and give the filter to `heaptrace report`. The key n of the table shows what is \
-         younger than the last mark (key m)",
-    )?;
+    chosen_blocks::refuse_in_runs(&filters)?;
     if filters.iter().any(Filter::is_of_threads) && !config.threads {
         message::warn("names of threads are not recorded, so that none matches; add --threads");
     }
