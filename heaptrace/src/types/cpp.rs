@@ -5,6 +5,7 @@
 
 use super::chain::{Chain, Link, Sizes};
 use super::containers::{self, Family, family, value};
+use super::internal::{element_of_node, is_internal};
 use super::parsed::{Parsed, is_plain_allocator, parsed};
 use super::people;
 use super::text::{first_argument, segments};
@@ -19,7 +20,11 @@ fn allocated<'c>(parsed: &Parsed<'c>) -> Option<&'c str> {
         "allocate" | "allocate_at_least" => {
             let class = class?;
             match class.name {
-                "allocator_traits" | "__alloc_traits" if parsed.is_standard() => {
+                "allocator_traits" | "__alloc_traits" if parsed.is_of_library() => {
+                    first_argument(of_class()?)
+                }
+                // Boost's containers hold an allocator.
+                "vector_alloc_holder" | "node_alloc_holder" if parsed.is_in("boost") => {
                     first_argument(of_class()?)
                 }
                 // Its blocks come from larger ones, unless the next function says otherwise.
@@ -80,7 +85,11 @@ fn unwrapped(of: &str) -> Option<Unwrapped> {
     let last = parts.last()?;
     let first = last.arguments.first().copied();
     if !is_standard {
-        return found(of, Node::Plain);
+        return match element_of_node(of) {
+            Some(element) => found(&element, Node::One),
+            None if is_internal(of) => None,
+            None => found(of, Node::Plain),
+        };
     }
     match last.name {
         "_Rb_tree_node"
@@ -136,7 +145,7 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         .collect();
     let of_allocators: Vec<&str> = links.iter().map_while(|(_, it)| allocated(it)).collect();
     // A program's own function of this name may allocate anything, unless the library calls it.
-    let is_called_by_library = |(_, it): &(&Link, Parsed<'_>)| it.is_standard();
+    let is_called_by_library = |(_, it): &(&Link, Parsed<'_>)| it.is_of_library();
     let is_known = of_allocators.is_empty()
         || links
             .iter()
@@ -175,7 +184,7 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         .and_then(|of| known.get(&show(of)).copied());
     let header_bytes = match (found.node, node) {
         (Node::One | Node::Shared, Some(node)) => node.saturating_sub(size),
-        (Node::One, None) => header(&found.name),
+        (Node::One, None) if found.is_container => header(&found.name),
         (Node::Shared, None) => 16,
         _ => 0,
     };
@@ -185,6 +194,8 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         element_bytes: match found.node {
             Node::Buckets => 8,
             Node::Counters => 0,
+            // Nodes begin with pointers, so how many there are is not known.
+            Node::One if header_bytes == 0 => 0,
             _ => size,
         },
         header_bytes,

@@ -4,6 +4,7 @@
 //! not fit excludes a type. Must not know files and readers.
 
 use super::chain::{Chain, Sizes};
+use super::internal::is_internal;
 use super::parsed::is_plain_allocator;
 use super::protocol::{Evidence, Site, SizedType};
 use super::{cpp, people, runtimes, rust};
@@ -77,6 +78,9 @@ fn noted(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
 /// A type that `new` allocates one or several of.
 fn allocated_by_new(of: &SizedType, allocator: &str, sizes: &Sizes, way: Way) -> Option<BlockType> {
     let show = people::cpp;
+    if is_internal(&of.name) {
+        return None;
+    }
     let element = show(&of.name);
     let is_array = allocator.starts_with("operator new[]");
     let typed = |name, header_bytes| {
@@ -114,7 +118,8 @@ fn by_call(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     if let Some((of, evidence)) = &site.constructed {
         let is_standard = of.name.starts_with("std::");
         let is_exact = match evidence {
-            Evidence::Called | Evidence::Vtable => true,
+            // The first member of a class may be of the standard library.
+            Evidence::Called | Evidence::Vtable => of.bytes > 0 || !is_standard,
             Evidence::Inlined => of.bytes > 0 && !is_standard,
         };
         if is_exact && let Some(found) = allocated_by_new(of, target, sizes, Way::Constructor) {
@@ -164,7 +169,7 @@ fn text(sizes: &Sizes) -> Option<BlockType> {
 }
 
 fn stored_as(of: &SizedType, is_new: bool, target: &str, sizes: &Sizes) -> Option<BlockType> {
-    if of.bytes == 0 {
+    if of.bytes == 0 || is_internal(&of.name) {
         return None;
     }
     // A base class takes blocks of other classes, too.

@@ -11,6 +11,7 @@ mod decide;
 mod find;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod internal;
 mod live;
 mod live_protocol;
 mod parsed;

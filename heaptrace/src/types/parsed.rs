@@ -40,6 +40,11 @@ impl<'c> Parsed<'c> {
         self.is_in("std") || self.is_in("__gnu_cxx")
     }
 
+    /// Whether it is of a library of containers.
+    pub(super) fn is_of_library(&self) -> bool {
+        self.is_standard() || self.is_in("boost") || self.is_in("absl")
+    }
+
     /// The class that it is a member of.
     pub(super) fn class(&self) -> Option<&Segment<'c>> {
         self.scope.last()
@@ -66,6 +71,7 @@ pub(super) fn is_allocator(symbol: &str) -> bool {
 /// Functions between a program and its allocator that have no type.
 pub(super) fn is_plain_allocator(name: &str) -> bool {
     let plain = name.split(['(', '@']).next().unwrap_or(name).trim_end();
+    let plain = plain.split("[abi:").next().unwrap_or(plain);
     is_allocator(plain)
         || matches!(
             plain,

@@ -43,7 +43,7 @@ pub(super) fn list(text: &str) -> Vec<&str> {
 
 fn segment(part: &str) -> Segment<'_> {
     let whole = Segment {
-        name: part,
+        name: without_tag(part),
         arguments: Vec::new(),
     };
     // What is behind the arguments belongs to no template: a parameter list, or the operator itself.
@@ -59,9 +59,15 @@ fn segment(part: &str) -> Segment<'_> {
         .get(1..arguments.len().saturating_sub(1))
         .unwrap_or_default();
     Segment {
-        name: name.trim_end(),
+        name: without_tag(name.trim_end()),
         arguments: list(inner),
     }
+}
+
+/// A name without the tag of its binary interface: `allocate[abi:ne190107]`.
+fn without_tag(name: &str) -> &str {
+    let tag = name.find("[abi:").filter(|_| name.ends_with(']'));
+    tag.and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
 /// The place of the bracket that the last `>` closes.

@@ -210,14 +210,15 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         let name = callee.map_or_else(String::new, |it| demangle_bare(it.name));
         let is_constructor =
             callee.is_some_and(|it| it.name.contains("C1E") || it.name.contains("C2E"));
+        let address = callee.and_then(|it| it.address);
+        let is_merged = address.is_some_and(|it| self.code.is_merged(it));
         if is_first
             && walk.may_construct
             && is_constructor
+            && !is_merged
             && let Some(class) = constructor::class_of(&name)
         {
-            let place = callee
-                .and_then(|it| it.address)
-                .and_then(|address| self.names.info.function(address));
+            let place = address.and_then(|address| self.names.info.function(address));
             let sized = place.and_then(|(place, _)| constructor::constructed_by(self.names, place));
             let class = sized.unwrap_or_else(|| self.class(walk, class));
             walk.fate.constructed = Some((class, Evidence::Called));
@@ -228,9 +229,8 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         if walk.fate.stored.is_some() {
             return;
         }
-        let function = callee
-            .and_then(|it| it.address)
-            .filter(|address| !self.code.is_merged(*address))
+        let function = address
+            .filter(|_| !is_merged)
             .and_then(|address| self.names.info.function(address));
         let Some((function, _)) = function else {
             return;
@@ -470,7 +470,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         let class = symbol
             .filter(|it| it.starts_with("_ZTV"))
             .map(demangle_bare)
-            .and_then(|it| it.strip_prefix("vtable for ").map(str::to_owned));
+            .and_then(|it| Some(it.strip_prefix("{vtable(")?.strip_suffix(")}")?.to_owned()));
         if let Some(class) = class {
             walk.fate.constructed = Some((self.class(walk, class), Evidence::Vtable));
         }

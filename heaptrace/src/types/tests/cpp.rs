@@ -173,3 +173,29 @@ fn own_allocators_count_below_containers() {
         pair("std::vector<Order, Own<Order>>", "Order")
     );
 }
+
+/// Check that the allocators of Boost count, that their nodes are named by the element, and that tags of a binary interface are no part of names.
+#[test]
+fn other_libraries_have_allocators() {
+    let boost = cpp_stack(&[
+        "boost::container::new_allocator<boost::container::dtl::list_node<Order, void*> >::allocate",
+        "boost::container::allocator_traits<boost::container::new_allocator<Order> >::allocate",
+        "case_list",
+    ]);
+    assert_eq!(shown(decide(&boost, &of_size(48))), pair("Order", "Order"));
+    let held = cpp_stack(&[
+        "boost::container::new_allocator<Order>::allocate",
+        "boost::container::vector_alloc_holder<boost::container::new_allocator<Order>, unsigned long>::allocate",
+        "main",
+    ]);
+    assert_eq!(shown(decide(&held, &of_size(96))), pair("Order", "Order"));
+    let tagged = cpp_stack(&[
+        "std::__1::allocator<Order>::allocate[abi:ne190107]",
+        "std::__1::vector<Order, std::__1::allocator<Order> >::reserve[abi:ne190107]",
+        "main",
+    ]);
+    assert_eq!(
+        shown(decide(&tagged, &of_size(96))),
+        pair("std::vector<Order>", "Order")
+    );
+}

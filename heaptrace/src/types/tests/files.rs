@@ -7,7 +7,7 @@ use crate::join::LocationId;
 use crate::reader::Job;
 use crate::symbolize::OnDisk;
 use crate::symbolize::tests::{calls, compile, module, profile, run, with_folders};
-use crate::types::protocol::{TypesAnswer, TypesQuestion};
+use crate::types::protocol::{Evidence, TypesAnswer, TypesQuestion};
 
 const SOURCE: &str = r#"
 typedef __SIZE_TYPE__ size_t;
@@ -58,6 +58,25 @@ fn built(dir: &Path, options: &[&str]) -> (PathBuf, Vec<Site>) {
     let path = compile(dir, "g++", SOURCE, options);
     let sites = sites(&path);
     (path, sites)
+}
+
+/// Check that the table of virtual functions that is stored in a block tells its class, by symbols alone.
+#[test]
+fn tables_of_virtual_functions_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = r#"
+struct Shape { virtual ~Shape() {} virtual int kind() { return 1; } };
+namespace app { struct Square : Shape { long side[3]; int kind() override { return 2; } }; }
+Shape *shape;
+int main(int argc, char **) { shape = new app::Square(); return shape->kind() == argc; }
+"#;
+    let sites = sites(&compile(dir.path(), "g++", source, &[]));
+    let mut found = sites.iter().filter_map(|it| it.constructed.as_ref());
+    assert_eq!(
+        found.next(),
+        Some(&(sized("app::Square", 0), Evidence::Vtable)),
+        "{sites:#?}"
+    );
 }
 
 /// Check that the sites of a program are the same with all debug information in one file, in files of units, in a package, compressed, and with types in

@@ -67,6 +67,18 @@ fn pointers_to_bases_tell_nothing() {
     );
 }
 
+/// Check that a class of the standard library whose size is not known does not count: it may be the first member of the block's class.
+#[test]
+fn members_are_no_classes() {
+    for evidence in [Evidence::Called, Evidence::Vtable] {
+        let mut chain = calls(&[("main", "operator new")]);
+        chain.sites[0].constructed = Some((sized("std::ostringstream", 0), evidence));
+        assert_eq!(decide(&chain, &of_size(400)), None);
+        chain.sites[0].constructed = Some((sized("app::Session", 0), evidence));
+        assert_eq!(decide(&chain, &of_size(400)).unwrap().name, "app::Session");
+    }
+}
+
 /// Check that arrays of `new[]` may begin with their length, and that the compiler's note is believed first.
 #[test]
 fn arrays_have_headers() {
