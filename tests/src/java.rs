@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::agreement::{Agreement, LanguageStack, agreement, language_stack};
-use crate::paths::workspace;
+use crate::paths::{target, workspace};
 use crate::report::Site;
 
 /// The method that makes them.
@@ -26,10 +26,11 @@ pub fn java_classes(compiler: &Path) -> Result<PathBuf> {
         .args([
             "-nowarn",
             "-XDignore.symbol.file",
+            // The oldest version that is supported.
             "-source",
-            "11",
+            "8",
             "-target",
-            "11",
+            "8",
             "-d",
         ])
         .args([folder.as_os_str(), source.as_os_str()])
@@ -72,9 +73,11 @@ pub fn java_stack(site: &Site) -> LanguageStack {
     language_stack(site, "java")
 }
 
-/// The virtual machines of this machine: those of the distribution's packages and of others that are installed beside them.
+/// The virtual machines of this machine: those of the distribution's packages, of others that are installed beside them, and those that
+/// have been put into `target/java`, each as a folder with `bin/java`.
 pub fn java_machines() -> Vec<PathBuf> {
-    let folders = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let folders = [PathBuf::from("/usr/lib/jvm"), target().join("java")];
+    let folders = folders.iter().flat_map(fs::read_dir).flatten().flatten();
     let programs = folders.map(|folder| folder.path().join("bin/java"));
     let real = programs.filter_map(|program| program.canonicalize().ok());
     real.collect::<BTreeSet<_>>().into_iter().collect()

@@ -66,8 +66,10 @@ mod tests {
     }
 
     /// Stacks of `images/Image.java`, by the version of Java.
-    const STACKS: [(&str, &[u8]); 2] = [
+    const STACKS: [(&str, &[u8]); 4] = [
+        ("8.252", include_bytes!("../../images/hotspot-8.252")),
         ("17.0.15", include_bytes!("../../images/hotspot-17.0.15")),
+        ("21.0.8", include_bytes!("../../images/hotspot-21.0.8")),
         ("25.0.3", include_bytes!("../../images/hotspot-25.0.3")),
     ];
 

@@ -11,7 +11,7 @@ pub(super) const MEMBERS: &[(&str, &[&str])] = &[
     ("Abstract_VM_Version", &["_vm_major_version"]),
     ("AbstractInterpreter", &["_code"]),
     ("StubQueue", &["_stub_buffer", "_buffer_limit"]),
-    ("CodeCache", &["_heaps"]),
+    ("CodeCache", &["_heaps", "_heap"]),
     ("GenericGrowableArray", &["_len"]),
     ("GrowableArrayBase", &["_len"]),
     ("GrowableArray<int>", &["_data"]),
@@ -67,9 +67,9 @@ pub(super) const MEMBERS: &[(&str, &[&str])] = &[
 /// The types whose sizes matter.
 pub(super) const SIZES: &[&str] = &["ConstMethod", "ConstantPool", "HeapBlock", "PcDesc"];
 
-/// Where the code of a blob begins.
+/// Where a part of a blob begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CodeBegin {
+pub(super) enum Begin {
     /// The blob has its address.
     Address(u16),
     /// The blob has its distance from the blob.
@@ -79,12 +79,12 @@ pub(super) enum CodeBegin {
 /// Where a compiled method has what describes its code.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Description {
-    /// In its blob, up to Java 22: the distances of the table of positions and of its end, the address of the scopes, and the
-    /// distance of the list of methods.
+    /// In its blob, up to Java 22: the distances of the table of positions and of its end, the scopes, and the distance of the list of
+    /// methods.
     InBlob {
         positions: u16,
         positions_end: u16,
-        scopes: u16,
+        scopes: Begin,
         methods: u16,
     },
     /// In memory of its own, whose address the blob has: the distances of the table of positions and of the scopes, which follow it.
@@ -116,11 +116,13 @@ pub(super) enum SourceFile {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) packing: Packing,
+    /// Of a frame of the interpreter: how far below the frame pointer the instruction is.
+    pub(super) frame_instruction: u16,
     pub(super) block_head: u16,
     pub(super) blob_name: u16,
     pub(super) blob_size: u16,
     pub(super) blob_frame_size: u16,
-    pub(super) blob_code: CodeBegin,
+    pub(super) blob_code: Begin,
     pub(super) compile_id: u16,
     pub(super) compiled_method: u16,
     pub(super) description: Description,
@@ -145,9 +147,11 @@ impl Layout {
         let at = |of, member| structs.offset(of, member);
         let version = structs.address("Abstract_VM_Version", "_vm_major_version")?;
         let major = memory.half(version)?;
+        // Only Java 8 has one heap for its code. Its own versions go on from those of an earlier virtual machine, to 25.
+        let is_8 = structs.address("CodeCache", "_heap").is_some();
         let blob_code = match at("CodeBlob", "_code_begin") {
-            Some(at) => CodeBegin::Address(at),
-            None => CodeBegin::Offset(at("CodeBlob", "_code_offset")?),
+            Some(at) => Begin::Address(at),
+            None => Begin::Offset(at("CodeBlob", "_code_offset")?),
         };
         let source_file = match at("ConstantPool", "_source_file_name_index") {
             Some(at) => SourceFile::InPool(at),
@@ -155,9 +159,10 @@ impl Layout {
         };
         Some(Self {
             packing: match major {
-                20.. => Packing::WithoutZeros,
+                20.. if !is_8 => Packing::WithoutZeros,
                 _ => Packing::Old,
             },
+            frame_instruction: if is_8 { 56 } else { 64 },
             block_head: structs.size("HeapBlock")?,
             blob_name: at("CodeBlob", "_name")?,
             blob_size: at("CodeBlob", "_size")?,
@@ -193,7 +198,10 @@ fn description(structs: &Structs) -> Option<Description> {
         return Some(Description::InBlob {
             positions,
             positions_end: at("_dependencies_offset")?,
-            scopes: structs.offset("CompiledMethod", "_scopes_data_begin")?,
+            scopes: match structs.offset("CompiledMethod", "_scopes_data_begin") {
+                Some(at_address) => Begin::Address(at_address),
+                None => Begin::Offset(at("_scopes_data_offset")?),
+            },
             methods: at("_metadata_offset")?,
         });
     };
@@ -220,17 +228,18 @@ impl Layout {
     /// That of Java 17.
     pub(super) const JAVA_17: Self = Self {
         packing: Packing::Old,
+        frame_instruction: 64,
         block_head: 16,
         blob_name: 96,
         blob_size: 12,
         blob_frame_size: 28,
-        blob_code: CodeBegin::Address(32),
+        blob_code: Begin::Address(32),
         compile_id: 304,
         compiled_method: 112,
         description: Description::InBlob {
             positions: 268,
             positions_end: 272,
-            scopes: 120,
+            scopes: Begin::Address(120),
             methods: 260,
         },
         position_bytes: 16,

@@ -10,10 +10,6 @@ use super::layout::{Layout, MEMBERS, SIZES};
 use super::memory::Memory;
 use super::structs::Structs;
 
-/// Of a frame of the interpreter: how far below the frame pointer the instruction is. Java 8 has it elsewhere, and is not
-/// supported.
-const FRAME_INSTRUCTION: u16 = 64;
-
 /// A virtual machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -55,7 +51,7 @@ pub fn describe<M: Memory>(memory: &M, image: Image, base: u64) -> Result<Machin
                 blob_compile_id: layout.compile_id,
                 method_constant: layout.method_constant,
                 constant_bytes: layout.constant_bytes,
-                frame_instruction: FRAME_INSTRUCTION,
+                frame_instruction: layout.frame_instruction,
                 pad: 0,
             },
         },
@@ -93,38 +89,72 @@ fn archive<M: Memory>(memory: &M, structs: &Structs) -> Option<CodeRange> {
 }
 
 fn heaps<M: Memory>(memory: &M, structs: &Structs) -> Found<[CodeHeap; CODE_HEAPS]> {
-    let list = structs.address("CodeCache", "_heaps")?;
-    let count = structs
-        .offset("GrowableArrayBase", "_len")
-        .or_else(|| structs.offset("GenericGrowableArray", "_len"))?;
-    let data = structs.offset("GrowableArray<int>", "_data")?;
+    let list = HeapList::find(structs)?;
     let space = structs.offset("CodeHeap", "_memory")?;
     let segments = structs.offset("CodeHeap", "_segmap")?;
     let shift = structs.offset("CodeHeap", "_log2_segment_size")?;
     let low = structs.offset("VirtualSpace", "_low_boundary")?;
     let high = structs.offset("VirtualSpace", "_high_boundary")?;
     let first = structs.offset("VirtualSpace", "_low")?;
+    let heap = |heap: u64| {
+        let space = heap.wrapping_add(space.into());
+        let segments = heap.wrapping_add(segments.into());
+        let found = CodeHeap {
+            start: memory.word(space.wrapping_add(low.into()))?,
+            end: memory.word(space.wrapping_add(high.into()))?,
+            segments: memory.word(segments.wrapping_add(first.into()))?,
+            shift: memory.half(heap.wrapping_add(shift.into()))?.into(),
+        };
+        (found.start < found.end && found.shift < 32).then_some(found)
+    };
     let read = || {
-        let list = memory.word(list).filter(|list| *list != 0)?;
-        let count = memory.half(list.wrapping_add(count.into()))? as usize;
-        let data = memory.word(list.wrapping_add(data.into()))?;
         let mut heaps = [CodeHeap::default(); CODE_HEAPS];
-        if count == 0 || count > CODE_HEAPS {
-            return None;
+        for (address, found) in list.read(memory)?.into_iter().zip(&mut heaps) {
+            *found = heap(address)?;
         }
-        for (index, found) in (0u64..).zip(heaps.iter_mut().take(count)) {
-            let heap = memory.word(data.wrapping_add(index * 8))?;
-            let space = heap.wrapping_add(space.into());
-            let segments = heap.wrapping_add(segments.into());
-            *found = CodeHeap {
-                start: memory.word(space.wrapping_add(low.into()))?,
-                end: memory.word(space.wrapping_add(high.into()))?,
-                segments: memory.word(segments.wrapping_add(first.into()))?,
-                shift: memory.half(heap.wrapping_add(shift.into()))?.into(),
-            };
-        }
-        let is_sound = |heap: &CodeHeap| heap.start < heap.end && heap.shift < 32;
-        heaps.iter().take(count).all(is_sound).then_some(heaps)
+        Some(heaps)
     };
     Some(read().ok_or(NotDescribed::Yet))
+}
+
+/// Where the parts of the code cache are listed.
+enum HeapList {
+    /// In a growing array, with the offsets of its length and its elements.
+    Several { list: u64, count: u16, data: u16 },
+    /// There is one part, up to Java 8.
+    One(u64),
+}
+
+impl HeapList {
+    fn find(structs: &Structs) -> Option<Self> {
+        if let Some(one) = structs.address("CodeCache", "_heap") {
+            return Some(Self::One(one));
+        }
+        let count = structs
+            .offset("GrowableArrayBase", "_len")
+            .or_else(|| structs.offset("GenericGrowableArray", "_len"))?;
+        Some(Self::Several {
+            list: structs.address("CodeCache", "_heaps")?,
+            count,
+            data: structs.offset("GrowableArray<int>", "_data")?,
+        })
+    }
+
+    /// The addresses of the parts; `None` if they are not there yet.
+    fn read<M: Memory>(&self, memory: &M) -> Option<Vec<u64>> {
+        let pointer = |address: u64| memory.word(address).filter(|it| *it != 0);
+        match *self {
+            Self::One(heap) => Some(vec![pointer(heap)?]),
+            Self::Several { list, count, data } => {
+                let list = pointer(list)?;
+                let count = memory.half(list.wrapping_add(count.into()))? as usize;
+                let data = memory.word(list.wrapping_add(data.into()))?;
+                if count == 0 || count > CODE_HEAPS {
+                    return None;
+                }
+                let heaps = (0..count as u64).map(|index| pointer(data.wrapping_add(index * 8)));
+                heaps.collect()
+            }
+        }
+    }
 }

@@ -105,8 +105,10 @@ fn class_of(internal: &str) -> String {
         .split_once("+0x")
         .map_or(internal, |(name, _)| name);
     let is_hidden = plain.len() < internal.len();
+    // Up to Java 14, the class of a lambda has a number alone.
+    let is_number = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
     let name = match plain.split_once("$$Lambda$") {
-        Some((outer, _)) if is_hidden => format!("{outer}$$Lambda"),
+        Some((outer, rest)) if is_hidden || is_number(rest) => format!("{outer}$$Lambda"),
         _ => plain.to_owned(),
     };
     name.replace('/', ".")
@@ -124,6 +126,8 @@ mod tests {
             ("Main$Inner", "Main$Inner"),
             ("a/Main$$Lambda$14+0x0000000800c03000", "a.Main$$Lambda"),
             ("a/Main$$Lambda+0x0000000800c03000", "a.Main$$Lambda"),
+            ("a/Main$$Lambda$14", "a.Main$$Lambda"),
+            ("a/Main$$Lambda$Of", "a.Main$$Lambda$Of"),
             (
                 "java/lang/invoke/LambdaForm$MH+0x0000000800c00400",
                 "java.lang.invoke.LambdaForm$MH",

@@ -2,7 +2,7 @@
 //!
 //! Part of `hotspot`.
 
-use super::layout::{CodeBegin, Description, Layout, Methods};
+use super::layout::{Begin, Description, Layout, Methods};
 use super::memory::Memory;
 use super::packed::Packed;
 
@@ -32,12 +32,7 @@ pub(super) fn scopes<M: Memory>(
     blob: u64,
     place: u32,
 ) -> Option<Vec<Scope>> {
-    let at = |offset: u16| blob.wrapping_add(offset.into());
-    let half = |offset: u16| Some(u64::from(memory.half(at(offset))?));
-    let code = match layout.blob_code {
-        CodeBegin::Address(offset) => memory.word(at(offset))?,
-        CodeBegin::Offset(offset) => blob.wrapping_add(half(offset)?),
-    };
+    let code = begin(memory, blob, layout.blob_code)?;
     let place = blob.wrapping_add(place.into()).wrapping_sub(code);
     let found = Found::read(memory, layout, blob)?;
     let bytes = found.positions_end.wrapping_sub(found.positions);
@@ -82,6 +77,17 @@ fn scope_at(table: &[u8], entry_bytes: usize, place: u64) -> Option<u32> {
     half(entry, 4)
 }
 
+/// Where a part of a blob begins.
+fn begin<M: Memory>(memory: &M, blob: u64, part: Begin) -> Option<u64> {
+    match part {
+        Begin::Address(at) => memory.word(blob.wrapping_add(at.into())),
+        Begin::Offset(at) => {
+            let distance = memory.half(blob.wrapping_add(at.into()))?;
+            Some(blob.wrapping_add(distance.into()))
+        }
+    }
+}
+
 /// Where the description of a blob's code is.
 struct Found {
     positions: u64,
@@ -103,7 +109,7 @@ impl Found {
             } => Self {
                 positions: blob.wrapping_add(half(positions)?),
                 positions_end: blob.wrapping_add(half(positions_end)?),
-                scopes: memory.word(at(scopes))?,
+                scopes: begin(memory, blob, scopes)?,
                 methods: blob.wrapping_add(half(methods)?),
             },
             Description::Apart {

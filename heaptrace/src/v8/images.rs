@@ -70,8 +70,9 @@ mod tests {
     }
 
     /// Stacks of `images/image.js`, by the version of Node, and the lines at which its functions were.
-    const STACKS: [(&str, &[u8], u32); 6] = [
+    const STACKS: [(&str, &[u8], u32); 7] = [
         ("16.20.2", include_bytes!("../../images/v8-16.20.2"), 23),
+        ("18.20.8", include_bytes!("../../images/v8-18.20.8"), 23),
         ("20.20.0", include_bytes!("../../images/v8-20.20.0"), 18),
         ("20.20.2", include_bytes!("../../images/v8-20.20.2"), 23),
         ("22.12.0", include_bytes!("../../images/v8-22.12.0"), 18),
