@@ -73,7 +73,7 @@ for (let i = 0; i < 2000; i += 1) both();
 }
 
 /// Check that stacks which come before the table of Node is there have their frames of JavaScript when it is, as in the first run of a script
-/// that a shell starts: two functions that are called in turn have their own bytes there, too.
+/// that a shell starts, however long the table takes: two functions that are called in turn have their own bytes there, too.
 #[test]
 fn javascript_stacks_are_completed_late() -> Result<()> {
     let heaptrace = Heaptrace::tracing()?;
@@ -81,7 +81,8 @@ fn javascript_stacks_are_completed_late() -> Result<()> {
     let calls = "
 function f() { Buffer.allocUnsafeSlow(200000); }
 function g() { Buffer.allocUnsafeSlow(300000); }
-for (let i = 0; i < 500; i += 1) { f(); g(); }
+const cell = new Int32Array(new SharedArrayBuffer(4));
+for (let i = 0; i < 300; i += 1) { f(); g(); Atomics.wait(cell, 0, 0, 10); }
 ";
     std::fs::write(&script, calls)?;
     let (node, path) = (node()?, script.display());
@@ -100,31 +101,28 @@ for (let i = 0; i < 500; i += 1) { f(); g(); }
     report.check_nothing_lost()?;
     let late = report.quality.noted.get("stacks_walked_late").copied();
     let late = late.unwrap_or_default();
-    let mut named = 0;
-    for site in &report.sites {
+    let [mut named, mut whole] = [0, 0];
+    for site in report.sites.iter().filter(|it| it.stack_end == "complete") {
+        let totals = &site.totals;
+        whole += totals.allocations;
         let mut stack = javascript_stack(site).into_iter();
         let found = stack.find(|(_, file, _)| file.ends_with("late.js"));
-        let (function, line, bytes) = match &found {
-            Some((function, _, line)) if function == "f" => ("f", *line, 200_000),
-            Some((function, _, line)) if function == "g" => ("g", *line, 300_000),
+        let bytes = match &found {
+            Some((function, _, 2)) if function == "f" => 200_000,
+            Some((function, _, 3)) if function == "g" => 300_000,
             _ => continue,
         };
-        let totals = &site.totals;
         assert_eq!(
             totals.allocated_bytes,
             totals.allocations * bytes,
-            "{function}"
+            "{found:?}"
         );
-        assert_eq!(line, 2 + u32::from(function == "g"), "{function}");
         named += totals.allocations;
     }
-    println!("{late} late, {named} with their functions");
+    println!("{late} late; of {whole} whole stacks, {named} with their functions");
     ensure!(late > 0, "{:?}", report.quality);
-    // On a loaded machine, the table may come too late for some stacks, and the collector may have moved a function.
-    ensure!(
-        named * 10 >= late.min(1000) * 8,
-        "{late} late, {named} named"
-    );
+    // The collector may have moved a function before it was read.
+    ensure!(named * 10 >= whole * 9, "{named} of {whole}");
     Ok(())
 }
 
