@@ -120,8 +120,7 @@ for (let i = 0; i < 300; i += 1) { f(); g(); Atomics.wait(cell, 0, 0, 10); }
         named += totals.allocations;
     }
     println!("{late} late; of {whole} whole stacks, {named} with their functions");
-    ensure!(late > 0, "{:?}", report.quality);
-    // The collector may have moved a function before it was read.
+    // Node may start so slowly that its table is there before. The collector may have moved a function before it was read.
     ensure!(named * 10 >= whole * 9, "{named} of {whole}");
     Ok(())
 }
