@@ -228,7 +228,7 @@ impl Drop for Stopped {
 /// Whether a thread has ended, also if its number is still taken.
 fn has_ended(pid: u32, tid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-    let state = |stat: &str| Some(stat.rsplit_once(')')?.1.trim_start().chars().next()?);
+    let state = |stat: &str| stat.rsplit_once(')')?.1.trim_start().chars().next();
     stat.map_or(true, |stat| matches!(state(&stat), Some('Z' | 'X') | None))
 }
 
