@@ -32,7 +32,7 @@ pub(super) struct Blocks {
     inspect_live: bool,
     /// Look for blocks that nothing points to, at each mark and at the end; `heaptrace leaks` shows them.
     ///
-    /// The process is stopped for it, usually for a few milliseconds; in a process with much memory for some 40 ms for each GiB. Registers, stacks, variables and
+    /// The process is stopped for it, usually for a few milliseconds, and for some 40 ms for each GiB if it has much memory. Registers, stacks, variables and
     /// blocks are searched for pointers, also for those that point into the middle of a block. What they don't lead to is unreachable:
     /// a certain leak. A process that ends by itself can't be searched any more: end the run before, with --duration or Ctrl-C, or set a
     /// mark with --mark-every or SIGUSR2. A waiting system call of the process may return early (EINTR), as under a debugger. A pointer

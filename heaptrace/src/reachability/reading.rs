@@ -14,11 +14,8 @@ use super::search::{Found, KnownBlocks, Search};
 use super::stop::{self, Refusal, Registers, Stopped};
 use crate::sys;
 
-/// How long a stopped process is read, for each GiB of its memory.
+/// How long a stopped process is read at most, for each GiB of its memory, and if it has less.
 const PER_GIB: Duration = Duration::from_millis(35);
-
-/// The same, for a process with little memory.
-const LEAST: Duration = Duration::from_millis(100);
 
 /// Beyond that, the time in which events are read that had waited when the process stopped.
 const FOR_EVENTS: Duration = Duration::from_millis(200);
@@ -212,7 +209,7 @@ impl Reading {
 /// How long a process with so much memory may be stopped.
 fn limit(bytes: u64) -> Duration {
     let gib = bytes as f64 / (1_u64 << 30) as f64;
-    PER_GIB.mul_f64(gib).max(LEAST)
+    PER_GIB.mul_f64(gib.max(1.0))
 }
 
 /// The pages of some pieces with the numbers of their contents, by address.

@@ -1,12 +1,12 @@
 //! Follows pointers from the roots of a process to its blocks, and tells those that are not reached.
 //!
 //! Part of `reachability`. A pointer is an aligned word that holds an address in a block, also behind the block's beginning. Roots are
-//! registers, stacks, variables, and what the program mapped itself. Memory of the allocator between the blocks is no root, unless there
+//! registers, stacks, variables, and what the program mapped itself. Memory between the blocks of glibc's heaps is no root, unless there
 //! may be blocks in it that are not known.
 
 use super::block_index::BlockIndex;
 use super::pages::Pages;
-use super::places::{PlaceKind, Places};
+use super::places::{Place, PlaceKind, Places};
 use super::stop::Registers;
 
 /// A live block.
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
             pages.words(place.start, place.end, |at, word| {
                 let is_used = match stack {
                     Some(lowest) => at >= *lowest,
-                    None => !has_blocks || self.is_root(at),
+                    None => !has_blocks || self.is_root(place, at),
                 };
                 if is_used && !(has_blocks && self.index.holding(at).is_some()) {
                     roots.push(word);
@@ -164,19 +164,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether memory beside blocks counts as a root.
-    fn is_root(&self, at: u64) -> bool {
-        let is_variable = || {
-            let heap = self.places.heap_start;
-            let place = self.places.holding(heap);
-            place.is_some() && place == self.places.holding(at) && at < heap
-        };
+    /// Whether memory beside blocks counts as a root: all but that of glibc's heaps, unless there are blocks that are not known. The main
+    /// heap grows by `brk`; others begin at multiples of their greatest size. Elsewhere the kernel may have joined memory of the
+    /// allocator with other memory.
+    fn is_root(&self, place: &Place, at: u64) -> bool {
+        const HEAP_MAX: u64 = 64 << 20;
+        let heap = self.places.heap_start;
+        let is_heap = (place.contains(heap) && at >= heap) || place.start.is_multiple_of(HEAP_MAX);
         let is_mapped = || {
             let mapped = &self.known.mapped;
             let part = mapped.partition_point(|it| it.1 <= at);
             mapped.get(part).is_some_and(|it| it.0 <= at)
         };
-        !self.known.are_all || is_mapped() || is_variable()
+        !self.known.are_all || !is_heap || is_mapped()
     }
 
     /// Marks the block that a word points to.

@@ -49,10 +49,13 @@ pub enum Refusal {
     Ended,
     /// A thread did not stop.
     #[error(
-        "thread {0} did not stop within {limit} ms: it waits in the kernel, for a disk or a child (vfork)",
+        "thread {0} did not stop within {limit} ms: it waits in the kernel (for a disk, or a child), or the machine is too busy",
         limit = PATIENCE.as_millis()
     )]
     NotStopped(u32),
+    /// Too many processes have more blocks.
+    #[error("only the {0} processes with most blocks are searched: name this one with --pid")]
+    TooManyProcesses(usize),
     /// It has too many threads.
     #[error("it has more than {MAX_THREADS} threads")]
     TooManyThreads,

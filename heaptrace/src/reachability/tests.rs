@@ -52,6 +52,7 @@ impl Memory {
                 place(2, 3, PlaceKind::Anonymous),
                 place(3, PAGES, PlaceKind::Anonymous),
             ],
+            heap_start: self.at(3, 0),
             ..Places::default()
         }
     }

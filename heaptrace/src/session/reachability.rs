@@ -16,35 +16,43 @@ use crate::reachability::{Found, KnownBlocks, Prepared, Reading, Refusal};
 const MAX_PROCESSES: usize = 16;
 
 /// How often a process is stopped if the machine is too busy to read its memory in time.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 6;
 
 /// A process with so much memory is stopped once: more attempts would take long.
 const LARGE: u64 = 256 << 20;
 
 /// Looks for blocks that nothing points to. Events are joined meanwhile.
-pub(super) fn search(drain: &mut Drain, joiner: &mut Joiner, begin: Instant) -> Result<()> {
+pub(super) fn search(
+    drain: &mut Drain,
+    joiner: &mut Joiner,
+    begin: Instant,
+    is_exact: bool,
+) -> Result<()> {
     drain.pass(joiner);
-    let images = joiner.with_blocks().into_iter().take(MAX_PROCESSES);
-    for RunningImage { pid, .. } in images {
-        let mut read = read(pid, drain, joiner)?;
+    for (rank, image) in joiner.with_blocks().into_iter().enumerate() {
+        let mut read = match rank < MAX_PROCESSES {
+            true => read(image, drain, joiner)?,
+            false => Err(Refusal::TooManyProcesses(MAX_PROCESSES)),
+        };
         for _ in 1..ATTEMPTS {
             if is_too_slow(&read) {
-                read = self::read(pid, drain, joiner)?;
+                read = self::read(image, drain, joiner)?;
             }
         }
         let mut facts = Reachability {
             at_ns: begin.elapsed().as_nanos() as u64,
             ..Reachability::default()
         };
-        let (reading, known) = match read {
+        let (reading, mut known) = match read {
             Ok(read) => read,
             Err(Refusal::Ended) => continue,
             Err(refusal) => {
                 facts.refused = refusal.to_string();
-                joiner.set_reachability(pid, facts, &Found::default());
+                joiner.set_reachability(image, facts, &Found::default());
                 continue;
             }
         };
+        known.are_all &= is_exact;
         let found = drain.during(joiner, || reading.find(&known))?;
         facts.stopped_ns = reading.stopped.as_nanos() as u64;
         facts.threads = u32::try_from(reading.threads).unwrap_or(u32::MAX);
@@ -54,7 +62,7 @@ pub(super) fn search(drain: &mut Drain, joiner: &mut Joiner, begin: Instant) -> 
         facts.is_whole = reading.is_whole();
         facts.has_all_blocks = known.are_all;
         drain.pass(joiner);
-        joiner.set_reachability(pid, facts, &found);
+        joiner.set_reachability(image, facts, &found);
     }
     Ok(())
 }
@@ -69,11 +77,11 @@ fn is_too_slow(read: &Result<(Reading, KnownBlocks), Refusal>) -> bool {
 
 /// Stops a process, and reads its memory, with the blocks that it has at that moment.
 fn read(
-    pid: u32,
+    image: RunningImage,
     drain: &mut Drain,
     joiner: &mut Joiner,
 ) -> Result<Result<(Reading, KnownBlocks), Refusal>> {
-    let prepared = match drain.during(joiner, || Prepared::new(pid))? {
+    let prepared = match drain.during(joiner, || Prepared::new(image.pid))? {
         Ok(prepared) => prepared,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -92,7 +100,7 @@ fn read(
             // The thread may have given up.
             let _ = events_read.send(());
             // Nothing is joined until it is known what lives.
-            known = joiner.known_blocks(pid);
+            known = joiner.known_blocks(image);
         }
         let reading = reading.join().map_err(|_| anyhow!("a thread failed"))?;
         Ok(reading.and_then(|reading| Ok((reading, known.ok_or(Refusal::Ended)?))))

@@ -38,8 +38,8 @@ pub(super) struct Run {
     swept: Swept,
     memory: MemoryReading,
     inspections: Inspections,
-    /// Whether blocks are looked for that nothing points to.
-    is_searched: bool,
+    /// Whether blocks are looked for that nothing points to, and if so, whether every allocation is recorded.
+    searched: Option<bool>,
 }
 
 /// The thread that removes the probes at the end.
@@ -72,7 +72,7 @@ impl Run {
             swept: Swept::default(),
             memory: MemoryReading::new(config),
             inspections: Inspections::new(config),
-            is_searched: config.reachable,
+            searched: config.reachable.then(|| !config.sampling.is_partial()),
         }
     }
 
@@ -167,8 +167,8 @@ impl Run {
     /// Looks for blocks that nothing points to, if that is wanted. The gate must be open: blocks are those of the moment at which
     /// their process is stopped.
     pub(super) fn search_memory(&mut self, begin: Instant) -> Result<()> {
-        if self.is_searched {
-            reachability::search(&mut self.drain, &mut self.joiner, begin)?;
+        if let Some(is_exact) = self.searched {
+            reachability::search(&mut self.drain, &mut self.joiner, begin, is_exact)?;
         }
         Ok(())
     }

@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use super::Joiner;
+use super::{Joiner, RunningImage};
 use crate::join::estimate::Estimate;
 use crate::join::reachability::{Reachability, UnreachableSite, UnreachableSum};
-use crate::join::update::StackId;
+use crate::join::update::{ProcessId, StackId};
 use crate::reachability::{Found, KnownBlocks, LiveBlock};
 
 impl Joiner {
     /// The blocks of a running process whose joined events are up to date.
-    pub fn known_blocks(&self, pid: u32) -> Option<KnownBlocks> {
-        let process = self.ledger.processes().running(pid)?;
+    pub fn known_blocks(&self, image: RunningImage) -> Option<KnownBlocks> {
+        let process = self.running_image(image)?;
         let entry = self.ledger.processes().get(process)?;
         let live = entry.blocks().map(|(id, block)| LiveBlock {
             id,
@@ -25,17 +25,29 @@ impl Joiner {
         let mapped = self.mappings.of(process);
         Some(KnownBlocks {
             live: live.collect(),
-            are_all: self.earlier.is_traced_from_its_beginning(pid)
+            are_all: self.earlier.is_traced_from_its_beginning(image.pid)
                 && record.lost == 0
+                && record.untracked_frees == 0
                 && record.duty_cycle.is_none()
                 && record.traced.is_none_or(|it| it.age_ns == 0),
             mapped: mapped.map(|(start, end, _)| (start, end)).collect(),
         })
     }
 
+    fn running_image(&self, image: RunningImage) -> Option<ProcessId> {
+        let processes = self.ledger.processes();
+        let process = processes.id(image.serial)?;
+        (processes.running(image.pid) == Some(process)).then_some(process)
+    }
+
     /// Adds what was found in a process. Blocks that were freed meanwhile are left out.
-    pub fn set_reachability(&mut self, pid: u32, mut facts: Reachability, found: &Found) {
-        let Some(process) = self.ledger.processes().running(pid) else {
+    pub fn set_reachability(
+        &mut self,
+        image: RunningImage,
+        mut facts: Reachability,
+        found: &Found,
+    ) {
+        let Some(process) = self.running_image(image) else {
             return;
         };
         let Some(entry) = self.ledger.processes().get(process) else {

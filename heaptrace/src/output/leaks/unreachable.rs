@@ -15,7 +15,7 @@ use crate::output::sum;
 pub struct Unreachable {
     /// The searches, one of each process. Their sites are in `sites`.
     pub searches: Vec<Reachability>,
-    /// Stacks with blocks that nothing points to, those with most bytes first.
+    /// Stacks with blocks that nothing points to: first those with blocks to which no unreachable block points, by their bytes.
     pub sites: Vec<UnreachableSite>,
 }
 
@@ -60,6 +60,9 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unre
             ..search.clone()
         });
     }
-    found.sites.sort_by_key(|it| Reverse(it.all.live_bytes));
+    // What hangs on other blocks is freed with them.
+    found
+        .sites
+        .sort_by_key(|it| (it.direct.live_allocations == 0, Reverse(it.all.live_bytes)));
     found
 }

@@ -2,6 +2,7 @@
 //!
 //! Stage: output. A part of the page of leaks. Says what the search can't know.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::amount::Amount;
@@ -13,7 +14,10 @@ use crate::output::leaks::{Unreachable, UnreachableSite};
 use crate::output::metric::Metric;
 use crate::output::report_input::process_label;
 use crate::output::sum;
-use crate::text::{bytes, count, duration, lifetime, share};
+use crate::text::{bytes, count, duration, escape, lifetime, share};
+
+/// Most names of processes that were not searched for one reason.
+const NAMES: usize = 5;
 
 /// Writes what was found; nothing if nothing was searched.
 pub(super) fn write(page: &mut Page<'_, '_>, found: &Unreachable) -> io::Result<()> {
@@ -24,17 +28,28 @@ pub(super) fn write(page: &mut Page<'_, '_>, found: &Unreachable) -> io::Result<
         all_facts(page, &searched)?;
         says(page, &limits(page, &searched))?;
     }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    heading(
+        page,
+        "Processes whose unreachable blocks are not known, because their memory was not searched",
+    )?;
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for search in refused {
         let name = name(page, search);
-        heading(page, &format!("Unreachable blocks of {name} are not known"))?;
-        says(
-            page,
-            &format!(
-                "{} into the run, its memory was not searched: {}.",
-                duration(search.at_ns),
-                crate::text::escape(&search.refused)
-            ),
-        )?;
+        reasons.entry(&search.refused).or_default().push(name);
+    }
+    for (reason, names) in reasons {
+        let shown = names.len().min(NAMES);
+        let mut words = names.get(..shown).unwrap_or_default().join(", ");
+        if names.len() > shown {
+            words.push_str(&format!(
+                " and {} more",
+                count((names.len() - shown) as u64)
+            ));
+        }
+        says(page, &format!("{words}: {}.", escape(reason)))?;
     }
     Ok(())
 }

@@ -24,8 +24,8 @@ fn findings_are_summed_by_stack() {
     for (stack, block, size) in [(70, 1, 100), (70, 2, 30), (80, 3, 5), (80, 4, 6)] {
         joiner.event(Event::Alloc(alloc(1, stack, block, size)));
     }
-    let pid = joiner.with_blocks()[0].pid;
-    let known = joiner.known_blocks(pid).unwrap();
+    let image = joiner.with_blocks()[0];
+    let known = joiner.known_blocks(image).unwrap();
     // It was running before, as far as is known.
     assert!(!known.are_all);
     let mut live: Vec<_> = known.live.iter().map(|it| (it.id, it.size)).collect();
@@ -47,9 +47,9 @@ fn findings_are_summed_by_stack() {
         at_ns,
         ..Reachability::default()
     };
-    joiner.set_reachability(pid, facts(1), &found);
+    joiner.set_reachability(image, facts(1), &found);
     joiner.event(free(1, 3, 0));
-    joiner.set_reachability(pid, facts(2), &found);
+    joiner.set_reachability(image, facts(2), &found);
     profile.fold(joiner.take_update(3)).unwrap();
     let [result] = profile.reachability.as_slice() else {
         panic!("{:?}", profile.reachability);
