@@ -3,7 +3,6 @@
 //! Stage: join. Only runs that look for them hand these out. Must not know how they are found.
 
 use super::ids::{ProcessId, StackId};
-use super::update::{Errors, Totals, Unseen};
 
 /// What a search of a process's memory found. A later search of the process replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,26 +67,4 @@ pub struct UnreachableSum {
     pub bytes_unseen: u64,
     /// The largest mean of bytes between samples under which one was taken; 0 in an exact run.
     pub mean_bytes: u64,
-}
-
-impl UnreachableSum {
-    /// The sum as counters, in which it is live memory.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            live_allocations: self.blocks,
-            live_bytes: self.bytes,
-            errors: Errors {
-                live_allocations: self.blocks_error,
-                live_bytes: self.bytes_error,
-                unseen: Unseen {
-                    live_allocations: self.blocks_unseen,
-                    live_bytes: self.bytes_unseen,
-                    ..Unseen::default()
-                },
-                mean_bytes: self.mean_bytes,
-                ..Errors::default()
-            },
-            ..Totals::default()
-        }
-    }
 }

@@ -4,10 +4,22 @@
 
 use super::copy::PAGE;
 use super::places::Places;
-use super::search::LiveBlock;
 
 /// Most pages of a mapping that get a number; the blocks of a larger one are searched by halving.
 const MAX_PAGES: u64 = 1 << 24;
+
+/// A live block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// A number that no other block of the process has.
+    pub id: u64,
+    /// Its address.
+    pub address: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// When it was allocated, on the monotonic clock.
+    pub born: u64,
+}
 
 /// The blocks of a process, by address.
 #[derive(Debug)]
@@ -103,5 +115,22 @@ impl Span {
             to,
             firsts,
         })
+    }
+}
+
+impl LiveBlock {
+    /// The address behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.address.saturating_add(self.size.max(1))
+    }
+
+    /// Whether an address is that of the header behind this block, as glibc keeps it of free memory: the last eight bytes that the
+    /// block can use belong to that header.
+    pub(super) fn has_next_header(&self, address: u64) -> bool {
+        const LEAST: u64 = 24;
+        let usable = (self.size.saturating_add(8 + 15) & !15).saturating_sub(8);
+        self.address
+            .checked_add(usable.max(LEAST) - 8)
+            .is_some_and(|header| header == address)
     }
 }

@@ -13,6 +13,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
+pub use block_index::LiveBlock;
 pub use reading::{Prepared, Reading};
-pub use search::{Found, KnownBlocks, LiveBlock, Unreached};
+pub use search::{Found, KnownBlocks, Unreached};
 pub use stop::Refusal;

@@ -4,23 +4,10 @@
 //! registers, stacks, variables, and what the program mapped itself. Memory between the blocks of glibc's heaps is no root, unless there
 //! may be blocks in it that are not known.
 
-use super::block_index::BlockIndex;
+use super::block_index::{BlockIndex, LiveBlock};
 use super::pages::Pages;
 use super::places::{Place, PlaceKind, Places};
 use super::stop::Registers;
-
-/// A live block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LiveBlock {
-    /// A number that no other block of the process has.
-    pub id: u64,
-    /// Its address.
-    pub address: u64,
-    /// Requested bytes.
-    pub size: u64,
-    /// When it was allocated, on the monotonic clock.
-    pub born: u64,
-}
 
 /// What is known of a process's blocks.
 #[derive(Clone, Debug, Default)]
@@ -200,21 +187,4 @@ fn reached(is_reached: &[bool]) -> Vec<usize> {
     let numbered = is_reached.iter().enumerate();
     let reached = numbered.filter(|(_, is_reached)| **is_reached);
     reached.map(|(number, _)| number).collect()
-}
-
-impl LiveBlock {
-    /// The address behind it.
-    pub(super) fn end(&self) -> u64 {
-        self.address.saturating_add(self.size.max(1))
-    }
-
-    /// Whether an address is that of the header behind this block, as glibc keeps it of free memory: the last eight bytes that the
-    /// block can use belong to that header.
-    fn has_next_header(&self, address: u64) -> bool {
-        const LEAST: u64 = 24;
-        let usable = (self.size.saturating_add(8 + 15) & !15).saturating_sub(8);
-        self.address
-            .checked_add(usable.max(LEAST) - 8)
-            .is_some_and(|header| header == address)
-    }
 }

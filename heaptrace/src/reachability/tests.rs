@@ -2,10 +2,11 @@
 
 use std::process::{Command, Stdio};
 
+use super::block_index::LiveBlock;
 use super::copy::{self, Filter, PAGE, PAGE_WORDS, Wanted, batches};
 use super::pages::Pages;
 use super::places::{Place, PlaceKind, Places};
-use super::search::{Found, KnownBlocks, LiveBlock, Search, Unreached};
+use super::search::{Found, KnownBlocks, Search, Unreached};
 use super::stop::{Registers, Stopped};
 
 const PAGES: usize = 8;

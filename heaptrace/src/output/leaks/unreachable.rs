@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::suppressions::Suppressions;
-use crate::join::{ProcessId, Reachability, StackId, Totals};
+use crate::join::{Errors, ProcessId, Reachability, StackId, Totals, UnreachableSum, Unseen};
 use crate::output::report_input::ReportInput;
 use crate::output::sum;
 
@@ -45,7 +45,7 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unre
             if !is_shown || suppressions.matching(input, site.stack).is_some() {
                 continue;
             }
-            let [direct, indirect] = [site.direct.totals(), site.indirect.totals()];
+            let [direct, indirect] = [totals(&site.direct), totals(&site.indirect)];
             let all = sum::of([&direct, &indirect]);
             found.sites.push(UnreachableSite {
                 process: search.process,
@@ -65,4 +65,24 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unre
         .sites
         .sort_by_key(|it| (it.direct.live_allocations == 0, Reverse(it.all.live_bytes)));
     found
+}
+
+/// A sum as counters, in which it is live memory.
+fn totals(sum: &UnreachableSum) -> Totals {
+    Totals {
+        live_allocations: sum.blocks,
+        live_bytes: sum.bytes,
+        errors: Errors {
+            live_allocations: sum.blocks_error,
+            live_bytes: sum.bytes_error,
+            unseen: Unseen {
+                live_allocations: sum.blocks_unseen,
+                live_bytes: sum.bytes_unseen,
+                ..Unseen::default()
+            },
+            mean_bytes: sum.mean_bytes,
+            ..Errors::default()
+        },
+        ..Totals::default()
+    }
 }
