@@ -30,6 +30,7 @@ const RESERVED: [(&str, &[&str]); 11] = [
             "join/command_line.rs",
             "proc/address_space.rs",
             "proc/contents.rs",
+            "proc/memory_limit.rs",
             "proc/owner.rs",
             "proc/residency/mod.rs",
             "proc/residency/page_map.rs",
