@@ -1,7 +1,12 @@
-//! Tests of the memory map, with a program that fragments its heap in a known way.
+//! Tests of the memory map, with a program that fragments its heap in a known way, and with real programs.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Heaptrace, c, ready_pid};
+use heaptrace_tests::{
+    Child, Heaptrace, MINUTE, c, cpp_linked, ready_pid, require_tool, run, until,
+};
 use serde_json::Value;
 
 /// The pages that one function's blocks keep, and the bytes of the blocks that are held and never touched.
@@ -85,4 +90,70 @@ fn fragmentation_is_explained() -> Result<()> {
     let other = here.run(&["map", data, "--pid", "1"])?.exits(1)?;
     assert!(other.stderr.contains(&pid_text), "{}", other.stderr);
     Ok(())
+}
+
+/// Fails unless the rows of the largest process add up to within 2 % of what the kernel counts, and name live blocks.
+fn adds_up(here: &Heaptrace) -> Result<()> {
+    let json = here.run(&["map", "--format", "json"])?.success()?;
+    let json: Value = serde_json::from_str(&json.stdout)?;
+    let map = &json["processes"][0];
+    let (sum, resident) = (number(&map["sum_bytes"]), number(&map["resident_bytes"]));
+    ensure!(sum.abs_diff(resident) * 50 <= resident, "{sum} {resident}");
+    let live = number(&map["live"]["resident_bytes"]);
+    ensure!(live > 500_000 && live < sum, "{live} of {sum}");
+    Ok(())
+}
+
+/// Starts to record the blocks of a process.
+fn start(here: &Heaptrace, target: &Child) -> Result<Child> {
+    let pid = target.pid().to_string();
+    let mut tracer = here.start_record(&["--pid", &pid, "--exact", "--blocks"])?;
+    here.wait_attached(&mut tracer, target.pid())?;
+    Ok(tracer)
+}
+
+/// Check that the memory of Python, of a C++ program with containers and of redis's server, which uses jemalloc, adds up.
+#[test]
+fn memory_of_real_programs_adds_up() -> Result<()> {
+    let script = "import json, sys\nsys.stdin.readline()\n\
+                  kept = [json.loads('{\"a\": [1, 2.5, \"x\"]}') for _ in range(9000)]\n\
+                  print('ready', flush=True)\nsys.stdin.read()";
+    let holds = cpp_linked("holds", "holds", &["-O2"])?;
+    let mut in_python = Command::new("/usr/bin/python3");
+    // Its own allocator would hide the blocks.
+    in_python.args(["-c", script]).env("PYTHONMALLOC", "malloc");
+    for mut command in [in_python, holds.command()] {
+        let here = Heaptrace::tracing()?;
+        let mut target = Child::spawn(&mut command)?;
+        let tracer = start(&here, &target)?;
+        target.go()?;
+        ensure!(target.line()? == "ready", "{command:?}");
+        tracer.signal(libc::SIGINT)?;
+        here.finish(tracer)?.report.check_nothing_lost()?;
+        adds_up(&here).with_context(|| format!("{command:?}"))?;
+        target.wait()?.success()?;
+    }
+
+    let here = Heaptrace::tracing()?;
+    // The server's program is installed under this name, too. Its behaviour depends on the name by which it is called.
+    let server = here.path("redis-server");
+    symlink(require_tool("redis-check-rdb", "redis-tools")?, &server)?;
+    let socket = here.path("socket");
+    let mut command = Command::new(&server);
+    command.args(["--port", "0", "--save", "", "--unixsocket"]);
+    let target = Child::spawn(command.arg(&socket))?;
+    until("redis-server's socket", MINUTE, || Ok(socket.exists()))?;
+    let tracer = start(&here, &target)?;
+    let client = |tool: &str, arguments: &str| -> Result<()> {
+        let mut command = Command::new(require_tool(tool, "redis-tools")?);
+        command.arg("-s").arg(&socket).args(arguments.split(' '));
+        run(&mut command)?.success().map(drop)
+    };
+    client("redis-benchmark", "-q -n 5000 -d 300 -r 100000 -t set")?;
+    tracer.signal(libc::SIGINT)?;
+    here.finish(tracer)?.report.check_nothing_lost()?;
+    // The connection ends without an answer.
+    let _ = client("redis-cli", "shutdown nosave");
+    target.wait()?;
+    adds_up(&here)
 }
