@@ -198,7 +198,7 @@ fn rotated_files_have_owners_and_maps() -> Result<()> {
     // Files that begin after the last allocation: nothing in them but what was live when they began.
     let newest = || std::fs::metadata(here.data()).and_then(|file| file.created());
     let last = newest()?;
-    for _ in 0..3 {
+    for _ in 0..2 {
         let before = newest()?;
         until("a new file", MINUTE, || {
             Ok(newest().is_ok_and(|time| time > before))
