@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Heaptrace, MINUTE, ready_pid, require_tool, run, until, workspace};
+use heaptrace_tests::{Child, Heaptrace, MINUTE, require_tool, run, until, workspace};
 use serde_json::Value;
 
 /// The answer about addresses, as JSON.
@@ -68,7 +68,8 @@ fn objects_of_a_stripped_program_have_their_classes() -> Result<()> {
         String::from_utf8_lossy(&built.stderr)
     );
     let mut target = Child::spawn(&mut Command::new(&program))?;
-    let pid = ready_pid(&target.line()?)?;
+    assert_eq!(target.line()?, "ready");
+    let pid = target.pid();
     let pid_text = pid.to_string();
     let address = target.line()?;
 
