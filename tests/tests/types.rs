@@ -1,6 +1,7 @@
 //! Tests of the types of blocks: programs whose comments say what each function allocates, in several builds.
 //!
-//! With `HEAPTRACE_TYPES_TABLE`, all builds that this machine has compilers for are compared, with generated programs too, and a table is written there.
+//! With `HEAPTRACE_TYPES_TABLE`, all builds that this machine has compilers for are compared, with generated programs too, and a table is written there. With
+//! `HEAPTRACE_TYPES_ONLY`, only those whose rows contain one of these texts, which `;` separates.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,6 +18,8 @@ struct Build {
     language: &'static str,
     compiler: &'static str,
     options: &'static [&'static str],
+    /// A program that changes the debug information afterwards.
+    packager: Option<&'static [&'static str]>,
 }
 
 const fn build(
@@ -28,11 +31,20 @@ const fn build(
         language,
         compiler,
         options,
+        packager: None,
+    }
+}
+
+/// A build whose debug information is changed afterwards.
+const fn packed(build: Build, packager: &'static [&'static str]) -> Build {
+    Build {
+        packager: Some(packager),
+        ..build
     }
 }
 
 /// The builds of the table.
-const BUILDS: [Build; 24] = [
+const BUILDS: [Build; 39] = [
     build("cc", "g++", &["-O0", "-g"]),
     build("cc", "g++", &["-O1", "-g"]),
     build("cc", "g++", &["-O2", "-g"]),
@@ -40,18 +52,33 @@ const BUILDS: [Build; 24] = [
     build("cc", "g++", &["-O2", "-g", "-gdwarf-4"]),
     build("cc", "g++", &["-O2", "-g", "-flto"]),
     build("cc", "g++", &["-O2", "-g", "-fdebug-types-section"]),
+    build("cc", "g++", &["-O2", "-g", "-gz"]),
+    build("cc", "g++", &["-O2", "-g", "-gsplit-dwarf"]),
+    packed(
+        build("cc", "g++", &["-O2", "-g", "-gsplit-dwarf", "-gdwarf-4"]),
+        &["dwp", "-e", "program"],
+    ),
+    packed(build("cc", "g++", &["-O2", "-g"]), &["dwz", "program"]),
+    build("cc", "g++", &["-O2", "-g", "-fno-rtti"]),
     build("cc", "g++", &["-O2", "-g1"]),
     build("cc", "g++", &["-O2"]),
     build("cc", "clang++", &["-O0", "-g"]),
     build("cc", "clang++", &["-O2", "-g"]),
+    build("cc", "clang++", &["-O2", "-g", "-gsplit-dwarf"]),
+    build("cc", "clang++", &["-O2", "-g", "-gsimple-template-names"]),
+    build("cc", "clang++-19", &["-O2", "-g"]),
+    build("cc", "clang++-19", &["-O2", "-g", "-stdlib=libc++"]),
+    build("cc", "clang++-22", &["-O2", "-g"]),
     build("cc", "clang++", &["-O2", "-g1"]),
     build("cc", "clang++", &["-O2"]),
     build("c", "gcc", &["-O0", "-g"]),
     build("c", "gcc", &["-O1", "-g"]),
     build("c", "gcc", &["-O2", "-g"]),
     build("c", "gcc", &["-O2", "-g", "-flto"]),
+    build("c", "gcc", &["-O2", "-g", "-gsplit-dwarf"]),
     build("c", "gcc", &["-O2"]),
     build("c", "clang", &["-O2", "-g"]),
+    build("c", "clang-19", &["-O2", "-g"]),
     build("rs", "rustc", &["-Cdebuginfo=2"]),
     build("rs", "rustc", &["-Copt-level=3", "-Cdebuginfo=2"]),
     build("rs", "rustc", &["-Copt-level=3", "-Cdebuginfo=1"]),
@@ -60,34 +87,82 @@ const BUILDS: [Build; 24] = [
         "rustc",
         &["-Copt-level=3", "-Cdebuginfo=line-tables-only"],
     ),
+    build(
+        "rs",
+        "rustc",
+        &[
+            "-Copt-level=3",
+            "-Cdebuginfo=2",
+            "-Csplit-debuginfo=unpacked",
+        ],
+    ),
     build("rs", "rustc", &["-Copt-level=3"]),
+    build("libraries", "g++", &["-O2", "-g"]),
+    build("libraries", "clang++", &["-O2", "-g"]),
 ];
+
+/// The folder of the newest clang, as a package of Python's has it, without headers and libraries of C++.
+const CLANG: &str = "HEAPTRACE_TYPES_CLANG";
 
 impl Build {
     /// Builds a program in a folder; `None` if there is no such compiler.
     fn program(&self, folder: &Path, source: &str) -> Result<Option<OsString>> {
-        let is_there = Command::new(self.compiler).arg("--version").output();
+        let newest = std::env::var_os(CLANG).filter(|_| self.compiler == "clang++-22");
+        let compiler = newest.as_ref().map_or(self.compiler, |_| "g++");
+        let is_there = Command::new(compiler).arg("--version").output();
         if !is_there.is_ok_and(|it| it.status.success()) {
             return Ok(None);
         }
-        let file = folder.join(format!("rs.{}", self.language));
+        let extension = match self.language {
+            "libraries" => "cc",
+            language => language,
+        };
+        let mut file = folder.join(format!("rs.{extension}"));
         std::fs::write(&file, source)?;
+        if let Some(newest) = newest {
+            let object = folder.join("rs.o");
+            let mut command = by_newest(Path::new(&newest), self.options);
+            run(command.arg("-o").arg(&object).arg(&file), folder)?;
+            file = object;
+        }
         let program = folder.join("program");
-        let mut command = Command::new(self.compiler);
+        let mut command = Command::new(compiler);
         match self.language {
-            "cc" => command.args(["-std=c++17", "-w"]),
+            "cc" | "libraries" => command.args(["-std=c++17", "-w"]),
             "c" => command.arg("-w"),
             _ => command.args(["--edition=2024", "--crate-name=rs", "-Awarnings"]),
         };
         command.args(self.options).arg("-o").arg(&program).arg(file);
-        // Without the limit of other children: a compiler may take minutes on a loaded machine.
-        let built = command.current_dir(folder).output()?;
-        ensure!(
-            built.status.success(),
-            "{command:?} failed:\n{}",
-            String::from_utf8_lossy(&built.stderr)
-        );
+        if self.language == "libraries" {
+            let Some(libraries) = libraries() else {
+                return Ok(None);
+            };
+            command.args(libraries);
+        }
+        run(&mut command, folder)?;
+        if let Some([packager, arguments @ ..]) = self.packager {
+            run(Command::new(packager).args(arguments), folder)?;
+            let is_packed = program.with_extension("dwp").exists();
+            for entry in std::fs::read_dir(folder)?.filter(|_| is_packed) {
+                let path = entry?.path();
+                if path.extension().is_some_and(|it| it == "dwo") {
+                    std::fs::remove_file(path)?;
+                }
+            }
+        }
         Ok(Some(program.into_os_string()))
+    }
+
+    /// The name of its row.
+    fn row(&self) -> String {
+        let mut row = format!("{} {}", self.compiler, self.options.join(" "));
+        if let Some([packager, ..]) = self.packager {
+            let _ = write!(row, ", {packager}");
+        }
+        if self.language == "libraries" {
+            row.push_str(", Boost, abseil, std::pmr");
+        }
+        row
     }
 
     /// Records a program, and compares the types of its sites.
@@ -106,22 +181,73 @@ impl Build {
     }
 }
 
+/// Runs a compiler or a packager, without the limit of other children: it may take minutes on a loaded machine.
+fn run(command: &mut Command, folder: &Path) -> Result<()> {
+    let output = command.current_dir(folder).output();
+    let output = output.with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// The newest clang, with the headers of g++'s library.
+fn by_newest(folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(folder.join("zig"));
+    command.args(["clang", "-x", "c++", "-c", "-std=c++17", "-w", "-fPIE"]);
+    command.args(["-nostdinc", "-nostdinc++"]).args(options);
+    let of_compiler = folder.join("lib/include");
+    let version = Command::new("g++").arg("-dumpversion").output();
+    let version = version.map_or_else(|_| Vec::new(), |it| it.stdout);
+    let version = String::from_utf8_lossy(&version).trim().to_owned();
+    for headers in [
+        format!("/usr/include/c++/{version}"),
+        format!("/usr/include/x86_64-linux-gnu/c++/{version}"),
+        of_compiler.to_string_lossy().into_owned(),
+        "/usr/include/x86_64-linux-gnu".to_owned(),
+        "/usr/include".to_owned(),
+    ] {
+        command.args(["-isystem", &headers]);
+    }
+    command
+}
+
+/// The libraries of the containers that are no part of the language's; `None` if they are not installed.
+fn libraries() -> Option<Vec<String>> {
+    let packages = ["absl_flat_hash_map", "absl_btree", "absl_node_hash_map"];
+    let found = Command::new("pkg-config")
+        .arg("--libs")
+        .args(packages)
+        .output();
+    let found = found.ok().filter(|it| it.status.success())?;
+    let has_boost = Path::new("/usr/include/boost/container/vector.hpp").exists();
+    let text = String::from_utf8(found.stdout).ok().filter(|_| has_boost)?;
+    Some(text.split_whitespace().map(str::to_owned).collect())
+}
+
 /// The program that the rules were developed on.
 fn corpus(language: &str) -> Result<String> {
     let name = match language {
         "cc" => "cpp.cc",
         "c" => "c.c",
+        "libraries" => "libraries.cc",
         _ => "rs.rs",
     };
     let path = workspace().join("tests/fixtures/types").join(name);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-fn variants(language: &str) -> String {
-    match language {
-        "cc" => variants::cpp(),
-        "c" => variants::c(),
-        _ => variants::rust(),
+/// The programs that are generated for a build.
+fn variants(of: &Build) -> Vec<String> {
+    let has_debug = of.options.iter().any(|it| *it == "-g");
+    match of.language {
+        "cc" if has_debug => vec![variants::cpp(), variants::objects()],
+        "cc" => vec![variants::cpp(), variants::objects(), variants::symbols()],
+        "c" => vec![variants::c()],
+        "rs" => vec![variants::rust()],
+        _ => Vec::new(),
     }
 }
 
@@ -192,9 +318,19 @@ fn all_builds_have_types() -> Result<()> {
         "| Build | Sites | frames | alloc_type | constructor | dataflow | symbol | All | Recall |\n|--|--|--|--|--|--|--|--|--|\n",
     );
     let mut all = Score::default();
+    let only = std::env::var("HEAPTRACE_TYPES_ONLY").unwrap_or_default();
     for of in &BUILDS {
+        let row = of.row();
+        // A text that is a whole row means that row alone.
+        let is_row = |text: &str| BUILDS.iter().any(|it| it.row() == text);
+        let is_meant = |text: &str| row == text || !is_row(text) && row.contains(text);
+        if !only.split(';').any(is_meant) {
+            continue;
+        }
         let mut score = Score::default();
-        for source in [corpus(of.language)?, variants(of.language)] {
+        let mut sources = vec![corpus(of.language)?];
+        sources.extend(variants(of));
+        for source in sources {
             if let Some(found) = of.score(&source)? {
                 score.add(found);
             }
@@ -202,7 +338,6 @@ fn all_builds_have_types() -> Result<()> {
         if score.sites == 0 {
             continue;
         }
-        let row = format!("{} {}", of.compiler, of.options.join(" "));
         write_row(&mut page, &row, &score);
         println!("{row}: {:.1} % of {}", score.recall(), score.sites);
         for wrong in &score.wrong {

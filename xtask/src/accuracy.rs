@@ -58,6 +58,6 @@ fn fast_table() -> Result<String> {
     let file = workspace::target_dir().join("xtask/fast-accuracy.md");
     let variable = ("HEAPTRACE_FAST_ACCURACY_TABLE", file.clone().into());
     let suites = ["fast_accuracy".to_owned()];
-    test::trace(&suites, &[], Some(variable), &mut Counts::default())?;
+    test::trace(&suites, &[], &[variable], &mut Counts::default())?;
     fs::read_to_string(&file).with_context(|| format!("no table in {}", file.display()))
 }

@@ -181,21 +181,21 @@ fn run_part(part: Part, object: Option<&Path>, args: &Args, counts: &mut Counts)
 fn end_to_end(object: Option<&Path>, args: &Args, counts: &mut Counts) -> Result<()> {
     npm::ensure()?;
     run::build_release(object)?;
-    trace(&args.suites, &args.filters, None, counts)
+    trace(&args.suites, &args.filters, &[], counts)
 }
 
-/// Runs the end-to-end tests, all or only these suites, as root, with one more environment variable.
+/// Runs the end-to-end tests, all or only these suites, as root, with more environment variables.
 pub(crate) fn trace(
     suites: &[String],
     filters: &[String],
-    variable: Option<(&'static str, OsString)>,
+    more: &[(&'static str, OsString)],
     counts: &mut Counts,
 ) -> Result<()> {
     let mut variables = vec![(
         "HEAPTRACE_BIN",
         OsString::from(workspace::heaptrace_binary()),
     )];
-    variables.extend(variable);
+    variables.extend_from_slice(more);
     for name in PASSED_ON {
         if let Some(value) = env::var_os(name) {
             variables.push((name, value));

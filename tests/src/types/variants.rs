@@ -4,6 +4,12 @@
 
 use std::fmt::Write as _;
 
+mod objects;
+mod symbols;
+
+pub use objects::objects;
+pub use symbols::symbols;
+
 /// Elements in C++. None allocates by itself.
 const CPP_ELEMENTS: [&str; 14] = [
     "int",
