@@ -148,6 +148,12 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         return None;
     }
     if matches!(storage.part, Part::RawVec | Part::RawTable) {
+        // The function may be a merged one of the library, which only its caller can tell.
+        let call = links.get(storage.at).map(|it| it.call);
+        let caller = links.iter().find(|it| Some(it.call) > call);
+        if caller.is_some_and(|it| it.is_symbol) {
+            return None;
+        }
         storage = merged(links, storage);
     }
     let block = shown(chain, links, &storage)?;

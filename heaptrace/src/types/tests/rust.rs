@@ -172,3 +172,22 @@ fn own_functions_tell_nothing() {
     );
     assert_eq!(of(&[("into_iter<rs::Order>", VEC)]), pair("", ""));
 }
+
+/// Check that a function of the library which may be merged tells nothing where its caller has no debug information.
+#[test]
+fn merged_functions_need_a_caller() {
+    let mut chain = stack(&[
+        ("finish_grow<alloc::alloc::Global>", RAW_VEC),
+        (
+            "grow_one<alloc::vec::Vec<u8, alloc::alloc::Global>, alloc::alloc::Global>",
+            RAW_VEC,
+        ),
+        ("|", ""),
+        ("rs::case", ""),
+    ]);
+    assert!(decide(&chain, &Sizes::default()).is_some());
+    for link in chain.links.iter_mut().filter(|it| it.call == 1) {
+        link.is_symbol = true;
+    }
+    assert_eq!(decide(&chain, &Sizes::default()), None);
+}
