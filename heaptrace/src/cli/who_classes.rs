@@ -146,6 +146,6 @@ fn serve(asked: File, mut answered: File) {
         found.unwrap_or_default()
     });
     let names: Vec<String> = names.collect();
-    // If the command has ended, nobody reads the answer.
+    // If the command has ended, the answer is not read.
     let _ = answered.write_all(&encode(&names));
 }
