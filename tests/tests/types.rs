@@ -241,7 +241,7 @@ fn corpus(language: &str) -> Result<String> {
 
 /// The programs that are generated for a build.
 fn variants(of: &Build) -> Vec<String> {
-    let has_debug = of.options.iter().any(|it| *it == "-g");
+    let has_debug = of.options.contains(&"-g");
     match of.language {
         "cc" if has_debug => vec![variants::cpp(), variants::objects()],
         "cc" => vec![variants::cpp(), variants::objects(), variants::symbols()],
