@@ -4,10 +4,10 @@
 //! stripped files. Pointers are those that the dynamic linker would write, by the file's relocations. Without type information, a symbol of the
 //! table names the class. Must not know processes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
-use object::elf::{R_X86_64_64, R_X86_64_RELATIVE};
+use object::elf::{R_X86_64_64, R_X86_64_COPY, R_X86_64_RELATIVE};
 use object::{
     Architecture, Object as _, ObjectSegment as _, ObjectSymbol as _, ObjectSymbolTable as _,
     RelocationFlags, RelocationTarget, SymbolIndex,
@@ -78,6 +78,8 @@ enum Pointer<'d> {
 struct Data<'d> {
     file: object::File<'d>,
     relocations: HashMap<u64, (Option<SymbolIndex>, i64)>,
+    /// The addresses of tables whose words the dynamic linker copies from another file.
+    copied: HashSet<u64>,
     /// The tables and type information that have symbols, by address, with their sizes.
     tables: Vec<(u64, u64, &'d str)>,
 }
@@ -88,7 +90,7 @@ impl<'d> Data<'d> {
         if file.architecture() != Architecture::X86_64 {
             return None;
         }
-        let mut relocations = HashMap::new();
+        let (mut relocations, mut copied) = (HashMap::new(), HashSet::new());
         for (at, relocation) in file
             .dynamic_relocations()
             .into_iter()
@@ -98,6 +100,9 @@ impl<'d> Data<'d> {
             let RelocationFlags::Elf { r_type } = relocation.flags() else {
                 continue;
             };
+            if r_type == R_X86_64_COPY {
+                copied.insert(at);
+            }
             let symbol = match relocation.target() {
                 RelocationTarget::Symbol(index) if r_type == R_X86_64_64 => Some(index),
                 _ if r_type == R_X86_64_RELATIVE => None,
@@ -119,6 +124,7 @@ impl<'d> Data<'d> {
         Some(Self {
             file,
             relocations,
+            copied,
             tables,
         })
     }
@@ -134,6 +140,11 @@ impl<'d> Data<'d> {
             return None;
         }
         let symbol = self.symbol(table.checked_sub(WORD)?);
+        // Its words are not in this file.
+        if symbol.is_some_and(|(begin, _)| self.copied.contains(&begin)) {
+            return None;
+        }
+        let symbol = symbol.map(|it| it.1);
         // An object has such a table only while its constructor runs.
         if symbol.is_some_and(|it| it.starts_with("_ZTC")) {
             return None;
@@ -158,7 +169,8 @@ impl<'d> Data<'d> {
             Pointer::Named(name, 16, _) => name.strip_prefix("_ZTV")?,
             Pointer::Here(table) => {
                 let begin = table.checked_sub(2 * WORD)?;
-                let symbol = self.symbol(begin).and_then(|it| it.strip_prefix("_ZTV"));
+                let symbol = self.symbol(begin);
+                let symbol = symbol.and_then(|(_, name)| name.strip_prefix("_ZTV"));
                 match symbol {
                     Some(name) => name,
                     // In a stripped program that is linked statically, its own type information names it.
@@ -190,11 +202,11 @@ impl<'d> Data<'d> {
         (!name.is_empty() && name.bytes().all(is_mangled)).then_some(name)
     }
 
-    /// The symbol of the table that has an address.
-    fn symbol(&self, address: u64) -> Option<&'d str> {
+    /// The table that has an address: its own address, and its symbol.
+    fn symbol(&self, address: u64) -> Option<(u64, &'d str)> {
         let end = self.tables.partition_point(|it| it.0 <= address);
         let (begin, size, name) = self.tables.get(end.checked_sub(1)?)?;
-        (address - begin < *size).then_some(*name)
+        (address - begin < *size).then_some((*begin, *name))
     }
 
     /// What is at an address when the program runs.
