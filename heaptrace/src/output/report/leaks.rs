@@ -7,8 +7,9 @@ use std::io::{self, Write};
 use super::page::{Page, ReportOptions};
 use super::sections::{heading, more, place, says, sites};
 use super::{ends, exceeded, generations, header, stack, unreachable};
+use crate::join::Kind;
 use crate::output::error::OutputError;
-use crate::output::leaks::{FEWEST, Growth, Leaks, Left, rate};
+use crate::output::leaks::{FEWEST, Growth, Leaks, Left, Unreachable, rate};
 use crate::output::moments::moments;
 use crate::output::report_input::ReportInput;
 use crate::text::{bytes, count, duration, share};
@@ -75,14 +76,20 @@ fn growing(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
         &format!("Growing: {found_words} of {of} that changed, {time}"),
     )?;
     for (rank, growth) in leaks.growing.iter().take(page.options.top).enumerate() {
-        site(page, rank + 1, growth)?;
+        site(page, rank + 1, growth, &leaks.unreachable)?;
     }
     more(page, found)?;
-    says(
-        page,
-        "A cache that still fills looks like a leak: what a program can still reach is not seen here. Record for longer than it \
-         needs to fill, look whether its blocks are ever freed, or record with --reachable.",
-    )
+    let advice = match leaks.unreachable.searches.is_empty() {
+        true => {
+            "A cache that still fills looks like a leak: what a program can still reach is not seen here. Record for longer than it \
+             needs to fill, look whether its blocks are ever freed, or record with --reachable."
+        }
+        false => {
+            "A cache that still fills looks like a leak whose blocks something still points to. Record for longer than it needs to \
+             fill, or look whether its blocks are ever freed."
+        }
+    };
+    says(page, advice)
 }
 
 fn unsure(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
@@ -109,7 +116,12 @@ fn unsure(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
     more(page, leaks.unsure.len())
 }
 
-fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()> {
+fn site(
+    page: &mut Page<'_, '_>,
+    rank: usize,
+    growth: &Growth,
+    unreachable: &Unreachable,
+) -> io::Result<()> {
     let [middle, low, high] = growth.bytes_per_second;
     stack::write_title(page, rank, &format!("+{}", rate(middle)), growth.stack)?;
     let mut facts = vec![format!(
@@ -121,6 +133,7 @@ fn site(page: &mut Page<'_, '_>, rank: usize, growth: &Growth) -> io::Result<()>
         facts.push(format!("between {} and {}", rate(low), rate(high)));
     }
     facts.push(freed(growth));
+    facts.extend(reached(growth, unreachable));
     let survival = growth.survival;
     if survival.at_least > 0 && growth.freed > 0 {
         facts.push(format!(
@@ -150,6 +163,24 @@ fn steps(growth: &Growth) -> String {
         growth.rose,
         growth.floors.len() - 1
     )
+}
+
+/// Whether a search has found blocks of a site that nothing points to; `None` if its process was not searched. Mappings are not.
+fn reached(growth: &Growth, unreachable: &Unreachable) -> Option<String> {
+    let mut searches = unreachable.searches.iter();
+    searches.find(|it| it.process == growth.process && it.refused.is_empty())?;
+    let mut sites = unreachable.sites.iter();
+    let found = sites.find(|it| it.process == growth.process && it.stack == growth.stack);
+    match found {
+        Some(site) => Some(format!(
+            "nothing points to {} of its blocks",
+            count(site.all.live_allocations)
+        )),
+        None if growth.kind == Kind::Heap => {
+            Some("none of its blocks was found unreachable".to_owned())
+        }
+        None => None,
+    }
 }
 
 /// What was freed of a site's blocks.
@@ -220,4 +251,60 @@ fn suppressed(page: &mut Page<'_, '_>, leaks: &Leaks) -> io::Result<()> {
 
 fn origin(page: &mut Page<'_, '_>, facts: &str, growth: &Growth) -> io::Result<()> {
     place(page, facts, growth.process, growth.kind, growth.stack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::{ProcessId, Reachability, StackId, Totals};
+    use crate::output::leaks::UnreachableSite;
+
+    /// Check that a growing site says what a search of its process has found, and nothing if there was none.
+    #[test]
+    fn growing_sites_say_what_is_unreachable() {
+        let growth = |process, stack, kind| Growth {
+            process: ProcessId(process),
+            stack: StackId(stack),
+            kind,
+            totals: Totals::default(),
+            floors: Vec::new(),
+            rose: 0,
+            grew: 0,
+            chance: 0.0,
+            bytes_per_second: [0.0; 3],
+            allocated: 0,
+            freed: 0,
+            ever_freed: false,
+            error: 0,
+            survival: Default::default(),
+        };
+        let search = |process, refused: &str| Reachability {
+            process: ProcessId(process),
+            refused: refused.to_owned(),
+            ..Reachability::default()
+        };
+        let found = Unreachable {
+            searches: vec![search(0, ""), search(1, "it was too slow")],
+            sites: vec![UnreachableSite {
+                process: ProcessId(0),
+                stack: StackId(3),
+                all: Totals {
+                    live_allocations: 1_234,
+                    ..Totals::default()
+                },
+                direct: Totals::default(),
+                indirect: Totals::default(),
+            }],
+        };
+        for (process, stack, kind, expected) in [
+            (0, 3, Kind::Heap, "nothing points to 1,234 of its blocks"),
+            (0, 4, Kind::Heap, "none of its blocks was found unreachable"),
+            (0, 4, Kind::Mapped, ""),
+            (1, 3, Kind::Heap, ""),
+            (2, 3, Kind::Heap, ""),
+        ] {
+            let words = reached(&growth(process, stack, kind), &found);
+            assert_eq!(words.unwrap_or_default(), expected, "{process} {stack}");
+        }
+    }
 }
