@@ -34,10 +34,11 @@ pub(super) struct Blocks {
     ///
     /// The process is stopped for it, usually for a few milliseconds, and for some 40 ms for each GiB if it has much memory. Registers, stacks, variables and
     /// blocks are searched for pointers, also for those that point into the middle of a block. What they don't lead to is unreachable:
-    /// a certain leak. A process that ends by itself can't be searched any more: end the run before, with --duration or Ctrl-C, or set a
-    /// mark with --mark-every or SIGUSR2. A waiting system call of the process may return early (EINTR), as under a debugger. A pointer
-    /// that is hidden (compressed, encrypted, in a file or a device) is not seen. In a sample, or in a process that ran before, memory
-    /// that belongs to no recorded block counts as pointing, too, so fewer blocks are found. The data file needs no --blocks for this.
+    /// a leak, unless the program hides its pointers. A process that ends by itself can't be searched any more: end the run before, with
+    /// --duration or Ctrl-C, or set a mark with --mark-every or SIGUSR2. A waiting system call of the process may return early (EINTR), as
+    /// under a debugger. A pointer that is hidden (compressed, encrypted, in a file or a device), or that only the kernel keeps (epoll,
+    /// io_uring), is not seen. In a sample, or in a process that ran before, memory that belongs to no recorded block counts as pointing,
+    /// too, so fewer blocks are found. The data file needs no --blocks for this.
     #[arg(long)]
     pub(super) reachable: bool,
 }

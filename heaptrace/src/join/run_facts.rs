@@ -67,6 +67,24 @@ impl RunFacts {
         *self.noted(kind.name()) = count;
     }
 
+    /// Whether calls of processes that were traced from their beginning may be missing; it is not known of which.
+    pub(super) fn may_lack_calls(&self) -> bool {
+        let lost = [
+            Loss::Files,
+            Loss::MappingsFull,
+            Loss::ProcessesUnreached,
+            Loss::Undecoded,
+            Loss::Unjoined,
+            Loss::Unread,
+        ];
+        let late = Note::AllocatorsProbedLate.name();
+        let is_set = |count: Option<&u64>| count.is_some_and(|it| *it > 0);
+        is_set(self.quality.noted.get(late))
+            || lost
+                .iter()
+                .any(|it| is_set(self.quality.lost.get(it.name())))
+    }
+
     /// Takes over a counter of the kernel program.
     pub(super) fn set_counter(&mut self, counter: Counter, count: u64) {
         if counter.is_loss() {

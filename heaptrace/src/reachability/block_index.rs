@@ -5,8 +5,8 @@
 use super::copy::PAGE;
 use super::places::Places;
 
-/// Most pages of a mapping that get a number; the blocks of a larger one are searched by halving.
-const MAX_PAGES: u64 = 1 << 24;
+/// Most pages for each block of a mapping that get a number; blocks that lie further from each other are searched by halving.
+const PAGES_OF_BLOCK: u64 = 64;
 
 /// A live block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,21 +43,24 @@ struct Span {
 }
 
 impl BlockIndex {
-    /// Blocks that lie in some mappings. Others are left out: they were unmapped.
+    /// Blocks that lie in some mappings, if only with their end: a program can protect the first page of a stack in a block. Others are left out:
+    /// they were unmapped.
     pub(super) fn new(mut blocks: Vec<LiveBlock>, places: &Places) -> Self {
-        blocks.retain(|it| places.holding(it.address).is_some());
+        let is_there = |address| places.holding(address).is_some();
+        blocks.retain(|it| is_there(it.address) || is_there(it.end() - 1));
         blocks.sort_unstable_by_key(|it| (it.address, it.id));
         // Only an event that was lost leaves two at one address. The newer one is there.
         blocks.reverse();
         blocks.dedup_by_key(|it| it.address);
         blocks.reverse();
         let mut spans = Vec::new();
+        let mut from = 0;
         for place in &places.all {
-            let from = blocks.partition_point(|it| it.address < place.start);
             let to = blocks.partition_point(|it| it.address < place.end);
             if let Some(span) = Span::new(&blocks, from, to) {
                 spans.push(span);
             }
+            from = to;
         }
         Self { blocks, spans }
     }
@@ -97,7 +100,7 @@ impl Span {
         let end = own.iter().map(LiveBlock::end).max()?;
         let pages = (end - start).div_ceil(PAGE);
         let mut firsts = Vec::new();
-        if pages <= MAX_PAGES {
+        if pages <= PAGES_OF_BLOCK.saturating_mul(own.len() as u64) {
             firsts.reserve_exact(pages as usize);
             let mut number = from;
             for page in 0..pages {

@@ -193,7 +193,10 @@ pub(super) fn copy(pid: u32, batches: &[Batch], wanted: Wanted) -> Copied {
         for _ in 1..workers {
             // With fewer threads it takes longer, which the deadline limits.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                ThreadPriority::of_this_thread().raise();
+                // The process waits only then.
+                if shared.wanted.deadline.is_some() {
+                    ThreadPriority::of_this_thread().raise();
+                }
                 work(&shared);
             });
         }

@@ -29,6 +29,10 @@ pub(super) struct Place {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) kind: PlaceKind,
+    /// Whether it is the stack of the first thread.
+    pub(super) is_main_stack: bool,
+    /// Whether memory that can't be accessed lies directly below, as below the stacks of other threads.
+    pub(super) is_guarded: bool,
     /// Its pages in memory: the first address, and the one behind them.
     pub(super) runs: Vec<(u64, u64)>,
 }
@@ -60,11 +64,22 @@ impl Places {
             ..Self::default()
         };
         let mut room = MAX_RUNS;
-        for mapping in maps::parse(&text).filter(may_have_pointers) {
+        let mut guard = None;
+        for mapping in maps::parse(&text) {
+            if mapping.permissions.starts_with(b"---") {
+                guard = Some(mapping.end);
+            }
+            if !may_have_pointers(&mapping) {
+                continue;
+            }
             let mut at = mapping.start;
             let mut runs = Vec::new();
             let found = pages.runs(mapping.start, mapping.end, room)?;
             room = room.saturating_sub(found.len());
+            // Before Linux 6.7, no more than a number of pages is looked at. What is not read has no pointers, so nothing could be said.
+            if found.is_empty() && mapping.start < mapping.end {
+                return Err(io::Error::other("it has too many pages"));
+            }
             for run in found {
                 let end = at + u64::from(run.pages) * page;
                 match run.state {
@@ -78,6 +93,8 @@ impl Places {
                 start: mapping.start,
                 end: mapping.end,
                 kind: kind(&mapping),
+                is_main_stack: mapping.path == "[stack]",
+                is_guarded: guard == Some(mapping.start),
                 runs,
             });
         }
@@ -108,7 +125,10 @@ fn may_have_pointers(mapping: &Mapping) -> bool {
     let is_device = path.starts_with("/dev/")
         && !path.starts_with("/dev/shm/")
         && !path.starts_with("/dev/zero");
-    mapping.permissions.get(1) == Some(&b'w') && !is_device && !path.starts_with("[v")
+    let is_writable = mapping.permissions.get(1) == Some(&b'w');
+    // A program can protect what it has written.
+    let was_writable = mapping.inode == 0 && mapping.permissions.starts_with(b"r--");
+    (is_writable || was_writable) && !is_device && !path.starts_with("[v")
 }
 
 fn kind(mapping: &Mapping) -> PlaceKind {

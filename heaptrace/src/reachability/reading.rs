@@ -69,13 +69,18 @@ pub struct Reading {
 impl Prepared {
     /// Looks at a process while it runs. Large ones are read, too.
     pub fn new(pid: u32) -> Result<Self, Refusal> {
-        stop::check(pid)?;
+        stop::check_patiently(pid)?;
         if !copy::has_usual_pages() {
             return Err(Refusal::OtherPages);
         }
         let began = sys::monotonic_now();
-        let places = Places::of(pid).map_err(|_| Refusal::Ended)?;
+        let start = Instant::now();
+        let places = Places::of(pid).map_err(Refusal::not_listed)?;
         let limit = limit(places.bytes());
+        // They are listed while the process is stopped, too.
+        if start.elapsed() > limit + FOR_EVENTS {
+            return Err(Refusal::TooSlow(limit.as_millis()));
+        }
         let all = batches(places.runs());
         let wanted = Wanted {
             filter: Filter::of(&places),
@@ -134,7 +139,7 @@ impl Prepared {
         let _ = stopped.send(());
         let deadline = process.since() + self.limit;
         let registers = process.registers();
-        let places = Places::of(self.pid).map_err(|_| Refusal::Ended)?;
+        let places = Places::of(self.pid).map_err(Refusal::not_listed)?;
         let filter = Filter::of(&places);
         let order = order(&places, &registers, self.earlier.as_ref());
         let wanted = Wanted {
@@ -190,7 +195,7 @@ impl Reading {
     }
 
     /// Finds the blocks that nothing points to.
-    pub fn find(&self, known: &KnownBlocks) -> Found {
+    pub fn find(&self, known: &KnownBlocks) -> Result<Found, Refusal> {
         let mut search = Search::new(&self.places, known, &self.registers, self.judged_before);
         search.follow(&self.pages);
         if !self.is_whole() {
@@ -200,9 +205,12 @@ impl Reading {
                 ..Wanted::default()
             };
             let later = copy::copy(self.pid, &batches(self.places.runs()), wanted);
+            if later.is_full {
+                return Err(Refusal::TooManyWords(MAX_WORDS));
+            }
             search.follow_again(&Pages::new(later.pieces));
         }
-        search.finish(&self.pages, self.judged_before)
+        Ok(search.finish(&self.pages, self.judged_before))
     }
 }
 
@@ -232,7 +240,7 @@ fn order(places: &Places, registers: &Registers, earlier: Option<&Earlier>) -> V
     let mut changed = earlier.changed.iter().copied().peekable();
     for place in &places.all {
         let is_root = place.kind != PlaceKind::Anonymous
-            || registers.stacks.iter().any(|it| place.contains(*it));
+            || registers.stacks.iter().any(|it| place.contains(it.lowest));
         for (start, end) in &place.runs {
             let mut at = *start;
             while at < *end {

@@ -7,7 +7,10 @@
 use super::block_index::{BlockIndex, LiveBlock};
 use super::pages::Pages;
 use super::places::{Place, PlaceKind, Places};
-use super::stop::Registers;
+use super::stop::{Registers, Stack};
+
+/// Bytes behind a thread pointer that belong to the thread: glibc's record of it has some 2,300.
+const OF_THREAD: u64 = 4096;
 
 /// What is known of a process's blocks.
 #[derive(Clone, Debug, Default)]
@@ -45,8 +48,10 @@ pub(super) struct Search<'a> {
     places: &'a Places,
     known: &'a KnownBlocks,
     index: BlockIndex,
-    /// The lowest address that each thread uses of its stack.
-    stacks: &'a [u64],
+    /// Where each thread was when the process was stopped.
+    stacks: &'a [Stack],
+    /// Whether the process has run on since.
+    has_run_on: bool,
     is_reached: Vec<bool>,
     queue: Vec<usize>,
 }
@@ -69,6 +74,7 @@ impl<'a> Search<'a> {
             known,
             index,
             stacks: &registers.stacks,
+            has_run_on: false,
         };
         for word in &registers.words {
             search.reach(*word, false);
@@ -94,6 +100,7 @@ impl<'a> Search<'a> {
     /// Follows the pointers in memory that was read later, too. What is not reached now was not before: no one can have made a pointer
     /// to it.
     pub(super) fn follow_again(&mut self, pages: &Pages) {
+        self.has_run_on = true;
         self.queue = reached(&self.is_reached);
         self.follow(pages);
     }
@@ -132,14 +139,20 @@ impl<'a> Search<'a> {
 
     fn follow_roots(&mut self, pages: &Pages) {
         for place in &self.places.all {
-            let stack = self.stacks.iter().filter(|it| place.contains(**it)).min();
+            // Later, a thread may use more of its stack.
+            let own = self.stacks.iter();
+            let own = own.filter(|it| !self.has_run_on && is_stack(place, it));
+            let stack = own.map(|it| it.lowest).min();
+            let threads = self.stacks.iter().map(|it| it.thread);
+            let threads = threads.filter(|it| place.contains(*it)).max();
+            let variables_end = threads.map_or(0, |it| it.saturating_add(OF_THREAD));
             let has_blocks = self.index.is_any_in(place.start, place.end);
             let is_glibc = place.kind == PlaceKind::Glibc;
             let mut roots = Vec::new();
             pages.words(place.start, place.end, |at, word| {
                 let is_used = match stack {
-                    Some(lowest) => at >= *lowest,
-                    None => !has_blocks || self.is_root(place, at),
+                    Some(lowest) => at >= lowest,
+                    None => !has_blocks || at < variables_end || self.is_root(place, at),
                 };
                 if is_used && !(has_blocks && self.index.holding(at).is_some()) {
                     roots.push(word);
@@ -153,7 +166,7 @@ impl<'a> Search<'a> {
 
     /// Whether memory beside blocks counts as a root: all but that of glibc's heaps, unless there are blocks that are not known. The main
     /// heap grows by `brk`; others begin at multiples of their greatest size. Elsewhere the kernel may have joined memory of the
-    /// allocator with other memory.
+    /// allocator with other memory. Programs that are linked statically have the variables of their first thread in the main heap.
     fn is_root(&self, place: &Place, at: u64) -> bool {
         const HEAP_MAX: u64 = 64 << 20;
         let heap = self.places.heap_start;
@@ -181,6 +194,13 @@ impl<'a> Search<'a> {
             self.queue.push(number);
         }
     }
+}
+
+/// Whether a thread runs on its own stack, and this is it: nothing else lies in the mapping below its stack pointer. A stack that the program made
+/// may lie in a block, or in a mapping that the kernel has joined with others.
+fn is_stack(place: &Place, stack: &Stack) -> bool {
+    let has_thread = stack.lowest < stack.thread && place.contains(stack.thread);
+    place.contains(stack.lowest) && (place.is_main_stack || place.is_guarded && has_thread)
 }
 
 fn reached(is_reached: &[bool]) -> Vec<usize> {

@@ -25,8 +25,9 @@ const RED_ZONE: u64 = 128;
 /// Words of a set of registers: AVX-512 and what the kernel keeps with it has some 340.
 const MOST_WORDS: usize = 2048;
 
-/// The place of the stack pointer in `struct user_regs_struct`.
+/// The places of the stack pointer and of the thread pointer (`fs_base`) in `struct user_regs_struct`.
 const STACK_POINTER: usize = 19;
+const THREAD_POINTER: usize = 21;
 
 const NT_PRSTATUS: libc::c_long = 1;
 const NT_X86_XSTATE: libc::c_long = 0x202;
@@ -47,6 +48,9 @@ pub enum Refusal {
     /// It has ended.
     #[error("it ended meanwhile")]
     Ended,
+    /// Its pages are not known.
+    #[error("its memory can't be listed: {0}")]
+    NotListed(io::Error),
     /// A thread did not stop.
     #[error(
         "thread {0} did not stop within {limit} ms: it waits in the kernel (for a disk, or a child), or the machine is too busy",
@@ -59,6 +63,9 @@ pub enum Refusal {
     /// It has too many threads.
     #[error("it has more than {MAX_THREADS} threads")]
     TooManyThreads,
+    /// New threads were found each time.
+    #[error("it starts threads faster than they can be stopped")]
+    NewThreads,
     /// Its memory could not be read in time.
     #[error("its memory could not be read within {0} ms: the machine is too busy")]
     TooSlow(u128),
@@ -71,6 +78,16 @@ pub enum Refusal {
     /// The kernel does not allow it.
     #[error("the kernel does not allow it: {0}")]
     NotAllowed(#[from] io::Error),
+}
+
+impl Refusal {
+    /// The refusal if the memory of a process can't be listed.
+    pub(super) fn not_listed(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => Self::Ended,
+            _ => Self::NotListed(error),
+        }
+    }
 }
 
 /// A process whose threads are all stopped.
@@ -93,14 +110,25 @@ struct Thread {
 pub(super) struct Registers {
     /// The values of all registers of all threads.
     pub(super) words: Vec<u64>,
-    /// The lowest address that each thread uses of its stack.
-    pub(super) stacks: Vec<u64>,
+    /// Where each thread is.
+    pub(super) stacks: Vec<Stack>,
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stack {
+    /// The lowest address that it uses of its stack.
+    pub(super) lowest: u64,
+    /// The end of its thread-local variables.
+    pub(super) thread: u64,
 }
 
 /// Whether another process traces one already.
 pub(super) fn check(pid: u32) -> Result<(), Refusal> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = std::fs::read(format!("/proc/{pid}/status"));
     let status = status.map_err(|_| Refusal::Ended)?;
+    // It has the name, which may not be UTF-8.
+    let status = String::from_utf8_lossy(&status);
     let tracer = status
         .lines()
         .find_map(|line| line.strip_prefix("TracerPid:"))
@@ -114,6 +142,25 @@ pub(super) fn check(pid: u32) -> Result<(), Refusal> {
     }
 }
 
+/// The same, but waits for a thread of this process that gave up: it lets the process go when it has ended, shortly after it was joined.
+pub(super) fn check_patiently(pid: u32) -> Result<(), Refusal> {
+    const TIMES: usize = 50;
+    const PAUSE: Duration = Duration::from_millis(1);
+    let is_there = |path: String| std::path::Path::new(&path).exists();
+    for _ in 0..TIMES {
+        match check(pid) {
+            Err(Refusal::Traced { pid: tracer, .. })
+                if is_there(format!("/proc/self/task/{tracer}"))
+                    || !is_there(format!("/proc/{tracer}")) =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+    check(pid)
+}
+
 impl Stopped {
     /// Stops all threads of a process. Only the calling thread may use the result.
     pub(super) fn stop(pid: u32) -> Result<Self, Refusal> {
@@ -122,9 +169,11 @@ impl Stopped {
             threads: Vec::new(),
             since: Instant::now(),
         };
-        for _ in 0..ROUNDS {
-            if !stopped.seize_others(pid)? {
-                break;
+        let mut rounds = 0;
+        while stopped.seize_others(pid)? {
+            rounds += 1;
+            if rounds > ROUNDS {
+                return Err(Refusal::NewThreads);
             }
             stopped.wait(pid)?;
         }
@@ -156,8 +205,11 @@ impl Stopped {
                 };
                 let read = words.get(..count).unwrap_or_default();
                 if kind == NT_PRSTATUS {
-                    let pointer = read.get(STACK_POINTER).copied().unwrap_or(0);
-                    registers.stacks.push(pointer.saturating_sub(RED_ZONE));
+                    let value = |at: usize| read.get(at).copied().unwrap_or(0);
+                    registers.stacks.push(Stack {
+                        lowest: value(STACK_POINTER).saturating_sub(RED_ZONE),
+                        thread: value(THREAD_POINTER),
+                    });
                 }
                 registers.words.extend_from_slice(read);
             }
@@ -230,7 +282,9 @@ impl Drop for Stopped {
 
 /// Whether a thread has ended, also if its number is still taken.
 fn has_ended(pid: u32, tid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    // It has the name, which may not be UTF-8.
+    let stat = std::fs::read(format!("/proc/{pid}/task/{tid}/stat"));
+    let stat = stat.map(|it| String::from_utf8_lossy(&it).into_owned());
     let state = |stat: &str| stat.rsplit_once(')')?.1.trim_start().chars().next();
     stat.map_or(true, |stat| matches!(state(&stat), Some('Z' | 'X') | None))
 }
@@ -240,8 +294,9 @@ fn stop_of(tid: u32) -> io::Result<Option<i32>> {
     const STOP_EVENT: i32 = 128;
     // SAFETY: a record of numbers, for which zero is valid.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // Ends are left to others to wait for: the process may be a child that this one has started.
-    let flags = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+    // Ends are left to others to wait for: the process may be a child that this one has started. The stop is left, too: with it, the kernel would
+    // take the signal from the thread, which would be lost if this process were killed now.
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: the kernel writes to the record, which lives until after the call.
     let result = unsafe { libc::waitid(libc::P_PID, tid, &raw mut info, flags) };
     if result != 0 {

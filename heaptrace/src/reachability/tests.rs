@@ -7,7 +7,7 @@ use super::copy::{self, Filter, PAGE, PAGE_WORDS, Wanted, batches};
 use super::pages::Pages;
 use super::places::{Place, PlaceKind, Places};
 use super::search::{Found, KnownBlocks, Search, Unreached};
-use super::stop::{Registers, Stopped};
+use super::stop::{Registers, Stack, Stopped};
 
 const PAGES: usize = 8;
 
@@ -44,6 +44,8 @@ impl Memory {
             start: self.at(from, 0),
             end: self.at(to, 0),
             kind,
+            is_main_stack: false,
+            is_guarded: from == 2,
             runs: vec![(self.at(from, 0), self.at(to, 0))],
         };
         Places {
@@ -128,7 +130,10 @@ fn pointers_are_followed() {
     };
     let registers = Registers {
         words: vec![0, u64::MAX, address(9)],
-        stacks: vec![memory.at(2, 300)],
+        stacks: vec![Stack {
+            lowest: memory.at(2, 300),
+            thread: memory.at(2, 500),
+        }],
     };
     let result = memory.search(&known, &registers, u64::MAX);
     assert_eq!(
@@ -137,6 +142,13 @@ fn pointers_are_followed() {
     );
     let bytes = blocks.iter().map(|it| it.size).sum();
     assert_eq!((result.judged, result.too_young), ((9, bytes), 0));
+
+    // On a stack that is not a thread's own, all memory counts.
+    let mut elsewhere = registers;
+    elsewhere.stacks[0].thread = 0;
+    let result = memory.search(&known, &elsewhere, u64::MAX);
+    assert_eq!(found(&result), [(6, false), (7, false), (8, true)]);
+    let registers = elsewhere;
 
     // Blocks from number 7 on are too young, and count as reached with what they point to.
     let result = memory.search(&known, &registers, 7);
@@ -168,6 +180,17 @@ fn memory_of_the_allocator_is_told_apart() {
     known.mapped.clear();
     known.are_all = false;
     assert_eq!(search(&known), [(2, true)]);
+    // The variables of a thread are in the heap of a program that is linked statically.
+    known.are_all = true;
+    let registers = Registers {
+        stacks: vec![Stack {
+            lowest: 0,
+            thread: memory.at(3, 310),
+        }],
+        ..Registers::default()
+    };
+    let result = memory.search(&known, &registers, u64::MAX);
+    assert_eq!(found(&result), [(2, true)]);
 }
 
 /// Check that a page that can't be read is counted, that the others are read, and that later pieces replace earlier ones.
@@ -220,7 +243,7 @@ fn a_process_is_stopped_and_goes_on() {
         let registers = stopped.registers();
         let places = Places::of(pid).unwrap();
         assert_eq!(registers.stacks.len(), 1);
-        assert!(places.holding(registers.stacks[0]).is_some());
+        assert!(places.holding(registers.stacks[0].lowest).is_some());
         assert!(registers.words.len() > 27, "{}", registers.words.len());
         let again = Stopped::stop(pid).unwrap_err().to_string();
         assert!(again.contains("traces it already"), "{again}");

@@ -53,7 +53,14 @@ pub(super) fn search(
             }
         };
         known.are_all &= is_exact;
-        let found = drain.during(joiner, || reading.find(&known))?;
+        let found = match drain.during(joiner, || reading.find(&known))? {
+            Ok(found) => found,
+            Err(refusal) => {
+                facts.refused = refusal.to_string();
+                joiner.set_reachability(image, facts, &Found::default());
+                continue;
+            }
+        };
         facts.stopped_ns = reading.stopped.as_nanos() as u64;
         facts.threads = u32::try_from(reading.threads).unwrap_or(u32::MAX);
         facts.memory_bytes = reading.memory;
@@ -71,7 +78,10 @@ pub(super) fn search(
 fn is_too_slow(read: &Result<(Reading, KnownBlocks), Refusal>) -> bool {
     match read {
         Ok((reading, _)) => !reading.is_whole() && reading.memory < LARGE,
-        Err(refusal) => matches!(refusal, Refusal::TooSlow(_) | Refusal::NotStopped(_)),
+        Err(refusal) => matches!(
+            refusal,
+            Refusal::TooSlow(_) | Refusal::NotStopped(_) | Refusal::NewThreads
+        ),
     }
 }
 

@@ -167,8 +167,18 @@ impl Run {
     /// Looks for blocks that nothing points to, if that is wanted. The gate must be open: blocks are those of the moment at which
     /// their process is stopped.
     pub(super) fn search_memory(&mut self, begin: Instant) -> Result<()> {
-        if let Some(is_exact) = self.searched {
-            reachability::search(&mut self.drain, &mut self.joiner, begin, is_exact)?;
+        let Self {
+            drain,
+            joiner,
+            program,
+            swept,
+            searched,
+            ..
+        } = self;
+        if let Some(is_exact) = *searched {
+            // Whether all blocks are known follows from what was lost, and blocks whose frees were lost don't live.
+            swept.read_kernel(program, drain, joiner)?;
+            reachability::search(drain, joiner, begin, is_exact)?;
         }
         Ok(())
     }

@@ -33,10 +33,10 @@ impl Inspections {
             |of: fn(&Inspected) -> u64| images().fold(0, |sum: u64, it| sum.saturating_add(of(it)));
         let known = |it: &Inspected| {
             let known = it.stacks.iter().filter(|it| it.class.is_some());
-            known.map(|it| it.blocks).sum()
+            known.fold(0, |sum: u64, it| sum.saturating_add(it.blocks))
         };
         let (read, unread) = (sum(|it| it.read), sum(|it| it.unread));
-        if read + unread == 0 {
+        if read == 0 && unread == 0 {
             return "no live block was inspected: a process that allocates must run when the first second is over, or at the end of the run".to_owned();
         }
         let mut words = format!(

@@ -25,11 +25,13 @@ impl Joiner {
         let mapped = self.mappings.of(process);
         Some(KnownBlocks {
             live: live.collect(),
-            are_all: self.earlier.is_traced_from_its_beginning(image.pid)
+            are_all: self.records_mappings
+                && !self.facts.may_lack_calls()
+                && self.earlier.is_traced_from_its_beginning(image.pid)
                 && record.lost == 0
                 && record.untracked_frees == 0
                 && record.duty_cycle.is_none()
-                && record.traced.is_none_or(|it| it.age_ns == 0),
+                && record.traced.is_none(),
             mapped: mapped.map(|(start, end, _)| (start, end)).collect(),
         })
     }

@@ -17,6 +17,8 @@ pub struct Unreachable {
     pub searches: Vec<Reachability>,
     /// Stacks with blocks that nothing points to: first those with blocks to which no unreachable block points, by their bytes.
     pub sites: Vec<UnreachableSite>,
+    /// Stacks that are left out because they are suppressed.
+    pub suppressed: usize,
 }
 
 /// Blocks of a stack that nothing points to.
@@ -42,7 +44,11 @@ pub(super) fn find(input: &ReportInput<'_>, suppressions: &Suppressions) -> Unre
     for search in &input.profile.reachability {
         for site in &search.sites {
             let is_shown = shown.contains(&(search.process, site.stack));
-            if !is_shown || suppressions.matching(input, site.stack).is_some() {
+            if !is_shown {
+                continue;
+            }
+            if suppressions.matching(input, site.stack).is_some() {
+                found.suppressed += 1;
                 continue;
             }
             let [direct, indirect] = [totals(&site.direct), totals(&site.indirect)];

@@ -295,6 +295,7 @@ mod tests {
                 direct: Totals::default(),
                 indirect: Totals::default(),
             }],
+            ..Unreachable::default()
         };
         for (process, stack, kind, expected) in [
             (0, 3, Kind::Heap, "nothing points to 1,234 of its blocks"),

@@ -62,7 +62,14 @@ fn unreachable(
     let last = searched.iter().map(|it| it.at_ns).max().unwrap_or(0);
     let at = format!("{} into the run", duration(last));
     if found.sites.is_empty() {
-        return heading(page, &format!("Nothing recorded is unreachable, {at}"));
+        let what = match found.suppressed {
+            0 => "Nothing recorded is unreachable".to_owned(),
+            some => format!(
+                "Nothing recorded is unreachable but what is suppressed ({})",
+                sites(some)
+            ),
+        };
+        return heading(page, &format!("{what}, {at}"));
     }
     let all = sum::of(found.sites.iter().map(|site| &site.all));
     let about = match page.input.profile.info.mode.is_sampled() {
