@@ -86,14 +86,22 @@ pub(super) fn chosen(
 /// What to know of the chosen blocks.
 pub(super) fn warnings(chosen: ChosenBlocks, recording: &Recording) -> Vec<String> {
     let mut warnings = Vec::new();
+    let blocks = recording.blocks.as_ref();
+    let began_ns = blocks.and_then(|it| it.began_ns);
     if !chosen.has_freed {
-        let has_all = recording.blocks.as_ref().is_some_and(|it| it.has_all);
-        let why = match has_all {
+        let why = match blocks.is_some_and(|it| it.has_all) {
+            true if began_ns.is_some() => "in a file that begins later than its run",
             true => "in a part of a run",
             false => "without `record --events`",
         };
         warnings.push(format!(
             "the filter chooses single blocks: {why}, only those that were not freed are known, so there are no totals and peaks"
+        ));
+    }
+    if let Some(began_ns) = began_ns {
+        warnings.push(format!(
+            "this file begins {} into the run: what processes had left that ended before is in the files before it, and is not chosen here",
+            text::duration(began_ns)
         ));
     }
     if recording

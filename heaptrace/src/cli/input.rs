@@ -126,6 +126,11 @@ pub(super) fn load_both(inputs: [&Input; 2], to: &Output) -> anyhow::Result<[Loa
 fn loaded(input: &Input, filters: Vec<Filter>, read: Read) -> anyhow::Result<Loaded> {
     let (mut recording, symbols) = read.named();
     let chosen_blocks = chosen_blocks::chosen(input, &filters, &recording)?;
+    if let Some(blocks) = &mut recording.blocks
+        && chosen_blocks.is_some_and(|it| !it.has_freed)
+    {
+        blocks.forget_freed();
+    }
     let mut warnings = std::mem::take(&mut recording.warnings);
     warnings.extend(
         chosen_blocks

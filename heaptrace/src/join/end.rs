@@ -25,7 +25,8 @@ pub struct KilledAt {
     pub group: String,
     /// Its limit, in bytes.
     pub limit: u64,
-    /// How often the kernel had killed a process there when this process began.
+    /// How often the kernel had killed a process there when this process began, or when the group was read for processes that began
+    /// before it, if no traced process was killed since.
     pub kills_before: u64,
     /// The same after its end.
     pub kills: u64,

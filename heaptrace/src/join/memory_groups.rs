@@ -3,6 +3,8 @@
 //! Stage: join. The group of a process, and what the kernel has counted there, are read when it begins: when it has been killed, it may
 //! have no group any more. Must not know how groups are read.
 
+use std::sync::Arc;
+
 use super::end::KilledAt;
 use super::keyed_hash::HashMap;
 use crate::proc::memory_limit::{GroupMemory, MemoryHierarchy};
@@ -11,14 +13,15 @@ use crate::proc::memory_limit::{GroupMemory, MemoryHierarchy};
 const MAX_GROUPS: usize = 8192;
 const MAX_PROCESSES: usize = 1 << 16;
 
-/// The memory of control groups when a process was first seen there.
+/// The memory of control groups when processes began there.
 #[derive(Debug, Default)]
 pub(super) struct MemoryGroups {
     /// The hierarchy; the inner `None` if there is none, the outer one before the first search.
     hierarchy: Option<Option<MemoryHierarchy>>,
-    first: HashMap<String, GroupMemory>,
-    /// The groups of running processes, by serial number.
-    of: HashMap<u64, String>,
+    /// What was read of groups and those above them, the innermost first, since the last kill.
+    read: HashMap<String, Arc<[GroupMemory]>>,
+    /// The groups of running processes, by serial number, with what was known of them when they began.
+    of: HashMap<u64, (String, Arc<[GroupMemory]>)>,
 }
 
 impl MemoryGroups {
@@ -35,27 +38,39 @@ impl MemoryGroups {
         if self.of.len() >= MAX_PROCESSES {
             return;
         }
-        for level in MemoryHierarchy::levels(&group) {
-            if self.first.len() >= MAX_GROUPS || self.first.contains_key(level) {
-                break;
+        let first = match self.read.get(&group) {
+            Some(first) => Arc::clone(first),
+            None => {
+                if self.read.len() >= MAX_GROUPS {
+                    self.read.clear();
+                }
+                let levels = MemoryHierarchy::levels(&group);
+                let first: Arc<[_]> = levels
+                    .map(|level| hierarchy.read(level).unwrap_or_default())
+                    .collect();
+                self.read.insert(group.clone(), Arc::clone(&first));
+                first
             }
-            let memory = hierarchy.read(level).unwrap_or_default();
-            self.first.insert(level.to_owned(), memory);
-        }
-        self.of.insert(serial, group);
+        };
+        self.of.insert(serial, (group, first));
     }
 
     /// Forgets a process. If the kernel has killed it for lack of memory, returns the group whose limit was reached; `None` if that was
     /// none, or is not known.
     pub(super) fn end(&mut self, serial: u64, is_killed: bool) -> Option<KilledAt> {
-        let group = self.of.remove(&serial)?;
+        let (group, first) = self.of.remove(&serial)?;
         let hierarchy = self.hierarchy.as_ref()?.as_ref()?;
         if !is_killed {
             return None;
         }
-        let levels = MemoryHierarchy::levels(&group);
-        let now = levels.filter_map(|level| Some((level, hierarchy.read(level)?)));
-        at_limit(now, |level| self.first.get(level).copied())
+        // Processes that begin after this kill count from then on.
+        self.read.clear();
+        let levels = || MemoryHierarchy::levels(&group);
+        let now = levels().filter_map(|level| Some((level, hierarchy.read(level)?)));
+        at_limit(now, |level| {
+            let mut known = levels().zip(&*first);
+            known.find(|it| it.0 == level).map(|it| *it.1)
+        })
     }
 }
 

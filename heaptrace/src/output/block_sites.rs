@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 
-use crate::join::{
-    BlockOwner, BlockSums, Kind, OwnPeak, Process, ProcessId, Site, SiteId, StackId, Totals,
-};
-use crate::profile::{BlockList, Profile};
+use crate::join::{BlockSums, Kind, OwnPeak, Process, ProcessId, Site, SiteId, StackId, Totals};
+use crate::profile::{BlockList, ProcessBlocks, Profile};
+
+/// Most records in which the sites of an image are looked for: the images of a process, or the groups in which ended processes of a name ran.
+const MOST_RECORDS: usize = 64;
 
 /// Blocks of a site that meet the same conditions.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +38,14 @@ pub(super) fn find(profile: &mut Profile, blocks: &BlockList) -> Vec<BlocksOfSit
             site.thread = None;
         }
     }
+    let mut records = Records::of(profile);
     let mut found = Vec::new();
     for image in &blocks.processes {
-        let mut processes = records_of(profile, &image.owner);
+        let mut processes = records.find(profile, image);
         if processes.is_empty() && !image.classes.is_empty() {
-            processes.push(ProcessId(profile.processes.len() as u32));
+            let id = ProcessId(profile.processes.len() as u32);
+            processes.push(id);
+            records.add_own(image.owner.pid, image.owner.start_time_ns, id);
             profile.processes.push(Process {
                 pid: image.owner.pid,
                 start_time_ns: image.owner.start_time_ns,
@@ -73,25 +77,57 @@ pub(super) fn find(profile: &mut Profile, blocks: &BlockList) -> Vec<BlocksOfSit
     found
 }
 
-/// The records of an image: its own, or the one that stands for ended processes of its name.
-fn records_of(profile: &Profile, owner: &BlockOwner) -> Vec<ProcessId> {
-    let all = || (0..).map(ProcessId).zip(&profile.processes);
-    let of_process = |it: &Process| {
-        it.merged == 0 && (it.pid, it.start_time_ns) == (owner.pid, owner.start_time_ns)
-    };
-    let merged_as = |name: &str, it: &Process| it.merged > 0 && it.command == name;
-    let mut own: Vec<_> = all().filter(|(_, it)| of_process(it)).collect();
-    // An `exec` begins another record of the same process, mostly with another name.
-    own.sort_by_key(|(_, it)| it.command != owner.command);
-    if own.is_empty() {
-        own = all()
-            .filter(|(_, it)| merged_as(&owner.command, it))
-            .collect();
+/// The records of a profile, to find those of an image: a file can have many of both.
+#[derive(Default)]
+struct Records {
+    /// By process id and start.
+    own: HashMap<(u32, u64), Vec<ProcessId>>,
+    /// Those that stand for many ended processes, by name.
+    merged: HashMap<String, Vec<ProcessId>>,
+}
+
+impl Records {
+    fn of(profile: &Profile) -> Self {
+        let mut records = Self::default();
+        for (id, it) in (0..).map(ProcessId).zip(&profile.processes) {
+            if it.merged == 0 {
+                records.add_own(it.pid, it.start_time_ns, id);
+            } else {
+                add(records.merged.entry(it.command.clone()).or_default(), id);
+            }
+        }
+        records
     }
-    if own.is_empty() {
-        own = all().filter(|(_, it)| merged_as("(others)", it)).collect();
+
+    fn add_own(&mut self, pid: u32, start_time_ns: u64, id: ProcessId) {
+        add(self.own.entry((pid, start_time_ns)).or_default(), id);
     }
-    own.into_iter().map(|(id, _)| id).collect()
+
+    /// The records of an image: its own, or the one that stands for ended processes of its name.
+    fn find(&self, profile: &Profile, image: &ProcessBlocks) -> Vec<ProcessId> {
+        let owner = &image.owner;
+        let Some(own) = self.own.get(&(owner.pid, owner.start_time_ns)) else {
+            let merged = self.merged.get(&owner.command);
+            let merged = merged.or_else(|| self.merged.get("(others)"));
+            return merged.cloned().unwrap_or_default();
+        };
+        let mut own = own.clone();
+        // An `exec` begins another record of the same process, mostly with another name.
+        own.sort_by_key(|id| {
+            let record = profile.processes.get(id.0 as usize);
+            record.map_or((true, true), |it| {
+                let is_other = it.command != owner.command;
+                (is_other, it.ended != image.ended_ns.is_some())
+            })
+        });
+        own
+    }
+}
+
+fn add(records: &mut Vec<ProcessId>, id: ProcessId) {
+    if records.len() < MOST_RECORDS {
+        records.push(id);
+    }
 }
 
 /// A site of the heap that has nothing yet.
@@ -111,7 +147,8 @@ fn without_blocks(process: ProcessId, stack: StackId) -> Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{BlockClass, ProcessBlocks, RunInfo};
+    use crate::join::BlockOwner;
+    use crate::profile::{BlockClass, RunInfo};
 
     fn process(pid: u32, command: &str, merged: u64) -> Process {
         Process {
@@ -126,6 +163,7 @@ mod tests {
         let class = |stack: &u32| BlockClass {
             stack: StackId(*stack),
             met: 1,
+            is_freed: false,
             sums: BlockSums::default(),
         };
         ProcessBlocks {

@@ -424,7 +424,11 @@ impl<'a> Site<'a> {
                 .profile
                 .usage(site)
                 .map(|it| Usage::new(it, site.kind, is_sampled)),
-            block_sizes: site.block_sizes.map(Into::into),
+            // Those of chosen blocks are not known.
+            block_sizes: match input.chosen_blocks {
+                Some(_) => None,
+                None => site.block_sizes.map(Into::into),
+            },
             block_type: BlockType::of(input, site),
         }
     }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Where a hierarchy that limits memory can be, and a file that tells it.
+/// Where a hierarchy that limits memory can be, and whether it is a unified one.
 const MOUNTS: [(&str, bool); 3] = [
     ("/sys/fs/cgroup", true),
     ("/sys/fs/cgroup/memory", false),

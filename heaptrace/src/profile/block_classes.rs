@@ -50,13 +50,15 @@ pub struct BlockClass {
     pub stack: StackId,
     /// A bit for each condition, the lowest for the first: whether they meet it.
     pub met: u64,
+    /// Whether they were freed.
+    pub is_freed: bool,
     /// Their sums.
     pub sums: BlockSums,
 }
 
 /// Sums of the blocks of one program image.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BlockClasses(HashMap<(StackId, u64), BlockSums>);
+pub(super) struct BlockClasses(HashMap<(StackId, u64, bool), BlockSums>);
 
 impl BlockClasses {
     /// Adds a block that ended at this time, or is looked at then. Returns whether it is the first of its kind.
@@ -72,7 +74,8 @@ impl BlockClasses {
             met | u64::from(condition.holds(block, end_ns)) << bit
         });
         let before = self.0.len();
-        let sums = self.0.entry((block.stack, met)).or_default();
+        let key = (block.stack, met, fate == BlockFate::Freed);
+        let sums = self.0.entry(key).or_default();
         sums.add(block, fate);
         self.0.len() > before
     }
@@ -80,9 +83,14 @@ impl BlockClasses {
     /// The sums, in the order of the stacks.
     pub(super) fn finish(self) -> Vec<BlockClass> {
         let classes = self.0.into_iter();
-        let class = |((stack, met), sums)| BlockClass { stack, met, sums };
+        let class = |((stack, met, is_freed), sums)| BlockClass {
+            stack,
+            met,
+            is_freed,
+            sums,
+        };
         let mut classes: Vec<_> = classes.map(class).collect();
-        classes.sort_unstable_by_key(|it| (it.stack, it.met));
+        classes.sort_unstable_by_key(|it| (it.stack, it.met, it.is_freed));
         classes
     }
 }

@@ -110,6 +110,15 @@ pub struct BlockList {
     pub processes: Vec<ProcessBlocks>,
 }
 
+impl BlockList {
+    /// Leaves freed blocks out of the classes, where only a part of them is known, or where they are from before the part that is shown.
+    pub fn forget_freed(&mut self) {
+        for process in &mut self.processes {
+            process.classes.retain(|it| !it.is_freed);
+        }
+    }
+}
+
 impl ProcessBlocks {
     /// The live block that holds an address. Of several, which only a damaged file has, the last one.
     pub fn holding(&self, address: u64) -> Option<&BornBlock> {
@@ -154,6 +163,8 @@ pub struct BlockReading {
     images: BTreeMap<u64, Image>,
     /// Live blocks and freed ones.
     kept: usize,
+    /// The stacks that blocks can have.
+    stacks: usize,
     /// Changes whose last part is still missing.
     parts: Vec<BlockChanges>,
     /// Their blocks.
@@ -189,6 +200,7 @@ impl BlockReading {
             began_ns: None,
             images: BTreeMap::new(),
             kept: 0,
+            stacks: 0,
             parts: Vec::new(),
             pending: 0,
         }
@@ -196,15 +208,18 @@ impl BlockReading {
 
     /// The number of images and of blocks.
     pub(in crate::profile) fn size(&self) -> (usize, usize) {
-        // At the end, each block may be the only one of its sum.
-        let each = match self.wanted.conditions.is_empty() {
-            true => 1,
-            false => 1 + CLASS,
+        let images = self.images.len() + self.parts.len();
+        let blocks = self.kept + self.pending;
+        // At the end, each block may be the only one of its sum, but mostly many have the same stack and meet the same conditions.
+        let sums = match self.wanted.conditions.len() {
+            0 => 0,
+            conditions => {
+                let of_stack = 1_usize.checked_shl(conditions as u32);
+                let of_image = self.stacks.saturating_mul(of_stack.unwrap_or(usize::MAX));
+                images.saturating_mul(of_image).min(blocks)
+            }
         };
-        (
-            self.images.len() + self.parts.len(),
-            each * (self.kept + self.pending),
-        )
+        (images, blocks + CLASS * sums)
     }
 
     /// Adds changes, and applies them when no further part follows. There are so many stacks; a block of another one is an error,
@@ -215,6 +230,7 @@ impl BlockReading {
         more: bool,
         stacks: usize,
     ) -> Result<(), StackId> {
+        self.stacks = self.stacks.max(stacks);
         changes.memory = changes.memory.filter(|_| self.wanted.memory);
         self.pending += changes.born.len() + changes.freed.len();
         self.pending += changes.memory.as_ref().map_or(0, size_of_map);
@@ -232,6 +248,7 @@ impl BlockReading {
                     whole.born.extend(part.born);
                     whole.freed.extend(part.freed);
                     whole.memory = part.memory.or(whole.memory.take());
+                    whole.inspected = part.inspected.or(whole.inspected.take());
                 }
                 _ => {
                     let before = whole.replace(part);
@@ -252,6 +269,10 @@ impl BlockReading {
         self.has_all |= changes.has_all;
         if changes.is_whole {
             self.began_ns = self.began_ns.or(Some(changes.at_ns));
+            // No block was live then.
+            if changes.owner == BlockOwner::default() && changes.born.is_empty() {
+                return Ok(());
+            }
         }
         let image = self.images.entry(changes.owner.serial).or_default();
         image.owner = changes.owner;
@@ -428,6 +449,22 @@ mod tests {
         assert_eq!(beside(0x200), (Some(2), None));
     }
 
+    /// Check that a file which begins without a block knows when it began, and has no process for that.
+    #[test]
+    fn files_can_begin_without_blocks() {
+        let mut reading = BlockReading::new(WantedBlocks::default());
+        let none = BlockChanges {
+            is_whole: true,
+            at_ns: 7,
+            ..BlockChanges::default()
+        };
+        reading.add(none, false, 1).unwrap();
+        let later = changes(vec![block(1, 0x100, 16)], vec![]);
+        reading.add(later, false, 1).unwrap();
+        let list = reading.finish();
+        assert_eq!((list.began_ns, list.processes.len()), (Some(7), 1));
+    }
+
     /// Check that a free takes away the block that it names, also if its address was used again before the free arrived, and that the
     /// freed blocks at wanted addresses are kept, the last ones of many.
     #[test]
@@ -453,6 +490,26 @@ mod tests {
         assert!(!many.freed.contains_key(&0x110));
     }
 
+    /// Check that sums of many blocks of one stack need little memory beside the blocks. (A recording with many live blocks was refused.)
+    #[test]
+    fn sums_are_few() {
+        use std::ops::Bound;
+
+        use crate::profile::BlockNumber;
+
+        let conditions = vec![BlockCondition {
+            number: BlockNumber::Age,
+            range: (Bound::Unbounded, Bound::Excluded(5)),
+        }];
+        let mut reading = BlockReading::new(WantedBlocks::classes(conditions));
+        let many = (1..=1000).map(|id| block(id, id << 8, 16)).collect();
+        reading.add(changes(many, vec![]), false, 1).unwrap();
+        let (images, kept) = reading.size();
+        assert!((images, kept) <= (1, 1000 + 2 * CLASS), "{kept}");
+        let list = reading.finish();
+        assert_eq!(list.processes[0].classes.len(), 1);
+    }
+
     /// Check that a free takes away a block whose allocation is in a later part of the same changes. (Such blocks seemed live.)
     #[test]
     fn parts_are_applied_together() {
@@ -463,6 +520,33 @@ mod tests {
         reading.add(second, false, 1).unwrap();
         let list = reading.finish();
         assert_eq!(list.processes[0].blocks, [block(3, 0x300, 16)]);
+    }
+
+    /// Check that what a later part has of the memory and of the classes is kept. (Classes were lost if blocks came before them.)
+    #[test]
+    fn parts_keep_what_they_have() {
+        let mut reading = BlockReading::new(WantedBlocks::default().with_memory());
+        let first = changes(vec![block(1, 0x100, 16)], vec![]);
+        let inspected = Inspected {
+            classes: vec!["Circle".to_owned()],
+            blocks: vec![(1, 0)],
+            ..Inspected::default()
+        };
+        let second = BlockChanges {
+            inspected: Some(inspected),
+            ..changes(vec![], vec![])
+        };
+        let third = BlockChanges {
+            memory: Some(Default::default()),
+            ..changes(vec![], vec![])
+        };
+        for (part, more) in [(first, true), (second, true), (third, false)] {
+            reading.add(part, more, 1).unwrap();
+        }
+        let list = reading.finish();
+        let process = &list.processes[0];
+        assert_eq!(process.class_of(&process.blocks[0]), Some("Circle"));
+        assert!(process.memory.is_some());
     }
 
     /// Check that a block of a stack that does not exist is refused.

@@ -3,7 +3,7 @@
 //! Stage: profile. A profile is made of [`Update`]s, which come from a running join or from a data file.
 //! Knows nothing of symbols and of outputs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use thiserror::Error;
 
@@ -316,13 +316,14 @@ impl Profile {
         }
         self.stacks.extend(update.stacks);
         self.threads.extend(update.threads);
+        let mut replaced = HashSet::new();
         for (id, process) in update.processes {
             let old = self.processes.get(id.0 as usize);
             let is_it = |old: &Process| {
                 (old.pid, old.start_time_ns) == (process.pid, process.start_time_ns)
             };
             if !old.is_none_or(is_it) {
-                self.reachability.retain(|it| it.process != id);
+                replaced.insert(id);
             }
             upsert(&mut self.processes, "process", id.0, process)?;
         }
@@ -347,14 +348,23 @@ impl Profile {
                 in_table("rate", "process", process.0, self.processes.len())?;
             }
         }
-        for found in update.reachability {
+        for found in &update.reachability {
             in_table("search", "process", found.process.0, self.processes.len())?;
             for site in &found.sites {
                 in_table("search", "stack", site.stack.0, self.stacks.len())?;
             }
-            self.reachability.retain(|it| it.process != found.process);
-            self.reachability.push(found);
         }
+        // The last search of each process counts.
+        let mut searched = HashSet::new();
+        let mut found = update.reachability;
+        found.reverse();
+        found.retain(|it| searched.insert(it.process));
+        found.reverse();
+        if !searched.is_empty() || !replaced.is_empty() {
+            let is_old = |id| searched.contains(&id) || replaced.contains(&id);
+            self.reachability.retain(|it| !is_old(it.process));
+        }
+        self.reachability.extend(found);
         self.rates.extend(update.rates);
         self.sizes = update.sizes;
         self.totals = update.totals;

@@ -117,7 +117,8 @@ impl Governor {
             } else {
                 watched.is_due(now)
             };
-            if !is_due {
+            // What is paid while it is probed for a part of the time counts, also if it ends before that is over.
+            if !is_due && !watched.has_duty_cycle() {
                 return true;
             }
             let is_here = time_of(*pid).is_some_and(|time| watched.see(time));
@@ -125,7 +126,7 @@ impl Governor {
                 ended.add(watched.paid(terms));
                 return false;
             }
-            if watched.look(now, terms) == Look::OverLimit {
+            if is_due && watched.look(now, terms) == Look::OverLimit {
                 over.push(OverLimit {
                     pid: *pid,
                     share: watched.share(),

@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Shortest time over which a share is measured.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The same for a process that is below the limit.
+const LONG_LOOK: Duration = Duration::from_millis(500);
+
 /// The same for a process that was hardly measured yet: it may end before a pause makes up for what it pays meanwhile.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 
-/// Seconds of processor time after which a process is measured for longer.
+/// Seconds of processor time after which a process is measured for longer than that.
 const KNOWN: f64 = 0.5;
-
-/// The same for a process that is below the limit.
-const LONG_LOOK: Duration = Duration::from_millis(500);
 
 /// Seconds of a process at the limit: when probes took more than that beyond the limit, it gets a duty cycle. A process
 /// has as many as it has used processor time: a young one may end before pauses make up for more.

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 
 use super::Joiner;
+use crate::join::block_changes::BlockChanges;
 use crate::join::block_log::BlockLog;
 use crate::join::inspected::{Inspected, LiveBlock};
 use crate::join::memory_map::{MappedPart, MemoryMap};
@@ -50,10 +51,21 @@ impl Joiner {
         let mut update = self.take_update(elapsed_ns);
         let mut whole = self.ledger.live_blocks(elapsed_ns);
         for it in &mut whole {
-            let mut changes = update.blocks.iter();
-            let changes = changes.find(|changes| changes.owner.serial == it.owner.serial);
+            // They are in the order of the serial numbers.
+            let place = update
+                .blocks
+                .binary_search_by_key(&it.owner.serial, |changes| changes.owner.serial);
+            let changes = place.ok().and_then(|at| update.blocks.get(at));
             it.memory = changes.and_then(|it| it.memory.clone());
             it.inspected = changes.and_then(|it| it.inspected.clone());
+        }
+        if whole.is_empty() {
+            // A file that begins without a block must say so, too: what was freed before is not in it.
+            whole.push(BlockChanges {
+                is_whole: true,
+                at_ns: elapsed_ns,
+                ..BlockChanges::default()
+            });
         }
         update.live_blocks = Some(whole);
         update
@@ -95,7 +107,8 @@ impl Joiner {
         }
     }
 
-    fn running(&self, image: RunningImage) -> Option<ProcessId> {
+    /// The process of an image, if it runs on.
+    pub(super) fn running(&self, image: RunningImage) -> Option<ProcessId> {
         let processes = self.ledger.processes();
         let process = processes.id(image.serial);
         process.filter(|it| processes.running(image.pid) == Some(*it))

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::{Joiner, RunningImage};
 use crate::join::estimate::Estimate;
 use crate::join::reachability::{Reachability, UnreachableSite, UnreachableSum};
-use crate::join::update::{ProcessId, StackId};
+use crate::join::update::StackId;
 use crate::reachability::{Found, KnownBlocks, LiveBlock};
 
 impl Joiner {
     /// The blocks of a running process whose joined events are up to date.
     pub fn known_blocks(&self, image: RunningImage) -> Option<KnownBlocks> {
-        let process = self.running_image(image)?;
+        let process = self.running(image)?;
         let entry = self.ledger.processes().get(process)?;
         let live = entry.blocks().map(|(id, block)| LiveBlock {
             id,
@@ -36,12 +36,6 @@ impl Joiner {
         })
     }
 
-    fn running_image(&self, image: RunningImage) -> Option<ProcessId> {
-        let processes = self.ledger.processes();
-        let process = processes.id(image.serial)?;
-        (processes.running(image.pid) == Some(process)).then_some(process)
-    }
-
     /// Adds what was found in a process. Blocks that were freed meanwhile are left out.
     pub fn set_reachability(
         &mut self,
@@ -49,7 +43,7 @@ impl Joiner {
         mut facts: Reachability,
         found: &Found,
     ) {
-        let Some(process) = self.running_image(image) else {
+        let Some(process) = self.running(image) else {
             return;
         };
         let Some(entry) = self.ledger.processes().get(process) else {

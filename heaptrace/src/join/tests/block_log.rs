@@ -195,5 +195,8 @@ fn all_live_blocks_are_handed_out_when_asked() {
     assert_eq!(ids, [(101, 36), (102, 1 << 33)]);
     joiner.event(end(1, reason::EXIT));
     let update = joiner.take_update_with_blocks(10);
-    assert_eq!(update.live_blocks, Some(Vec::new()));
+    // A file that begins then says so, though no block is live.
+    let none = update.live_blocks.unwrap();
+    assert_eq!((none.len(), none[0].owner.serial), (1, 0));
+    assert!(none[0].is_whole && none[0].at_ns == 10 && none[0].born.is_empty());
 }

@@ -125,6 +125,21 @@ fn blocks_are_chosen_one_by_one() {
     assert_eq!(chosen("age>1h", true).sites, []);
 }
 
+/// Check that freed blocks can be left out, as in a part of a run, and that those that were not freed stay. (They counted as allocated.)
+#[test]
+fn freed_blocks_are_left_out_of_a_part_of_a_run() {
+    let filter: Filter = "age<10m".parse().unwrap();
+    let mut blocks = blocks(&filter, true);
+    blocks.forget_freed();
+    let filters = std::slice::from_ref(&filter);
+    let symbols = sample::symbols();
+    let mut history = History::default();
+    let profile = sample::profile();
+    let found = select_with_history(profile, &mut history, &symbols, filters, Some(&blocks));
+    assert_eq!(bytes(&found.totals), [1_310, 129, 0]);
+    assert_eq!(found.totals.allocated_bytes, 1_439);
+}
+
 /// Check that mappings, which are no blocks, match only by what is known of them, and that a stack of several threads is one.
 #[test]
 fn mappings_have_no_age() {

@@ -95,9 +95,11 @@ impl DataFileWriter {
     pub fn update(&mut self, update: &Update) -> Result<(), DataFileError> {
         let parts = UpdateMessage::parts(update, &mut self.sites, PART);
         self.chunks(Vec::new(), Kind::Update, &parts)?;
-        let blocks = update.blocks.iter().flat_map(BlocksMessage::parts);
-        let blocks: Vec<_> = blocks.collect();
-        self.chunks(Vec::new(), Kind::Blocks, &blocks)
+        // One at a time: a new file begins with all live blocks.
+        for part in update.blocks.iter().flat_map(BlocksMessage::parts) {
+            self.chunks(Vec::new(), Kind::Blocks, &[part])?;
+        }
+        Ok(())
     }
 
     /// Writes the names of locations. They replace the names that were written before.

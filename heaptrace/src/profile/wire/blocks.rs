@@ -81,14 +81,14 @@ struct Freed {
 
 impl BlocksMessage {
     /// Changes in parts of bounded size.
-    pub(in crate::profile) fn parts(changes: &BlockChanges) -> Vec<Self> {
+    pub(in crate::profile) fn parts(changes: &BlockChanges) -> impl Iterator<Item = Self> {
         let (mut born, mut freed) = (changes.born.chunks(MOST), changes.freed.chunks(MOST));
         // The memory has a message of its own, so that blocks and memory are not in one chunk.
         let blocks = born.len().max(freed.len());
         let own = [changes.memory.is_some(), changes.inspected.is_some()].map(usize::from);
         let count = (blocks + own[0] + own[1]).max(1);
         let of_inspected = count - own[0];
-        let parts = (0..count).map(|part| Self {
+        (0..count).map(move |part| Self {
             serial: changes.owner.serial,
             pid: changes.owner.pid,
             start_time_ns: changes.owner.start_time_ns,
@@ -110,8 +110,7 @@ impl BlocksMessage {
                 .as_ref()
                 .filter(|_| part + 1 == of_inspected)
                 .map(Into::into),
-        });
-        parts.collect()
+        })
     }
 
     /// The changes, which may be a part of those of an update.
@@ -309,6 +308,10 @@ mod tests {
         }
     }
 
+    fn first(changes: &BlockChanges) -> BlocksMessage {
+        BlocksMessage::parts(changes).next().unwrap()
+    }
+
     fn read(message: &BlocksMessage) -> BlockChanges {
         let bytes = message.encode_to_vec();
         let message = BlocksMessage::decode(bytes.as_slice()).unwrap();
@@ -320,7 +323,7 @@ mod tests {
     fn blocks_are_read_as_written() {
         for blocks in [0, 1, 1000, MOST as u64 + 1] {
             let changes = changes(blocks);
-            let parts = BlocksMessage::parts(&changes);
+            let parts: Vec<_> = BlocksMessage::parts(&changes).collect();
             let (last, others) = parts.split_last().unwrap();
             assert!(!last.more && others.iter().all(|it| it.more));
             let parts: Vec<_> = parts.iter().map(read).collect();
@@ -339,21 +342,21 @@ mod tests {
         for block in &mut exact.born {
             (block.mean, block.is_reallocated) = (0, false);
         }
-        let with_zeros = BlocksMessage::parts(&changes(100))[0].encoded_len();
-        let without = BlocksMessage::parts(&exact)[0].encoded_len();
+        let with_zeros = first(&changes(100)).encoded_len();
+        let without = first(&exact).encoded_len();
         assert!(without + 250 < with_zeros, "{without} {with_zeros}");
     }
 
     /// Check that columns of different lengths, and unknown ways in which a block ended, are errors.
     #[test]
     fn damaged_columns_are_errors() {
-        let mut short = BlocksMessage::parts(&changes(3)).remove(0);
+        let mut short = first(&changes(3));
         short.born.as_mut().unwrap().sizes.pop();
         assert!(matches!(short.into_plain(), Err(WireError::Malformed)));
-        let mut long = BlocksMessage::parts(&changes(3)).remove(0);
+        let mut long = first(&changes(3));
         long.born.as_mut().unwrap().ids.push(1);
         assert!(matches!(long.into_plain(), Err(WireError::Malformed)));
-        let mut unknown = BlocksMessage::parts(&changes(3)).remove(0);
+        let mut unknown = first(&changes(3));
         unknown.freed.as_mut().unwrap().how[1] = 9;
         let error = unknown.into_plain().unwrap_err().to_string();
         assert!(error.contains("unknown end of a block 9"), "{error}");
