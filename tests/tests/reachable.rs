@@ -104,7 +104,7 @@ fn processes(recorder: &mut Child) -> Result<BTreeMap<u32, u32>> {
 fn start(here: &Heaptrace, options: &[&str]) -> Result<(Child, BTreeMap<u32, u32>)> {
     let fixture = c("reachable")?;
     let program = fixture.path.to_str().context("an odd path")?.to_owned();
-    let command = ["--reachable", "--", &program, "all"];
+    let command = ["--reachable", "--mmap", "--", &program, "all"];
     let mut recorder = here.start_record(&[options, &command].concat())?;
     let processes = processes(&mut recorder)?;
     Ok((recorder, processes))
