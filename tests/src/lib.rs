@@ -61,7 +61,7 @@ pub use python::{python_agreement, python_interpreters, python_stack};
 pub use random::Random;
 pub use record::{Heaptrace, Recording};
 pub use report::{
-    Allocator, DutyCycle, Frame, Mode, Process, ProcessEnd, Quality, Report, Site, Totals,
+    Allocator, DutyCycle, Frame, KilledAt, Mode, Process, ProcessEnd, Quality, Report, Site, Totals,
 };
 pub use rights::{NOBODY, open_to_nobody, require_root, require_tool};
 pub use sources::{Source, project_texts, rust_sources};

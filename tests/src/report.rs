@@ -162,6 +162,20 @@ pub struct Process {
     pub probed_in_turns: Option<DutyCycle>,
     pub traced: Option<Traced>,
     pub end: Option<ProcessEnd>,
+    pub killed_at: Option<KilledAt>,
+}
+
+/// The control group at whose limit a process was killed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of the format, explained in its documentation"
+)]
+pub struct KilledAt {
+    pub cgroup: String,
+    pub limit_bytes: u64,
+    pub oom_kills_before: u64,
+    pub oom_kills: u64,
 }
 
 /// How a process ended.

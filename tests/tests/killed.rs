@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::chown;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Group, Heaptrace, MINUTE, Recording, Report, c, ready_pid, until};
+use heaptrace_tests::{
+    Child, Group, Heaptrace, KilledAt, MINUTE, Recording, Report, c, ready_pid, until,
+};
 
 /// The number of blocks that the fixture holds besides those that it grows by.
 const BLOCKS: u64 = 20_000;
@@ -76,18 +78,14 @@ fn a_process_out_of_memory_is_told() -> Result<()> {
     let end = report.process(pid)?.end.as_ref().context("no end")?;
     ensure!(end.kind == "oom" && end.signal.is_none(), "{end:?}");
     has_snapshot(&here, report, end.at_ns)?;
-    let json = here.run(&["report", "--format", "json"])?.success()?;
-    let json: serde_json::Value = serde_json::from_str(&json.stdout)?;
-    let processes = json["processes"].as_array().context("no processes")?;
-    let victim = processes.iter().find(|it| it["pid"] == pid);
-    let limit = &victim.context("no victim")?["killed_at"];
-    ensure!(
-        limit["cgroup"] == group.name()?
-            && limit["limit_bytes"] == 32 << 20
-            && limit["oom_kills_before"] == 0
-            && limit["oom_kills"] == 1,
-        "{limit}"
-    );
+    let limit = KilledAt {
+        cgroup: group.name()?,
+        limit_bytes: 32 << 20,
+        oom_kills_before: 0,
+        oom_kills: 1,
+    };
+    let found = &report.process(pid)?.killed_at;
+    ensure!(found.as_ref() == Some(&limit), "{found:?}");
     let limited = format!(
         "; control group {} had reached its limit of 32.0 MiB (oom_kill 0 → 1)",
         group.name()?

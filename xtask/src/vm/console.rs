@@ -3,7 +3,7 @@
 //! Part of `cargo xtask vm`. It must not know where the text comes from.
 
 use anyhow::{Context, Result, ensure};
-use heaptrace_tests::{Report, all_match, truths};
+use heaptrace_tests::{KilledAt, Report, all_match, truths};
 
 /// The fixture with a child that the kernel kills for lack of memory.
 pub(super) const VICTIM: &str = "victim";
@@ -128,6 +128,17 @@ impl Run {
             for process in ends.collect::<Result<Vec<_>>>()? {
                 let kind = process.end.as_ref().map(|it| it.kind.as_str());
                 ensure!(kind == Some("oom"), "it ended by {:?}", process.end);
+                let limit = KilledAt {
+                    cgroup: format!("/{VICTIM}"),
+                    limit_bytes: 32 << 20,
+                    oom_kills_before: 0,
+                    oom_kills: 1,
+                };
+                ensure!(
+                    process.killed_at.as_ref() == Some(&limit),
+                    "it was killed at {:?}",
+                    process.killed_at
+                );
             }
         }
         Ok(truths.iter().map(|truth| truth.allocations).sum())
