@@ -16,10 +16,11 @@ use crate::test_result::Counts;
 const LANES: usize = 2;
 
 /// Programs that must run alone: they trace the whole machine, measure times, or check what is left on the machine.
-const ALONE: [&str; 13] = [
+const ALONE: [&str; 14] = [
     "all_processes",
     "as_user",
     "cleanup",
+    "fast_exact",
     "fast_installer",
     "faults",
     "lifecycle",
