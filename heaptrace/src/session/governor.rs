@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use super::watched::{Look, Paid, Terms, Watched};
 
-/// Time between two looks at the probe hits. A process that is young or has just begun to allocate is paused within few of
-/// them: one in a loop of calls loses nearly all of its speed until then.
-pub(super) const TICK: Duration = Duration::from_millis(25);
+/// Time between two looks at the probe hits.
+pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// The shortest cycle of a duty cycle, and the longest that slow switching makes necessary.
 const CYCLE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
@@ -25,7 +24,7 @@ const SHORT_SWITCH: Duration = Duration::from_millis(40);
 const SWITCHING: f64 = 0.05;
 
 /// Processes without hits are looked at only at every so many ticks.
-const IDLE_TICKS: u64 = 64;
+const IDLE_TICKS: u64 = 16;
 
 /// A process that gets a duty cycle from now on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,13 +111,7 @@ impl Governor {
         let mut over = Vec::new();
         let ended = &mut self.ended;
         self.watched.retain(|pid, watched| {
-            let is_due = if watched.is_idle() {
-                looks_at_idle
-            } else {
-                watched.is_due(now)
-            };
-            // What is paid while it is probed for a part of the time counts, also if it ends before that is over.
-            if !is_due && !watched.has_duty_cycle() {
+            if watched.is_idle() && !looks_at_idle {
                 return true;
             }
             let is_here = time_of(*pid).is_some_and(|time| watched.see(time));
@@ -126,7 +119,7 @@ impl Governor {
                 ended.add(watched.paid(terms));
                 return false;
             }
-            if is_due && watched.look(now, terms) == Look::OverLimit {
+            if watched.look(now, terms) == Look::OverLimit {
                 over.push(OverLimit {
                     pid: *pid,
                     share: watched.share(),
@@ -203,14 +196,14 @@ mod tests {
         }
     }
 
-    /// Runs processes for so many seconds. Returns which went over the limit and when, and for how many seconds
+    /// Runs processes for so many seconds. Returns which went over the limit and when, and for how many ticks
     /// each was paused.
     fn run(
         governor: &mut Governor,
         from: f64,
         seconds: f64,
         busy: &mut [Busy],
-    ) -> (Vec<(f64, OverLimit)>, HashMap<u32, f64>) {
+    ) -> (Vec<(f64, OverLimit)>, HashMap<u32, u32>) {
         let (mut overs, mut pauses) = (Vec::new(), HashMap::new());
         let mut now = from;
         while now < from + seconds {
@@ -219,7 +212,7 @@ mod tests {
             let mut hits = HashMap::new();
             for it in busy.iter_mut() {
                 let is_paused = paused.contains(&it.pid);
-                *pauses.entry(it.pid).or_default() += f64::from(is_paused) * TICK.as_secs_f64();
+                *pauses.entry(it.pid).or_default() += u32::from(is_paused);
                 let count = it.run(is_paused);
                 if count > 0 {
                     hits.insert(it.pid, count);
@@ -245,7 +238,7 @@ mod tests {
                 let share = before / (1.0 + before);
                 let (overs, pauses) = run(&mut governor, 0.0, 20.0, &mut busy);
                 if share <= limit {
-                    assert!(overs.is_empty() && pauses[&7] == 0.0, "{limit} {rate}");
+                    assert!(overs.is_empty() && pauses[&7] == 0, "{limit} {rate}");
                     continue;
                 }
                 let [(at, over)] = overs[..] else {
@@ -284,9 +277,9 @@ mod tests {
             let [(at, _)] = overs[..] else {
                 panic!("{age}: {overs:?}")
             };
-            assert!(at < 0.26, "{age}: {at}");
+            assert!(at < 0.35, "{age}: {at}");
             let paid = 1.0 - busy[0].work;
-            assert!(paid < 0.085 + 0.05 * age, "{age}: {paid}");
+            assert!(paid < 0.35, "{age}: {paid}");
         }
     }
 
@@ -299,7 +292,7 @@ mod tests {
         assert!(governor.tick(TICK, &attaching, time_of).is_empty());
         let mut busy = [Busy::new(7, 0.0)];
         let (overs, pauses) = run(&mut governor, 0.1, 1.0, &mut busy);
-        assert!(overs.is_empty() && pauses[&7] == 0.0);
+        assert!(overs.is_empty() && pauses[&7] == 0);
         busy[0].hits_per_second = 1e7;
         let (overs, _) = run(&mut governor, 1.1, 1.0, &mut busy);
         let [(at, _)] = overs[..] else {
@@ -317,7 +310,7 @@ mod tests {
         assert!(governor.tick(TICK, &attaching, time_of).is_empty());
         let mut busy = [Busy::new(7, 1e7)];
         let (overs, pauses) = run(&mut governor, 0.1, 20.0, &mut busy);
-        assert!(overs.is_empty() && pauses[&7] == 0.0, "{overs:?}");
+        assert!(overs.is_empty() && pauses[&7] == 0, "{overs:?}");
         let share = governor.paid().share();
         assert!((0.8..0.9).contains(&share), "{share}");
     }
@@ -337,7 +330,7 @@ mod tests {
                 let (mut switches, end) = (0, now + seconds);
                 while now < end {
                     let before = governor.paused();
-                    run(&mut governor, now, TICK.as_secs_f64() / 2.0, &mut busy);
+                    run(&mut governor, now, 0.05, &mut busy);
                     now += TICK.as_secs_f64();
                     if governor.paused() != before {
                         switches += 1;
@@ -362,7 +355,7 @@ mod tests {
         let (overs, pauses) = run(&mut governor, 0.0, 60.0, &mut busy);
         assert_eq!(overs.len(), 1);
         assert!(
-            pauses[&1] > 50.0 && pauses[&2] == 0.0 && pauses[&3] == 0.0,
+            pauses[&1] > 500 && pauses[&2] == 0 && pauses[&3] == 0,
             "{pauses:?}"
         );
     }
@@ -388,7 +381,7 @@ mod tests {
             now += TICK.as_secs_f64();
             // Each pause takes effect a second late.
             slow = if was_paused { slow + 1 } else { 0 };
-            let hits = busy[0].run(was_paused && slow > 40);
+            let hits = busy[0].run(was_paused && slow > 10);
             let time = Duration::from_secs_f64(busy[0].time);
             let now = Duration::from_secs_f64(now);
             governor.tick(now, &HashMap::from([(1, hits)]), |_| Some(time));
@@ -428,13 +421,13 @@ mod tests {
         run(&mut governor, 10.0, 20.0, &mut busy);
         let (overs, pauses) = run(&mut governor, 30.0, 60.0, &mut busy);
         assert!(
-            overs.is_empty() && pauses[&1] > 0.0 && pauses[&1] < 10.0,
+            overs.is_empty() && pauses[&1] > 0 && pauses[&1] < 100,
             "{pauses:?}"
         );
         busy[0].hits_per_second = 5e4;
         run(&mut governor, 90.0, 10.0, &mut busy);
         let (_, pauses) = run(&mut governor, 100.0, 60.0, &mut busy);
-        assert_eq!(pauses[&1], 0.0);
+        assert_eq!(pauses[&1], 0);
         // Over the limit again.
         busy[0].hits_per_second = 1e7;
         let (overs, _) = run(&mut governor, 160.0, 10.0, &mut busy);
@@ -462,9 +455,9 @@ mod tests {
     fn idle_processes_are_not_paused() {
         let mut governor = Governor::new(0.05, HIT);
         let mut time = 0.0;
-        for tick in 1..800 {
-            time += TICK.as_secs_f64() / 200.0;
-            let hits = HashMap::from([(9, 225)]);
+        for tick in 1..200 {
+            time += 0.0005;
+            let hits = HashMap::from([(9, 900)]);
             let time_of = |_| Some(Duration::from_secs_f64(time));
             let over = governor.tick(TICK * tick, &hits, time_of);
             assert!(over.is_empty());

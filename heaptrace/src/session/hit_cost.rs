@@ -14,12 +14,9 @@ use crate::config::RunConfig;
 use crate::kernel::program::Program;
 use crate::probes::guardian::{Connection, Guardian};
 
-/// The program's time is measured for some ticks in so many. Not always: to measure it, the kernel reads its
+/// The program's time is measured for one tick in so many. Not always: to measure it, the kernel reads its
 /// clock twice at each run of a program.
-const MEASURE_EVERY: u64 = 80;
-
-/// For so many ticks.
-const MEASURE_FOR: u64 = 4;
+const MEASURE_EVERY: u64 = 20;
 
 /// Fewest program runs that make a measurement.
 const ENOUGH_RUNS: u64 = 500;
@@ -78,11 +75,10 @@ impl HitCost {
             (count.saturating_sub(before.0), ns.saturating_sub(before.1))
         });
         let measured = counted.filter(|(count, _)| *count >= ENOUGH_RUNS);
-        self.ticks += 1;
-        let is_over = self.ticks % MEASURE_EVERY > MEASURE_FOR;
-        if measured.is_some() || (is_over && matches!(self.run_time, RunTime::Again(_))) {
+        if measured.is_some() || matches!(self.run_time, RunTime::Again(_)) {
             self.counting = None;
         }
+        self.ticks += 1;
         let next = match &mut self.run_time {
             // Without the right to request the count, or with an old kernel, only the trap counts.
             RunTime::Again(guardian) if self.ticks % MEASURE_EVERY == 1 => {

@@ -12,15 +12,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The same for a process that is below the limit.
 const LONG_LOOK: Duration = Duration::from_millis(500);
 
-/// The same for a process that was hardly measured yet: it may end before a pause makes up for what it pays meanwhile.
-const FIRST_LOOK: Duration = Duration::from_millis(25);
-
-/// Seconds of processor time after which a process is measured for longer than that.
-const KNOWN: f64 = 0.5;
-
 /// Seconds of a process at the limit: when probes took more than that beyond the limit, it gets a duty cycle. A process
 /// has as many as it has used processor time: a young one may end before pauses make up for more.
-const CREDIT: RangeInclusive<f64> = 0.5..=5.0;
+const CREDIT: RangeInclusive<f64> = 1.0..=5.0;
 
 /// Seconds that a watched process spends in probes before it is paused, whatever its debt: with less, the report would hardly
 /// have it. The debt may be from the time when the probes were attached, and nothing was recorded.
@@ -192,19 +186,16 @@ impl Watched {
         matches!(self.phase, Phase::On { .. } | Phase::Off { .. })
     }
 
-    /// Whether a measurement is over by now.
-    pub(super) fn is_due(&self, now: Duration) -> bool {
-        let passed = now.saturating_sub(self.since);
-        match self.phase {
-            Phase::Idle => true,
-            Phase::Always if self.paid.used < KNOWN => passed >= FIRST_LOOK,
-            Phase::Always | Phase::Off { .. } => passed >= LOOK,
-            Phase::On { until, .. } => now >= until,
-        }
-    }
-
-    /// Looks at the process, whose measurement is over.
+    /// Looks at the process, if a measurement or a pause is over by now.
     pub(super) fn look(&mut self, now: Duration, terms: Terms) -> Look {
+        let is_over = match self.phase {
+            Phase::Idle | Phase::Off { .. } => true,
+            Phase::Always => now.saturating_sub(self.since) >= LOOK,
+            Phase::On { until, .. } => now >= until,
+        };
+        if !is_over {
+            return Look::Watch;
+        }
         let owed = self.debt > 0.0 && self.share > 0.0;
         let measured = self.measure(now, terms);
         let share = measured.paid.share();
