@@ -23,6 +23,7 @@ pub mod output;
 pub mod probes;
 pub mod proc;
 pub mod profile;
+mod ptrace;
 pub mod python;
 
 #[cfg(test)]

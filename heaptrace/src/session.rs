@@ -33,6 +33,7 @@ mod run;
 mod sampling_rates;
 mod scanner;
 mod seen_files;
+mod seldom;
 mod stop;
 mod targets;
 mod v8;

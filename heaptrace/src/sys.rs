@@ -296,6 +296,11 @@ pub fn without_opening<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether an error of a file below `/proc` means that its process is gone.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
 /// Gives memory that was freed back to the system.
 pub fn trim_memory() {
     #[cfg(target_env = "gnu")]

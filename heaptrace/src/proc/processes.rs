@@ -54,15 +54,35 @@ pub fn heap_start(pid: u32) -> Option<u64> {
 
 /// Whether a process that started at this time has not ended yet.
 pub fn is_running(pid: u32, start_time: u64) -> bool {
-    stat(pid).is_some_and(|stat| {
-        let has_ended = fields(&stat).is_none_or(|fields| fields.starts_with(['Z', 'X']));
-        !has_ended && parse_start_time(&stat) == Some(start_time)
-    })
+    stat(pid).is_some_and(|stat| !has_ended(&stat) && parse_start_time(&stat) == Some(start_time))
+}
+
+/// Whether a thread has ended, also if its number is still taken.
+pub fn has_thread_ended(pid: u32, tid: u32) -> bool {
+    let stat = text(&format!("/proc/{pid}/task/{tid}/stat"));
+    stat.map_or(true, |stat| has_ended(&stat))
+}
+
+/// The process that traces a thread.
+pub fn tracer(pid: u32, tid: u32) -> io::Result<Option<u32>> {
+    let status = text(&format!("/proc/{pid}/task/{tid}/status"))?;
+    let mut lines = status.lines();
+    let tracer = lines.find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok());
+    Ok(tracer.filter(|tracer| *tracer != 0))
 }
 
 fn stat(pid: u32) -> Option<String> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    Some(String::from_utf8_lossy(&stat).into_owned())
+    text(&format!("/proc/{pid}/stat")).ok()
+}
+
+/// A file with the name of a process, which may not be UTF-8.
+fn text(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
+/// Whether the state is that of a process or thread that has ended.
+fn has_ended(stat: &str) -> bool {
+    fields(stat).is_none_or(|fields| fields.starts_with(['Z', 'X']))
 }
 
 /// The fields of `/proc/PID/stat` from the third on, which is the state.

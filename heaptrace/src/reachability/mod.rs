@@ -1,6 +1,6 @@
 //! Finds the blocks of a process that nothing points to, by a look at its memory while it is stopped.
 //!
-//! No stage: imports only `proc` and `sys`. Only words that may be addresses are kept of what is read, and nothing is decoded: a word in
+//! No stage: imports only `proc`, `ptrace` and `sys`. Only words that may be addresses are kept of what is read, and nothing is decoded: a word in
 //! memory that is reached counts as a pointer to the block that holds it. Must not know who allocated a block.
 
 mod block_index;

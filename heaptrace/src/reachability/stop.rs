@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::proc::processes;
+use crate::ptrace::{self, EVENT_STOP, request};
+use crate::sys;
 
 /// How long the threads of a process may take to stop.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -83,9 +85,9 @@ pub enum Refusal {
 impl Refusal {
     /// The refusal if the memory of a process can't be listed.
     pub(super) fn not_listed(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::ESRCH | libc::ENOENT) => Self::Ended,
-            _ => Self::NotListed(error),
+        match sys::is_gone(&error) {
+            true => Self::Ended,
+            false => Self::NotListed(error),
         }
     }
 }
@@ -125,16 +127,8 @@ pub(super) struct Stack {
 
 /// Whether another process traces one already.
 pub(super) fn check(pid: u32) -> Result<(), Refusal> {
-    let status = std::fs::read(format!("/proc/{pid}/status"));
-    let status = status.map_err(|_| Refusal::Ended)?;
-    // It has the name, which may not be UTF-8.
-    let status = String::from_utf8_lossy(&status);
-    let tracer = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))
-        .and_then(|number| number.trim().parse().ok());
-    match tracer {
-        None | Some(0) => Ok(()),
+    match processes::tracer(pid, pid).map_err(|_| Refusal::Ended)? {
+        None => Ok(()),
         Some(tracer) => Err(Refusal::Traced {
             pid: tracer,
             name: processes::name(tracer).unwrap_or_default(),
@@ -227,9 +221,9 @@ impl Stopped {
             if self.threads.len() >= MAX_THREADS {
                 return Err(Refusal::TooManyThreads);
             }
-            match request(libc::PTRACE_SEIZE, id, 0, 0) {
+            match ptrace(request::SEIZE, id, 0, 0) {
                 Ok(()) => {}
-                Err(_) if has_ended(pid, id) => continue,
+                Err(_) if processes::has_thread_ended(pid, id) => continue,
                 Err(error) => {
                     check(pid)?;
                     return Err(error.into());
@@ -241,7 +235,7 @@ impl Stopped {
                 is_stopped: false,
             });
             // It may have ended meanwhile, which waiting for it shows.
-            let _ = request(libc::PTRACE_INTERRUPT, id, 0, 0);
+            let _ = ptrace(request::INTERRUPT, id, 0, 0);
         }
         Ok(self.threads.len() > known)
     }
@@ -258,7 +252,7 @@ impl Stopped {
                     thread.signal = signal;
                     break;
                 }
-                if since.elapsed() > LONG && has_ended(pid, thread.id) {
+                if since.elapsed() > LONG && processes::has_thread_ended(pid, thread.id) {
                     break;
                 }
                 if since.elapsed() > PATIENCE {
@@ -275,23 +269,13 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         for thread in &self.threads {
             // A thread that has not stopped yet is let go when this thread ends.
-            let _ = request(libc::PTRACE_DETACH, thread.id, 0, thread.signal as usize);
+            let _ = ptrace(request::DETACH, thread.id, 0, thread.signal as usize);
         }
     }
 }
 
-/// Whether a thread has ended, also if its number is still taken.
-fn has_ended(pid: u32, tid: u32) -> bool {
-    // It has the name, which may not be UTF-8.
-    let stat = std::fs::read(format!("/proc/{pid}/task/{tid}/stat"));
-    let stat = stat.map(|it| String::from_utf8_lossy(&it).into_owned());
-    let state = |stat: &str| stat.rsplit_once(')')?.1.trim_start().chars().next();
-    stat.map_or(true, |stat| matches!(state(&stat), Some('Z' | 'X') | None))
-}
-
 /// The signal with which a thread has stopped, 0 if there is none; `None` if it has not stopped yet.
 fn stop_of(tid: u32) -> io::Result<Option<i32>> {
-    const STOP_EVENT: i32 = 128;
     // SAFETY: a record of numbers, for which zero is valid.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // Ends are left to others to wait for: the process may be a child that this one has started. The stop is left, too: with it, the kernel would
@@ -311,7 +295,7 @@ fn stop_of(tid: u32) -> io::Result<Option<i32>> {
     if pid == 0 {
         return Ok(None);
     }
-    let is_signal = status >> 8 != STOP_EVENT;
+    let is_signal = status >> 8 != EVENT_STOP;
     Ok(Some(if is_signal { status & 0x7f } else { 0 }))
 }
 
@@ -322,16 +306,12 @@ fn read_registers(tid: u32, kind: libc::c_long, words: &mut [u64]) -> Option<usi
         iov_len: size_of_val(words),
     };
     let at = &raw mut target as usize;
-    request(libc::PTRACE_GETREGSET, tid, kind as usize, at).ok()?;
+    ptrace(request::GETREGSET, tid, kind as usize, at).ok()?;
     Some(target.iov_len / size_of::<u64>())
 }
 
-fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: a plain system call. The only request that writes to memory of this process is that for registers, whose `data` is a
-    // list of one buffer that lives until after the call.
-    let result = unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+fn ptrace(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the only request that takes a pointer is that for registers, whose `data` is a list of one buffer that lives until after
+    // the call.
+    unsafe { ptrace::call(request, tid, address, data) }
 }

@@ -159,8 +159,7 @@ fn attach_all(
         ) {
             Ok(found) => Some((Owner::of(*pid), found)),
             Err(error) => {
-                let has_ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
-                unread += u64::from(!has_ended);
+                unread += u64::from(!sys::is_gone(&error));
                 None
             }
         };
@@ -326,8 +325,10 @@ fn none_found(whose: &str, found: &Found) -> String {
 }
 
 fn unreadable(pid: u32, error: std::io::Error) -> anyhow::Error {
-    match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended(pid).into(),
-        _ => anyhow::Error::new(error).context(format!("can't read the mappings of process {pid}")),
+    match sys::is_gone(&error) {
+        true => AttachError::Ended(pid).into(),
+        false => {
+            anyhow::Error::new(error).context(format!("can't read the mappings of process {pid}"))
+        }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Part of the session. Processes are not stopped for it, and nothing is written to them. Must not know how classes are found.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::drain::Drain;
+use super::seldom::Seldom;
 use crate::config::RunConfig;
 use crate::join::{Inspected, Joiner, LiveBlock, RunningImage};
 use crate::reader::Budget;
@@ -18,19 +19,12 @@ const MAX_PROCESSES: usize = 64;
 /// Most blocks that are inspected at a time.
 const MAX_BLOCKS: usize = 1 << 20;
 
-/// The shortest time between two inspections.
-const SELDOM: Duration = Duration::from_secs(10);
-
-/// Between two inspections is so many times what the last one took.
-const SHARE: u32 = 100;
-
 /// The inspections of a run.
 #[derive(Debug)]
 pub(super) struct Inspections {
     /// None if blocks are not to be inspected.
     inspector: Option<Inspector>,
-    /// When the last inspection ended, and how long it took.
-    last: Option<(Instant, Duration)>,
+    times: Seldom,
     /// What was found.
     found: Vec<(RunningImage, Inspected)>,
 }
@@ -48,7 +42,7 @@ impl Inspections {
         let wants = config.inspect_live;
         Self {
             inspector: wants.then(|| Inspector::new(&Budget::default())),
-            last: None,
+            times: Seldom::default(),
             found: Vec::new(),
         }
     }
@@ -60,11 +54,10 @@ impl Inspections {
         joiner: &mut Joiner,
         begin: Instant,
     ) -> Result<()> {
-        let is_due = |(end, took): (Instant, Duration)| end.elapsed() >= SELDOM.max(took * SHARE);
         let Some(inspector) = &mut self.inspector else {
             return Ok(());
         };
-        if !self.last.is_none_or(is_due) {
+        if !self.times.is_due() {
             return Ok(());
         }
         let wanted = wanted(joiner);
@@ -74,7 +67,7 @@ impl Inspections {
         }
         let begun = Instant::now();
         self.found = drain.during(joiner, || inspect(inspector, wanted, begin))?;
-        self.last = Some((Instant::now(), begun.elapsed()));
+        self.times.done(begun);
         Ok(())
     }
 

@@ -4,24 +4,19 @@
 //! from changing its mappings meanwhile: so it is done seldom.
 
 use std::collections::HashMap;
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::drain::Drain;
+use super::seldom::Seldom;
 use crate::config::{KeptBlocks, RunConfig};
 use crate::join::{Joiner, MemoryMap, Note, RunningImage};
 use crate::proc::residency;
+use crate::sys;
 
 /// Most processes whose memory is read.
 const MAX_PROCESSES: usize = 64;
-
-/// The shortest time between two readings.
-const SELDOM: Duration = Duration::from_secs(10);
-
-/// Between two readings is so many times what the last one took.
-const SHARE: u32 = 100;
 
 /// Most processes of which it is remembered whether their memory was read.
 const MAX_KNOWN: usize = 1 << 16;
@@ -30,8 +25,7 @@ const MAX_KNOWN: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct MemoryReading {
     is_wanted: bool,
-    /// When the last reading ended, and how long it took.
-    last: Option<(Instant, Duration)>,
+    times: Seldom,
     /// What was read.
     read: Vec<(RunningImage, MemoryMap)>,
     covered: Covered,
@@ -41,7 +35,7 @@ impl MemoryReading {
     pub(super) fn new(config: &RunConfig) -> Self {
         Self {
             is_wanted: matches!(config.blocks, KeptBlocks::Lasting | KeptBlocks::All),
-            last: None,
+            times: Seldom::default(),
             read: Vec::new(),
             covered: Covered::default(),
         }
@@ -55,15 +49,14 @@ impl MemoryReading {
         begin: Instant,
         is_needed: bool,
     ) -> Result<()> {
-        let is_due = |(end, took): (Instant, Duration)| end.elapsed() >= SELDOM.max(took * SHARE);
-        if !self.is_wanted || !(is_needed || self.last.is_none_or(is_due)) {
+        if !self.is_wanted || !(is_needed || self.times.is_due()) {
             return Ok(());
         }
         let images = joiner.with_blocks();
         let begun = Instant::now();
         let results = drain.during(joiner, || read(&images, begin))?;
         self.keep(results);
-        self.last = Some((Instant::now(), begun.elapsed()));
+        self.times.done(begun);
         Ok(())
     }
 
@@ -131,14 +124,9 @@ fn read_one(pid: u32, begin: Instant) -> Outcome {
             mapped: Vec::new(),
             mapped_left_out: 0,
         }),
-        Err(why) if has_ended(&why) => Outcome::Ended,
+        Err(why) if sys::is_gone(&why) => Outcome::Ended,
         Err(_) => Outcome::NotRead,
     }
-}
-
-/// Whether an error means that the process is gone.
-fn has_ended(why: &io::Error) -> bool {
-    why.kind() == io::ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Whose memory was read at least once, by the serial numbers of images.

@@ -100,7 +100,7 @@ pub fn check(pid: u32) -> Result<(), Refusal> {
                 parent = number(&status, "PPid:").unwrap_or(parent);
             }
             // The thread has just ended.
-            Err(error) if is_gone(&error) => {}
+            Err(error) if sys::is_gone(&error) => {}
             Err(error) => return Err(unreadable("status", &error)),
         }
     }
@@ -154,15 +154,11 @@ fn library<'a>(files: impl IntoIterator<Item = &'a Slots>) -> Result<(), Refusal
 }
 
 fn unreadable(what: &'static str, error: &io::Error) -> Refusal {
-    if is_gone(error) {
+    if sys::is_gone(error) {
         Refusal::NoMemory
     } else {
         Refusal::Unreadable(what, error.to_string())
     }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Whether a process runs this program: it is a tracer, a guardian or a reader.

@@ -16,7 +16,7 @@ use super::messages::{Answer, Room, send};
 use super::remote::{Borrowed, Failure, Registers, Stop, Thread};
 use super::target_memory::TargetMemory;
 use crate::proc::maps;
-use crate::proc::processes::start_time;
+use crate::proc::processes::{self, start_time};
 
 /// The bytes of the instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -67,7 +67,9 @@ impl Task {
     fn not_attached(&self, error: &io::Error) -> String {
         match (
             error.raw_os_error(),
-            tracer(self.mapping.pid, self.mapping.tid),
+            processes::tracer(self.mapping.pid, self.mapping.tid)
+                .ok()
+                .flatten(),
         ) {
             (Some(libc::EPERM), Some(tracer)) => {
                 format!("the process {tracer} traces it already (a debugger?)")
@@ -176,15 +178,6 @@ fn child_signals() -> io::Result<OwnedFd> {
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
     }
-}
-
-/// The process that traces a thread.
-fn tracer(pid: u32, tid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
 /// The address of a `syscall` instruction in a process. No probe can be in the kernel's own part (`[vdso]`), so that is

@@ -9,28 +9,10 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, c_long, c_uint, pid_t};
 
-/// Requests of ptrace. The C libraries give these numbers different types.
-mod request {
-    use libc::c_uint;
-
-    pub(super) const CONT: c_uint = 7;
-    pub(super) const GETREGS: c_uint = 12;
-    pub(super) const SETREGS: c_uint = 13;
-    pub(super) const DETACH: c_uint = 17;
-    pub(super) const SYSCALL: c_uint = 24;
-    pub(super) const GETSIGINFO: c_uint = 0x4202;
-    pub(super) const SEIZE: c_uint = 0x4206;
-    pub(super) const LISTEN: c_uint = 0x4208;
-    pub(super) const GETSIGMASK: c_uint = 0x420a;
-    pub(super) const SETSIGMASK: c_uint = 0x420b;
-    pub(super) const GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
-}
+use crate::ptrace::{self, EVENT_STOP, request};
 
 /// Stops at system calls are told apart from signals.
 const TRACESYSGOOD: usize = 1;
-
-/// The event of stops that no signal causes, and of a stopped process.
-const EVENT_STOP: c_int = 128;
 
 /// Bytes of the kernel's signal mask.
 const MASK_BYTES: usize = 8;
@@ -172,10 +154,7 @@ impl Thread {
 
     fn ptrace(&self, request: c_uint, address: usize, data: usize) -> io::Result<()> {
         // SAFETY: where a request takes a pointer, the callers above pass one to a value of the right type.
-        match unsafe { libc::syscall(libc::SYS_ptrace, request, self.0, address, data) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        unsafe { ptrace::call(request, self.0 as u32, address, data) }
     }
 }
 
