@@ -36,6 +36,7 @@ pub(super) use moments::Moment;
 use quality::Quality;
 use rate::Rate;
 pub(super) use stack::Stack;
+use stack::{KnownFrames, OneOfMany};
 use usage::Usage;
 
 /// Writes the whole report, with all sites, as one line.
@@ -270,7 +271,7 @@ struct Allocator<'a> {
 struct Site<'a> {
     pid: u32,
     totals: SiteTotals,
-    stack: Stack<'a>,
+    stack: OneOfMany<'a>,
     stack_end: &'static str,
     /// The index of the first frame that is no allocator wrapper.
     user_frame: usize,
@@ -393,16 +394,22 @@ impl Serialize for Sites<'_> {
         let mut sites: Vec<&join::Site> = input.profile.sites.iter().collect();
         let metric = Metric::usual(input.profile);
         sites.sort_by_key(|site| std::cmp::Reverse(metric.rank(&site.totals)));
+        let known = KnownFrames::default();
         serializer.collect_seq(
             sites
                 .into_iter()
-                .map(|site| Site::new(input, site, intervals)),
+                .map(|site| Site::new(input, site, intervals, &known)),
         )
     }
 }
 
 impl<'a> Site<'a> {
-    fn new(input: &'a ReportInput<'a>, site: &join::Site, intervals: &Intervals) -> Self {
+    fn new(
+        input: &'a ReportInput<'a>,
+        site: &join::Site,
+        intervals: &Intervals,
+        known: &'a KnownFrames,
+    ) -> Self {
         let is_sampled = intervals.are_of_a_sample();
         let process = input.process(site);
         let own = process.map_or_else(|| intervals.clone(), |it| intervals.of_process(it));
@@ -415,7 +422,11 @@ impl<'a> Site<'a> {
                 own_peak_live_bytes: site.own_peak.bytes,
                 is_significant: is_sampled.then(|| Metric::LiveBytes.is_significant(&site.totals)),
             },
-            stack: Stack(input, site.stack),
+            stack: OneOfMany {
+                input,
+                stack: site.stack,
+                known,
+            },
             stack_end: input.completeness(site.stack).1,
             user_frame: input.user_frame(site.stack, &input.stack(site.stack)),
             thread: input.thread(site),

@@ -21,6 +21,14 @@ pub(super) fn write_value(value: &impl Serialize, out: &mut dyn Write) -> io::Re
     Ok(value.serialize(&mut Serializer::with_formatter(out, Escaping))?)
 }
 
+/// A value as text.
+pub(super) fn to_text(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut text = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut text, Escaping))?;
+    // What is not ASCII is escaped, or was text before.
+    String::from_utf8(text).map_err(serde::ser::Error::custom)
+}
+
 /// Escapes also characters that JSON allows but a terminal acts on. JSON readers get the same text, and it is
 /// harmless to print.
 struct Escaping;
