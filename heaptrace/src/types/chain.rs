@@ -38,20 +38,18 @@ pub(super) struct Chain {
     pub(super) sites: Vec<Site>,
 }
 
-impl Chain {
-    /// The types that any function of the stack is made for, by name for people.
-    pub(super) fn known_sizes(&self, show: fn(&str) -> String) -> BTreeMap<String, u64> {
-        let mut known = BTreeMap::new();
-        let innermost = self.links.iter().take(MAX_SIZED);
-        for parameter in innermost.flat_map(|it| &it.parameters) {
-            if parameter.bytes > 0 {
-                known
-                    .entry(show(&parameter.name))
-                    .or_insert(parameter.bytes);
-            }
+/// The types that any of these functions is made for, by name for people.
+pub(super) fn known_sizes(links: &[Link], show: fn(&str) -> String) -> BTreeMap<String, u64> {
+    let mut known = BTreeMap::new();
+    let innermost = links.iter().take(MAX_SIZED);
+    for parameter in innermost.flat_map(|it| &it.parameters) {
+        if parameter.bytes > 0 {
+            known
+                .entry(show(&parameter.name))
+                .or_insert(parameter.bytes);
         }
-        known
     }
+    known
 }
 
 /// The sizes of the blocks of a stack.

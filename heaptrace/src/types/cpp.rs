@@ -3,11 +3,12 @@
 //! Stage: types. Knows the names of libstdc++ and libc++. An allocator's argument is the element or a node with it; the class that calls the
 //! allocator tells the container. Must not know how the functions were found.
 
-use super::chain::{Chain, Link, Sizes};
+use super::chain::{Link, Sizes, known_sizes};
 use super::containers::{self, Family, family, value};
 use super::internal::{element_of_node, is_internal};
 use super::parsed::{Parsed, is_plain_allocator, parsed};
 use super::people;
+use super::protocol::Site;
 use super::text::{first_argument, segments};
 use crate::profile::{BlockType, Way};
 
@@ -136,9 +137,8 @@ fn value_of_libcpp(of: &str) -> String {
 }
 
 /// The type of a block; `None` if the functions do not tell.
-pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
-    let links: Vec<(&Link, Parsed<'_>)> = chain
-        .links
+pub(super) fn decide(all: &[Link], sites: &[Site], sizes: &Sizes) -> Option<BlockType> {
+    let links: Vec<(&Link, Parsed<'_>)> = all
         .iter()
         .skip_while(|it| is_plain_allocator(&it.name))
         .map_while(|it| Some((it, parsed(&it.name)?)))
@@ -164,7 +164,7 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         true => Way::Symbol,
         false => Way::Frames,
     };
-    if way == Way::Symbol && !may_trust_symbol(chain, first) {
+    if way == Way::Symbol && !may_trust_symbol(sites, first) {
         return None;
     }
     let show = people::cpp;
@@ -172,7 +172,7 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         Some(found) => found,
         None => alone(rest, by_allocator, of_allocators.last().copied())?,
     };
-    let known = chain.known_sizes(show);
+    let known = known_sizes(all, show);
     let element = show(&found.element);
     let size = known
         .get(&element)
@@ -404,8 +404,8 @@ fn alone(
 }
 
 /// Whether a function of a table of symbols has one call of an allocator, for storage of its own.
-fn may_trust_symbol(chain: &Chain, (link, parsed): &(&Link, Parsed<'_>)) -> bool {
-    let Some(site) = chain.sites.get(link.call) else {
+fn may_trust_symbol(sites: &[Site], (link, parsed): &(&Link, Parsed<'_>)) -> bool {
+    let Some(site) = sites.get(link.call) else {
         return false;
     };
     site.allocator_calls == 1

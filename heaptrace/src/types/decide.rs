@@ -3,7 +3,7 @@
 //! Stage: types. The compiler's note is exact, then come the functions of a standard library, a constructor, and what takes the block. A size that does
 //! not fit excludes a type. Must not know files and readers.
 
-use super::chain::{Chain, Sizes};
+use super::chain::{Chain, Link, Sizes};
 use super::internal::is_internal;
 use super::parsed::is_plain_allocator;
 use super::protocol::{Evidence, Site, SizedType};
@@ -19,8 +19,11 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     if rust::is_rust(chain) {
         return rust::decide(chain, sizes).or_else(|| by_call(chain, sizes));
     }
-    let by_frames = cpp::decide(chain, sizes);
-    let by_frames = by_frames.or_else(|| cpp::decide(&symbols_alone(chain), sizes));
+    let by_frames = cpp::decide(&chain.links, &chain.sites, sizes);
+    let by_frames = by_frames.or_else(|| {
+        let symbols = symbols_alone(chain)?;
+        cpp::decide(&symbols, &chain.sites, sizes)
+    });
     let noted = noted(chain, sizes);
     match (noted, by_frames) {
         (Some(noted), Some(found)) if noted.element == found.element => Some(BlockType {
@@ -33,28 +36,22 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     }
 }
 
-/// The same stack with one function for each call, by the table of symbols.
-fn symbols_alone(chain: &Chain) -> Chain {
-    let mut symbols = Chain {
-        links: chain
-            .links
-            .iter()
-            .filter(|it| it.is_tail)
-            .cloned()
-            .collect(),
-        sites: chain.sites.clone(),
-    };
+/// The same stack with one function for each call, by the table of symbols; `None` if it has no others.
+fn symbols_alone(chain: &Chain) -> Option<Vec<Link>> {
+    let is_same = |it: &Link| it.is_symbol && !it.name.is_empty();
+    if !chain.links.is_empty() && chain.links.iter().all(is_same) {
+        return None;
+    }
+    let tails = chain.links.iter().filter(|it| it.is_tail).cloned();
     let named = chain.sites.iter().enumerate();
     let named = named.take_while(|(_, site)| !site.symbol.is_empty());
-    symbols
-        .links
-        .extend(named.map(|(call, site)| super::chain::Link {
-            name: site.symbol.clone(),
-            is_symbol: true,
-            call,
-            ..super::chain::Link::default()
-        }));
-    symbols
+    let symbols = named.map(|(call, site)| Link {
+        name: site.symbol.clone(),
+        is_symbol: true,
+        call,
+        ..Link::default()
+    });
+    Some(tails.chain(symbols).collect())
 }
 
 /// The call of the allocator, without functions that only pass it on.

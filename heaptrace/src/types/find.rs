@@ -4,6 +4,7 @@
 //! decided.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::thread;
 
 use super::chain::{Chain, Link, Sizes};
 use super::decide::decide;
@@ -16,6 +17,18 @@ use crate::symbolize::{DebugSources, ModuleFiles, Symbolizer};
 
 /// Most calls of a stack that are looked at.
 const MAX_CALLS: usize = 12;
+
+/// Stacks for which a further thread is worth its start.
+const PER_THREAD: usize = 4096;
+
+/// Most threads.
+const MAX_THREADS: usize = 4;
+
+/// How many threads are of use for so many stacks.
+fn worthwhile(stacks: usize) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (stacks / PER_THREAD).clamp(1, processors.min(MAX_THREADS))
+}
 
 /// Finds the types of the blocks of all stacks. `symbols` has the files of the functions.
 pub fn find_types(
@@ -52,21 +65,75 @@ fn decided(
     known: &HashMap<LocationId, Site>,
     sizes: &BTreeMap<StackId, Sizes>,
 ) -> Types {
+    let mut stacks: Vec<Stack<'_>> = sizes
+        .iter()
+        .filter_map(|(stack, sizes)| Some((calls(profile, *stack)?, *stack, sizes)))
+        .collect();
+    // Stacks of the same calls have the same functions.
+    stacks.sort_unstable_by_key(|(calls, stack, _)| (*calls, *stack));
+    let parts = worthwhile(stacks.len());
+    let each = stacks.len().div_ceil(parts).max(1);
+    let work = |part| decided_in_turn(profile, symbols, known, part);
+    let found: Vec<Vec<(StackId, BlockType)>> = thread::scope(|scope| {
+        let mut parts = stacks.chunks(each);
+        let first = parts.next();
+        let begun: Vec<_> = parts
+            .map(|part| {
+                let thread = thread::Builder::new().spawn_scoped(scope, move || work(part));
+                (part, thread)
+            })
+            .collect();
+        let first = first.map(work);
+        // Without a thread, this one does its work.
+        let others = begun.into_iter().map(|(part, thread)| {
+            let found = thread.ok().and_then(|thread| thread.join().ok());
+            found.unwrap_or_else(|| work(part))
+        });
+        first.into_iter().chain(others).collect()
+    });
     let mut types = Types::default();
     let mut ids: HashMap<BlockType, u32> = HashMap::new();
-    for (stack, sizes) in sizes {
-        let chain = chain(profile, symbols, known, *stack);
-        let Some(found) = chain.and_then(|chain| decide(&chain, sizes)) else {
-            continue;
-        };
+    for (stack, found) in found.into_iter().flatten() {
         let next = types.types.len() as u32;
-        let id = *ids.entry(found.clone()).or_insert_with(|| {
-            types.types.push(found);
+        let id = *ids.entry(found).or_insert_with_key(|found| {
+            types.types.push(found.clone());
             next
         });
-        types.of_stacks.insert(*stack, id);
+        types.of_stacks.insert(stack, id);
     }
     types
+}
+
+/// The innermost calls of a stack, the stack, and the sizes of its blocks.
+type Stack<'a> = (&'a [LocationId], StackId, &'a Sizes);
+
+/// The calls of a stack that are looked at.
+fn calls(profile: &Profile, stack: StackId) -> Option<&[LocationId]> {
+    let locations = &profile.stacks.get(stack.0 as usize)?.locations;
+    locations.get(..locations.len().min(MAX_CALLS))
+}
+
+/// The types of stacks, which are in the order of their calls.
+fn decided_in_turn(
+    profile: &Profile,
+    symbols: &Symbols,
+    known: &HashMap<LocationId, Site>,
+    stacks: &[Stack<'_>],
+) -> Vec<(StackId, BlockType)> {
+    let mut found = Vec::new();
+    for same in stacks.chunk_by(|one, other| one.0 == other.0) {
+        let Some(chain) = same
+            .first()
+            .and_then(|(calls, ..)| chain(profile, symbols, known, calls))
+        else {
+            continue;
+        };
+        let types = same
+            .iter()
+            .filter_map(|(_, stack, sizes)| Some((*stack, decide(&chain, sizes)?)));
+        found.extend(types);
+    }
+    found
 }
 
 /// The sizes of the heap blocks of each stack.
@@ -95,8 +162,9 @@ fn ask(
     stacks: impl Iterator<Item = StackId>,
 ) -> HashMap<LocationId, Site> {
     let mut wanted: Vec<LocationId> = stacks
-        .filter_map(|stack| profile.stacks.get(stack.0 as usize))
-        .flat_map(|stack| stack.locations.iter().take(MAX_CALLS).copied())
+        .filter_map(|stack| calls(profile, stack))
+        .flatten()
+        .copied()
         .collect();
     wanted.sort_unstable();
     wanted.dedup();
@@ -119,16 +187,15 @@ fn ask(
     known
 }
 
-/// The functions of a stack; `None` if an interpreter allocates.
+/// The functions of these calls; `None` if an interpreter allocates.
 fn chain(
     profile: &Profile,
     symbols: &Symbols,
     known: &HashMap<LocationId, Site>,
-    stack: StackId,
+    calls: &[LocationId],
 ) -> Option<Chain> {
-    let stack = profile.stacks.get(stack.0 as usize)?;
     let mut chain = Chain::default();
-    for (call, id) in stack.locations.iter().take(MAX_CALLS).enumerate() {
+    for (call, id) in calls.iter().enumerate() {
         let location = profile.locations.get(id.0 as usize)?;
         if location.function.is_some() {
             break;

@@ -3,7 +3,7 @@
 //! Stage: types. A function's source file tells which part of the library it belongs to, at every level of debug information. Its first argument is
 //! the element, in the functions listed here. Must not know how the functions were found.
 
-use super::chain::{Chain, Link, Sizes};
+use super::chain::{Chain, Link, Sizes, known_sizes};
 use super::people;
 use super::text::{Segment, list, segments};
 use crate::profile::{BlockType, Way};
@@ -156,7 +156,7 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
         }
         storage = merged(links, storage);
     }
-    let block = shown(chain, links, &storage)?;
+    let block = shown(links, &storage)?;
     fits(&block, sizes).then_some(block.typed)
 }
 
@@ -290,10 +290,10 @@ struct Block {
     is_rounded: bool,
 }
 
-fn shown(chain: &Chain, links: &[Link], storage: &Storage<'_>) -> Option<Block> {
+fn shown(links: &[Link], storage: &Storage<'_>) -> Option<Block> {
     let show = people::rust;
     let of = storage.of;
-    let known = chain.known_sizes(str::to_owned);
+    let known = known_sizes(links, str::to_owned);
     let size = |of: &str| known.get(of).copied().or_else(|| size_of(of)).unwrap_or(0);
     let block = |name, element: &str, bytes, header_bytes, is_capacity| Block {
         typed: BlockType {

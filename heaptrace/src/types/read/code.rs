@@ -7,17 +7,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
-use object::{
-    Object as _, ObjectSegment as _, ObjectSymbol as _, ObjectSymbolTable as _, RelocationTarget,
-};
+use object::read::elf::{SectionHeader as _, Sym as _};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
 use crate::types::parsed::is_allocator;
 
 /// Most symbols that are kept.
 const MAX_SYMBOLS: usize = 4 << 20;
 
-/// Most relocations that are read.
-const MAX_RELOCATIONS: usize = 1 << 20;
+/// Most slots for functions of other files.
+const MAX_SLOTS: usize = 1 << 20;
 
 /// Most bytes of a function that are decoded.
 const MAX_FUNCTION: u64 = 256 << 10;
@@ -77,22 +76,10 @@ impl<'d> Code<'d> {
             add_symbols(&debug, &mut symbols);
         }
         symbols.sort_unstable_by_key(|it| (it.address, it.size));
-        let mut slots = HashMap::new();
-        let names = file.dynamic_symbol_table();
-        let relocations = file.dynamic_relocations().into_iter().flatten();
-        for (slot, relocation) in relocations.take(MAX_RELOCATIONS) {
-            if let RelocationTarget::Symbol(index) = relocation.target()
-                && let Some(names) = &names
-                && let Ok(symbol) = names.symbol_by_index(index)
-                && let Ok(name) = symbol.name()
-            {
-                slots.insert(slot, name);
-            }
-        }
         Some(Self {
+            slots: slots(&file),
             file,
             symbols,
-            slots,
             calls: RefCell::default(),
             decoded: RefCell::default(),
         })
@@ -252,6 +239,35 @@ fn add_symbols<'d>(file: &object::File<'d>, to: &mut Vec<Symbol<'d>>) {
             });
         }
     }
+}
+
+/// The names of functions whose addresses the dynamic linker writes into slots. Large programs have a million relocations without a name, which are
+/// passed over.
+fn slots<'d>(file: &object::File<'d>) -> HashMap<u64, &'d str> {
+    let mut slots = HashMap::new();
+    let object::File::Elf64(file) = file else {
+        return slots;
+    };
+    let endian = file.endian();
+    let symbols = file.elf_dynamic_symbol_table();
+    for section in file.elf_section_table().iter() {
+        let Ok(Some((relocations, table))) = section.rela(endian, file.data()) else {
+            continue;
+        };
+        if table != symbols.section() {
+            continue;
+        }
+        let named = relocations.iter().filter(|it| it.r_sym(endian, false) != 0);
+        for relocation in named.take(MAX_SLOTS - slots.len()) {
+            let index = object::SymbolIndex(relocation.r_sym(endian, false) as usize);
+            let symbol = symbols.symbol(index).ok();
+            let name = symbol.and_then(|it| it.name(endian, symbols.strings()).ok());
+            if let Some(name) = name.and_then(|it| std::str::from_utf8(it).ok()) {
+                slots.insert(relocation.r_offset.get(endian), name);
+            }
+        }
+    }
+    slots
 }
 
 /// Whether a function returns new memory, by its name in a table of symbols.
