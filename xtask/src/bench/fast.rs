@@ -15,9 +15,12 @@ use super::cell::{cell, middle};
 use super::effort::Effort;
 use super::figure::Figure;
 use super::measured::Runs;
-use super::mode::{EXACT, EXACT_FAST, FAST, Mode, SAMPLED, UNTRACED, measure};
-use super::programs::{PACKAGES, counted_words, cplusplus, redis, round_trips, words};
+use super::mode::{EXACT, EXACT_FAST, FAST, Mode, SAMPLED, UNTRACED, measure, measure_by};
+use super::programs::{
+    PACKAGES, counted_words, cplusplus, redis, round_trips, starts_server, words,
+};
 use super::section::Section;
+use super::serving::Serving;
 use super::stats::Spread;
 use super::workload::WORKLOADS;
 use crate::{apt, process, run, workspace};
@@ -28,6 +31,9 @@ pub(super) const SECONDS: f64 = 4.0;
 /// The modes of pairs. Programs are not sampled without `--fast`: some would take minutes.
 const PAIRS: [Mode; 5] = [UNTRACED, SAMPLED, EXACT, EXACT_FAST, FAST];
 const PROGRAMS: [Mode; 2] = [UNTRACED, FAST];
+
+/// A server and its benchmark, if both are traced.
+const WITH_CLIENT: &str = "redis and its benchmark";
 
 /// A program that runs for some seconds, as a command in a folder of its own.
 struct Program {
@@ -115,9 +121,21 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     let folder = workspace::target_dir().join("xtask/programs");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, program) in commands(effort, &folder)? {
+        let mut whole = name;
+        if starts_server(&program) {
+            let serving = Serving {
+                script: &program,
+                folder: &folder,
+                timed: &timed,
+            };
+            let once = |mode: &Mode| serving.in_mode(mode);
+            let runs = measure_by(name, &PROGRAMS, effort.rounds, once)?;
+            rows.push((name, &PROGRAMS[..], runs));
+            whole = WITH_CLIENT;
+        }
         let command = [vec![OsString::from(&timed)], program].concat();
-        let runs = measure(name, &command, &PROGRAMS, effort.rounds)?;
-        rows.push((name, &PROGRAMS[..], runs));
+        let runs = measure(whole, &command, &PROGRAMS, effort.rounds)?;
+        rows.push((whole, &PROGRAMS[..], runs));
     }
     if rows.is_empty() {
         return Ok(section);
@@ -150,7 +168,8 @@ fn text(rows: &[(&str, &[Mode], Vec<Runs>)]) -> Result<String> {
     writeln!(page, "\n## The fast path\n")?;
     writeln!(
         page,
-        "Each time is that of a whole program, or of a pair of calls, with the time before the process was moved.\n"
+        "Each time is that of a whole program, or of a pair of calls, with the time before the process was moved. In the rows \
+         `redis`, the server alone is traced: its time is that of the requests, its processor time what the server says of itself.\n"
     )?;
     writeln!(
         page,

@@ -19,6 +19,7 @@ mod pairs;
 mod profilers;
 pub mod programs;
 mod section;
+mod serving;
 pub mod stats;
 mod stream;
 mod targets;

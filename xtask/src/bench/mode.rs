@@ -83,14 +83,37 @@ pub const EXACT_FAST: Mode = Mode {
     how: How::Traced(&["--fast", "--exact"]),
 };
 
+impl Mode {
+    /// The words in front of a program so that heaptrace traces it into a data file; none if it is not traced.
+    pub fn tracer(&self, data: &Path) -> Result<Vec<OsString>> {
+        let How::Traced(options) = self.how else {
+            return Ok(Vec::new());
+        };
+        let command = run::heaptrace(&arguments(options, data))?;
+        let program = std::iter::once(command.get_program());
+        let words = program.chain(command.get_args());
+        Ok(words.map(OsString::from).collect())
+    }
+}
+
 /// Runs the command in every mode, alternating between the modes, so that a machine that slows down affects
 /// all modes.
 pub fn measure(name: &str, command: &[OsString], modes: &[Mode], rounds: u32) -> Result<Vec<Runs>> {
+    measure_by(name, modes, rounds, |mode| measure_once(mode, command, &[]))
+}
+
+/// The same, for a program that is run in another way.
+pub fn measure_by(
+    name: &str,
+    modes: &[Mode],
+    rounds: u32,
+    mut once: impl FnMut(&Mode) -> Result<Measured>,
+) -> Result<Vec<Runs>> {
     let mut runs = vec![Runs::default(); modes.len()];
     for round in 1..=rounds {
         for (mode, runs) in modes.iter().zip(&mut runs) {
-            let measured = measure_once(mode, command, &[])
-                .with_context(|| format!("measuring {name}, {}", mode.name))?;
+            let measured =
+                once(mode).with_context(|| format!("measuring {name}, {}", mode.name))?;
             println!(
                 "    {name}, round {round} of {rounds}, {}: {:.1} ns",
                 mode.name, measured.nanoseconds
@@ -144,14 +167,20 @@ fn wait_for(data: &Path) -> Result<()> {
 
 fn traced(options: &[&str], command: &[OsString]) -> Result<Measured> {
     let data = data_file()?;
-    let mut args: Vec<OsString> = vec!["record".into(), "-o".into(), data.clone().into()];
-    args.extend(options.iter().map(OsString::from));
-    args.push("--".into());
+    let mut args = arguments(options, &data);
     args.extend_from_slice(command);
     let printed = process::output(run::heaptrace(&args)?.stderr(Stdio::null()))?;
     // A run of empty probes has no data file.
     let tracing = data.exists().then(|| Tracing::of(&data)).transpose()?;
     Measured::read(&printed, tracing)
+}
+
+/// heaptrace's arguments, up to the command.
+fn arguments(options: &[&str], data: &Path) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["record".into(), "-o".into(), data.into()];
+    args.extend(options.iter().map(OsString::from));
+    args.push("--".into());
+    args
 }
 
 /// The path of the benchmarks' recordings.

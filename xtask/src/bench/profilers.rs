@@ -15,16 +15,20 @@ use super::effort::Effort;
 use super::fast;
 use super::jemalloc;
 use super::machine::Machine;
-use super::measured::Runs;
+use super::measured::{Measured, Runs};
 use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure_once};
-use super::programs::{LATENCIES, p99};
+use super::programs::{LATENCIES, p99, starts_server};
 use super::section::Section;
+use super::serving::Serving;
 use super::stats::Spread;
 use super::workload::WORKLOADS;
 use crate::{apt, run, workspace};
 
 /// The Debian packages of the other profilers.
 const PACKAGES: [&str; 3] = ["bpftrace", "heaptrack", "libgoogle-perftools4"];
+
+/// The columns that only a server has: its latencies, and its processor time.
+const SERVER_COLUMNS: usize = LATENCIES.len() + 1;
 
 /// A way to profile a program, or the base of such a way.
 struct Profiler {
@@ -106,7 +110,7 @@ const PROFILERS: [Profiler; 9] = [
 struct Work {
     name: &'static str,
     /// The program that measures the time of another one, if this one does not measure its own.
-    timed: Option<OsString>,
+    timed: Option<PathBuf>,
     command: Vec<OsString>,
     /// Whether it is measured also where each call traps.
     is_short: bool,
@@ -115,16 +119,21 @@ struct Work {
 impl Work {
     /// The command with another one in front of the program.
     fn under(&self, tracer: &[OsString]) -> Vec<OsString> {
-        let timed = self.timed.iter().cloned();
+        let timed = self.timed.iter().map(OsString::from);
         beside::in_front(
             &timed.chain(tracer.iter().cloned()).collect::<Vec<_>>(),
             &self.command,
         )
     }
 
-    /// Whether it is the script that starts a server. A tracer of one process traces the server.
-    fn starts_server(&self) -> bool {
-        self.command.first().is_some_and(|it| it == "sh")
+    /// The same as a server, which alone is traced.
+    fn serving<'a>(&'a self, folder: &'a Path) -> Option<Serving<'a>> {
+        let serving = Serving {
+            script: &self.command,
+            folder,
+            timed: self.timed.as_deref()?,
+        };
+        starts_server(&self.command).then_some(serving)
     }
 }
 
@@ -144,26 +153,31 @@ struct Tools {
 }
 
 impl Profiler {
-    fn run(&self, work: &Work, tools: &Tools) -> Result<super::measured::Measured> {
+    fn run(&self, work: &Work, tools: &Tools, folder: &Path) -> Result<Measured> {
+        let serving = work.serving(folder);
         let preloaded = |library: &Path, variable: &str| {
             let mut words: Vec<OsString> = vec!["env".into(), variable.into()];
             words.push(format!("LD_PRELOAD={}", library.display()).into());
+            if let Some(serving) = &serving {
+                return serving.under(&words);
+            }
             words.extend(work.under(&[]));
             measure_once(&UNTRACED, &words, &[])
         };
         match self.how {
-            How::Heaptrace(mode) => measure_once(&mode, &work.under(&[]), &[]),
+            How::Heaptrace(mode) => match &serving {
+                Some(serving) => serving.in_mode(&mode),
+                None => measure_once(&mode, &work.under(&[]), &[]),
+            },
             How::Jemalloc(variable) => preloaded(&tools.jemalloc, variable),
             How::Tcmalloc(variable) => preloaded(Path::new("libtcmalloc.so.4"), variable),
             How::Heaptrack => {
                 let data = tools.files.folder.join("heaptrack");
                 let tracer = ["heaptrack".into(), "-o".into(), OsString::from(&data)];
-                if work.starts_server() {
-                    let tracer = format!("TRACER=heaptrack -o {}", data.display());
-                    let words = [vec!["env".into(), tracer.into()], work.under(&[])].concat();
-                    return beside::printed_by(&words);
+                match &serving {
+                    Some(serving) => serving.under(&tracer),
+                    None => beside::printed_by(&work.under(&tracer)),
                 }
-                beside::printed_by(&work.under(&tracer))
             }
             How::Bpftrace => beside::bpftrace(&work.command, &tools.files, "&& rand % 8192 == 0"),
         }
@@ -220,14 +234,14 @@ fn measure(
     let (profiler, Some(runs)) = (&PROFILERS[row.profiler], &mut row.runs) else {
         return Ok(());
     };
-    match profiler.run(work, tools) {
+    match profiler.run(work, tools, folder) {
         Ok(measured) => {
             println!(
                 "    {}, round {round} of {rounds}, {}: {:.1} ns",
                 work.name, profiler.name, measured.nanoseconds
             );
             runs.0.push(measured);
-            if work.starts_server() {
+            if starts_server(&work.command) {
                 for (all, latency) in row.latencies.iter_mut().zip(p99(folder)?) {
                     all.push(latency);
                 }
@@ -259,7 +273,7 @@ fn works(effort: &Effort, folder: &Path) -> Result<Vec<Work>> {
     for (name, command) in fast::commands(effort, folder)? {
         works.push(Work {
             name,
-            timed: Some(timed.clone().into()),
+            timed: Some(timed.clone()),
             command,
             is_short: false,
         });
@@ -278,19 +292,20 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
          the largest in parentheses. All that sample have \
          a mean of 512 KiB. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
          allocator without its profiler. heaptrace without `--fast`, and bpftrace, are measured with the pair alone: they \
-         would take minutes with the programs. redis runs on the preloaded allocator instead of Debian's jemalloc in these \
-         rows; its latencies are those that redis-benchmark prints, of its slowest percent of requests. heaptrace traces redis-benchmark, too, whose \
-         calls go by a table of function pointers (hiredis), which `--fast` leaves as it is; heaptrack traces the server alone.\n"
+         would take minutes with the programs. Of redis, the server alone is traced, or runs \
+         on the preloaded allocator instead of Debian's jemalloc. Its time is that of the requests, without the starts and ends of \
+         server and tracer; its processor time is what the server says of itself; its latencies are those that redis-benchmark \
+         prints, of its slowest percent of requests.\n"
     )
 }
 
 fn write_table(page: &mut String, work: &Work, rows: &[Row]) -> Result<()> {
-    let with_latency = work.starts_server();
+    let is_server = starts_server(&work.command);
     write!(page, "\n| {} | time | ratio | ratio to", work.name)?;
-    let (names, lines) = if with_latency {
+    let (names, lines) = if is_server {
         (
-            LATENCIES.map(|it| format!(" p99 of {it}, ms |")).concat(),
-            "--:|".repeat(LATENCIES.len()),
+            LATENCIES.map(|it| format!(" p99 of {it}, ms |")).concat() + " processor time, ratio |",
+            "--:|".repeat(SERVER_COLUMNS),
         )
     } else {
         Default::default()
@@ -304,23 +319,26 @@ fn write_table(page: &mut String, work: &Work, rows: &[Row]) -> Result<()> {
     for row in rows {
         let profiler = &PROFILERS[row.profiler];
         let Some(runs) = &row.runs else {
-            let empty = "|".repeat(3 + if with_latency { LATENCIES.len() } else { 0 });
+            let empty = "|".repeat(3 + if is_server { SERVER_COLUMNS } else { 0 });
             writeln!(page, "| {} | does not run here {empty}", profiler.name)?;
             continue;
         };
         let time = fast::time(Spread::of(&runs.nanoseconds()).map_or(0.0, |it| it.median));
-        let ratio = runs_of(profiler.base).and_then(|base| runs.ratio_to(base));
-        let base = PROFILERS[profiler.base].name;
+        let base = runs_of(profiler.base);
+        let ratio = base.and_then(|base| runs.ratio_to(base));
         write!(
             page,
-            "| {} | {time} | {} | {base} |",
+            "| {} | {time} | {} | {} |",
             profiler.name,
-            cell(ratio, 2)
+            cell(ratio, 2),
+            PROFILERS[profiler.base].name,
         )?;
-        if with_latency {
+        if is_server {
             for latencies in &row.latencies {
                 write!(page, " {} |", cell(Spread::of(latencies), 2))?;
             }
+            let ratio = base.and_then(|base| Spread::of_ratios(&runs.cpu(), &base.cpu()));
+            write!(page, " {} |", cell(ratio, 2))?;
         }
         writeln!(page)?;
     }

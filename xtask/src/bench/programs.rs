@@ -156,7 +156,27 @@ fn parse_p99(csv: &str) -> Option<Vec<f64>> {
     LATENCIES.iter().map(|kind| of_kind(kind)).collect()
 }
 
-/// Runs a redis server, under the command in `TRACER` if there is one, and its own benchmark.
+/// Where it keeps what the server says of the processor time that it has used.
+const TIME_FILE: &str = "time.txt";
+
+/// The processor time that the server has used in the last run of [`redis`], by its own account, in nanoseconds.
+pub(super) fn server_time(folder: &Path) -> Result<f64> {
+    let file = folder.join(TIME_FILE);
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse_time(&text).context("redis printed no processor time")
+}
+
+fn parse_time(info: &str) -> Option<f64> {
+    let of = |name: &str| {
+        let mut lines = info.lines();
+        let value = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+        value?.parse::<f64>().ok()
+    };
+    Some((of("used_cpu_user")? + of("used_cpu_sys")?) * 1e9)
+}
+
+/// Runs a redis server, under the command in `TRACER` if there is one, and its own benchmark, under the one in `TIMED`.
 pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     // The server's program is also installed under this name, and behaves by the name that it is called by.
     let server =
@@ -165,15 +185,21 @@ pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     let _ = fs::remove_file(&link);
     symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
     let script = format!(
-        "cd \"$(dirname \"$0\")\" && rm -f socket {LATENCY_FILE}\n\
-                  $TRACER ./redis-server --port 0 --unixsocket socket --save '' &\n\
-                  while ! [ -S socket ]; do sleep 0.01; done\n\
-                  redis-benchmark -s socket --csv -n {requests} -t set,get,lpush > {LATENCY_FILE}\n\
+        "cd \"$(dirname \"$0\")\" && rm -f socket {LATENCY_FILE} {TIME_FILE}\n\
+                  $TRACER ./redis-server --port 0 --unixsocket socket --unixsocketperm 777 --save '' &\n\
+                  while ! [ -S socket ]; do [ -d /proc/$! ] || exit 1; sleep 0.01; done\n\
+                  $TIMED sh -c 'exec redis-benchmark -s socket --csv -n {requests} -t set,get,lpush > {LATENCY_FILE}'\n\
+                  redis-cli -s socket info cpu > {TIME_FILE}\n\
                   redis-cli -s socket shutdown nosave\n\
                   wait\n"
     );
     let file = written(folder, &format!("redis-{requests}.sh"), &script)?;
     Ok(words(&["sh"], &[file]))
+}
+
+/// Whether a command is the script that starts a server.
+pub(super) fn starts_server(command: &[OsString]) -> bool {
+    command.first().is_some_and(|it| it == "sh")
 }
 
 pub(super) fn words(words: &[&str], files: &[OsString]) -> Vec<OsString> {
@@ -278,5 +304,13 @@ mod tests {
         assert_eq!(parse_p99(csv), None);
         let csv = format!("{csv}\"LPUSH\",\"9\",\"0.1\",\"1.5\",\"2\"\n");
         assert_eq!(parse_p99(&csv), Some(vec![0.5, 0.25, 1.5]));
+    }
+    /// Check that the server's two kinds of processor time are added, also with the line ends of its protocol.
+    #[test]
+    fn processor_times_are_read() {
+        let info =
+            "# CPU\r\nused_cpu_sys:0.25\r\nused_cpu_user:1.5\r\nused_cpu_user_children:9\r\n";
+        assert_eq!(parse_time(info), Some(1.75e9));
+        assert_eq!(parse_time("used_cpu_user:1.5\n"), None);
     }
 }
