@@ -36,21 +36,24 @@ use crate::{
     walk::{CONTINUE, STOP, Walk},
 };
 
-/// Notes whether the frame that the walk has reached belongs to the function that interprets bytecode.
+/// Notes whether the frame that the walk has reached belongs to the function that interprets bytecode. If the table of its file is not
+/// there yet, the walk ends here: the agent finds out whether this frame and those that follow do.
 #[inline(always)]
 pub fn note_frame(walk: &mut Walk<'_>, depth: usize, pc: u64) {
-    if walk.state.table.python != 0
-        && walk.state.table.state == table::LOADED
-        && is_loop(walk.state, pc)
-    {
-        language::mark(walk.stack, depth);
-        walk.state.python_image = walk.state.table.python as u16;
-        walk.state.python_base = walk
-            .state
-            .mapping
-            .start
-            .wrapping_sub(walk.state.mapping.offset);
+    if walk.state.table.python == 0 {
+        return;
     }
+    match walk.state.table.state {
+        table::LOADED if is_loop(walk.state, pc) => language::mark(walk.stack, depth),
+        table::REQUESTED => {}
+        _ => return,
+    }
+    walk.state.python_image = walk.state.table.python as u16;
+    walk.state.python_base = walk
+        .state
+        .mapping
+        .start
+        .wrapping_sub(walk.state.mapping.offset);
 }
 
 #[inline(always)]

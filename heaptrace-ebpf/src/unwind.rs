@@ -225,6 +225,7 @@ fn locate(walk: &mut Walk<'_>, pc: u64) -> u32 {
     walk.state.table = table;
     if walk.state.table.check != file.check() {
         walk.state.table.state = table::REQUESTED;
+        walk.state.table.python = 0;
     }
     mark_used(walk.state.table.slot);
     walk::COMPLETE

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Heaptrace, Report, require_tool, run};
+use heaptrace_tests::{Heaptrace, Report, python_stack, require_tool, run};
 
 /// The tables of all files are built anew, as in the first run on a machine.
 const FIRST_RUN: [&str; 1] = ["--no-table-cache"];
@@ -176,4 +177,47 @@ fn a_small_ring_drops_raw_stacks_first() -> Result<()> {
         }
     }
     anyhow::bail!("no run dropped a raw stack");
+}
+
+/// Check that a script which another program starts has Python frames before the table of the interpreter is there, with exact bytes: the
+/// interpreter in a file is known long before its table. And that one which `env` starts, as its first line says, has them from the beginning.
+#[test]
+fn scripts_have_python_frames_in_the_first_run() -> Result<()> {
+    const COUNT: u64 = 300;
+    require_tool("python3", "python3")?;
+    let here = Heaptrace::tracing()?;
+    let script = here.path("script.py");
+    let code = format!(
+        "#!/usr/bin/env python3
+def inner():
+    bytearray(300_000)
+def outer():
+    for _ in range({COUNT}):
+        inner()
+outer()
+"
+    );
+    fs::write(&script, code)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let path = script.display().to_string();
+    let options = [&FIRST_RUN[..], &["--exact"]].concat();
+    let by_shell = format!("python3 {path}; true");
+    for command in [&["sh", "-c", &by_shell][..], &[&path]] {
+        let recording = here.record(&options, command)?;
+        ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+        let report = &recording.report;
+        report.check_nothing_lost()?;
+        let mut sum = [0; 2];
+        for site in &report.sites {
+            let stack = python_stack(site);
+            let functions: Vec<_> = stack.iter().map(|it| it.0.as_str()).collect();
+            if functions == ["inner", "outer", "<module>"] {
+                sum[0] += site.totals.allocations;
+                sum[1] += site.totals.allocated_bytes;
+            }
+        }
+        println!("{command:?}: {sum:?}, {:?}", report.quality.noted);
+        assert_eq!(sum, [COUNT, COUNT * 300_001]);
+    }
+    Ok(())
 }

@@ -29,6 +29,9 @@ pub struct Args {
     /// Only interpreters whose path contains this text; writes no file.
     #[arg(long)]
     only: Option<String>,
+    /// Measures no time, as on a busy machine: the page keeps the figures of time that it has.
+    #[arg(long)]
+    without_costs: bool,
 }
 
 /// Runs the task.
@@ -46,19 +49,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("there is no such interpreter");
     }
     if args.only.is_none() {
+        let path = workspace::root().join(PAGE);
+        let before = match args.without_costs {
+            true => fs::read_to_string(&path)?,
+            false => String::new(),
+        };
         let page = [
             HEAD,
             PYTHON_HEAD,
             &python.rows,
-            PYTHON_COSTS_HEAD,
-            &python.costs,
+            &costs(PYTHON_COSTS_HEAD, &python.costs, &before),
             NODE_HEAD,
             &node.rows,
-            NODE_COSTS_HEAD,
-            &node.costs,
+            &costs(NODE_COSTS_HEAD, &node.costs, &before),
             &java.page,
         ];
-        let path = workspace::root().join(PAGE);
         fs::write(&path, page.concat())
             .with_context(|| format!("cannot write {}", path.display()))?;
         println!("Written to {}", path.display());
@@ -175,9 +180,11 @@ fn table(args: &Args, programs: &[PathBuf], runtime: &Runtime) -> Result<Table> 
             table.rows.push_str(&row);
             table.is_met &= found.share() >= runtime.least_share;
         }
-        let cost = cost(program, &version, runtime.script)?;
-        print!("{cost}");
-        table.costs.push_str(&cost);
+        if !args.without_costs {
+            let cost = cost(program, &version, runtime.script)?;
+            print!("{cost}");
+            table.costs.push_str(&cost);
+        }
     }
     Ok(table)
 }
@@ -249,6 +256,25 @@ const DEPTHS: [u32; 2] = [1, 65];
 /// Rounds in which each depth is measured.
 const ROUNDS: usize = 5;
 
+/// A section with a table of costs: the rows that were measured, or else those that the page has. Nothing if there are none.
+fn costs(head: &str, measured: &str, page: &str) -> String {
+    let mut rows = measured.to_owned();
+    if rows.is_empty() {
+        let title = head.lines().find_map(|line| line.strip_prefix("### "));
+        let section = title.and_then(|title| page.split_once(&format!("# {title}\n")));
+        let lines = section.map_or("", |(_, section)| section).lines();
+        let section = lines.take_while(|line| !line.starts_with('#'));
+        for row in section.filter(|line| line.starts_with("| ") && !head.contains(line)) {
+            rows.push_str(row);
+            rows.push('\n');
+        }
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    [head, &rows].concat()
+}
+
 /// The row of an interpreter in the table of costs.
 fn cost(program: &Path, version: &str, [option, script]: [&str; 2]) -> Result<String> {
     let heaptrace = Heaptrace::tracing()?;
@@ -302,4 +328,28 @@ fn python_build(interpreter: &Path) -> Result<&'static str> {
         (false, false) => "in the program",
         (false, true) => "in a library",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that figures of time are kept if none were measured, and replaced by others; a table without rows is left out.
+    #[test]
+    fn figures_of_time_are_kept() {
+        let page = [
+            &costs(PYTHON_COSTS_HEAD, "| 3.8 | 1 | 2 | 3 |\n", ""),
+            NODE_HEAD,
+            "| 16 | other | table |\n",
+        ];
+        let page = page.concat();
+        assert_eq!(costs(NODE_COSTS_HEAD, "", &page), "");
+        let kept = costs(PYTHON_COSTS_HEAD, "", &page);
+        assert!(
+            kept.ends_with("|--|--:|--:|--:|\n| 3.8 | 1 | 2 | 3 |\n"),
+            "{kept}"
+        );
+        let new = costs(PYTHON_COSTS_HEAD, "| 3.9 | 4 | 5 | 6 |\n", &page);
+        assert!(new.contains("3.9") && !new.contains("3.8"), "{new}");
+    }
 }

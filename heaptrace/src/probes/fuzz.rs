@@ -42,7 +42,7 @@ pub(crate) fn needs(data: &[u8]) -> u64 {
     assert!(needs.libraries.len() <= 512);
     let texts = [needs.script.as_ref(), needs.loader.as_ref()];
     let texts = texts.into_iter().flatten().chain(&needs.libraries);
-    for text in texts.chain([&needs.old_path, &needs.run_path]) {
+    for text in texts.chain([&needs.arguments, &needs.old_path, &needs.run_path]) {
         assert!(text.len() <= 4096 && text.len() <= data.len());
     }
     let has = [

@@ -98,7 +98,11 @@ pub(crate) fn cached_table(data: &[u8]) -> u64 {
 pub(crate) fn answer(job: Job, answer: &[u8]) -> u64 {
     if job == Job::Fingerprint {
         let decoded: Option<Result<super::request::Identified, String>> = decode(answer);
-        return decoded.map_or(0, |fingerprint| 1 + u64::from(fingerprint.is_ok()));
+        return decoded.map_or(0, |identified| {
+            let python = identified.as_ref().ok().and_then(|it| it.python());
+            python.iter().for_each(python::fuzz::image);
+            1 + u64::from(identified.is_ok()) + u64::from(python.is_some())
+        });
     }
     match super::request::decode_answer(answer) {
         Ok(table) => {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heaptrace_common::unwind::Rule;
-use heaptrace_common::wire::{FileKey, TableRef, table};
+use heaptrace_common::wire::{FileKey, PythonImage, TableRef, table};
 
 use super::image::Fingerprint;
 use super::store::{NoRoom, Placement, Store, StoreLimits};
@@ -128,6 +128,17 @@ impl<A: Arrays> Loader<A> {
         self.arrays.set_clock(now);
         let is_over = |state: &State| matches!(state, State::Refused(_, at) if at + RETRY <= now);
         self.forget_all(is_over);
+    }
+
+    /// Publishes the Python interpreter in a file whose table is not there yet: its frames are read from now on.
+    pub(super) fn announce(&mut self, file: FileKey, python: PythonImage) {
+        if self.states.get(file).is_some() {
+            return;
+        }
+        let placement = self.store.announce(python);
+        if self.arrays.write(&placement).is_ok() {
+            self.arrays.publish(file, placement.table);
+        }
     }
 
     /// Assigns a file the loaded table with this fingerprint, if there is one.

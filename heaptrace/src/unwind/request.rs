@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io;
 
+use heaptrace_common::wire::PythonImage;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::build;
@@ -13,16 +15,32 @@ use super::cache_format;
 use super::image::{Fingerprint, Image};
 use super::table::{Limits, Table};
 use super::unknown::UnknownRuntime;
+use crate::python;
 use crate::reader::{FileOwner, Job, Reader, Unreadable, decode, encode};
 
 /// The fingerprint in the header of a table in an answer, where it is not used.
 const NO_FINGERPRINT: Fingerprint = [0; 32];
 
 /// What a reader answers about a file whose table may be cached.
-pub(super) type Identified = (Fingerprint, Option<UnknownRuntime>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identified {
+    /// The hash of its unwind information and, in the tracer, of its owner.
+    pub(super) fingerprint: Fingerprint,
+    /// A runtime in it that is not known.
+    pub(super) unknown: Option<UnknownRuntime>,
+    /// The Python interpreter in it, in its short form.
+    python: Option<[u32; python::IMAGE_WORDS]>,
+}
 
-/// The hash of a file's unwind information and of its owner, and a runtime in it that is not known.
-pub(super) fn fingerprint(
+impl Identified {
+    /// The Python interpreter in the file, which need not wait for the table.
+    pub(super) fn python(&self) -> Option<PythonImage> {
+        self.python.and_then(python::from_words)
+    }
+}
+
+/// Identifies a file by a hash of its unwind information and of its owner.
+pub(super) fn identify(
     reader: &mut Reader,
     name: &str,
     file: &File,
@@ -31,13 +49,16 @@ pub(super) fn fingerprint(
     let question = limits.section_bytes;
     let answer: Result<Result<Identified, String>, _> =
         reader.ask(Job::Fingerprint, &question, name, &[file]);
-    let (fingerprint, unknown) = answer.map_err(|reason| reason.to_string())??;
+    let identified = answer.map_err(|reason| reason.to_string())??;
     let owner = FileOwner::of(file);
     let mut hash = Sha256::new();
     hash.update(owner.user.to_le_bytes());
     hash.update(owner.device.to_le_bytes());
-    hash.update(fingerprint);
-    Ok((hash.finalize().into(), unknown))
+    hash.update(identified.fingerprint);
+    Ok(Identified {
+        fingerprint: hash.finalize().into(),
+        ..identified
+    })
 }
 
 /// The table of a file.
@@ -70,8 +91,11 @@ const REASON: u8 = 1;
 pub(crate) fn answer_fingerprint(question: &[u8], files: &[File]) -> Vec<u8> {
     let answered: Result<Identified, String> =
         with_image(question, files, |image, limits, file| {
-            let unknown = UnknownRuntime::find(file, image);
-            Ok((image.fingerprint(limits), unknown))
+            Ok(Identified {
+                fingerprint: image.fingerprint(limits),
+                unknown: UnknownRuntime::find(file, image),
+                python: image.python.as_ref().map(python::to_words),
+            })
         });
     encode(&answered)
 }

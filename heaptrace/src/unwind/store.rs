@@ -40,6 +40,15 @@ pub(super) struct Write<T> {
     pub(super) values: Vec<T>,
 }
 
+impl<T> Write<T> {
+    fn nothing() -> Self {
+        Self {
+            first: 0,
+            values: Vec::new(),
+        }
+    }
+}
+
 /// The values to write before a table may be published: rules and runtimes first, then rows, then pages, so that
 /// each reference is valid when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +209,22 @@ impl Store {
         };
         self.tables.insert(slot, (table, ranges));
         Ok(placement)
+    }
+
+    /// The values for a Python interpreter whose file has no table yet.
+    pub(super) fn announce(&mut self, image: PythonImage) -> Placement {
+        let (python, pythons) = intern(&mut self.pythons, self.limits.pythons, Some(image));
+        Placement {
+            rules: Write::nothing(),
+            pythons,
+            v8s: Write::nothing(),
+            rows: Vec::new(),
+            pages: Write::nothing(),
+            table: TableRef {
+                python,
+                ..TableRef::none(table::REQUESTED)
+            },
+        }
     }
 
     /// Frees the space of a table. A walk that still uses the table could then read the rows of another table. So before

@@ -314,21 +314,27 @@ impl Shared {
     fn load_new(&self, reader: &mut Reader, file: &MappedFile) -> Result<(), NoRoom> {
         let limits = Limits::default();
         let name = file.name();
-        let fingerprint = match request::fingerprint(reader, &name, &file.file, &limits) {
-            Ok((fingerprint, unknown)) => {
-                if let Some(unknown) = unknown {
-                    let reason = Unreadable::NotOpened(unknown.to_string());
-                    self.budget.record_unread(&name, &reason);
-                }
-                fingerprint
-            }
+        let identified = match request::identify(reader, &name, &file.file, &limits) {
+            Ok(identified) => identified,
             Err(reason) => {
                 self.set_absent(file, &reason);
                 return Ok(());
             }
         };
-        if lock(&self.loader).share(file.key, &fingerprint) {
-            return Ok(());
+        if let Some(unknown) = identified.unknown {
+            let reason = Unreadable::NotOpened(unknown.to_string());
+            self.budget.record_unread(&name, &reason);
+        }
+        let fingerprint = identified.fingerprint;
+        {
+            let mut loader = lock(&self.loader);
+            if loader.share(file.key, &fingerprint) {
+                return Ok(());
+            }
+            // The table of an interpreter takes some tenths of a second, the first script less.
+            if let Some(python) = identified.python() {
+                loader.announce(file.key, python);
+            }
         }
         let cached = self.cache.as_ref().and_then(|it| it.read(&fingerprint));
         let table = match cached {

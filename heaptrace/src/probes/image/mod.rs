@@ -7,8 +7,11 @@ mod cache;
 mod needs;
 
 use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::launch;
 use crate::open;
 use crate::reader::{Job, Reader};
 
@@ -32,11 +35,30 @@ struct Wanted {
 }
 
 /// The files with code that a program maps when it starts: its own file (for a script, the interpreter's), the dynamic
-/// loader, and all libraries.
+/// loader, and all libraries. If a script's interpreter is `env`, also those of the program that this starts.
 pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
-    let Some((program, first)) = image_of(reader, program) else {
-        return Vec::new();
-    };
+    let mut files = Vec::new();
+    let mut next = Some(program.to_owned());
+    for _ in 0..MAX_SCRIPTS {
+        let Some(image) = next.and_then(|program| image_of(reader, &program)) else {
+            break;
+        };
+        next = image.by_env.clone();
+        files.extend(mapped_by(reader, image));
+    }
+    // The C library lists the loader among its libraries.
+    let mut seen = HashSet::new();
+    files.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    files
+}
+
+/// The files that a program maps.
+fn mapped_by(reader: &mut Reader, image: Image) -> Vec<PathBuf> {
+    let Image {
+        program,
+        needs: first,
+        ..
+    } = image;
     let mut files = vec![program.clone()];
     let mut seen = HashSet::new();
     let cache = cache::Cache::read(Path::new(CACHE));
@@ -72,23 +94,52 @@ pub fn files_of(reader: &mut Reader, program: &Path) -> Vec<PathBuf> {
         }
     }
     files.extend(first.loader.as_deref().map(needs::path));
-    // The C library lists the loader among its libraries.
-    let mut seen = HashSet::new();
-    files.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     files
 }
 
-/// The program that runs when a file is started, with what it needs. For a script, this is the interpreter.
-fn image_of(reader: &mut Reader, program: &Path) -> Option<(PathBuf, Needs)> {
+/// The program that runs when a file is started.
+struct Image {
+    /// For a script, this is the interpreter.
+    program: PathBuf,
+    needs: Needs,
+    /// What it starts, if it is `env` and a script names it.
+    by_env: Option<PathBuf>,
+}
+
+/// The program that runs when a file is started, with what it needs.
+fn image_of(reader: &mut Reader, program: &Path) -> Option<Image> {
     let mut path = program.to_owned();
+    let mut by_env = None;
     for _ in 0..MAX_SCRIPTS {
         let needs = ask(reader, &path)?;
         match &needs.script {
-            Some(interpreter) => path = needs::path(interpreter),
-            None => return Some((path, needs)),
+            Some(interpreter) => {
+                path = needs::path(interpreter);
+                by_env = started_by_env(&path, &needs.arguments);
+            }
+            None => {
+                return Some(Image {
+                    program: path,
+                    needs,
+                    by_env,
+                });
+            }
         }
     }
     None
+}
+
+/// The program that `env` starts, as in `#!/usr/bin/env python3`.
+fn started_by_env(interpreter: &Path, arguments: &[u8]) -> Option<PathBuf> {
+    if interpreter.file_name()? != "env" {
+        return None;
+    }
+    let mut words = arguments.split(u8::is_ascii_whitespace);
+    // Options and variables come first.
+    let is_name =
+        |word: &[u8]| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'=');
+    let name = words.find(|word| is_name(word))?;
+    launch::look_up(OsStr::from_bytes(name))
 }
 
 fn ask(reader: &mut Reader, path: &Path) -> Option<Needs> {
@@ -171,6 +222,27 @@ mod tests {
         let library = format!("/opt/lib/{}-linux-gnu", std::env::consts::ARCH);
         let expected: [PathBuf; 3] = ["/a/b/../lib".into(), "/a/b/x".into(), library.into()];
         assert_eq!(found, expected);
+    }
+
+    /// Check that the files of a script which `env` starts are those of `env` and of the interpreter that it looks for.
+    #[test]
+    fn programs_that_env_starts_are_found() {
+        let mut reader = crate::jobs::reader_of_tests();
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        let file = |name: &str| Path::new(name).canonicalize().unwrap();
+        let mut found = |first_line: &str| -> Vec<PathBuf> {
+            std::fs::write(&script, first_line).unwrap();
+            let files = files_of(&mut reader, &script);
+            files.iter().map(|it| it.canonicalize().unwrap()).collect()
+        };
+        for line in ["#!/usr/bin/env sh", "#!/usr/bin/env -S A=b sh -e\n"] {
+            let files = found(line);
+            assert!(files.contains(&file("/usr/bin/env")), "{files:?}");
+            assert!(files.contains(&file("/bin/sh")), "{files:?}");
+        }
+        assert!(!found("#!/usr/bin/env -i\n").contains(&file("/bin/sh")));
+        assert!(!found("#!/bin/sh env\n").contains(&file("/usr/bin/env")));
     }
 
     /// Check that the libraries of real programs are those that the dynamic loader itself would load.

@@ -31,6 +31,8 @@ const MAX_LINE: u64 = 256;
 pub struct Needs {
     /// The interpreter, if the file is a script.
     pub script: Option<Vec<u8>>,
+    /// The rest of a script's first line.
+    pub arguments: Vec<u8>,
     /// The dynamic loader.
     pub loader: Option<Vec<u8>>,
     /// Names or paths of libraries.
@@ -68,10 +70,12 @@ fn script<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
     let length = data.len().ok()?.min(MAX_LINE);
     let line = data.read_bytes_at(0, length).ok()?.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next()?;
-    let mut words = line.split(u8::is_ascii_whitespace);
-    let interpreter = words.find(|word| !word.is_empty())?;
-    Some(Needs {
+    let line = line.trim_ascii();
+    let blank = line.iter().position(u8::is_ascii_whitespace);
+    let (interpreter, arguments) = line.split_at_checked(blank.unwrap_or(line.len()))?;
+    (!interpreter.is_empty()).then(|| Needs {
         script: Some(interpreter.to_vec()),
+        arguments: arguments.trim_ascii().to_vec(),
         ..Needs::default()
     })
 }
@@ -118,12 +122,18 @@ fn of_elf<'a, R: ReadRef<'a>>(data: R) -> Option<Needs> {
 mod tests {
     use super::*;
 
-    /// Check that a script's interpreter is found, with and without blanks before it.
+    /// Check that a script's interpreter is found, with and without blanks before it, and what is behind it.
     #[test]
     fn interpreters_of_scripts_are_found() {
-        for line in ["#!/bin/sh -e\nrm", "#! /bin/sh\n", "#!/bin/sh"] {
-            let found = needs(line.as_bytes()).script;
-            assert_eq!(found.as_deref(), Some(b"/bin/sh".as_slice()), "{line}");
+        for (line, arguments) in [
+            ("#!/bin/sh -e\nrm", "-e"),
+            ("#! /bin/sh\n", ""),
+            ("#!/bin/sh", ""),
+            ("#!/bin/sh  -u  x \n", "-u  x"),
+        ] {
+            let found = needs(line.as_bytes());
+            assert_eq!(found.script.as_deref(), Some(b"/bin/sh".as_slice()));
+            assert_eq!(found.arguments, arguments.as_bytes(), "{line}");
         }
         assert_eq!(needs(b"#!\n".as_slice()), Needs::default());
         assert_eq!(needs(b"".as_slice()), Needs::default());

@@ -437,3 +437,32 @@ fn known_files_are_limited() {
     }
     assert!(loader.arrays().names.len() <= MAX_FILES);
 }
+
+/// Check that the interpreter in a file is published before its table, that the table then has the same one, and that it is not published
+/// again for a file whose state is known.
+#[test]
+fn interpreters_are_announced() {
+    let [_, small] = tables();
+    let image = PythonImage {
+        key_at: 1,
+        loops: [[1, 2], [0, 0]],
+        layout: crate::python::layout(12).unwrap(),
+    };
+    let mut loader = loader(LIMITS);
+    loader.announce(file(1), image);
+    let announced = loader.arrays().names[&file(1)];
+    assert_eq!((announced.state, announced.python), (table::REQUESTED, 1));
+    assert_eq!(loader.states().get(file(1)), None);
+    let with_it = Table {
+        python: Some(image),
+        ..small
+    };
+    loader.load(file(1), &[1; 32], &with_it).unwrap();
+    let loaded = loader.arrays().names[&file(1)];
+    assert_eq!((loaded.state, loaded.python), (table::LOADED, 1));
+    loader.set_absent(file(2));
+    loader.announce(file(1), image);
+    loader.announce(file(2), image);
+    let states = [1, 2].map(|inode| loader.arrays().names[&file(inode)].state);
+    assert_eq!(states, [table::LOADED, table::ABSENT]);
+}
