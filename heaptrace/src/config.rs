@@ -203,6 +203,8 @@ pub struct RunConfig {
     pub inspect_live: bool,
     /// Whether processes are stopped at marks and at the end, to look for blocks that nothing points to.
     pub reachable: bool,
+    /// How long a process is stopped for that at most; `None`: by its memory.
+    pub max_stop: Option<Duration>,
     /// The run ends after this time.
     pub duration: Option<Duration>,
     /// Time between two updates (reports of the live view, chunks of the data file).

@@ -2,8 +2,11 @@
 //!
 //! Part of the command line. Must not know what is done with the blocks.
 
+use std::time::Duration;
+
 use clap::Args;
 
+use super::values;
 use crate::config::KeptBlocks;
 
 #[derive(Debug, Args)]
@@ -41,6 +44,14 @@ pub(super) struct Blocks {
     /// too, so fewer blocks are found. The data file needs no --blocks for this.
     #[arg(long)]
     pub(super) reachable: bool,
+    /// With --reachable: stop a process for at most this long to read its memory, e.g. 500ms [default: 35ms, or 35ms for each GiB].
+    ///
+    /// If that is too short for all of it (reading takes some 200 ms for each GiB, divided by the number of processors), the rest is read
+    /// before and, several times, afterwards, while the process runs. Then a pointer that the program moves all the time can be missed, and
+    /// `heaptrace leaks` says so. All threads must have stopped before (within 300 ms), and the process waits for up to 200 ms more
+    /// until its last allocations and frees are known.
+    #[arg(long, value_name = "TIME", requires = "reachable", value_parser = values::duration)]
+    pub(super) max_stop: Option<Duration>,
 }
 
 impl Blocks {

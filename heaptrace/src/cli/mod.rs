@@ -54,6 +54,7 @@ mod timeline;
 mod timeline_args;
 mod types;
 mod types_args;
+mod unreachable_summary;
 mod values;
 mod who;
 mod who_answer;

@@ -14,7 +14,7 @@ use super::on_oom::OnOom;
 use super::progress::{self, ProgressLine};
 use super::rotation::Rotation;
 use super::rotator::Rotator;
-use super::{message, naming};
+use super::{message, naming, unreachable_summary};
 use crate::config::{KeptBlocks, RunConfig, Target};
 use crate::create::Destination;
 use crate::join::{OpenFiles, Update};
@@ -223,6 +223,12 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
         ),
     ];
     const MOST_ENDS: usize = 5;
+    let argument = if path == Path::new("heaptrace.data") {
+        String::new()
+    } else {
+        format!(" {shown}")
+    };
+    lines.extend(unreachable_summary::lines(profile, &argument));
     let ends = sudden_ends(profile);
     lines.extend(ends.iter().take(MOST_ENDS).map(|it| format!("  {it}")));
     if ends.len() > MOST_ENDS {
@@ -247,11 +253,6 @@ fn summary(profile: &Profile, duration_ns: u64, path: &Path) -> String {
             "  no allocation was {verb}; the target may not have allocated while it was traced"
         ));
     }
-    let argument = if path == Path::new("heaptrace.data") {
-        String::new()
-    } else {
-        format!(" {shown}")
-    };
     lines.push(format!(
         "  next: heaptrace report{argument}, heaptrace flamegraph{argument}, or heaptrace pprof{argument}"
     ));

@@ -55,6 +55,7 @@ impl Record {
             run: RunConfig {
                 inspect_live: self.blocks.inspects(),
                 reachable: self.blocks.reachable,
+                max_stop: self.blocks.max_stop,
                 blocks: self.blocks.into(),
                 ..self.run.into_config(self.probes, verbose)?
             },

@@ -305,6 +305,7 @@ impl Run {
             blocks: KeptBlocks::None,
             inspect_live: false,
             reachable: false,
+            max_stop: None,
             duration: self.duration,
             interval: self.interval,
             mark_every: self.mark_every,

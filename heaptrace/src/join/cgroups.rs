@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 
+use crate::proc::group_text::GroupText;
 use crate::sys;
 
 /// Where the unified hierarchy is mounted: alone, or beside the hierarchies of version 1.
@@ -37,12 +38,11 @@ struct Hierarchy {
 
 impl Cgroups {
     /// The path of the control group of a process that has just begun; empty if it can't be found out.
-    pub(super) fn of(&mut self, pid: u32, id: u64) -> String {
+    pub(super) fn of(&mut self, groups: &mut GroupText, id: u64) -> String {
         let path = self.path(id);
         // If a hierarchy of version 1 has the groups, every process is in the root of the unified one.
         if path.is_empty() || path == "/" {
-            let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            let path = cut(most_specific(&text));
+            let path = cut(most_specific(groups.get()));
             if !path.is_empty() {
                 return path;
             }
@@ -170,8 +170,9 @@ mod tests {
     fn running_processes_have_groups() {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
         let mut cgroups = Cgroups::default();
-        assert_eq!(cgroups.of(std::process::id(), 0), most_specific(&own));
-        assert_eq!(cgroups.of(u32::MAX, 0), "");
-        assert_eq!(cgroups.of(u32::MAX, u64::MAX), "");
+        let mut of = |pid, id| cgroups.of(&mut GroupText::of(pid), id);
+        assert_eq!(of(std::process::id(), 0), most_specific(&own));
+        assert_eq!(of(u32::MAX, 0), "");
+        assert_eq!(of(u32::MAX, u64::MAX), "");
     }
 }

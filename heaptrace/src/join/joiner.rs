@@ -55,6 +55,7 @@ use crate::events::record::Event;
 use crate::events::sideband::{Change, SideEvent};
 use crate::open::{Expected, FileId};
 use crate::proc::build_id::Build;
+use crate::proc::group_text::GroupText;
 use crate::proc::memory;
 
 pub use blocks::RunningImage;
@@ -138,7 +139,7 @@ impl Joiner {
             pid,
             command_line: command_line::of(pid, &command),
             command,
-            cgroup: self.cgroups.of(pid, 0),
+            cgroup: self.cgroups.of(&mut GroupText::of(pid), 0),
             memory: Memory {
                 resident: before.now,
                 peak_resident: before.peak,

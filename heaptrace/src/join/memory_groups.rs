@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::end::KilledAt;
 use super::keyed_hash::HashMap;
+use crate::proc::group_text::GroupText;
 use crate::proc::memory_limit::{GroupMemory, MemoryHierarchy};
 
 /// Most groups whose counters are kept, and most processes.
@@ -25,19 +26,22 @@ pub(super) struct MemoryGroups {
 }
 
 impl MemoryGroups {
-    /// Remembers the group of a process that has just begun. The other path is that of its unified group, which is known also if the process
-    /// is gone.
-    pub(super) fn begin(&mut self, serial: u64, pid: u32, unified: &str) {
+    /// Remembers the group of a process that has just begun. The path is that of its unified group, if it has one, which is known also if the
+    /// process is gone.
+    pub(super) fn begin(&mut self, serial: u64, groups: &mut GroupText, unified: &str) {
         let hierarchy = self.hierarchy.get_or_insert_with(MemoryHierarchy::find);
         let Some(hierarchy) = hierarchy.as_ref() else {
             return;
         };
-        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let group = hierarchy.group_in(&text).filter(|it| *it != "/");
-        let group = group.unwrap_or(unified).to_owned();
         if self.of.len() >= MAX_PROCESSES {
             return;
         }
+        let is_known = hierarchy.is_unified() && !unified.is_empty();
+        let group = match is_known {
+            true => None,
+            false => hierarchy.group_in(groups.get()).filter(|it| *it != "/"),
+        };
+        let group = group.unwrap_or(unified).to_owned();
         let first = match self.read.get(&group) {
             Some(first) => Arc::clone(first),
             None => {
@@ -110,6 +114,22 @@ mod tests {
             was_full: false,
             kills,
         }
+    }
+
+    /// Check that a unified group that is known is not read again, and that others are looked up.
+    #[test]
+    fn known_groups_are_not_looked_up() {
+        let unified = MemoryHierarchy::unified_for_tests();
+        let mut groups = MemoryGroups {
+            hierarchy: Some(Some(unified)),
+            ..MemoryGroups::default()
+        };
+        let mut text = GroupText::of(std::process::id());
+        groups.begin(1, &mut text, "/a/b");
+        assert!(!text.is_read());
+        assert_eq!(groups.of[&1].0, "/a/b");
+        groups.begin(2, &mut text, "");
+        assert!(text.is_read());
     }
 
     /// Check that the group is named whose own limit was reached since it was first seen, also if groups below it have limits that were

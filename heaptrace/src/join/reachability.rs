@@ -21,8 +21,10 @@ pub struct Reachability {
     pub stopped_bytes: u64,
     /// Bytes that were not read, because they are swapped or belong to a device.
     pub unread_bytes: u64,
-    /// Whether all memory was read while it was stopped. Otherwise a part was read before, and everything once more afterwards.
+    /// Whether all memory was read while it was stopped. Otherwise a part was read before, and everything several times more afterwards.
     pub is_whole: bool,
+    /// How often everything was read afterwards.
+    pub later_readings: u32,
     /// Whether it has no blocks but the recorded ones. Otherwise memory between these counts as pointing, too.
     pub has_all_blocks: bool,
     /// Recorded blocks that were looked for.

@@ -119,6 +119,7 @@ mod tests {
             blocks: KeptBlocks::None,
             inspect_live: false,
             reachable: false,
+            max_stop: None,
             duration: None,
             mark_every: None,
             live_limit: None,

@@ -55,6 +55,20 @@ impl MemoryHierarchy {
         hierarchies.into_iter().find(Self::has_memory)
     }
 
+    /// Whether it is the unified one, of version 2.
+    pub fn is_unified(&self) -> bool {
+        self.is_unified
+    }
+
+    /// A unified hierarchy without groups.
+    #[cfg(test)]
+    pub(crate) fn unified_for_tests() -> Self {
+        Self {
+            root: "/nowhere".into(),
+            is_unified: true,
+        }
+    }
+
     fn has_memory(&self) -> bool {
         match self.is_unified {
             true => {

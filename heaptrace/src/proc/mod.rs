@@ -5,6 +5,7 @@
 pub mod address_space;
 pub mod build_id;
 pub mod contents;
+pub mod group_text;
 pub mod identity;
 pub mod library_names;
 pub mod maps;

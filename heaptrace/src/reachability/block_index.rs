@@ -2,8 +2,8 @@
 //!
 //! Part of `reachability`. Each page of memory with blocks has the number of the first block in it, so a search is short.
 
-use super::copy::PAGE;
 use super::places::Places;
+use super::words::PAGE;
 
 /// Most pages for each block of a mapping that get a number; blocks that lie further from each other are searched by halving.
 const PAGES_OF_BLOCK: u64 = 64;

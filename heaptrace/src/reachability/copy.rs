@@ -1,20 +1,15 @@
-//! Copies the words of a process's memory that may be addresses of blocks.
+//! Reads the memory of a process by several threads.
 //!
-//! Part of `reachability`. Several threads read, because the process may be stopped meanwhile. Must not know blocks.
+//! Part of `reachability`. Several threads read, because the process may be stopped meanwhile. A thread whose reading does not end, because a page
+//! fault waits for another program, is given up. Must not know blocks.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use super::places::{PlaceKind, Places};
+use super::words::{Filter, PAGE, PAGE_WORDS, Piece};
 use crate::sys::{self, ThreadPriority};
-
-/// Words of a page. The kernel program is only for machines with such pages.
-pub(super) const PAGE_WORDS: usize = 512;
-
-/// Bytes of a page.
-pub(super) const PAGE: u64 = PAGE_WORDS as u64 * 8;
 
 /// Pages that are read at once. They stay in the cache until they are looked through.
 const BATCH_PAGES: usize = 64;
@@ -22,96 +17,18 @@ const BATCH_PAGES: usize = 64;
 /// Most threads that read.
 const MAX_WORKERS: usize = 8;
 
+/// Most threads that read or were given up, in this process.
+const MAX_READERS: usize = 64;
+
+/// How long a thread may take for a batch: until it is given up, and beyond a deadline.
+const PATIENCE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// The threads that read, with those that were given up and have not ended yet.
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
 /// Most words that are kept.
 pub(super) const MAX_WORDS: usize = 1 << 27;
-
-/// Words that are looked at together.
-const GROUP: usize = 8;
-
-/// The addresses that blocks can have: two ranges, because one heap is often far from the others.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Filter {
-    first: [u64; 2],
-    length: [u64; 2],
-}
-
-impl Filter {
-    /// The addresses of memory without a file, and what lies near: it may grow.
-    pub(super) fn of(places: &Places) -> Self {
-        const UPPER: u64 = 0x7000_0000_0000;
-        const NEAR: u64 = 1 << 36;
-        let mut filter = Self::default();
-        let anonymous = places
-            .all
-            .iter()
-            .filter(|it| it.kind == PlaceKind::Anonymous);
-        for place in anonymous {
-            let half = usize::from(place.start >= UPPER);
-            let [start, end] = match half {
-                0 => [place.start, place.end.saturating_add(NEAR)],
-                _ => [
-                    place.start.saturating_sub(NEAR),
-                    place.end.saturating_add(NEAR),
-                ],
-            };
-            let (first, length) = (&mut filter.first[half], &mut filter.length[half]);
-            let old_end = first.saturating_add(*length);
-            if *length == 0 {
-                (*first, *length) = (start, end - start);
-            } else {
-                *first = start.min(*first);
-                *length = end.max(old_end) - *first;
-            }
-        }
-        filter
-    }
-
-    #[inline(always)]
-    fn has(&self, word: u64) -> bool {
-        let is_in = |half: usize| word.wrapping_sub(self.first[half]) < self.length[half];
-        // Both are computed, so that no branch depends on the word.
-        is_in(0) | is_in(1)
-    }
-}
-
-/// Some pages, with their words that may be addresses.
-#[derive(Debug, Default)]
-pub(super) struct Piece {
-    /// The addresses of the pages.
-    pub(super) pages: Vec<u64>,
-    /// How many words are kept of the pages up to each one, with it.
-    ends: Vec<u32>,
-    /// Where each word is in its page, as a number of words.
-    places: Vec<u16>,
-    words: Vec<u64>,
-    /// A number for the contents of each page, if that was asked for.
-    pub(super) hashes: Vec<u64>,
-}
-
-impl Piece {
-    /// The words of a page that lie between two addresses, with the addresses at which they are.
-    pub(super) fn words(
-        &self,
-        index: usize,
-        start: u64,
-        end: u64,
-    ) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let page = self.pages.get(index).copied().unwrap_or(0);
-        let to = self.ends.get(index).map_or(0, |it| *it as usize);
-        let from = match index.checked_sub(1) {
-            Some(before) => self.ends.get(before).map_or(0, |it| *it as usize),
-            None => 0,
-        };
-        let places = self.places.get(from..to).unwrap_or_default();
-        let words = self.words.get(from..to).unwrap_or_default();
-        let address = move |place: u16| page + u64::from(place) * 8;
-        let skipped = places.partition_point(|it| address(*it) < start);
-        let pairs = places.iter().zip(words).skip(skipped);
-        pairs
-            .map(move |(place, word)| (address(*place), *word))
-            .take_while(move |(at, _)| at.saturating_add(8) <= end)
-    }
-}
 
 /// What is read, and until when.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,6 +54,8 @@ pub(super) struct Copied {
     pub(super) is_whole: bool,
     /// Whether there were too many words.
     pub(super) is_full: bool,
+    /// Whether a thread was given up, because its reading did not end.
+    pub(super) is_stuck: bool,
 }
 
 /// Pages that are read at once.
@@ -165,53 +84,139 @@ pub(super) fn batches(runs: impl IntoIterator<Item = (u64, u64)>) -> Vec<Batch> 
     batches
 }
 
+/// The same batches in another order, which no program can know.
+pub(super) fn shuffled(mut batches: Vec<Batch>) -> Vec<Batch> {
+    let mut state = sys::monotonic_now() | 1;
+    for last in (1..batches.len()).rev() {
+        // Marsaglia's xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        batches.swap(last, (state % (last as u64 + 1)) as usize);
+    }
+    batches
+}
+
+/// Reads from the memory of a process into a buffer that is large enough, and returns how many bytes it read.
+pub(super) type ReadMemory = fn(u32, &[(u64, u64)], &mut [u64]) -> usize;
+
 /// The state that the threads share.
-struct Shared<'a> {
+struct Shared {
     pid: u32,
-    batches: &'a [Batch],
+    batches: Vec<Batch>,
     wanted: Wanted,
+    read_memory: ReadMemory,
     next: AtomicUsize,
     words: AtomicUsize,
     is_late: AtomicBool,
-    copied: Mutex<Copied>,
+}
+
+/// Counts a thread that reads.
+struct Reader;
+
+impl Reader {
+    /// `None` if there are too many.
+    fn new() -> Option<Self> {
+        let before = READERS.fetch_add(1, Ordering::Relaxed);
+        let reader = Self;
+        (before < MAX_READERS).then_some(reader)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Reads batches, in their order.
-pub(super) fn copy(pid: u32, batches: &[Batch], wanted: Wanted) -> Copied {
+pub(super) fn copy(pid: u32, batches: Vec<Batch>, wanted: Wanted) -> Copied {
+    copy_by(read_vector, pid, batches, wanted)
+}
+
+/// The same, by a function.
+pub(super) fn copy_by(
+    read_memory: ReadMemory,
+    pid: u32,
+    batches: Vec<Batch>,
+    wanted: Wanted,
+) -> Copied {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = processors.min(MAX_WORKERS).min(batches.len());
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         pid,
         batches,
         wanted,
+        read_memory,
         next: AtomicUsize::new(0),
         words: AtomicUsize::new(0),
         is_late: AtomicBool::new(false),
-        copied: Mutex::new(Copied::default()),
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..workers {
-            // With fewer threads it takes longer, which the deadline limits.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                // The process waits only then.
-                if shared.wanted.deadline.is_some() {
-                    ThreadPriority::of_this_thread().raise();
-                }
-                work(&shared);
-            });
-        }
-        work(&shared);
     });
-    let mut copied = shared
-        .copied
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    copied.is_full = shared.words.into_inner() > MAX_WORDS;
-    copied.is_whole = !shared.is_late.into_inner() && !copied.is_full;
+    let (sender, receiver) = mpsc::channel();
+    let mut started = 0;
+    for _ in 0..workers {
+        let Some(reader) = Reader::new() else { break };
+        let (shared, sender) = (Arc::clone(&shared), sender.clone());
+        let thread = std::thread::Builder::new().name("heaptrace-read".to_owned());
+        // With fewer threads it takes longer, which the deadline limits.
+        let thread = thread.spawn(move || {
+            let _reader = reader;
+            // The process waits only then.
+            if shared.wanted.deadline.is_some() {
+                ThreadPriority::of_this_thread().raise();
+            }
+            // No one waits for a thread that was given up.
+            let _ = sender.send(work(&shared));
+        });
+        started += usize::from(thread.is_ok());
+    }
+    let mut copied = Copied::default();
+    for _ in 0..started {
+        match wait(&receiver, &shared) {
+            Some(mut own) => {
+                copied.pieces.append(&mut own.pieces);
+                copied.bytes += own.bytes;
+                copied.failed += own.failed;
+            }
+            None => {
+                copied.is_stuck = true;
+                // Those that go on read nothing more.
+                shared.next.store(shared.batches.len(), Ordering::Relaxed);
+                break;
+            }
+        }
+    }
+    copied.is_full = shared.words.load(Ordering::Relaxed) > MAX_WORDS;
+    let has_readers = started > 0 || workers == 0;
+    copied.is_stuck |= !has_readers;
+    copied.is_whole =
+        !shared.is_late.load(Ordering::Relaxed) && !copied.is_full && !copied.is_stuck;
     copied
 }
 
-fn work(shared: &Shared<'_>) {
+/// What the next thread has read that ends; `None` if none does.
+fn wait(receiver: &mpsc::Receiver<Copied>, shared: &Shared) -> Option<Copied> {
+    loop {
+        let begun = shared.next.load(Ordering::Relaxed);
+        let patience = match shared.wanted.deadline {
+            Some(deadline) => (deadline + GRACE).saturating_duration_since(Instant::now()),
+            None => PATIENCE,
+        };
+        match receiver.recv_timeout(patience) {
+            Ok(own) => return Some(own),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                let has_progress = shared.next.load(Ordering::Relaxed) != begun;
+                if shared.wanted.deadline.is_some() || !has_progress {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared) -> Copied {
+    let wanted = &shared.wanted;
     let mut buffer = vec![0_u64; BATCH_PAGES * PAGE_WORDS];
     let mut own = Copied::default();
     while let Some(batch) = shared
@@ -221,34 +226,25 @@ fn work(shared: &Shared<'_>) {
         if shared.words.load(Ordering::Relaxed) > MAX_WORDS {
             break;
         }
-        let deadline = shared.wanted.deadline;
+        let deadline = wanted.deadline;
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             shared.is_late.store(true, Ordering::Relaxed);
             break;
         }
         let mut piece = Piece::default();
-        read(shared.pid, batch, &mut buffer, &mut own, |address, page| {
-            piece.pages.push(address);
-            if shared.wanted.words {
-                scan(&shared.wanted.filter, page, &mut piece);
-            }
-            piece.ends.push(piece.words.len() as u32);
-            if shared.wanted.hashes {
-                piece.hashes.push(hash(page));
-            }
+        read(shared, batch, &mut buffer, &mut own, |address, page| {
+            let filter = wanted.words.then_some(&wanted.filter);
+            piece.add(address, page, filter, wanted.hashes);
         });
-        shared.words.fetch_add(piece.words.len(), Ordering::Relaxed);
+        shared.words.fetch_add(piece.count(), Ordering::Relaxed);
         own.pieces.push(piece);
     }
-    let mut copied = shared.copied.lock().unwrap_or_else(PoisonError::into_inner);
-    copied.pieces.append(&mut own.pieces);
-    copied.bytes += own.bytes;
-    copied.failed += own.failed;
+    own
 }
 
 /// Reads a batch, and hands out each page.
 fn read(
-    pid: u32,
+    shared: &Shared,
     batch: &[(u64, u64)],
     buffer: &mut [u64],
     copied: &mut Copied,
@@ -256,7 +252,7 @@ fn read(
 ) {
     let mut left = batch.to_vec();
     while !left.is_empty() {
-        let bytes = read_vector(pid, &left, buffer);
+        let bytes = (shared.read_memory)(shared.pid, &left, buffer);
         let mut pages = buffer.as_chunks::<PAGE_WORDS>().0.iter();
         let mut whole = bytes as u64 / PAGE;
         copied.bytes += whole * PAGE;
@@ -311,56 +307,6 @@ fn read_vector(pid: u32, ranges: &[(u64, u64)], buffer: &mut [u64]) -> usize {
         )
     };
     usize::try_from(read).unwrap_or(0)
-}
-
-/// Keeps the words of a page that may be addresses.
-fn scan(filter: &Filter, page: &[u64; PAGE_WORDS], piece: &mut Piece) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has these instructions.
-        return unsafe { scan_avx2(filter, page, piece) };
-    }
-    scan_any(filter, page, piece);
-}
-
-/// The same as [`scan_any`], compiled for wide registers: the process may be stopped meanwhile.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn scan_avx2(filter: &Filter, page: &[u64; PAGE_WORDS], piece: &mut Piece) {
-    scan_any(filter, page, piece);
-}
-
-#[inline(always)]
-fn scan_any(filter: &Filter, page: &[u64; PAGE_WORDS], piece: &mut Piece) {
-    let groups = page.as_chunks::<GROUP>().0;
-    for (at, group) in groups.iter().enumerate() {
-        let has_any = group
-            .iter()
-            .fold(false, |has_any, word| has_any | filter.has(*word));
-        if !has_any {
-            continue;
-        }
-        for (place, word) in group.iter().enumerate() {
-            if filter.has(*word) {
-                piece.places.push((at * GROUP + place) as u16);
-                piece.words.push(*word);
-            }
-        }
-    }
-}
-
-/// A number that changes with the contents of a page.
-fn hash(page: &[u64; PAGE_WORDS]) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut lanes = [1_u64, 2, 3, 4];
-    for group in page.as_chunks::<4>().0 {
-        for (lane, word) in lanes.iter_mut().zip(group) {
-            *lane = (lane.rotate_left(23) ^ word).wrapping_mul(FACTOR);
-        }
-    }
-    lanes
-        .iter()
-        .fold(0, |sum, lane| (sum ^ lane).wrapping_mul(FACTOR))
 }
 
 /// Whether memory can be read in pages of this machine.

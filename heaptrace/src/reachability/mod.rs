@@ -12,6 +12,7 @@ mod search;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use block_index::LiveBlock;
 pub use reading::{Prepared, Reading};

@@ -2,7 +2,7 @@
 //!
 //! Part of `reachability`. A page can have been read several times: the last time counts.
 
-use super::copy::{PAGE, Piece};
+use super::words::{PAGE, Piece};
 
 /// The pages that were read.
 #[derive(Debug, Default)]

@@ -1,17 +1,18 @@
 //! Reads the memory of a process while it is stopped, for a bounded time.
 //!
 //! Part of `reachability`. What is too much for that time was read before, while the process ran. Pages that changed between two
-//! such readings are read again first while it is stopped, and everything is read once more afterwards: a block that nothing points
-//! to stays so. Must not know who allocated a block.
+//! such readings are read again first while it is stopped, and everything is read several times more afterwards, each time in another
+//! order: a block that nothing points to stays so. Must not know who allocated a block.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::copy::{self, Copied, Filter, MAX_WORDS, PAGE, Piece, Wanted, batches};
+use super::copy::{self, Copied, MAX_WORDS, Wanted, batches, shuffled};
 use super::pages::Pages;
 use super::places::{PlaceKind, Places};
 use super::search::{Found, KnownBlocks, Search};
 use super::stop::{self, Refusal, Registers, Stopped};
+use super::words::{Filter, PAGE, Piece};
 use crate::sys;
 
 /// How long a stopped process is read at most, for each GiB of its memory, and if it has less.
@@ -22,6 +23,10 @@ const FOR_EVENTS: Duration = Duration::from_millis(200);
 
 /// The part of the longest stop, in percent, that reading must fit into if nothing is read before.
 const USUAL: u32 = 60;
+
+/// How many readings afterwards must show nothing new, one after the other, and how many are made at most.
+const QUIET: u32 = 12;
+const MOST_READINGS: u32 = 100;
 
 /// A process that is about to be stopped.
 #[derive(Debug)]
@@ -51,7 +56,6 @@ pub struct Reading {
     places: Places,
     registers: Registers,
     pages: Pages,
-    filter: Filter,
     /// Blocks that were allocated before this time, on the monotonic clock, can be judged.
     judged_before: u64,
     /// How long the process was stopped.
@@ -67,8 +71,8 @@ pub struct Reading {
 }
 
 impl Prepared {
-    /// Looks at a process while it runs. Large ones are read, too.
-    pub fn new(pid: u32) -> Result<Self, Refusal> {
+    /// Looks at a process while it runs, which is to be stopped for no longer than a time. If all of it can't be read then, it is read now, too.
+    pub fn new(pid: u32, longest: Option<Duration>) -> Result<Self, Refusal> {
         stop::check_patiently(pid)?;
         if !copy::has_usual_pages() {
             return Err(Refusal::OtherPages);
@@ -76,7 +80,7 @@ impl Prepared {
         let began = sys::monotonic_now();
         let start = Instant::now();
         let places = Places::of(pid).map_err(Refusal::not_listed)?;
-        let limit = limit(places.bytes());
+        let limit = longest.unwrap_or_else(|| limit(places.bytes()));
         // They are listed while the process is stopped, too.
         if start.elapsed() > limit + FOR_EVENTS {
             return Err(Refusal::TooSlow(limit.as_millis()));
@@ -88,7 +92,7 @@ impl Prepared {
             ..Wanted::default()
         };
         let start = Instant::now();
-        let first = copy::copy(pid, &all, wanted);
+        let first = copied(copy::copy(pid, all.clone(), wanted))?;
         if start.elapsed() < limit * USUAL / 100 {
             return Ok(Self {
                 pid,
@@ -96,17 +100,11 @@ impl Prepared {
                 earlier: None,
             });
         }
-        let second = copy::copy(
-            pid,
-            &all,
-            Wanted {
-                words: true,
-                ..wanted
-            },
-        );
-        if second.is_full {
-            return Err(Refusal::TooManyWords(MAX_WORDS));
-        }
+        let wanted = Wanted {
+            words: true,
+            ..wanted
+        };
+        let second = copied(copy::copy(pid, all, wanted))?;
         let before = hashes(&first.pieces);
         let changed = hashes(&second.pieces).into_iter().filter(|(page, hash)| {
             let at = before.binary_search_by_key(page, |it| it.0);
@@ -148,7 +146,7 @@ impl Prepared {
             hashes: false,
             deadline: Some(deadline),
         };
-        let copied = copy::copy(self.pid, &batches(order), wanted);
+        let copied = copy::copy(self.pid, batches(order), wanted);
         let left = deadline + FOR_EVENTS;
         let events = events_read.recv_timeout(left.saturating_duration_since(Instant::now()));
         let (since, threads) = (process.since(), process.threads());
@@ -160,6 +158,8 @@ impl Prepared {
             failed,
             is_whole,
             is_full,
+            // It is not whole then.
+            is_stuck: _,
         } = copied;
         if is_full {
             return Err(Refusal::TooManyWords(MAX_WORDS));
@@ -176,7 +176,6 @@ impl Prepared {
             pid: self.pid,
             registers,
             pages: Pages::new(all),
-            filter,
             judged_before,
             stopped,
             threads,
@@ -198,19 +197,53 @@ impl Reading {
     pub fn find(&self, known: &KnownBlocks) -> Result<Found, Refusal> {
         let mut search = Search::new(&self.places, known, &self.registers, self.judged_before);
         search.follow(&self.pages);
-        if !self.is_whole() {
+        let readings = match self.is_whole() {
+            true => 0,
+            false => self.read_again(&mut search)?,
+        };
+        Ok(Found {
+            readings,
+            ..search.finish(&self.pages, self.judged_before)
+        })
+    }
+
+    /// Reads the memory again and again while the process runs, until that shows no more pointers to blocks that seemed to have none: one that a
+    /// program has moved while memory was read can be missed, but not each time. Returns how often it was read.
+    fn read_again(&self, search: &mut Search<'_>) -> Result<u32, Refusal> {
+        let mut quiet = 0;
+        for readings in 0..MOST_READINGS {
+            let Some((start, end)) = search.unreached() else {
+                return Ok(readings);
+            };
+            if quiet == QUIET {
+                return Ok(readings);
+            }
+            let places = Places::of(self.pid).map_err(Refusal::not_listed)?;
             let wanted = Wanted {
-                filter: self.filter,
+                filter: Filter::between(start, end),
                 words: true,
                 ..Wanted::default()
             };
-            let later = copy::copy(self.pid, &batches(self.places.runs()), wanted);
-            if later.is_full {
-                return Err(Refusal::TooManyWords(MAX_WORDS));
+            let order = shuffled(batches(places.runs()));
+            let later = copied(copy::copy(self.pid, order, wanted))?;
+            if later.bytes == 0 {
+                return Err(Refusal::Ended);
             }
-            search.follow_again(&Pages::new(later.pieces));
+            let has_more = search.follow_later(&places, &Pages::new(later.pieces), &self.pages);
+            quiet = if has_more { 0 } else { quiet + 1 };
         }
-        Ok(search.finish(&self.pages, self.judged_before))
+        Err(Refusal::Restless(MOST_READINGS))
+    }
+}
+
+/// What was read without a deadline, if that ended well.
+fn copied(copied: Copied) -> Result<Copied, Refusal> {
+    if copied.is_stuck {
+        return Err(Refusal::Stuck);
+    }
+    match copied.is_full {
+        true => Err(Refusal::TooManyWords(MAX_WORDS)),
+        false => Ok(copied),
     }
 }
 

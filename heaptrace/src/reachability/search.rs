@@ -41,6 +41,8 @@ pub struct Found {
     pub judged: (u64, u64),
     /// Blocks that are too young: a pointer to them may be in memory that was read earlier.
     pub too_young: u64,
+    /// How often the memory was read after the stop, while the process ran.
+    pub readings: u32,
 }
 
 /// A search under way.
@@ -50,8 +52,6 @@ pub(super) struct Search<'a> {
     index: BlockIndex,
     /// Where each thread was when the process was stopped.
     stacks: &'a [Stack],
-    /// Whether the process has run on since.
-    has_run_on: bool,
     is_reached: Vec<bool>,
     queue: Vec<usize>,
 }
@@ -74,7 +74,6 @@ impl<'a> Search<'a> {
             known,
             index,
             stacks: &registers.stacks,
-            has_run_on: false,
         };
         for word in &registers.words {
             search.reach(*word, false);
@@ -82,9 +81,32 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Follows the pointers in some memory.
+    /// Follows the pointers in the memory of the stopped process.
     pub(super) fn follow(&mut self, pages: &Pages) {
-        self.follow_roots(pages);
+        self.follow_roots(self.places, pages, None);
+        self.follow_blocks(pages);
+    }
+
+    /// Follows the pointers in memory that was read later, too. What is not reached now was not before: no one can have made a pointer
+    /// to it. What was written since counts as pointing wherever it is, because a block there may be new. Returns whether more was reached.
+    pub(super) fn follow_later(&mut self, places: &Places, pages: &Pages, before: &Pages) -> bool {
+        self.queue = reached(&self.is_reached);
+        let known = self.queue.len();
+        self.follow_roots(places, pages, Some(before));
+        self.follow_blocks(pages);
+        reached(&self.is_reached).len() > known
+    }
+
+    /// The addresses of the blocks that were not reached: the first, and the one behind them; `None` if there are none.
+    pub(super) fn unreached(&self) -> Option<(u64, u64)> {
+        let numbered = self.is_reached.iter().zip(self.index.blocks());
+        let unreached = || numbered.clone().filter(|it| !*it.0).map(|it| it.1);
+        let start = unreached().map(|it| it.address).min()?;
+        let end = unreached().map(LiveBlock::end).max()?;
+        Some((start, end))
+    }
+
+    fn follow_blocks(&mut self, pages: &Pages) {
         let mut found = Vec::new();
         while let Some(number) = self.queue.pop() {
             let Some(block) = self.index.blocks().get(number).copied() else {
@@ -95,14 +117,6 @@ impl<'a> Search<'a> {
                 self.reach(word, false);
             }
         }
-    }
-
-    /// Follows the pointers in memory that was read later, too. What is not reached now was not before: no one can have made a pointer
-    /// to it.
-    pub(super) fn follow_again(&mut self, pages: &Pages) {
-        self.has_run_on = true;
-        self.queue = reached(&self.is_reached);
-        self.follow(pages);
     }
 
     /// The blocks that were not reached.
@@ -134,14 +148,16 @@ impl<'a> Search<'a> {
                 .collect(),
             judged: (count, judged.map(|it| it.size).sum()),
             too_young: blocks.len() as u64 - count,
+            readings: 0,
         }
     }
 
-    fn follow_roots(&mut self, pages: &Pages) {
-        for place in &self.places.all {
+    /// Follows the pointers outside of blocks; if there is memory from before, the process has run on since.
+    fn follow_roots(&mut self, places: &Places, pages: &Pages, before: Option<&Pages>) {
+        for place in &places.all {
             // Later, a thread may use more of its stack.
             let own = self.stacks.iter();
-            let own = own.filter(|it| !self.has_run_on && is_stack(place, it));
+            let own = own.filter(|it| before.is_none() && is_stack(place, it));
             let stack = own.map(|it| it.lowest).min();
             let threads = self.stacks.iter().map(|it| it.thread);
             let threads = threads.filter(|it| place.contains(*it)).max();
@@ -150,11 +166,14 @@ impl<'a> Search<'a> {
             let is_glibc = place.kind == PlaceKind::Glibc;
             let mut roots = Vec::new();
             pages.words(place.start, place.end, |at, word| {
-                let is_used = match stack {
-                    Some(lowest) => at >= lowest,
-                    None => !has_blocks || at < variables_end || self.is_root(place, at),
+                let holder = self.index.holding(at).filter(|_| has_blocks);
+                let is_used = match (holder, stack) {
+                    // Blocks that are reached are followed afterwards.
+                    (Some(_), _) => false,
+                    (None, Some(lowest)) => at >= lowest,
+                    (None, None) => !has_blocks || at < variables_end || self.is_root(place, at),
                 };
-                if is_used && !(has_blocks && self.index.holding(at).is_some()) {
+                if is_used || before.is_some_and(|before| self.is_new(before, at, word)) {
                     roots.push(word);
                 }
             });
@@ -162,6 +181,18 @@ impl<'a> Search<'a> {
                 self.reach(word, is_glibc);
             }
         }
+    }
+
+    /// Whether a word points to a block that is not reached, and was not there before.
+    fn is_new(&self, before: &Pages, at: u64, word: u64) -> bool {
+        let target = self.index.holding(word);
+        let is_reached = target.and_then(|it| self.is_reached.get(it));
+        if is_reached != Some(&false) {
+            return false;
+        }
+        let mut was_there = false;
+        before.words(at, at.saturating_add(8), |_, old| was_there = old == word);
+        !was_there
     }
 
     /// Whether memory beside blocks counts as a root: all but that of glibc's heaps, unless there are blocks that are not known. The main

@@ -69,8 +69,21 @@ pub enum Refusal {
     #[error("it starts threads faster than they can be stopped")]
     NewThreads,
     /// Its memory could not be read in time.
-    #[error("its memory could not be read within {0} ms: the machine is too busy")]
+    #[error(
+        "its memory could not be read within {0} ms: the machine is too busy; --max-stop TIME allows more"
+    )]
     TooSlow(u128),
+    /// Reading its memory did not end.
+    #[error(
+        "reading its memory does not end: a page fault there waits for another program (userfaultfd, FUSE)"
+    )]
+    Stuck,
+    /// Each reading showed more pointers.
+    #[error(
+        "its program moves pointers all the time: {0} readings while it ran were not enough to see all of them; --max-stop TIME allows a stop \
+         that is long enough to read all memory"
+    )]
+    Restless(u32),
     /// Too many words of it may be addresses.
     #[error("more than {0} words of its memory may be addresses, and heaptrace keeps no more")]
     TooManyWords(usize),

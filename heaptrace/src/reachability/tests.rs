@@ -1,13 +1,16 @@
 //! Tests of the search with the memory of this process, and of stopping a process.
 
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use super::block_index::LiveBlock;
-use super::copy::{self, Filter, PAGE, PAGE_WORDS, Wanted, batches};
+use super::copy::{self, Wanted, batches, shuffled};
 use super::pages::Pages;
 use super::places::{Place, PlaceKind, Places};
 use super::search::{Found, KnownBlocks, Search, Unreached};
 use super::stop::{Registers, Stack, Stopped};
+use super::words::{Filter, PAGE, PAGE_WORDS};
 
 const PAGES: usize = 8;
 
@@ -69,17 +72,23 @@ impl Memory {
         }
     }
 
-    fn search(&self, known: &KnownBlocks, registers: &Registers, judged_before: u64) -> Found {
-        let places = self.places();
+    /// The words of all places, which are read in any order.
+    fn read(&self, places: &Places) -> Pages {
         let wanted = Wanted {
-            filter: Filter::of(&places),
+            filter: Filter::of(places),
             words: true,
             ..Wanted::default()
         };
-        let copied = copy::copy(std::process::id(), &batches(places.runs()), wanted);
+        let order = shuffled(batches(places.runs()));
+        let copied = copy::copy(std::process::id(), order, wanted);
         assert!(copied.is_whole);
         assert_eq!((copied.bytes, copied.failed), (PAGES as u64 * PAGE, 0));
-        let pages = Pages::new(copied.pieces);
+        Pages::new(copied.pieces)
+    }
+
+    fn search(&self, known: &KnownBlocks, registers: &Registers, judged_before: u64) -> Found {
+        let places = self.places();
+        let pages = self.read(&places);
         let mut search = Search::new(&places, known, registers, judged_before);
         search.follow(&pages);
         search.finish(&pages, judged_before)
@@ -193,6 +202,77 @@ fn memory_of_the_allocator_is_told_apart() {
     assert_eq!(found(&result), [(2, true)]);
 }
 
+/// Check what readings after the stop show: pointers in blocks, in memory that was mapped since, and in memory that was written since, also in
+/// that of a block that seemed to have none; but no stale pointers in freed memory.
+#[test]
+fn later_readings_show_moved_pointers() {
+    let mut memory = Memory::new();
+    let blocks: Vec<_> = (1..=7)
+        .map(|id| memory.block(id, 20 * id as usize, 64))
+        .collect();
+    let address = |number: usize| blocks[number - 1].address;
+    let free = memory.at(3, 400);
+    memory.set(memory.at(0, 100), address(1));
+    // Stale pointers: one to 2 in freed memory, one to 3 in a block that nothing points to.
+    memory.set(free, address(2));
+    memory.set(address(7), address(3));
+    let known = KnownBlocks {
+        live: blocks.clone(),
+        are_all: true,
+        mapped: Vec::new(),
+    };
+    let (places, registers) = (memory.places(), Registers::default());
+    let before = memory.read(&places);
+    let mut search = Search::new(&places, &known, &registers, u64::MAX);
+    search.follow(&before);
+    assert_eq!(search.unreached(), Some((address(2), address(7) + 64)));
+    assert!(!search.follow_later(&places, &memory.read(&places), &before));
+    // Since then, pointers were moved: to 4 into a block, to 5 into a new block, to 6 into the memory of 7, which must be another block now.
+    memory.set(address(1) + 8, address(4));
+    memory.set(free + 8, address(5));
+    memory.set(address(7) + 8, address(6));
+    assert!(search.follow_later(&places, &memory.read(&places), &before));
+    assert!(!search.follow_later(&places, &memory.read(&places), &before));
+    // A mapping is new, and has the same words as freed memory before.
+    let mut mapped = places.clone();
+    mapped.all[3].start = memory.at(4, 0);
+    let new = Place {
+        start: memory.at(3, 0),
+        end: memory.at(4, 0),
+        kind: PlaceKind::Other,
+        ..mapped.all[3].clone()
+    };
+    mapped.all.insert(3, new);
+    assert!(!search.follow_later(&mapped, &memory.read(&places), &before));
+    let found_now = found(&search.finish(&before, u64::MAX));
+    assert_eq!(found_now, [(2, true), (3, false), (7, true)]);
+}
+
+/// Check that memory is given up whose reading does not end, soon after a deadline, and that the thread ends when it does.
+#[test]
+fn reading_without_an_end_is_given_up() {
+    static HELD: Mutex<()> = Mutex::new(());
+    fn read(_: u32, ranges: &[(u64, u64)], _: &mut [u64]) -> usize {
+        if ranges[0].0 == 0 {
+            drop(HELD.lock());
+        }
+        0
+    }
+    let held = HELD.lock().unwrap();
+    let begun = Instant::now();
+    let wanted = Wanted {
+        deadline: Some(begun + Duration::from_millis(20)),
+        ..Wanted::default()
+    };
+    let runs = || batches([(0, 256 * PAGE)]);
+    let copied = copy::copy_by(read, 0, runs(), wanted);
+    assert!(copied.is_stuck && !copied.is_whole);
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    drop(held);
+    let copied = copy::copy_by(read, 0, runs(), Wanted::default());
+    assert!(!copied.is_stuck && copied.failed == 256);
+}
+
 /// Check that a page that can't be read is counted, that the others are read, and that later pieces replace earlier ones.
 #[test]
 fn unreadable_pages_are_counted() {
@@ -207,7 +287,7 @@ fn unreadable_pages_are_counted() {
     let start = memory.at(3, 0);
     let read = |start: u64| {
         let runs = [(PAGE, 3 * PAGE), (start, start + 2 * PAGE)];
-        copy::copy(std::process::id(), &batches(runs), wanted)
+        copy::copy(std::process::id(), batches(runs), wanted)
     };
     memory.set(start + 8, start);
     let first = read(start);
@@ -221,10 +301,10 @@ fn unreadable_pages_are_counted() {
     pages.words(start, start + 2 * PAGE, |at, word| words.push((at, word)));
     assert_eq!(words, [(start + 8, start + 16)]);
     let late = Wanted {
-        deadline: Some(std::time::Instant::now()),
+        deadline: Some(Instant::now()),
         ..wanted
     };
-    let late = copy::copy(std::process::id(), &batches([(start, start + PAGE)]), late);
+    let late = copy::copy(std::process::id(), batches([(start, start + PAGE)]), late);
     assert!(!late.is_whole && late.bytes == 0);
 }
 

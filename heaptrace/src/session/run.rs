@@ -14,7 +14,7 @@ use super::drain::Drain;
 use super::inspect::Inspections;
 use super::kernel_state::Swept;
 use super::memory::MemoryReading;
-use super::reachability;
+use super::reachability::Searches;
 use crate::config::RunConfig;
 use crate::join::{Joiner, ModuleId, OpenFiles, Update};
 use crate::kernel::program::Program;
@@ -38,8 +38,8 @@ pub(super) struct Run {
     swept: Swept,
     memory: MemoryReading,
     inspections: Inspections,
-    /// Whether blocks are looked for that nothing points to, and if so, whether every allocation is recorded.
-    searched: Option<bool>,
+    /// How blocks are looked for that nothing points to; `None` if they are not.
+    searches: Option<Searches>,
 }
 
 /// The thread that removes the probes at the end.
@@ -72,7 +72,7 @@ impl Run {
             swept: Swept::default(),
             memory: MemoryReading::new(config),
             inspections: Inspections::new(config),
-            searched: config.reachable.then(|| !config.sampling.is_partial()),
+            searches: Searches::wanted(config),
         }
     }
 
@@ -172,13 +172,13 @@ impl Run {
             joiner,
             program,
             swept,
-            searched,
+            searches,
             ..
         } = self;
-        if let Some(is_exact) = *searched {
+        if let Some(searches) = searches {
             // Whether all blocks are known follows from what was lost, and blocks whose frees were lost don't live.
             swept.read_kernel(program, drain, joiner)?;
-            reachability::search(drain, joiner, begin, is_exact)?;
+            searches.search(drain, joiner, begin)?;
         }
         Ok(())
     }

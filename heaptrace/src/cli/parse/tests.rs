@@ -58,6 +58,7 @@ fn defaults_are_those_of_the_configuration() {
             blocks: KeptBlocks::None,
             inspect_live: false,
             reachable: false,
+            max_stop: None,
             duration: None,
             mark_every: None,
             live_limit: None,

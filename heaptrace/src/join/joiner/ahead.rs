@@ -7,6 +7,7 @@ use heaptrace_common::wire::ProcessBegin;
 use super::Joiner;
 use crate::join::update::{Memory, Process};
 use crate::join::{command_line, processes, threads};
+use crate::proc::group_text::GroupText;
 use crate::proc::memory;
 
 impl Joiner {
@@ -16,8 +17,10 @@ impl Joiner {
         let allocators = self.addresses.allocators_of(pid, event.time);
         let command = processes::name(&event.comm);
         let resident = memory::resident(pid).unwrap_or_default();
-        let cgroup = self.cgroups.of(pid, event.cgroup);
-        self.memory_groups.begin(event.process, pid, &cgroup);
+        let mut groups = GroupText::of(pid);
+        let cgroup = self.cgroups.of(&mut groups, event.cgroup);
+        self.memory_groups
+            .begin(event.process, &mut groups, &cgroup);
         let covered = self.coverage.of(pid, event.time);
         let resident_before = match covered {
             Some((_, resident)) => resident,

@@ -66,6 +66,7 @@ impl Joiner {
         facts.process = process;
         (facts.judged_blocks, facts.judged_bytes) = found.judged;
         facts.young_blocks = found.too_young;
+        facts.later_readings = found.readings;
         facts.sites = sums
             .into_iter()
             .map(|(stack, [direct, indirect])| UnreachableSite {

@@ -33,6 +33,8 @@ struct Search<'a> {
     unread_bytes: u64,
     /// Whether all memory was read while the process was stopped.
     is_whole: bool,
+    /// How often it was read afterwards, while the process ran; 0 if it was not.
+    later_readings: u32,
     /// Whether all blocks of the process are recorded. Otherwise less is found.
     has_all_blocks: bool,
     judged_blocks: u64,
@@ -97,6 +99,7 @@ impl<'a> Search<'a> {
             read_while_stopped_bytes: it.stopped_bytes,
             unread_bytes: it.unread_bytes,
             is_whole: it.is_whole,
+            later_readings: it.later_readings,
             has_all_blocks: it.has_all_blocks,
             judged_blocks: it.judged_blocks,
             judged_bytes: it.judged_bytes,

@@ -77,10 +77,14 @@ fn unreachable(
         false => "",
     };
     let words = format!(
-        "Unreachable, {at}: {} in {about}{} blocks, from {}; nothing pointed to them",
+        "Unreachable, {at}: {} in {about}{} blocks, from {}; nothing {} to them",
         Amount::new(&page.intervals, Metric::LiveBytes, &all).value(),
         count(all.live_allocations),
-        sites(found.sites.len())
+        sites(found.sites.len()),
+        match searched.iter().all(|it| it.is_whole) {
+            true => "pointed",
+            false => "seemed to point",
+        }
     );
     heading(page, &words)?;
     for (rank, it) in found.sites.iter().take(page.options.top).enumerate() {
@@ -115,6 +119,13 @@ fn site(page: &mut Page<'_, '_>, rank: usize, site: &UnreachableSite) -> io::Res
         Kind::Heap,
         site.stack,
     )
+}
+
+fn times(number: u32) -> String {
+    match number {
+        0 | 1 => "once".to_owned(),
+        many => format!("{} times", count(many.into())),
+    }
 }
 
 fn blocks(number: u64) -> String {
@@ -175,9 +186,11 @@ fn facts(page: &mut Page<'_, '_>, search: &Reachability, several: bool) -> io::R
     match search.is_whole {
         true => words.push_str(", and all of it was read then."),
         false => words.push_str(&format!(
-            ", in which {} of it was read, what had changed lately first. The rest was read shortly before, and all of it again \
-             afterwards: a pointer that a program moved in all three moments can be missed.",
-            share(search.stopped_bytes, search.memory_bytes)
+            ", in which {} of it was read, what had changed lately first. The rest was read shortly before, and all of it {} more \
+             afterwards, while the process ran, until that showed no more pointers: one that was moved, or only in a register, each time can be \
+             missed. record --max-stop TIME allows a longer stop, in which all of it is read.",
+            share(search.stopped_bytes, search.memory_bytes),
+            times(search.later_readings)
         )),
     }
     if search.young_blocks > 0 {

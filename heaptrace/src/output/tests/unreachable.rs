@@ -37,6 +37,7 @@ fn searched(error: u64) -> Profile {
             stopped_bytes: 1 << 28,
             unread_bytes: 4096,
             is_whole: false,
+            later_readings: 14,
             has_all_blocks: true,
             judged_blocks: 1_000,
             judged_bytes: 2_000_000,
@@ -83,12 +84,13 @@ fn findings_are_shown_with_their_limits() {
     let profile = searched(0);
     let shown = text(&profile);
     for words in [
-        "Unreachable, 3.00 s into the run: 3.0 KiB in 8 blocks, from 2 sites; nothing pointed to them",
+        "Unreachable, 3.00 s into the run: 3.0 KiB in 8 blocks, from 2 sites; nothing seemed to point to them",
         "1. 2.0 KiB",
         "1 block, to which nothing points",
         "7 blocks: nothing points to 2, only unreachable blocks to 5 (700 B)",
         "1,000 blocks with 1.9 MiB were looked for in 1.0 GiB of memory. The process (3 threads) was stopped for 1.2 ms, in which \
          25.0 % of it was read",
+        "all of it 14 times more",
         "7 blocks were too young",
         "1 block to which nothing seemed to point",
         "4.0 KiB were not read",
@@ -99,6 +101,7 @@ fn findings_are_shown_with_their_limits() {
     assert!(!shown.contains("the least that leaks"), "{shown}");
     let found = &json(&profile)["unreachable"];
     assert_eq!(found["searches"][0]["stopped_ns"], 1_234_567);
+    assert_eq!(found["searches"][0]["later_readings"], 14);
     assert_eq!(found["searches"][1]["refused"], "\x1bno");
     let second = &found["sites"][1];
     assert_eq!(

@@ -42,6 +42,7 @@ fn findings_are_summed_by_stack() {
         ],
         judged: (4, 141),
         too_young: 0,
+        readings: 3,
     };
     let facts = |at_ns| Reachability {
         at_ns,
@@ -55,6 +56,7 @@ fn findings_are_summed_by_stack() {
         panic!("{:?}", profile.reachability);
     };
     assert_eq!((result.at_ns, result.freed_blocks), (2, 1));
+    assert_eq!(result.later_readings, 3);
     assert_eq!((result.judged_blocks, result.judged_bytes), (4, 141));
     let sums = result.sites.iter().map(|it| {
         let [direct, indirect] = [it.direct, it.indirect];

@@ -39,6 +39,8 @@ pub(super) struct Reachability {
     refused: String,
     #[prost(message, repeated, tag = "15")]
     sites: Vec<Site>,
+    #[prost(uint32, tag = "16")]
+    later_readings: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -73,6 +75,7 @@ impl From<&join::Reachability> for Reachability {
             freed_blocks: it.freed_blocks,
             refused: it.refused.clone(),
             sites: sites.collect(),
+            later_readings: it.later_readings,
         }
     }
 }
@@ -96,6 +99,7 @@ impl From<Reachability> for join::Reachability {
             stopped_bytes: it.stopped_bytes,
             unread_bytes: it.unread_bytes,
             is_whole: it.is_whole,
+            later_readings: it.later_readings,
             has_all_blocks: it.has_all_blocks,
             judged_blocks: it.judged_blocks,
             judged_bytes: it.judged_bytes,
@@ -163,6 +167,7 @@ mod tests {
             stopped_bytes: 8,
             unread_bytes: 9,
             is_whole: true,
+            later_readings: 14,
             has_all_blocks: true,
             judged_blocks: 10,
             judged_bytes: 11,
