@@ -179,10 +179,12 @@ fn stored_as(of: &SizedType, is_new: bool, target: &str, sizes: &Sizes) -> Optio
     let element = people::cpp(&of.name);
     let is_several = sizes.may_be_several(0, of.bytes);
     let is_open = of.is_open && sizes.may_be_at_least(of.bytes);
+    // Behind a structure that ends with an array without a bound, there are elements of that, and no further structures.
+    let is_counted = is_several && (!of.is_open || sizes.may_be(of.bytes));
     (is_several || is_open).then(|| BlockType {
         name: element.clone(),
         element,
-        element_bytes: if is_several { of.bytes } else { 0 },
+        element_bytes: if is_counted { of.bytes } else { 0 },
         header_bytes: 0,
         is_capacity: false,
         way: Way::Dataflow,

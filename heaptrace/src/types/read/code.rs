@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -23,6 +23,11 @@ const MAX_FUNCTION: u64 = 256 << 10;
 
 /// Most bytes of code that are decoded for a question.
 const MAX_DECODED: u64 = 64 << 20;
+
+/// Functions of the C library that return their first argument.
+const PASS_ON: [&str; 7] = [
+    "memset", "memcpy", "memmove", "strcpy", "strncpy", "strcat", "strncat",
+];
 
 /// A symbol.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +208,24 @@ impl<'d> Code<'d> {
             name: named.map_or("", |it| it.name),
             address: Some(address),
         })
+    }
+
+    /// Whether a function returns its first argument: copying functions of the C library do, and functions that do nothing else.
+    pub(super) fn passes_on(&self, callee: Callee<'d>) -> bool {
+        let name = callee.name.split('@').next().unwrap_or(callee.name);
+        if PASS_ON.contains(&name.trim_start_matches('_').trim_end_matches("_chk")) {
+            return true;
+        }
+        let bytes = callee.address.and_then(|it| self.bytes(it, 16));
+        let mut decoder = Decoder::new(64, bytes.unwrap_or_default(), DecoderOptions::NONE);
+        let mut instruction = decoder.decode();
+        if instruction.code() == iced_x86::Code::Endbr64 {
+            instruction = decoder.decode();
+        }
+        instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_register() == Register::RAX
+            && instruction.op1_register() == Register::RDI
+            && decoder.decode().flow_control() == FlowControl::Return
     }
 
     /// The function that a linkage stub jumps to.

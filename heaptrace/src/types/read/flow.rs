@@ -119,16 +119,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             at = instruction.next_ip();
             match instruction.flow_control() {
                 FlowControl::Return => {
-                    let result = walk.around.map(|it| {
-                        let (_, result) = variables::signature(self.names, it.function);
-                        result
-                    });
-                    // Without a result, the register still has what it had.
-                    walk.fate.is_returned = state.holds(Register::RAX) && result != Some(None);
-                    if walk.fate.is_returned {
-                        let of = result.flatten();
-                        walk.store_as(of.and_then(|of| self.pointee(of)));
-                    }
+                    self.returned(walk, state.holds(Register::RAX));
                     return None;
                 }
                 FlowControl::UnconditionalBranch => {
@@ -138,6 +129,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                         before = at;
                     } else {
                         self.called(walk, &state, &instruction);
+                        self.returned(walk, self.passes_on(&state, &instruction));
                         return None;
                     }
                 }
@@ -149,7 +141,11 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
                     self.called(walk, &state, &instruction);
+                    let passes_on = self.passes_on(&state, &instruction);
                     state.after_call();
+                    if passes_on {
+                        state.hold(Register::RAX);
+                    }
                 }
                 FlowControl::Next => {
                     self.step(walk, &mut state, &instruction, &mut info);
@@ -177,6 +173,26 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             };
         }
         None
+    }
+
+    /// The function returns, maybe with the result.
+    fn returned(&self, walk: &mut Walk<'_>, is_held: bool) {
+        let result = walk.around.map(|it| {
+            let (_, result) = variables::signature(self.names, it.function);
+            result
+        });
+        // Without a result, the register still has what it had.
+        walk.fate.is_returned = is_held && result != Some(None);
+        if walk.fate.is_returned {
+            let of = result.flatten();
+            walk.store_as(of.and_then(|of| self.pointee(of)));
+        }
+    }
+
+    /// Whether the function that is called with the result returns it.
+    fn passes_on(&self, state: &State<'d>, instruction: &Instruction) -> bool {
+        let callee = self.code.callee(instruction);
+        state.holds(Register::RDI) && callee.is_some_and(|it| self.code.passes_on(it))
     }
 
     /// Looks for variables that begin to be in a register with the result.
@@ -280,7 +296,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                 }
                 (OpKind::Memory, _) => {
                     // The table of virtual functions of a program at a fixed address.
-                    if is_first_word(instruction, state)
+                    if state.is_first_word(instruction)
                         && instruction.op1_kind() == OpKind::Immediate32to64
                     {
                         self.table(walk, Known::Address(instruction.immediate(1)));
@@ -440,7 +456,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
     fn store(&self, walk: &mut Walk<'_>, state: &mut State<'d>, instruction: &Instruction) {
         let source = instruction.op1_register();
         if !state.holds(source) {
-            if is_first_word(instruction, state)
+            if state.is_first_word(instruction)
                 && let Some(known) = state.known(source)
             {
                 self.table(walk, known);
@@ -475,11 +491,4 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             walk.fate.constructed = Some((self.class(walk, class), Evidence::Vtable));
         }
     }
-}
-
-/// Whether an instruction writes the first word of the block.
-fn is_first_word(instruction: &Instruction, state: &State<'_>) -> bool {
-    instruction.memory_displacement64() == 0
-        && instruction.memory_index() == Register::None
-        && state.holds(full(instruction.memory_base()))
 }

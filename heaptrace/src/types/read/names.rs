@@ -123,6 +123,10 @@ impl<'i, 's> Names<'i, 's> {
                 })
             }
             constants::DW_TAG_typedef => match target() {
+                // In C, it is an integer of another name.
+                Some(found) if own_name().as_deref() == Some("wchar_t") => {
+                    plain("wchar_t".to_owned(), found.bytes)
+                }
                 Some(found) => Some((*found).clone()),
                 None => {
                     // What it names may have no name of its own.

@@ -146,6 +146,13 @@ impl<'d> State<'d> {
         Self::slot_of(instruction).is_some_and(|slot| self.slots.contains(&slot))
     }
 
+    /// Whether an instruction writes the first word of the block.
+    pub(super) fn is_first_word(&self, instruction: &Instruction) -> bool {
+        instruction.memory_displacement64() == 0
+            && instruction.memory_index() == Register::None
+            && self.holds(full(instruction.memory_base()))
+    }
+
     /// Slots are relative to the stack pointer.
     pub(super) fn moved_stack(&mut self) {
         self.slots.retain(|(base, _)| *base != Register::RSP);
