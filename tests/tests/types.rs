@@ -44,7 +44,7 @@ const fn packed(build: Build, packager: &'static [&'static str]) -> Build {
 }
 
 /// The builds of the table.
-const BUILDS: [Build; 39] = [
+const BUILDS: [Build; 42] = [
     build("cc", "g++", &["-O0", "-g"]),
     build("cc", "g++", &["-O1", "-g"]),
     build("cc", "g++", &["-O2", "-g"]),
@@ -68,7 +68,10 @@ const BUILDS: [Build; 39] = [
     build("cc", "clang++", &["-O2", "-g", "-gsimple-template-names"]),
     build("cc", "clang++-19", &["-O2", "-g"]),
     build("cc", "clang++-19", &["-O2", "-g", "-stdlib=libc++"]),
+    build("cc", "clang++-22", &["-O1", "-g"]),
     build("cc", "clang++-22", &["-O2", "-g"]),
+    build("cc", "clang++-22", &["-O2", "-g", "-gdwarf-4"]),
+    build("cc", "clang++-22", &["-O3", "-g"]),
     build("cc", "clang++", &["-O2", "-g1"]),
     build("cc", "clang++", &["-O2"]),
     build("c", "gcc", &["-O0", "-g"]),

@@ -3,6 +3,7 @@
 //! Stage: types. Knows the names of libstdc++ and libc++. An allocator's argument is the element or a node with it; the class that calls the
 //! allocator tells the container. Must not know how the functions were found.
 
+use super::absl;
 use super::chain::{Link, Sizes, known_sizes};
 use super::containers::{self, Family, family, value};
 use super::internal::{element_of_node, is_internal};
@@ -156,7 +157,10 @@ pub(super) fn decide(all: &[Link], sites: &[Site], sizes: &Sizes) -> Option<Bloc
     }
     let rest = links.get(of_allocators.len()..)?;
     let by_allocator = match of_allocators.last() {
-        Some(of) => Some(unwrapped(of)?),
+        Some(of) => match unwrapped(of) {
+            Some(found) => Some(found),
+            None => return in_abseil(all, rest, sizes),
+        },
         None => None,
     };
     let first = links.first()?;
@@ -213,6 +217,24 @@ pub(super) fn decide(all: &[Link], sites: &[Site], sizes: &Sizes) -> Option<Bloc
         Node::Plain => sizes.may_be_several(0, size) || sizes.may_be_several(8, size),
     };
     fits.then_some(typed)
+}
+
+/// A block that a container of abseil has asked for as memory without a type.
+fn in_abseil(all: &[Link], rest: &[(&Link, Parsed<'_>)], sizes: &Sizes) -> Option<BlockType> {
+    let own = rest.iter().take_while(|(link, _)| !link.is_symbol);
+    let found = absl::storage(own.map(|(_, parsed)| parsed))?;
+    let element = people::cpp(&found.element);
+    let known = known_sizes(all, people::cpp).get(&element).copied();
+    let least = known.or_else(|| size_of(&element)).unwrap_or(0);
+    // How many there is room for is not known: the block also has what says which places are used.
+    sizes.may_be_at_least(least).then(|| BlockType {
+        name: found.name,
+        element,
+        element_bytes: 0,
+        header_bytes: 0,
+        is_capacity: true,
+        way: Way::Frames,
+    })
 }
 
 /// What is found for a block.

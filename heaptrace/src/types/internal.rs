@@ -10,6 +10,8 @@ pub(super) fn is_internal(name: &str) -> bool {
     let inner = parts.get(1..).unwrap_or_default();
     match parts.first().map(|it| it.name) {
         Some("std" | "__gnu_cxx") => inner.last().is_some_and(|it| it.name.starts_with('_')),
+        // Elements of its maps in an array are pairs of its own.
+        Some("boost") if inner.last().is_some_and(|it| it.name == "pair") => false,
         Some("boost" | "absl") => inner.iter().any(is_detail),
         _ => false,
     }
@@ -56,6 +58,7 @@ mod tests {
             "detail::Order",
             "_Order",
             "absl::Time",
+            "boost::container::dtl::pair<int, Order>",
         ] {
             assert!(!is_internal(name), "{name}");
         }

@@ -3,6 +3,7 @@
 //! Stage: types. Knows the profile and the names of its functions. The tracer's part decides by what a reader found (`decide.rs`); the reader's part is
 //! `read/`. Must not know outputs.
 
+mod absl;
 mod by_memory;
 mod chain;
 mod containers;
