@@ -67,14 +67,20 @@ impl DutyCycles {
             }
         };
         tracing::info!("a probe hit takes {} ns on this machine", trap.as_nanos());
+        // Without a limit, processes are measured and never paused.
+        let share = limit.map_or(f64::INFINITY, |it| f64::from(it) / 1e4);
+        let reach = targets::reach(config);
+        let governor = match reach {
+            Reach::OneByOne => Governor::one_by_one(share, trap),
+            Reach::Tree | Reach::Processes | Reach::All => Governor::new(share, trap),
+        };
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(Some(Self {
-            // Without a limit, processes are measured and never paused.
-            governor: Governor::new(limit.map_or(f64::INFINITY, |it| f64::from(it) / 1e4), trap),
+            governor,
             ticks,
             hit_cost: HitCost::new(trap, run_time),
-            is_one: matches!(targets::reach(config), Reach::Tree | Reach::Processes),
+            is_one: matches!(reach, Reach::Tree | Reach::Processes),
             paused: BTreeSet::new(),
             paused_along: Vec::new(),
             over: Vec::new(),

@@ -41,6 +41,8 @@ pub(super) struct Governor {
     limit: f64,
     /// Seconds that a probe hit takes.
     hit: f64,
+    /// The part of its credit that a process may use up before its first pause.
+    credit: f64,
     /// Time that it takes to pause or to resume a process.
     switching: Duration,
     watched: BTreeMap<u32, Watched>,
@@ -54,10 +56,19 @@ impl Governor {
         Self {
             limit,
             hit: hit.as_secs_f64(),
+            credit: 1.0,
             switching: Duration::ZERO,
             watched: BTreeMap::new(),
             ended: Paid::default(),
             ticks: 0,
+        }
+    }
+
+    /// The same, where a pause of one process costs no other one anything: half the credit is enough.
+    pub(super) fn one_by_one(limit: f64, hit: Duration) -> Self {
+        Self {
+            credit: 0.5,
+            ..Self::new(limit, hit)
         }
     }
 
@@ -78,6 +89,7 @@ impl Governor {
             limit: self.limit,
             hit: self.hit,
             cycle: cycle.clamp(*CYCLE.start(), *CYCLE.end()),
+            credit: self.credit,
         }
     }
 
@@ -280,6 +292,22 @@ mod tests {
             assert!(at < 0.35, "{age}: {at}");
             let paid = 1.0 - busy[0].work;
             assert!(paid < 0.35, "{age}: {paid}");
+        }
+    }
+
+    /// Check that a compiler that is reached when it is a second old is paused at the second look, also if that comes a bit early.
+    #[test]
+    fn reached_processes_are_paused_at_the_second_look() {
+        let early = TICK - Duration::from_micros(100);
+        for first in [10_u32, 90] {
+            let mut governor = Governor::one_by_one(0.05, HIT);
+            // Half of its time goes into probes.
+            let hits = |ms: u32| HashMap::from([(7, u64::from(ms) * 1000)]);
+            let at = |ms: u32| move |_| Some(Duration::from_millis((1100 + ms).into()));
+            let now = TICK * 10;
+            assert!(governor.tick(now, &hits(first), at(first)).is_empty());
+            let over = governor.tick(now + early, &hits(100), at(first + 100));
+            assert!(over.len() == 1 && governor.paused().contains(&7), "{first}");
         }
     }
 

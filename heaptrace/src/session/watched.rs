@@ -6,8 +6,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Shortest time over which a share is measured.
-const LOOK: Duration = Duration::from_millis(100);
+/// Shortest time over which a share is measured: less than the time between two ticks, one of which may come a bit early.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The same for a process that is below the limit.
 const LONG_LOOK: Duration = Duration::from_millis(500);
@@ -45,6 +45,8 @@ pub(super) struct Terms {
     pub(super) hit: f64,
     /// Length of a duty cycle: the time from one pause to the next.
     pub(super) cycle: Duration,
+    /// The part of its credit that a process may use up before its first pause.
+    pub(super) credit: f64,
 }
 
 /// The result of a look at a process.
@@ -209,7 +211,8 @@ impl Watched {
                     self.share = if owed { mean(self.share, share) } else { share };
                 }
                 let used = self.seen.as_secs_f64();
-                let credit = used.clamp(*CREDIT.start(), *CREDIT.end()) * terms.limit;
+                let credit =
+                    used.clamp(*CREDIT.start(), *CREDIT.end()) * terms.credit * terms.limit;
                 if self.debt > credit && self.paid.probes >= LEAST_PAID {
                     self.phase = Phase::Off { from: now };
                     return Look::OverLimit;
