@@ -104,7 +104,7 @@ fn code_offset<M: Memory>(
 /// The description of the code that a return address is in, and the offset in it: the object that holds instructions begins some bytes
 /// before the first one.
 fn code_at<M: Memory>(heap: &Heap<'_, M>, layout: &CodeLayout, address: u64) -> Option<(u64, u64)> {
-    let end = address.checked_sub(1)? / ALIGNMENT * ALIGNMENT + ALIGNMENT;
+    let end = (address.checked_sub(1)? / ALIGNMENT * ALIGNMENT).checked_add(ALIGNMENT)?;
     let first = u64::from(layout.first);
     for search in 1..=SEARCHES {
         let from = end

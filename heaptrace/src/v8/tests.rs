@@ -176,8 +176,8 @@ fn inlined_functions_are_found() {
     let cookie = cookie_of(&words, &node_20(), shared).unwrap();
     let inner = shared | u64::from(cookie) << V8Frame::COOKIE;
     assert_eq!(found, [(inner, Some(25)), (0x7001, Some(11))]);
-    // A return address in other code, and one at the end.
-    for place in [0x8fff, 0x9000, 0x9000 + 101] {
+    // A return address in other code, one at the end, and one that is none.
+    for place in [0x8fff, 0x9000, 0x9000 + 101, u64::MAX] {
         let found = places(&words, &node_20(), &frame(place));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].position, None);
