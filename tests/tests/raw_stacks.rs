@@ -202,10 +202,10 @@ outer()
     let path = script.display().to_string();
     let options = [&FIRST_RUN[..], &["--exact"]].concat();
     let by_shell = format!("python3 {path}; true");
-    for command in [&["sh", "-c", &by_shell][..], &[&path]] {
+    let recorded = |command: &[&str]| {
         let recording = here.record(&options, command)?;
         ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
-        let report = &recording.report;
+        let report = recording.report;
         report.check_nothing_lost()?;
         let mut sum = [0; 2];
         for site in &report.sites {
@@ -217,7 +217,17 @@ outer()
             }
         }
         println!("{command:?}: {sum:?}, {:?}", report.quality.noted);
-        assert_eq!(sum, [COUNT, COUNT * 300_001]);
+        let late = report.quality.noted.get("stacks_walked_late").copied();
+        anyhow::Ok((sum, late.unwrap_or_default()))
+    };
+    let all = [COUNT, COUNT * 300_001];
+    assert_eq!(recorded(&[&path])?.0, all);
+    // On a busy machine, the script can end before its interpreter's file was looked at.
+    for _ in 0..10 {
+        let (sum, late) = recorded(&["sh", "-c", &by_shell])?;
+        if sum == all && late > 100 {
+            return Ok(());
+        }
     }
-    Ok(())
+    anyhow::bail!("Python frames were missing each time")
 }
