@@ -152,6 +152,48 @@ fn a_crash_is_told() -> Result<()> {
     Ok(())
 }
 
+/// Check that all processes of a container are told with what they held when its first process ends, because the kernel kills the others
+/// then, and that there is a snapshot of that moment.
+#[test]
+fn the_end_of_a_container_is_told() -> Result<()> {
+    let here = Heaptrace::tracing()?;
+    let fixture = c("victims")?.path.display().to_string();
+    let options = ["--no-mmap", "--interval", "1h"];
+    let recording = here.record(&options, &[&fixture, "init", &BLOCKS.to_string()])?;
+    ensure!(recording.ended.code() == 0, "{}", recording.ended.stderr);
+    let report = &recording.report;
+    report.check_nothing_lost()?;
+    let text = here.run(&["report"])?.success()?.stdout;
+    let timeline = here.run(&["timeline", "--format", "json"])?.success()?;
+    let timeline: serde_json::Value = serde_json::from_str(&timeline.stdout)?;
+    let times = timeline["times_ns"].as_array().context("no times")?;
+    for role in ["first", "second", "third"] {
+        let truth = recording.truth(role)?;
+        ensure!(truth.live_allocations == BLOCKS, "{truth:?}");
+        truth.matches(&report.truth(Some(truth.pid)))?;
+        let end = report.process(truth.pid)?.end.as_ref().context("no end")?;
+        let is_killed = role != "first";
+        let (kind, number) = if is_killed {
+            ("signal", 9)
+        } else {
+            ("exit", 3)
+        };
+        ensure!(
+            end.kind == kind && end.signal.or(end.status) == Some(number),
+            "{role}: {end:?}"
+        );
+        let told = format!("victims ({}) was killed by SIGKILL", truth.pid);
+        ensure!(text.contains(&told) == is_killed, "{role}\n{text}");
+        let mut soon = times.iter().filter_map(serde_json::Value::as_u64);
+        ensure!(
+            soon.any(|time| time > end.at_ns && time - end.at_ns < 5_000_000_000),
+            "{times:?} after {}",
+            end.at_ns
+        );
+    }
+    Ok(())
+}
+
 /// The limits of live memory that were exceeded up to now, by the data file.
 fn exceeded(here: &Heaptrace) -> Result<Vec<serde_json::Value>> {
     let ended = here.run(&["report", "--format", "json"])?.success()?;

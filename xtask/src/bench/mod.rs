@@ -18,6 +18,7 @@ mod names;
 mod pairs;
 mod profilers;
 pub mod programs;
+mod reachable;
 mod section;
 mod serving;
 pub mod stats;
@@ -49,6 +50,9 @@ const NAMES_PAGE: &str = "docs/names.md";
 
 /// The page of data files.
 const FILE_PAGE: &str = "docs/data-files.md";
+
+/// The page of searches for blocks that nothing points to.
+const REACHABLE_PAGE: &str = "docs/reachability.md";
 
 /// The figures that later runs are compared with.
 const STORED: &str = "docs/benchmarks.json";
@@ -96,6 +100,8 @@ enum Part {
     Names,
     /// The data file of a long run, the commands that read it, and the cost of options, on a page of their own; left out unless it is named.
     File,
+    /// Searches for blocks that nothing points to, on a page of their own; left out unless they are named.
+    Reachable,
     /// The throughput of the ring, and the cost of reading a large recording.
     Stream,
     /// The growth of costs.
@@ -103,7 +109,7 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
@@ -111,13 +117,17 @@ impl Part {
         Self::Profilers,
         Self::Names,
         Self::File,
+        Self::Reachable,
         Self::Stream,
         Self::Growth,
     ];
 
     /// Whether it is measured if only this part, or none, was named.
     fn is_wanted(self, only: Option<Self>) -> bool {
-        let has_own_page = matches!(self, Self::Profilers | Self::Names | Self::File);
+        let has_own_page = matches!(
+            self,
+            Self::Profilers | Self::Names | Self::File | Self::Reachable
+        );
         only.map_or(!has_own_page, |only| only == self)
     }
 }
@@ -148,6 +158,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Profilers => profilers::measure_all(&effort)?,
             Part::Names => names::measure_all(&effort)?,
             Part::File => file::measure_all(&effort)?,
+            Part::Reachable => reachable::measure_all(&effort)?,
             Part::Stream => stream::measure_all(&machine, &effort)?,
             Part::Growth => growth::measure_all(&effort)?,
         };
@@ -160,6 +171,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let page = match args.only {
         Some(Part::Profilers) => format!("{}{}", profilers::head(&machine, args.rounds), all.text),
         Some(Part::File) => format!("{}{}", file::head(&machine, args.rounds), all.text),
+        Some(Part::Reachable) => {
+            format!("{}{}", reachable::head(&machine, args.rounds), all.text)
+        }
         Some(Part::Names) => format!("{}{}", names::head(&machine, args.rounds), all.text),
         _ => format!(
             "{}{}{}",
@@ -188,6 +202,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Some(Part::File) => {
             write(&root.join(FILE_PAGE), &page)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Reachable) => {
+            write(&root.join(REACHABLE_PAGE), &page)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(_) => return Ok(ExitCode::SUCCESS),

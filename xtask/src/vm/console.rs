@@ -3,10 +3,13 @@
 //! Part of `cargo xtask vm`. It must not know where the text comes from.
 
 use anyhow::{Context, Result, ensure};
-use heaptrace_tests::{KilledAt, Report, all_match, truths};
+use heaptrace_tests::{KilledAt, Report, Truth, all_match, truths};
 
 /// The fixture with a child that the kernel kills for lack of memory.
 pub(super) const VICTIM: &str = "victim";
+
+/// The fixture of a control group whose processes are killed at once.
+pub(super) const VICTIMS: &str = "victims";
 
 /// A line that says what the following lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,26 +126,36 @@ impl Run {
             return unwound(&report, &self.fixture);
         }
         all_match(&truths, &report)?;
-        if self.fixture == VICTIM {
-            let ends = truths.iter().map(|it| report.process(it.pid));
-            for process in ends.collect::<Result<Vec<_>>>()? {
-                let kind = process.end.as_ref().map(|it| it.kind.as_str());
-                ensure!(kind == Some("oom"), "it ended by {:?}", process.end);
-                let limit = KilledAt {
-                    cgroup: format!("/{VICTIM}"),
-                    limit_bytes: 32 << 20,
-                    oom_kills_before: 0,
-                    oom_kills: 1,
-                };
-                ensure!(
-                    process.killed_at.as_ref() == Some(&limit),
-                    "it was killed at {:?}",
-                    process.killed_at
-                );
-            }
+        match self.fixture.as_str() {
+            VICTIM => killed_at(&truths, &report, VICTIM, 32 << 20)?,
+            VICTIMS => killed_at(&truths, &report, VICTIMS, 64 << 20)?,
+            _ => {}
         }
         Ok(truths.iter().map(|truth| truth.allocations).sum())
     }
+}
+
+/// Checks that the kernel killed all processes for lack of memory, at the limit of a group.
+fn killed_at(truths: &[Truth], report: &Report, group: &str, limit_bytes: u64) -> Result<()> {
+    for truth in truths {
+        let process = report.process(truth.pid)?;
+        let kind = process.end.as_ref().map(|it| it.kind.as_str());
+        ensure!(kind == Some("oom"), "it ended by {:?}", process.end);
+        let killed = process.killed_at.as_ref();
+        // Others may be killed before the counter is read, and one of them can be the first whose end is known.
+        let kills = killed.map_or(0, |it| it.oom_kills);
+        let expected = KilledAt {
+            cgroup: format!("/{group}"),
+            limit_bytes,
+            oom_kills_before: 0,
+            oom_kills: kills,
+        };
+        ensure!(
+            killed == Some(&expected) && (1..=truths.len() as u64).contains(&kills),
+            "it was killed at {killed:?}"
+        );
+    }
+    Ok(())
 }
 
 /// Checks a fixture without counts by its stacks. All must be complete, except one that is too deep and, in

@@ -39,6 +39,7 @@ const COUNTED: [&str; 14] = [
     "relatives",
     // It ends in a control group of version 2, for lack of memory.
     console::VICTIM,
+    console::VICTIMS,
 ];
 
 /// The fixtures whose stacks must be complete without frame pointers.
