@@ -44,7 +44,7 @@ const fn packed(build: Build, packager: &'static [&'static str]) -> Build {
 }
 
 /// The builds of the table.
-const BUILDS: [Build; 42] = [
+const BUILDS: [Build; 43] = [
     build("cc", "g++", &["-O0", "-g"]),
     build("cc", "g++", &["-O1", "-g"]),
     build("cc", "g++", &["-O2", "-g"]),
@@ -62,6 +62,7 @@ const BUILDS: [Build; 42] = [
     build("cc", "g++", &["-O2", "-g", "-fno-rtti"]),
     build("cc", "g++", &["-O2", "-g1"]),
     build("cc", "g++", &["-O2"]),
+    build("cc", "g++", &["-O3"]),
     build("cc", "clang++", &["-O0", "-g"]),
     build("cc", "clang++", &["-O2", "-g"]),
     build("cc", "clang++", &["-O2", "-g", "-gsplit-dwarf"]),

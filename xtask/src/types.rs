@@ -1,173 +1,48 @@
-//! `cargo xtask types`: compares the types of blocks with those that programs say, for all builds that this machine has compilers for, and writes
-//! docs/types.md. Fails if too many are wrong.
+//! `cargo xtask types`: measures how far the types of blocks are right, what share of real programs' blocks has one, and what finding them costs; writes
+//! docs/types.md.
 //!
-//! It runs the tests that compare, and must not know how they do it.
+//! It runs the release build from outside, and must not know how it finds a type.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+mod archive;
+mod builds;
+mod calls;
+mod cost;
+mod page;
+mod programs;
+mod sources;
 
-use anyhow::{Context, Result};
+use std::process::ExitCode;
 
-use crate::test_result::Counts;
-use crate::{apt, process, run, test, workspace};
+use anyhow::Result;
 
-/// The page of results, below the repository's root.
-const PAGE: &str = "docs/types.md";
+use crate::run;
+use page::Section;
 
-/// The line above the table.
-const ABOVE: &str = "<!-- Written by `cargo xtask types`: -->\n\n";
-
-/// The Debian packages of compilers, packagers and libraries that only this task uses.
-const PACKAGES: [&str; 8] = [
-    "binutils",
-    "clang-19",
-    "dwz",
-    "libabsl-dev",
-    "libboost-dev",
-    "libc++-19-dev",
-    "libc++abi-19-dev",
-    "pkg-config",
-];
-
-/// The package of Python's that has clang 22.
-const CLANG: &str = "ziglang==0.17.0";
-
-/// Compare the types of blocks with those that programs say, and write the table of docs/types.md.
+/// Measure the types of blocks, and write sections of docs/types.md.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Only compare builds whose rows contain this text; may be given several times. The other rows stay.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["cost", "programs"])]
     only: Vec<String>,
+    /// Measure what finding the types of 1,000 calls costs, instead.
+    #[arg(long)]
+    cost: bool,
+    /// Record real programs, and say which share of their bytes has a type, instead.
+    #[arg(long)]
+    programs: bool,
 }
 
 /// Runs the task.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    apt::ensure(&PACKAGES, "for more compilers and libraries")?;
     run::build_release(None)?;
-    let file = workspace::target_dir().join("xtask/types.md");
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    if args.cost {
+        page::replace(Section::Cost, |_| cost::measure())?;
     }
-    let mut variables: Vec<(&'static str, OsString)> = vec![
-        ("HEAPTRACE_TYPES_TABLE", file.clone().into()),
-        ("HEAPTRACE_TYPES_ONLY", args.only.join(";").into()),
-    ];
-    variables.extend(clang().map(|folder| ("HEAPTRACE_TYPES_CLANG", folder.into())));
-    let suites = ["types".to_owned()];
-    test::trace(&suites, &[], &variables, &mut Counts::default())?;
-    let table =
-        fs::read_to_string(&file).with_context(|| format!("no table in {}", file.display()))?;
-    let path = workspace::root().join(PAGE);
-    let page =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let (text, old) = page
-        .split_once(ABOVE)
-        .with_context(|| format!("{PAGE} has no line {}", ABOVE.trim()))?;
-    let table = match args.only.is_empty() {
-        true => table,
-        false => merged(old, &table),
-    };
-    fs::write(&path, format!("{text}{ABOVE}{table}")).context("cannot write the page")?;
-    print!("{table}");
-    println!("Written to {}", path.display());
+    if args.programs {
+        page::replace(Section::Programs, |_| programs::measure())?;
+    }
+    if !args.cost && !args.programs {
+        page::replace(Section::Builds, |old| builds::compare(&args.only, old))?;
+    }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The folder of clang 22; `None` if it can't be had.
-fn clang() -> Option<PathBuf> {
-    let folder = workspace::target_dir().join("xtask/clang");
-    let found = folder.join("ziglang");
-    if !found.exists() {
-        let mut command = Command::new("python3");
-        command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
-        if let Err(error) = process::run(command.arg(&folder).arg(CLANG)) {
-            println!("Without clang 22: {error:#}");
-            return None;
-        }
-    }
-    Some(found)
-}
-
-/// A table with the rows of a newer one in place of its own, and the sum of all.
-fn merged(old: &str, new: &str) -> String {
-    let rows = |table: &str| {
-        let rows = table.lines().filter(|it| it.starts_with("| ")).skip(1);
-        let rows =
-            rows.filter_map(|it| Some((it.split('|').nth(1)?.trim().to_owned(), it.to_owned())));
-        rows.filter(|(name, _)| name != "all").collect::<Vec<_>>()
-    };
-    let mut newer: BTreeMap<String, String> = rows(new).into_iter().collect();
-    let mut all: Vec<String> = rows(old)
-        .into_iter()
-        .map(|(name, row)| newer.remove(&name).unwrap_or(row))
-        .collect();
-    // New builds, in the order of the newer table.
-    let added = rows(new)
-        .into_iter()
-        .filter(|(name, _)| newer.contains_key(name));
-    all.extend(added.map(|(_, row)| row));
-    let mut page: String = new.lines().take(2).map(|it| format!("{it}\n")).collect();
-    let mut sums: Vec<Option<(u64, u64)>> = Vec::new();
-    for row in &all {
-        let _ = writeln!(page, "{row}");
-        for (at, cell) in row.split('|').skip(2).enumerate() {
-            if sums.len() <= at {
-                sums.push(None);
-            }
-            let (right, of) = cell.trim().split_once('/').unwrap_or((cell.trim(), "0"));
-            if let (Ok(right), Ok(of), Some(sum)) =
-                (right.parse::<u64>(), of.parse::<u64>(), sums.get_mut(at))
-            {
-                let (known, known_of) = sum.unwrap_or_default();
-                *sum = Some((known + right, known_of + of));
-            }
-        }
-    }
-    let _ = write!(page, "| all |");
-    let sites = sums.first().copied().flatten().unwrap_or_default().0;
-    let _ = write!(page, " {sites} |");
-    let of_ways = sums.get(1..7).unwrap_or_default();
-    for sum in of_ways {
-        let _ = match sum {
-            Some((right, of)) => write!(page, " {right}/{of} |"),
-            None => write!(page, " – |"),
-        };
-    }
-    let right = of_ways.last().copied().flatten().unwrap_or_default().0;
-    let recall = 100.0 * right as f64 / sites.max(1) as f64;
-    let _ = writeln!(page, " {recall:.0} % |");
-    page
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that rows are replaced and added, and that the last row is the sum.
-    #[test]
-    fn rows_are_merged() {
-        let head = "| Build | Sites | frames | alloc_type | constructor | dataflow | symbol | All | Recall |\n|--|--|--|--|--|--|--|--|--|\n";
-        let old = format!(
-            "{head}| a | 10 | 4/5 | – | – | – | – | 4/5 | 40 % |\n| b | 10 | – | – | – | 9/9 | – | 9/9 | 90 % |\n| all | 20 | 4/5 | – | – | 9/9 | – | 13/14 | 65 % |\n"
-        );
-        let new = format!(
-            "{head}| a | 20 | 19/19 | – | – | – | – | 19/19 | 95 % |\n| c | 10 | – | 1/1 | – | – | – | 1/1 | 10 % |\n| all | 30 | 19/19 | 1/1 | – | – | – | 20/20 | 67 % |\n"
-        );
-        let found = merged(&old, &new);
-        let rows: Vec<&str> = found.lines().skip(2).collect();
-        assert_eq!(
-            rows,
-            [
-                "| a | 20 | 19/19 | – | – | – | – | 19/19 | 95 % |",
-                "| b | 10 | – | – | – | 9/9 | – | 9/9 | 90 % |",
-                "| c | 10 | – | 1/1 | – | – | – | 1/1 | 10 % |",
-                "| all | 40 | 19/19 | 1/1 | – | 9/9 | – | 29/29 | 72 % |",
-            ]
-        );
-    }
 }

@@ -103,6 +103,9 @@ enum Sub {
         /// File with machine code
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print what the calls before these offsets allocate, instead
+        #[arg(long)]
+        types: bool,
     },
     /// List the probe locations in the functions of files, as a table for programs.
     #[command(hide = true)]
@@ -388,7 +391,7 @@ impl Cli {
                 pids: doctor.pid,
                 allocators: doctor.allocator,
             },
-            Some(Sub::Names { file }) => Action::Names { file },
+            Some(Sub::Names { file, types }) => Action::Names { file, types },
             Some(Sub::Placements { files }) => Action::Placements { files },
         };
         Some(Invocation {

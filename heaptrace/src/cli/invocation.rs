@@ -223,6 +223,8 @@ pub enum Action {
     Names {
         /// The file.
         file: PathBuf,
+        /// Whether types are wanted, and no names.
+        types: bool,
     },
     /// List probe locations.
     Placements {

@@ -211,7 +211,7 @@ pub fn run(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Action::Who(question) => who::run(&question, color),
         Action::GdbCommands => who::gdb_commands(),
         Action::Doctor { pids, allocators } => doctor::run(&pids, &allocators, color),
-        Action::Names { file } => names::run(&file),
+        Action::Names { file, types } => names::run(&file, types),
         Action::Placements { files } => placements::run(&files),
     }
 }

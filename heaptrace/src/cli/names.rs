@@ -1,7 +1,8 @@
 //! `heaptrace names`, a hidden command: prints the functions at offsets of a file, as the end of a run finds them.
 //!
 //! Part of the command line, for benchmarks. Reads hexadecimal offsets in the file from standard input, one a line. Prints a line for each
-//! function, innermost first, with its file and line behind a tab, and an empty line behind each offset. Must not know how a name is found.
+//! function, innermost first, with its file and line behind a tab, and an empty line behind each offset. With `--types`, prints a line for each
+//! offset instead: the type of what is allocated there, as if it were a whole stack, and the way behind a tab. Must not know how a name is found.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
@@ -10,12 +11,17 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::naming;
-use crate::join::{Location, LocationId, Module, ModuleId};
-use crate::profile::{Mode, Profile, RunInfo, SizeRange};
+use crate::join::{
+    Completeness, Kind, Location, LocationId, Module, ModuleId, OwnPeak, ProcessId, Site, SiteId,
+    Stack, StackId, Totals,
+};
+use crate::profile::{Mode, Profile, RunInfo, SizeRange, Symbols};
+use crate::reader::Budget;
 use crate::symbolize::{DebugSources, OnDisk};
 use crate::text::escape;
+use crate::types::find_types;
 
-pub(super) fn run(file: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn run(file: &Path, wants_types: bool) -> anyhow::Result<ExitCode> {
     let path = file.canonicalize();
     let path = path.with_context(|| format!("cannot find {}", file.display()))?;
     let mut profile = Profile::new(RunInfo {
@@ -40,6 +46,9 @@ pub(super) fn run(file: &Path) -> anyhow::Result<ExitCode> {
             function: None,
         });
     }
+    if wants_types {
+        return print_types(profile);
+    }
     let symbols = naming::all(&profile, &OnDisk::default(), DebugSources::in_folders(&[]));
     let mut out = BufWriter::new(io::stdout().lock());
     for (id, _) in (0_u32..).zip(&profile.locations) {
@@ -50,6 +59,38 @@ pub(super) fn run(file: &Path) -> anyhow::Result<ExitCode> {
             writeln!(out, "{function}\t{file}:{}", frame.line)?;
         }
         writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the type at each location.
+fn print_types(mut profile: Profile) -> anyhow::Result<ExitCode> {
+    for id in (0_u32..).take(profile.locations.len()) {
+        profile.stacks.push(Stack {
+            locations: vec![LocationId(id)],
+            completeness: Completeness::Complete,
+        });
+        profile.sites.push(Site {
+            process: ProcessId(0),
+            stack: StackId(id),
+            thread: None,
+            kind: Kind::Heap,
+            totals: Totals::default(),
+            own_peak: OwnPeak::default(),
+            block_sizes: None,
+            slot: SiteId(id),
+        });
+    }
+    let (files, sources) = (OnDisk::default(), DebugSources::in_folders(&[]));
+    let names = Symbols::default();
+    let types = find_types(&profile, &names, &files, sources, &Budget::default());
+    let mut out = BufWriter::new(io::stdout().lock());
+    for id in (0_u32..).take(profile.stacks.len()) {
+        match types.of(StackId(id)) {
+            Some(found) => writeln!(out, "{}\t{}", escape(&found.name), found.way.name())?,
+            None => writeln!(out, "??\t??")?,
+        }
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -227,7 +227,7 @@ fn in_abseil(all: &[Link], rest: &[(&Link, Parsed<'_>)], sizes: &Sizes) -> Optio
     let known = known_sizes(all, people::cpp).get(&element).copied();
     let least = known.or_else(|| size_of(&element)).unwrap_or(0);
     // How many there is room for is not known: the block also has what says which places are used.
-    sizes.may_be_at_least(least).then(|| BlockType {
+    sizes.may_be_at_least(least).then_some(BlockType {
         name: found.name,
         element,
         element_bytes: 0,

@@ -119,6 +119,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             at = instruction.next_ip();
             match instruction.flow_control() {
                 FlowControl::Return => {
+                    walk.give_out_rest(state.is_behind(Register::RAX));
                     self.returned(walk, state.holds(Register::RAX));
                     return None;
                 }
@@ -177,10 +178,8 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
 
     /// The function returns, maybe with the result.
     fn returned(&self, walk: &mut Walk<'_>, is_held: bool) {
-        let result = walk.around.map(|it| {
-            let (_, result) = variables::signature(self.names, it.function);
-            result
-        });
+        let of = walk.around.map(|it| it.function);
+        let result = of.map(|it| variables::signature(self.names, it).1);
         // Without a result, the register still has what it had.
         walk.fate.is_returned = is_held && result != Some(None);
         if walk.fate.is_returned {
@@ -317,6 +316,8 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                 state.know(target, Known::Address(instruction.memory_displacement64()));
             } else if is_rest_of_array {
                 state.hold(target);
+            } else if state.holds(base) && instruction.memory_index() == Register::None {
+                state.be_behind(target);
             } else {
                 state.forget(target);
             }
@@ -330,6 +331,9 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
                 || walk.is_array && state.holds(target) && instruction.immediate(1) == 8)
         {
             return;
+        }
+        if instruction.mnemonic() == Mnemonic::Add && state.holds(target) {
+            return state.be_behind(target);
         }
         if matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pop) {
             state.moved_stack();

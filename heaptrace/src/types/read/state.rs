@@ -27,6 +27,8 @@ enum Content<'d> {
     #[default]
     Unknown,
     Result,
+    /// The address of a place in the block, behind its beginning.
+    Behind,
     Other(Known<'d>),
 }
 
@@ -82,7 +84,16 @@ impl<'d> State<'d> {
         self.content(register) == Content::Result
     }
 
-    /// The same for a register by its number in DWARF.
+    /// Whether a register has the address of a place behind the block's beginning.
+    pub(super) fn is_behind(&self, register: Register) -> bool {
+        self.content(register) == Content::Behind
+    }
+
+    pub(super) fn be_behind(&mut self, register: Register) {
+        self.set(register, Content::Behind);
+    }
+
+    /// Whether a register holds the result, by its number in DWARF.
     pub(super) fn holds_number(&self, number: u16) -> bool {
         let held = self.registers.iter().enumerate();
         let mut held = held.filter(|(_, it)| **it == Content::Result);
@@ -166,7 +177,8 @@ impl<'d> State<'d> {
 
     /// Whether nothing holds the result any more.
     pub(super) fn is_lost(&self) -> bool {
-        self.slots.is_empty() && !self.registers.contains(&Content::Result)
+        let is_held = |it: &Content<'_>| matches!(it, Content::Result | Content::Behind);
+        self.slots.is_empty() && !self.registers.iter().any(is_held)
     }
 }
 

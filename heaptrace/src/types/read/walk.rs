@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use super::frames::Around;
 use super::variables::{FrameBase, Variable};
+use crate::types::cpp::size_of;
+use crate::types::people;
 use crate::types::protocol::{Evidence, SizedType};
 
 /// What became of a result.
@@ -34,6 +36,14 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// The function returns. If it gives out what is behind the block's beginning, a number there is its own, such as the size of the block.
+    pub(super) fn give_out_rest(&mut self, is_behind: bool) {
+        let is_number = |it: &mut SizedType| size_of(&people::cpp(&it.name)).is_some();
+        if is_behind {
+            self.fate.stored.take_if(is_number);
+        }
+    }
+
     /// Takes what the result is stored as, if it was not known before.
     pub(super) fn store_as(&mut self, found: Option<SizedType>) {
         match found {
