@@ -126,7 +126,7 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
 /// Records the program, and searches it some times.
 fn measure(program: &Path, words: &[&str], options: &[&str], rounds: u32) -> Result<Row> {
     let data = mode::data_file()?;
-    let mut recording = Recording::start(program, words, options, &data)?;
+    let recording = Recording::start(program, words, options, &data)?;
     let searches = (0..rounds)
         .map(|round| {
             let search = recording.search(&data)?;
