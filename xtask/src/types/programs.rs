@@ -54,20 +54,15 @@ const PROGRAMS: [Program; 4] = [
         about: "Rust and C (zstd), the release build, `line-tables-only`",
         work: "`report --format json` of the recording of CPython",
         prepare: |folder| {
-            let recording = recording(folder, "CPython");
-            let words: [OsString; 6] = [
+            let words: [OsString; 5] = [
+                "sh".into(),
+                "-c".into(),
+                "exec \"$0\" report --format json \"$1\" > /dev/null".into(),
                 workspace::heaptrace_binary().into(),
-                "report".into(),
-                "--format".into(),
-                "json".into(),
-                "-o".into(),
-                folder.join("report.json").into(),
+                recording(folder, "CPython").into(),
             ];
-            let words = words
-                .into_iter()
-                .chain(["--force".into(), recording.into()]);
             Ok(Prepared {
-                command: words.collect(),
+                command: words.into(),
                 ..Prepared::default()
             })
         },
