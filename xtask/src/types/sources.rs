@@ -45,8 +45,6 @@ pub(super) fn sqlite(folder: &Path) -> Result<Prepared> {
     fs::write(folder.join("src/main.rs"), MAIN)?;
     let target = folder.join("target");
     let mut build = outside("build");
-    // As Debian builds it: else it keeps the size of each block in it.
-    build.env("LIBSQLITE3_FLAGS", "-DHAVE_MALLOC_USABLE_SIZE");
     build.args(["--release", "--manifest-path"]);
     build.arg(folder.join("Cargo.toml"));
     process::run(build.arg("--target-dir").arg(&target))?;
