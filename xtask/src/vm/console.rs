@@ -142,7 +142,8 @@ fn killed_at(truths: &[Truth], report: &Report, group: &str, limit_bytes: u64) -
         let kind = process.end.as_ref().map(|it| it.kind.as_str());
         ensure!(kind == Some("oom"), "it ended by {:?}", process.end);
         let killed = process.killed_at.as_ref();
-        // Others may be killed before the counter is read, and one of them can be the first whose end is known.
+        // Others may be killed before the counter is read, and one of them can be the first whose end is known. A group that is killed as one counts its
+        // first victim twice.
         let kills = killed.map_or(0, |it| it.oom_kills);
         let expected = KilledAt {
             cgroup: format!("/{group}"),
@@ -151,7 +152,7 @@ fn killed_at(truths: &[Truth], report: &Report, group: &str, limit_bytes: u64) -
             oom_kills: kills,
         };
         ensure!(
-            killed == Some(&expected) && (1..=truths.len() as u64).contains(&kills),
+            killed == Some(&expected) && (1..=1 + truths.len() as u64).contains(&kills),
             "it was killed at {killed:?}"
         );
     }
