@@ -9,7 +9,7 @@ use std::thread;
 use super::chain::{Chain, Link, Sizes};
 use super::decide::decide;
 use super::parsed::is_plain_allocator;
-use super::protocol::{Site, TypesAnswer, TypesQuestion, is_sound};
+use super::protocol::{Site, Target, TypesAnswer, TypesQuestion, is_sound};
 use crate::join::{Kind, LocationId, StackId};
 use crate::profile::{BlockType, Mode, Profile, Symbols, Types};
 use crate::reader::{Budget, Job};
@@ -120,12 +120,15 @@ fn decided_in_turn(
     known: &HashMap<LocationId, Site>,
     stacks: &[Stack<'_>],
 ) -> Vec<(StackId, BlockType)> {
+    let is_unknown = |id: &LocationId| known.get(id).is_none_or(tells_nothing);
     let mut found = Vec::new();
     for same in stacks.chunk_by(|one, other| one.0 == other.0) {
-        let Some(chain) = same
-            .first()
-            .and_then(|(calls, ..)| chain(profile, symbols, known, calls))
-        else {
+        let calls = same.first().map_or(&[][..], |(calls, ..)| calls);
+        // Most stacks of a stripped program.
+        if calls.iter().all(is_unknown) {
+            continue;
+        }
+        let Some(chain) = chain(profile, symbols, known, calls) else {
             continue;
         };
         let types = same
@@ -134,6 +137,29 @@ fn decided_in_turn(
         found.extend(types);
     }
     found
+}
+
+/// Whether nothing is known of a call but that it may be one of an allocator.
+fn tells_nothing(site: &Site) -> bool {
+    let Site {
+        functions,
+        symbol,
+        allocator_calls: _,
+        target,
+        noted,
+        constructed,
+        stored,
+        is_returned,
+    } = site;
+    let is_of_allocator =
+        |it: &Target| it.result.is_none() && (it.name.is_empty() || is_plain_allocator(&it.name));
+    functions.is_empty()
+        && symbol.is_empty()
+        && target.as_ref().is_none_or(is_of_allocator)
+        && noted.is_none()
+        && constructed.is_none()
+        && stored.is_none()
+        && !is_returned
 }
 
 /// The sizes of the heap blocks of each stack.
@@ -243,4 +269,35 @@ fn chain(
         chain.sites.push(site);
     }
     Some(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that stacks whose calls tell nothing have no type, so that they may be passed over.
+    #[test]
+    fn calls_that_tell_nothing_have_no_type() {
+        for target in ["", "malloc", "operator new(unsigned long)"] {
+            let site = Site {
+                target: Some(Target {
+                    name: target.to_owned(),
+                    result: None,
+                }),
+                allocator_calls: 1,
+                ..Site::default()
+            };
+            assert!(tells_nothing(&site));
+            let chain = Chain {
+                links: vec![Link::default(); 3],
+                sites: vec![site.clone(); 3],
+            };
+            assert_eq!(decide(&chain, &Sizes::default()), None);
+            let named = Site {
+                symbol: "make_order".to_owned(),
+                ..site
+            };
+            assert!(!tells_nothing(&named));
+        }
+    }
 }
