@@ -245,8 +245,27 @@ struct Found {
     is_container: bool,
 }
 
+/// A stack from the deque on whose table of blocks it allocates. libc++ has one in a buffer of its own class.
+fn from_deque<'r, 'l>(rest: &'r [(&'l Link, Parsed<'l>)]) -> Option<&'r [(&'l Link, Parsed<'l>)]> {
+    let buffer = |parsed: &Parsed<'_>| {
+        let class = parsed.class().filter(|_| parsed.is_standard())?;
+        value(class).filter(|_| class.name == "__split_buffer")
+    };
+    let of_buffer = rest.first().and_then(|(_, parsed)| buffer(parsed))?;
+    let at = rest
+        .iter()
+        .position(|(_, parsed)| buffer(parsed).is_none())?;
+    let from = rest.get(at..)?;
+    let (_, parsed) = from.first()?;
+    let class = parsed.class().filter(|_| parsed.is_standard())?;
+    let is_its = family(class.name) == Some(Family::Deque)
+        && value(class).is_some_and(|it| is_pointer_to(&of_buffer, &it));
+    is_its.then_some(from)
+}
+
 /// The container that calls the allocator.
 fn in_container(rest: &[(&Link, Parsed<'_>)], by_allocator: Option<&Unwrapped>) -> Option<Found> {
+    let rest = from_deque(rest).unwrap_or(rest);
     let (link, parsed) = rest.first()?;
     if !parsed.is_standard() {
         return None;

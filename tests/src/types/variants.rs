@@ -69,13 +69,13 @@ const CPP_CONTAINERS: [(&str, &str); 16] = [
     ),
     (
         "std::unordered_map<long, E> v; v[n] = E(); esc(v);",
-        "104=bucket| ; *=std::pair<const long, E>|",
+        "<17=bucket| ; 104=bucket| ; *=std::pair<const long, E>|",
     ),
     (
         "std::deque<E> v; v.push_back(E()); esc(v);",
-        "64=E*| ; *=E|",
+        "<100=E*| ; *=E|",
     ),
-    ("std::queue<E> v; v.push(E()); esc(v);", "64=E*| ; *=E|"),
+    ("std::queue<E> v; v.push(E()); esc(v);", "<100=E*| ; *=E|"),
     (
         "std::stack<E, std::vector<E>> v; v.push(E()); esc(v);",
         "*=E|",

@@ -131,6 +131,41 @@ fn tail_calls_count() {
     assert_eq!(found, pair("std::string", "char"));
 }
 
+/// Check that a buffer of libc++ is the table of a deque if one of its pointers calls it, and a vector's otherwise.
+#[test]
+fn buffers_of_libcxx_are_of_their_callers() {
+    let of = |container: &str, function: &str| {
+        let functions = [
+            "std::__1::allocator<Order*>::allocate".to_owned(),
+            "std::__1::__split_buffer<Order*, std::__1::allocator<Order*>&>::__split_buffer"
+                .to_owned(),
+            format!("std::__1::{container}::{function}"),
+            format!("std::__1::{container}::push_back"),
+        ];
+        let functions = functions.each_ref().map(String::as_str);
+        shown(decide(&cpp_stack(&functions), &Sizes::default()))
+    };
+    assert_eq!(
+        of(
+            "deque<Order, std::__1::allocator<Order> >",
+            "__add_back_capacity"
+        ),
+        pair("std::deque<Order> (map)", "Order*")
+    );
+    assert_eq!(
+        of(
+            "vector<Order*, std::__1::allocator<Order*> >",
+            "__push_back_slow_path<Order*>"
+        ),
+        pair("std::vector<Order*>", "Order*")
+    );
+    // Another deque's.
+    assert_eq!(
+        of("deque<int, std::__1::allocator<int> >", "swap").1,
+        "Order*"
+    );
+}
+
 /// Check that a symbol alone is trusted only if its function calls one allocator.
 #[test]
 fn symbols_need_a_single_call() {
