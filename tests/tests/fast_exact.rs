@@ -114,6 +114,24 @@ fn children_are_exact() -> Result<()> {
     all_match(&recording.truths, &recording.report)
 }
 
+/// Check that a process is moved and counted exactly, however often it has started another program before. (Once, one that did so while
+/// the code was made ready for it was never moved.)
+#[test]
+fn a_started_program_is_exact() -> Result<()> {
+    let fixture = c_moved("execs", "execs-moved", "cc", &[])?;
+    let here = Heaptrace::tracing()?;
+    let recording = here.record(&EXACT, &[fixture.as_ref(), "50".as_ref()])?;
+    assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
+    recording.report.check_nothing_lost()?;
+    ensure!(recording.report.moved().0 > 0);
+    let counted = recording.report.within("truth_malloc");
+    assert_eq!(
+        (counted.allocations, counted.allocated_bytes),
+        (1000, 100_000)
+    );
+    Ok(())
+}
+
 /// Check that a target whose tracer is killed together with everything that belongs to it goes on unharmed, as does one
 /// whose tracer alone is killed, and that another run then counts exactly what the target does from then on.
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
-use aya::maps::{Array, ArrayOfMaps, HashMap, MapData};
+use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError};
 use heaptrace_common::hints::{HINT_SLOTS, address_slot, page_slot, value};
 use heaptrace_common::sampling;
 use heaptrace_common::wire::{Block, BlockKey, setting};
@@ -58,6 +58,15 @@ impl Program {
         arrays.set(index, &hints.map, 0)?;
         let mut processes = HashMap::<_, u32, u64>::try_from(self.map_mut("FAST_PROCESSES")?)?;
         Ok(processes.insert(pid, u64::from(index) + 1, 0)?)
+    }
+
+    /// Lets a process have no hints, if it has some.
+    pub fn remove_hints(&mut self, pid: u32) -> Result<()> {
+        let mut processes = HashMap::<_, u32, u64>::try_from(self.map_mut("FAST_PROCESSES")?)?;
+        match processes.remove(&pid) {
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The processes with hints, forked children included: the index of the hints of each.

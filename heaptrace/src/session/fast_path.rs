@@ -358,8 +358,12 @@ impl FastPath {
             return Ok(());
         };
         process.looked = Instant::now();
-        let Ok(plan) = plan else {
-            return Ok(());
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(why) => {
+                tracing::debug!("no new slots of process {pid}: {why}");
+                return Ok(());
+            }
         };
         // The written ones hold other values now, so they are not in the new plan.
         let has_entry = |slot: &Linked| {

@@ -47,6 +47,13 @@ pub(super) fn inode_at(mappings: &[Mapping], base: u64, sizes: Sizes, hints: &st
     is_same.then_some(first.inode)
 }
 
+/// Whether a process has a mapping with code at an address. One that has started another program has none.
+pub fn has_code(pid: u32, base: u64) -> bool {
+    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
+    let mappings: Vec<Mapping> = maps::parse(&text).collect();
+    inode_at(&mappings, base, SIZES, HINTS).is_some()
+}
+
 /// A mapping of an earlier run that has ended.
 #[derive(Debug)]
 pub struct Earlier {

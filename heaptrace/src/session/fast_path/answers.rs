@@ -10,6 +10,7 @@ use super::process::{State, fill, of_stubs, requests, send_all};
 use super::{FastPath, SIGNAL, TRIES, name};
 use crate::open;
 use crate::probes::fast::code::{self, CODE_BYTES, Probe, Way};
+use crate::probes::fast::earlier;
 use crate::probes::fast::installer::{Answer, Request};
 use crate::probes::fast::plan;
 use crate::proc::owner::Owner;
@@ -118,6 +119,12 @@ impl FastPath {
             }
         }
         run.program.set_hints(pid, process.index, &process.hints)?;
+        // The kernel program forgets the hints of a process that starts another program from now on.
+        if !earlier::has_code(pid, base) {
+            run.program.remove_hints(pid)?;
+            self.processes.remove(&pid);
+            return Ok(());
+        }
         if self.way == Way::Sampled {
             // The live map may be large.
             let earlier = run.during(|program, _| {
