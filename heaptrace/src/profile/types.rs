@@ -130,18 +130,18 @@ impl Types {
 }
 
 impl Profile {
-    /// The smallest and the largest block of each stack. A stack is missing if they are unknown, as for mappings and in older files.
-    pub fn block_sizes(&self) -> BTreeMap<StackId, BlockSizes> {
-        let mut all: BTreeMap<StackId, Option<BlockSizes>> = BTreeMap::new();
+    /// The smallest and the largest block of each stack, in the order of the stacks. `None` if they are unknown, as for mappings and in older
+    /// files.
+    pub fn block_sizes(&self) -> Vec<Option<BlockSizes>> {
+        let mut all: Vec<Option<Option<BlockSizes>>> = vec![None; self.stacks.len()];
         for site in self.sites.iter().filter(|it| it.kind == Kind::Heap) {
             let sizes = site.block_sizes;
-            let known = all.entry(site.stack).or_insert(sizes);
-            *known = known.zip(sizes).map(|(a, b)| a.and(b));
+            if let Some(known) = all.get_mut(site.stack.0 as usize) {
+                let before = known.unwrap_or(sizes);
+                *known = Some(before.zip(sizes).map(|(a, b)| a.and(b)));
+            }
         }
-        let known = all.into_iter();
-        known
-            .filter_map(|(stack, sizes)| Some((stack, sizes?)))
-            .collect()
+        all.into_iter().map(Option::flatten).collect()
     }
 }
 

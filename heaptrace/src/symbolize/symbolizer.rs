@@ -28,6 +28,9 @@ use crate::text::file_name;
 /// Most addresses in one question.
 const MAX_ADDRESSES: usize = 2048;
 
+/// Most addresses in one question about the types of a module without debug information, which is quickly answered once the file is read.
+const MAX_STRIPPED: usize = 16 << 10;
+
 /// Most files whose debug files are cached. These debug files are open.
 const MAX_DEBUG_FILES: usize = 256;
 
@@ -77,6 +80,18 @@ struct Debug {
     file: Option<DebugFile>,
     /// Whether it may be in several files, by unit.
     may_have_parts: bool,
+    /// Whether the module's own file has it.
+    is_own: bool,
+}
+
+impl Debug {
+    /// Most addresses in one question about types.
+    fn most_addresses(&self) -> usize {
+        match self.is_own || self.file.is_some() {
+            true => MAX_ADDRESSES,
+            false => MAX_STRIPPED,
+        }
+    }
 }
 
 impl std::fmt::Debug for Symbolizer {
@@ -409,12 +424,13 @@ impl Symbolizer {
                 continue;
             };
             let may_have_parts = debug.may_have_parts && !self.harmful.contains_key(&key(module));
+            let most = debug.most_addresses();
             let debug = debug.file.as_ref();
             let shared = debug.and_then(|it| it.shared.as_ref());
             let mut passed = vec![&*file];
             passed.extend(debug.map(|it| &it.file));
             passed.extend(shared.map(|(_, file)| file));
-            for part in pending.chunks(MAX_ADDRESSES) {
+            for part in pending.chunks(most) {
                 let (offsets, ids): (Vec<u64>, Vec<LocationId>) = part.iter().copied().unzip();
                 if may_have_parts {
                     self.pass_parts(module, Some(&file), debug, &offsets);
@@ -468,6 +484,7 @@ impl Symbolizer {
                 true => Debug {
                     file: None,
                     may_have_parts: facts.may_have_parts,
+                    is_own: true,
                 },
                 false => self.search(module, &facts, &folder(module)),
             })
@@ -485,6 +502,7 @@ impl Symbolizer {
         Debug {
             may_have_parts: file.as_ref().is_some_and(|file| file.may_have_parts),
             file,
+            is_own: false,
         }
     }
 }

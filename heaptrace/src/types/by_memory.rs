@@ -75,6 +75,9 @@ impl Inspections {
 
     /// The types of stacks whose blocks are objects of one class.
     pub fn types(&self, profile: &Profile) -> Types {
+        if self.of_images.is_empty() {
+            return Types::default();
+        }
         let all_sizes = profile.block_sizes();
         let mut of_stacks: BTreeMap<StackId, Option<(&str, u64)>> = BTreeMap::new();
         let mut smallest: BTreeMap<&str, u64> = BTreeMap::new();
@@ -102,7 +105,11 @@ impl Inspections {
         let mut ids: BTreeMap<&str, u32> = BTreeMap::new();
         for (stack, found) in of_stacks {
             let Some((name, size)) = found else { continue };
-            let of_all = all_sizes.get(&stack).copied().map(BlockSizes::same);
+            let of_all = all_sizes
+                .get(stack.0 as usize)
+                .copied()
+                .flatten()
+                .map(BlockSizes::same);
             let is_whole = of_all.is_none_or(|it| it == Some(size));
             if !is_whole || smallest.get(name) != Some(&size) {
                 continue;

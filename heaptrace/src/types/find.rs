@@ -3,7 +3,7 @@
 //! Stage: types. A reader is asked once about each call; the functions of a stack are put together from its calls. Must not know how a type is
 //! decided.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::thread;
 
 use super::chain::{Chain, Link, Sizes};
@@ -30,6 +30,35 @@ fn worthwhile(stacks: usize) -> usize {
     (stacks / PER_THREAD).clamp(1, processors.min(MAX_THREADS))
 }
 
+/// What is known of the calls of a profile.
+#[derive(Default)]
+struct Known {
+    /// In the order of the locations. `None` if nothing is known, or if it was not asked for.
+    sites: Vec<Option<Box<Site>>>,
+    /// Whether more is known of a call than that it may be one of an allocator, in the same order.
+    tells: Vec<bool>,
+}
+
+impl Known {
+    fn of(&self, location: LocationId) -> Option<&Site> {
+        self.sites.get(location.0 as usize)?.as_deref()
+    }
+
+    fn tells(&self, location: LocationId) -> bool {
+        self.tells.get(location.0 as usize) == Some(&true)
+    }
+
+    fn add(&mut self, location: LocationId, site: Site) {
+        let at = location.0 as usize;
+        if let (Some(known), Some(tells)) = (self.sites.get_mut(at), self.tells.get_mut(at))
+            && site != Site::default()
+        {
+            *tells = !tells_nothing(&site);
+            *known = Some(Box::new(site));
+        }
+    }
+}
+
 /// Finds the types of the blocks of all stacks. `symbols` has the files of the functions.
 pub fn find_types(
     profile: &Profile,
@@ -40,7 +69,7 @@ pub fn find_types(
 ) -> Types {
     let sizes = sizes(profile);
     let mut symbolizer = Symbolizer::new(budget, sources);
-    let known = ask(&mut symbolizer, profile, files, sizes.keys().copied());
+    let known = ask(&mut symbolizer, profile, files, &sizes);
     decided(profile, symbols, &known, &sizes)
 }
 
@@ -52,8 +81,8 @@ pub fn add_types(
     stacks: &BTreeSet<StackId>,
 ) {
     let mut sizes = sizes(profile);
-    sizes.retain(|stack, _| stacks.contains(stack));
-    let known = ask(symbolizer, profile, files, sizes.keys().copied());
+    sizes.retain(|(stack, _)| stacks.contains(stack));
+    let known = ask(symbolizer, profile, files, &sizes);
     let found = decided(profile, symbolizer.symbols(), &known, &sizes);
     symbolizer.add_types(&found);
 }
@@ -62,12 +91,14 @@ pub fn add_types(
 fn decided(
     profile: &Profile,
     symbols: &Symbols,
-    known: &HashMap<LocationId, Site>,
-    sizes: &BTreeMap<StackId, Sizes>,
+    known: &Known,
+    sizes: &[(StackId, Sizes)],
 ) -> Types {
     let mut stacks: Vec<Stack<'_>> = sizes
         .iter()
         .filter_map(|(stack, sizes)| Some((calls(profile, *stack)?, *stack, sizes)))
+        // Most stacks of a stripped program are passed over.
+        .filter(|(calls, ..)| calls.iter().any(|it| known.tells(*it)))
         .collect();
     // Stacks of the same calls have the same functions.
     stacks.sort_unstable_by_key(|(calls, stack, _)| (*calls, *stack));
@@ -117,17 +148,12 @@ fn calls(profile: &Profile, stack: StackId) -> Option<&[LocationId]> {
 fn decided_in_turn(
     profile: &Profile,
     symbols: &Symbols,
-    known: &HashMap<LocationId, Site>,
+    known: &Known,
     stacks: &[Stack<'_>],
 ) -> Vec<(StackId, BlockType)> {
-    let is_unknown = |id: &LocationId| known.get(id).is_none_or(tells_nothing);
     let mut found = Vec::new();
     for same in stacks.chunk_by(|one, other| one.0 == other.0) {
         let calls = same.first().map_or(&[][..], |(calls, ..)| calls);
-        // Most stacks of a stripped program.
-        if calls.iter().all(is_unknown) {
-            continue;
-        }
         let Some(chain) = chain(profile, symbols, known, calls) else {
             continue;
         };
@@ -162,22 +188,25 @@ fn tells_nothing(site: &Site) -> bool {
         && !is_returned
 }
 
-/// The sizes of the heap blocks of each stack.
-fn sizes(profile: &Profile) -> BTreeMap<StackId, Sizes> {
-    let ends = profile.block_sizes();
+/// The sizes of the heap blocks of each stack that has some.
+fn sizes(profile: &Profile) -> Vec<(StackId, Sizes)> {
     let is_exact = profile.info.mode == Mode::Exact;
-    let mut all: BTreeMap<StackId, Sizes> = BTreeMap::new();
+    let mut sums: Vec<Option<(u64, u64)>> = vec![None; profile.stacks.len()];
     for site in profile.sites.iter().filter(|it| it.kind == Kind::Heap) {
-        let sizes = all.entry(site.stack).or_insert(Sizes {
-            ends: ends.get(&site.stack).copied(),
-            sum: is_exact.then_some((0, 0)),
-        });
-        if let Some((blocks, bytes)) = &mut sizes.sum {
-            *blocks = blocks.saturating_add(site.totals.allocations);
-            *bytes = bytes.saturating_add(site.totals.allocated_bytes);
+        if let Some(sum) = sums.get_mut(site.stack.0 as usize) {
+            let (blocks, bytes) = sum.unwrap_or((0, 0));
+            *sum = Some((
+                blocks.saturating_add(site.totals.allocations),
+                bytes.saturating_add(site.totals.allocated_bytes),
+            ));
         }
     }
-    all
+    let all = (0..).map(StackId).zip(profile.block_sizes()).zip(sums);
+    all.filter_map(|((stack, ends), sum)| {
+        let sum = Some(sum?).filter(|_| is_exact);
+        Some((stack, Sizes { ends, sum }))
+    })
+    .collect()
 }
 
 /// Asks about the calls of these stacks.
@@ -185,16 +214,22 @@ fn ask(
     symbolizer: &mut Symbolizer,
     profile: &Profile,
     files: &dyn ModuleFiles,
-    stacks: impl Iterator<Item = StackId>,
-) -> HashMap<LocationId, Site> {
-    let mut wanted: Vec<LocationId> = stacks
-        .filter_map(|stack| calls(profile, stack))
-        .flatten()
-        .copied()
-        .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let mut known = HashMap::new();
+    stacks: &[(StackId, Sizes)],
+) -> Known {
+    let mut is_wanted = vec![false; profile.locations.len()];
+    let calls = stacks
+        .iter()
+        .filter_map(|(stack, _)| calls(profile, *stack));
+    for call in calls.flatten() {
+        if let Some(is_wanted) = is_wanted.get_mut(call.0 as usize) {
+            *is_wanted = true;
+        }
+    }
+    let all = (0..).map(LocationId).zip(is_wanted);
+    let wanted: Vec<LocationId> = all.filter_map(|(id, it)| it.then_some(id)).collect();
+    let mut known = Known::default();
+    known.sites.resize_with(profile.locations.len(), || None);
+    known.tells.resize(profile.locations.len(), false);
     symbolizer.ask_about(
         profile,
         files,
@@ -206,7 +241,9 @@ fn ask(
         },
         |locations, answer: TypesAnswer| {
             if is_sound(&answer) && answer.len() == locations.len() {
-                known.extend(locations.iter().copied().zip(answer));
+                for (location, site) in locations.iter().zip(answer) {
+                    known.add(*location, site);
+                }
             }
         },
     );
@@ -217,7 +254,7 @@ fn ask(
 fn chain(
     profile: &Profile,
     symbols: &Symbols,
-    known: &HashMap<LocationId, Site>,
+    known: &Known,
     calls: &[LocationId],
 ) -> Option<Chain> {
     let mut chain = Chain::default();
@@ -226,7 +263,7 @@ fn chain(
         if location.function.is_some() {
             break;
         }
-        let site = known.get(id).cloned().unwrap_or_default();
+        let site = known.of(*id).cloned().unwrap_or_default();
         // What left the stack by a tail call to the allocator.
         let is_first = chain.sites.iter().all(|it| is_plain_allocator(&it.symbol));
         if is_first
