@@ -367,6 +367,7 @@ fn compile_file(
     let inputs = [
         source.to_owned(),
         workspace().join("tests/fixtures/c/frame.h"),
+        workspace().join("tests/fixtures/c/group.h"),
         moved_header(),
         workspace().join("tests/fixtures/c/truth.h"),
         workspace().join("tests/src/fixture.rs"),

@@ -74,7 +74,7 @@ fn a_process_out_of_memory_is_told() -> Result<()> {
     let report = &recording.report;
     report.check_nothing_lost()?;
     let pid = has_all(&recording, report)?;
-    ensure!(report.within("grow").left_at_exit_bytes > 10 << 20);
+    ensure!(report.within("group_exceed").left_at_exit_bytes > 10 << 20);
     let end = report.process(pid)?.end.as_ref().context("no end")?;
     ensure!(end.kind == "oom" && end.signal.is_none(), "{end:?}");
     has_snapshot(&here, report, end.at_ns)?;
@@ -104,7 +104,7 @@ fn a_process_out_of_memory_is_told() -> Result<()> {
     );
     let text = here.run(&["report"])?.success()?.stdout;
     ensure!(
-        text.contains("  OOM kill     victim (") && text.contains(" grow  victim.c:"),
+        text.contains("  OOM kill     victim (") && text.contains(" group_exceed  group.h:"),
         "{text}"
     );
 
