@@ -49,7 +49,8 @@ impl Output {
                     path.display()
                 );
             }
-            Some(opened.begin().map_err(|error| refused(path, error))?)
+            let pending = opened.begin().map_err(|error| refused(path, error))?;
+            Some(pending.delete_at_signals())
         };
         Ok(Self {
             path: path.to_owned(),

@@ -12,19 +12,22 @@ mod identity;
 mod ownership;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 mod walk;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use identity::Identity;
+use unfinished::Watch;
 use walk::{End, Found};
 
 /// The place where an output is written.
@@ -106,6 +109,7 @@ impl Destination {
             Place::File { folder, name } => (folder, name),
             Place::Stream(handle) => {
                 return Ok(Pending {
+                    watch: None,
                     file: Some(stream(handle, self.identity)?),
                     target: None,
                 });
@@ -124,6 +128,7 @@ impl Destination {
                 Ok(file) => {
                     ownership::mark(&file);
                     let pending = Pending {
+                        watch: None,
                         file: Some(file.into()),
                         target: Some(Target {
                             identity: self.identity,
@@ -184,6 +189,8 @@ impl Destination {
 /// A new file that does not have its final name yet. It is deleted when this is dropped.
 #[derive(Debug)]
 pub struct Pending {
+    /// Set if it is also deleted when a signal ends the process.
+    watch: Option<Watch>,
     file: Option<File>,
     /// Where the file goes; `None` for a stream, which exists already.
     target: Option<Target>,
@@ -208,6 +215,16 @@ impl Pending {
     /// The folder in which the file gets its name; `None` for a stream.
     pub fn folder(&self) -> Option<BorrowedFd<'_>> {
         self.target.as_ref().map(|target| target.folder.as_fd())
+    }
+
+    /// Deletes the file also if a signal ends the process. For files that take long: the others have their names at once.
+    pub fn delete_at_signals(mut self) -> Self {
+        if let Some(target) = &self.target
+            && let Ok(name) = CString::new(target.temporary.as_bytes())
+        {
+            self.watch = Watch::begin(target.folder.as_fd(), &name);
+        }
+        self
     }
 
     /// Gives the file its final name, and replaces the file that had it.

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
 use super::*;
@@ -292,4 +293,27 @@ fn open_files_are_streams() {
     destination.create().unwrap().write_all(b"x").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"x");
     assert_eq!(names(dir.path()), ["out"]);
+}
+
+/// Check that no unfinished file is left if a signal ends the process, and that the signal does end it. The test runs itself as that
+/// process.
+#[test]
+fn signals_leave_no_unfinished_file() {
+    const FOLDER: &str = "HEAPTRACE_TEST_UNFINISHED";
+    const NAME: &str = "create::tests::signals_leave_no_unfinished_file";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let path = Path::new(&folder).join("out");
+        let pending = Destination::open(&path).unwrap().begin().unwrap();
+        let _pending = pending.delete_at_signals();
+        assert_eq!(names(Path::new(&folder)).len(), 1);
+        // SAFETY: a plain system call.
+        unsafe { libc::raise(libc::SIGTERM) };
+        unreachable!("the signal did not end the process");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let command = command.args(["--exact", NAME]).env(FOLDER, dir.path());
+    let ended = command.output().unwrap();
+    assert_eq!(ended.status.signal(), Some(libc::SIGTERM), "{ended:?}");
+    assert_eq!(names(dir.path()), Vec::<OsString>::new());
 }
