@@ -80,6 +80,14 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// A number of things: `1 process`, `1,234 processes`.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{} {many}", count(n)),
+    }
+}
+
 /// The standard error to print after an estimate; empty for an exact number.
 pub fn plus_minus(error: u64, format: impl Fn(u64) -> String) -> String {
     match error {

@@ -4,7 +4,7 @@
 
 use crate::join::UnreachableSum;
 use crate::profile::Profile;
-use crate::text::{bytes, count};
+use crate::text::{bytes, counted};
 
 /// Lines for a profile; none if nothing was searched. The argument is the data file's, for `heaptrace leaks`.
 pub(super) fn lines(profile: &Profile, argument: &str) -> Vec<String> {
@@ -27,27 +27,17 @@ pub(super) fn lines(profile: &Profile, argument: &str) -> Vec<String> {
         number => lines.push(format!(
             "  unreachable: {about}{} in {} from {} ({next} names them)",
             bytes(sum(|it| it.bytes)),
-            many(sum(|it| it.blocks), "block"),
-            many(number as u64, "site"),
+            counted(sum(|it| it.blocks), "block", "blocks"),
+            counted(number as u64, "site", "sites"),
         )),
     }
     if refused > 0 {
         lines.push(format!(
             "  not searched for unreachable blocks: {} ({next} says why)",
-            match refused {
-                1 => "1 process".to_owned(),
-                some => format!("{} processes", count(some as u64)),
-            }
+            counted(refused as u64, "process", "processes"),
         ));
     }
     lines
-}
-
-fn many(number: u64, what: &str) -> String {
-    match number {
-        1 => format!("1 {what}"),
-        some => format!("{} {what}s", count(some)),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::join::{BlockSizes, Inspected, StackId};
 use crate::profile::{BlockType, LiveClass, Profile, Types, Way};
-use crate::text::count;
+use crate::text::{count, counted};
 
 /// What the last inspection of each program image found.
 #[derive(Debug, Default)]
@@ -46,8 +46,8 @@ impl Inspections {
         );
         if unread > 0 {
             words.push_str(&format!(
-                "; {} were not inspected: their memory could not be read in the time",
-                count(unread)
+                "; {} not inspected: the memory could not be read in the time",
+                counted(unread, "block was", "blocks were")
             ));
         }
         words

@@ -4,7 +4,7 @@
 
 use super::line::{Line, Tone};
 use super::names::shortened;
-use super::words::{counted, fitted, number};
+use super::words::{fitted, number};
 use crate::join::{Kind, Process};
 use crate::output::{Filter, Intervals, Metric, ReportInput};
 use crate::profile::Profile;
@@ -58,7 +58,7 @@ fn title(input: &ReportInput<'_>) -> String {
         "heaptrace, {}, {}, {}{}: {}",
         text::duration(profile.duration_ns),
         profile.chosen(),
-        counted(running, "process", "processes"),
+        text::counted(running as u64, "process", "processes"),
         match ended {
             0 => String::new(),
             n => format!(", {} ended", text::count(n)),

@@ -4,7 +4,6 @@
 
 use crate::join::Totals;
 use crate::output::{Interval, Intervals, Metric};
-use crate::text;
 
 /// A number for a sentence: `6.3 MiB` if it is exact, `6.3 MiB (5.9–6.8 MiB)` or `below 1.5 MiB` if it is an estimate.
 pub fn number(metric: Metric, totals: &Totals, intervals: &Intervals) -> String {
@@ -45,14 +44,6 @@ pub(super) fn fitted(parts: &[String], width: Option<usize>) -> String {
         line.push_str(part);
     }
     line
-}
-
-/// `1 process` or `7 processes`.
-pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        n => format!("{} {many}", text::count(n as u64)),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::join::Totals;
 use crate::output::leaks::{Born, Leaks, Survivor};
 use crate::output::metric::Metric;
 use crate::output::sum;
-use crate::text::{bytes, count, duration, share};
+use crate::text::{bytes, count, counted, duration, share};
 
 /// Most generations of which each has a row; older ones share a row.
 const ROWS: usize = 12;
@@ -166,10 +166,7 @@ fn site(page: &mut Page<'_, '_>, rank: usize, survivor: &Survivor) -> io::Result
     facts.push(format!(
         "in {} blocks of {}; {} of what it allocated between the marks is freed",
         count(blocks),
-        match keeping {
-            1 => "1 generation".to_owned(),
-            many => format!("{} generations", count(many as u64)),
-        },
+        counted(keeping as u64, "generation", "generations"),
         match totals.freed_bytes {
             0 => "none".to_owned(),
             freed => share(freed, totals.allocated_bytes),

@@ -12,7 +12,7 @@ use crate::join::Kind;
 use crate::output::error::OutputError;
 use crate::output::map::{NEARLY_EMPTY, ProcessMap, SiteMemory, What, not_read};
 use crate::output::report_input::ReportInput;
-use crate::text::{bytes, count, duration, plus_minus, share};
+use crate::text::{bytes, count, counted, duration, plus_minus, share};
 
 /// Writes the maps.
 pub fn write_map(
@@ -281,10 +281,7 @@ fn pinning(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
     )?;
     for (rank, site) in pinning.iter().take(page.options.top).enumerate() {
         stack::write_title(page, rank + 1, &bytes(site.pinned), site.stack)?;
-        let pages = match site.pinned_pages {
-            1 => "1 page".to_owned(),
-            many => format!("{} pages", count(many)),
-        };
+        let pages = counted(site.pinned_pages, "page", "pages");
         facts(
             page,
             site,
@@ -333,10 +330,9 @@ fn largest(page: &mut Page<'_, '_>, map: &ProcessMap<'_>) -> io::Result<()> {
 
 /// The line below a title, and with details the stack.
 fn facts(page: &mut Page<'_, '_>, site: &SiteMemory, words: &str) -> io::Result<()> {
-    let blocks = match (site.kind, site.count.value()) {
-        (Kind::Mapped, _) => "mapped (mmap)".to_owned(),
-        (Kind::Heap, 1) => "1 block".to_owned(),
-        (Kind::Heap, many) => format!("{} blocks", count(many)),
+    let blocks = match site.kind {
+        Kind::Mapped => "mapped (mmap)".to_owned(),
+        Kind::Heap => counted(site.count.value(), "block", "blocks"),
     };
     let mut parts = vec![
         words.to_owned(),

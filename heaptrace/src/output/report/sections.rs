@@ -8,7 +8,7 @@ use super::page::Page;
 use super::{paragraph, site_type, stack};
 use crate::join::{Kind, ProcessId, StackId};
 use crate::output::report_input::process_label;
-use crate::text::count;
+use crate::text::counted;
 
 /// The lines below a title: facts, the process if there are several, and the stack.
 pub(super) fn place(
@@ -61,8 +61,5 @@ pub(super) fn more(page: &mut Page<'_, '_>, all: usize) -> io::Result<()> {
 }
 
 pub(super) fn sites(number: usize) -> String {
-    match number {
-        1 => "1 site".to_owned(),
-        many => format!("{} sites", count(many as u64)),
-    }
+    counted(number as u64, "site", "sites")
 }

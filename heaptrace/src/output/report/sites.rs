@@ -11,7 +11,7 @@ use crate::join::{Kind, Site, Totals};
 use crate::output::grouping::Grouping;
 use crate::output::report_input::process_label;
 use crate::output::shorten;
-use crate::text::{bytes, count, escape, share};
+use crate::text::{bytes, count, counted, escape, share};
 
 /// Writes the sites, or their groups if grouping is requested.
 pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
@@ -44,10 +44,7 @@ pub(super) fn write(page: &mut Page<'_, '_>) -> io::Result<()> {
     let heading = format!(
         "Top {} of {} by {}",
         count(shown as u64),
-        match sites.len() {
-            1 => "1 site".to_owned(),
-            n => format!("{} sites", count(n as u64)),
-        },
+        counted(sites.len() as u64, "site", "sites"),
         metric.title()
     );
     writeln!(page.out, "{}\n", page.style.bold(&heading))?;

@@ -14,7 +14,7 @@ use crate::output::leaks::{Unreachable, UnreachableSite};
 use crate::output::metric::Metric;
 use crate::output::report_input::process_label;
 use crate::output::sum;
-use crate::text::{bytes, count, duration, escape, lifetime, share};
+use crate::text::{bytes, count, counted, duration, escape, lifetime, share};
 
 /// Most names of processes that were not searched for one reason.
 const NAMES: usize = 5;
@@ -129,10 +129,7 @@ fn times(number: u32) -> String {
 }
 
 fn blocks(number: u64) -> String {
-    match number {
-        1 => "1 block".to_owned(),
-        many => format!("{} blocks", count(many)),
-    }
+    counted(number, "block", "blocks")
 }
 
 /// How the searches were made; those of several processes that have nothing particular are summed up.
@@ -168,10 +165,7 @@ fn all_facts(page: &mut Page<'_, '_>, searched: &[&Reachability]) -> io::Result<
 
 /// How a search was made.
 fn facts(page: &mut Page<'_, '_>, search: &Reachability, several: bool) -> io::Result<()> {
-    let threads = match search.threads {
-        1 => "1 thread".to_owned(),
-        many => format!("{} threads", count(many.into())),
-    };
+    let threads = counted(search.threads.into(), "thread", "threads");
     let of = match several {
         true => format!("{}: ", name(page, search)),
         false => String::new(),

@@ -16,7 +16,7 @@ use crate::output::report_input::ReportInput;
 use crate::output::site_types::found_by;
 use crate::output::who::{AskedAddress, CoreFacts, Owned, Owner, Place, Who};
 use crate::profile::{PastBlock, ProcessBlocks, Way};
-use crate::text::{count, escape, lifetime};
+use crate::text::{count, counted, escape, lifetime};
 
 /// Bytes of memory in a line.
 const ROW: usize = 16;
@@ -428,10 +428,7 @@ fn moment(ns: u64) -> String {
 }
 
 fn bytes(number: u64) -> String {
-    match number {
-        1 => "1 byte".to_owned(),
-        many => format!("{} bytes", count(many)),
-    }
+    counted(number, "byte", "bytes")
 }
 
 fn section(page: &mut Page<'_, '_>, words: &str) -> io::Result<()> {
