@@ -12,8 +12,7 @@ use anyhow::Context as _;
 
 use super::naming;
 use crate::join::{
-    Completeness, Kind, Location, LocationId, Module, ModuleId, OwnPeak, ProcessId, Site, SiteId,
-    Stack, StackId, Totals,
+    Completeness, Location, LocationId, Module, ModuleId, ProcessId, Site, SiteId, Stack, StackId,
 };
 use crate::profile::{Mode, Profile, RunInfo, SizeRange, Symbols};
 use crate::reader::Budget;
@@ -71,16 +70,9 @@ fn print_types(mut profile: Profile) -> anyhow::Result<ExitCode> {
             locations: vec![LocationId(id)],
             completeness: Completeness::Complete,
         });
-        profile.sites.push(Site {
-            process: ProcessId(0),
-            stack: StackId(id),
-            thread: None,
-            kind: Kind::Heap,
-            totals: Totals::default(),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
-            slot: SiteId(id),
-        });
+        profile
+            .sites
+            .push(Site::of_heap(ProcessId(0), StackId(id), SiteId(id)));
     }
     let (files, sources) = (OnDisk::default(), DebugSources::in_folders(&[]));
     let names = Symbols::default();

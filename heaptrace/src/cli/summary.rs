@@ -111,9 +111,7 @@ fn quality(input: ReportInput<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{
-        Completeness, Kind, OwnPeak, Process, ProcessId, Site, Stack, StackId, Totals,
-    };
+    use crate::join::{Completeness, Process, ProcessId, Site, Stack, StackId, Totals};
     use crate::output::Label;
     use crate::profile::{Profile, RunInfo, Symbols};
 
@@ -128,17 +126,11 @@ mod tests {
         });
         for live_bytes in 1..=300 {
             profile.sites.push(Site {
-                process: ProcessId(0),
-                stack: StackId(0),
-                thread: None,
-                kind: Kind::Heap,
                 totals: Totals {
                     live_bytes,
                     ..Totals::default()
                 },
-                slot: crate::join::SiteId(0),
-                own_peak: OwnPeak::default(),
-                block_sizes: None,
+                ..Site::of_heap(ProcessId(0), StackId(0), crate::join::SiteId(0))
             });
         }
         profile.quality.lost.insert("ring full".into(), 3);

@@ -7,7 +7,7 @@ use super::block_sizes::BlockSizes;
 use super::estimate::{Amount, Estimate, Sums};
 use super::own_peaks::OwnPeaks;
 use super::peak::Peak;
-use super::update::{Kind, OwnPeak, ProcessId, Site, SiteId, StackId, ThreadNameId};
+use super::update::{Kind, OwnPeak, ProcessId, Site, SiteId, StackId, ThreadNameId, Totals};
 
 /// All sites, by their ids.
 #[derive(Debug, Default)]
@@ -41,11 +41,23 @@ impl SiteOrigin {
             totals.errors.mean_bytes = 1;
         }
         Site {
-            process,
-            stack,
             thread,
             kind,
             totals,
+            ..Site::of_heap(process, stack, slot)
+        }
+    }
+}
+
+impl Site {
+    /// A site of the heap, of no thread, that has nothing yet.
+    pub fn of_heap(process: ProcessId, stack: StackId, slot: SiteId) -> Self {
+        Self {
+            process,
+            stack,
+            thread: None,
+            kind: Kind::Heap,
+            totals: Totals::default(),
             own_peak: OwnPeak::default(),
             block_sizes: None,
             slot,

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::join::{BlockSums, Kind, OwnPeak, Process, ProcessId, Site, SiteId, StackId, Totals};
+use crate::join::{BlockSums, Kind, Process, ProcessId, Site, SiteId, StackId};
 use crate::profile::{BlockList, ProcessBlocks, Profile};
 
 /// Most records in which the sites of an image are looked for: the images of a process, or the groups in which ended processes of a name ran.
@@ -132,16 +132,7 @@ fn add(records: &mut Vec<ProcessId>, id: ProcessId) {
 
 /// A site of the heap that has nothing yet.
 fn without_blocks(process: ProcessId, stack: StackId) -> Site {
-    Site {
-        process,
-        stack,
-        thread: None,
-        kind: Kind::Heap,
-        totals: Totals::default(),
-        own_peak: OwnPeak::default(),
-        block_sizes: None,
-        slot: SiteId(u32::MAX),
-    }
+    Site::of_heap(process, stack, SiteId(u32::MAX))
 }
 
 #[cfg(test)]

@@ -303,7 +303,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{OwnPeak, SiteId, Totals};
+    use crate::join::{SiteId, Totals};
 
     fn site(stack: u32, held: u64, freed: u64) -> (SiteId, Site) {
         let totals = Totals {
@@ -313,14 +313,8 @@ mod tests {
             ..Totals::default()
         };
         let site = Site {
-            process: ProcessId(0),
-            stack: StackId(stack),
-            thread: None,
-            kind: Kind::Heap,
             totals,
-            slot: SiteId(0),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
+            ..Site::of_heap(ProcessId(0), StackId(stack), SiteId(0))
         };
         (SiteId(stack), site)
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::join::{
     Completeness, DutyCycle, Kind, Location, LocationId, Mark, MarkCause, Memory, Module, ModuleId,
-    OwnPeak, ProcessId, Stack, StackId, Totals,
+    ProcessId, Stack, StackId, Totals,
 };
 use crate::output::{Grouping, groups};
 use crate::profile::{Frame, Mode, RunInfo, StringId, Symbols};
@@ -49,18 +49,12 @@ fn profile(names: &[&str], command: &str) -> (Profile, Symbols) {
 
 fn site(profile: &mut Profile, live_bytes: u64, allocations: u64) {
     profile.sites.push(Site {
-        process: ProcessId(0),
-        stack: StackId(0),
-        thread: None,
-        kind: Kind::Heap,
         totals: Totals {
             live_bytes,
             allocations,
             ..Totals::default()
         },
-        slot: SiteId(0),
-        own_peak: OwnPeak::default(),
-        block_sizes: None,
+        ..Site::of_heap(ProcessId(0), StackId(0), SiteId(0))
     });
 }
 

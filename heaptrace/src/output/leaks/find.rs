@@ -197,7 +197,7 @@ fn groups<'a>(input: &ReportInput<'a>) -> Vec<Group<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{OwnPeak, Process, Site, SiteId, Stack, Update};
+    use crate::join::{Process, Site, SiteId, Stack, Update};
     use crate::profile::{Profile, RunInfo, Symbols};
 
     /// What a site holds at a moment, and what it had freed until then.
@@ -223,14 +223,8 @@ mod tests {
                     (totals.live_bytes, totals.left_bytes) = (0, held);
                 }
                 let site = Site {
-                    process: ProcessId(0),
-                    stack: StackId(stack),
-                    thread: None,
-                    kind: Kind::Heap,
                     totals,
-                    slot: SiteId(0),
-                    own_peak: OwnPeak::default(),
-                    block_sizes: None,
+                    ..Site::of_heap(ProcessId(0), StackId(stack), SiteId(0))
                 };
                 (SiteId(stack), site)
             });

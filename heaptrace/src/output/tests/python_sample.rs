@@ -2,8 +2,8 @@
 
 use super::sample::{EVIL, totals};
 use crate::join::{
-    Completeness, Function, FunctionId, Kind, Language, Location, LocationId, Module, ModuleId,
-    OwnPeak, Process, ProcessId, Site, Stack, StackId,
+    Completeness, Function, FunctionId, Language, Location, LocationId, Module, ModuleId, Process,
+    ProcessId, Site, Stack, StackId,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 
@@ -125,14 +125,8 @@ pub(super) fn python() -> (Profile, Symbols) {
         });
         let totals = totals(100, 1_000, 90 - 10 * u64::from(index));
         profile.sites.push(Site {
-            process: ProcessId(0),
-            stack: StackId(index),
-            thread: None,
-            kind: Kind::Heap,
             totals,
-            slot: crate::join::SiteId(0),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
+            ..Site::of_heap(ProcessId(0), StackId(index), crate::join::SiteId(0))
         });
     }
     profile.totals = totals(700, 1_000, 420);

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use super::flamegraph::{data, page_frames, stacks};
 use super::{sample, text};
-use crate::join::{
-    Completeness, Kind, Location, LocationId, OwnPeak, ProcessId, Site, Stack, StackId,
-};
+use crate::join::{Completeness, Location, LocationId, ProcessId, Site, Stack, StackId};
 use crate::output::{Format, Metric, ReportInput, folded};
 use crate::profile::{Frame, Profile, StringId, Symbols};
 use crate::random::numbers;
@@ -37,14 +35,8 @@ fn wide(stacks: u32) -> (Profile, Symbols) {
             completeness: Completeness::Complete,
         });
         profile.sites.push(Site {
-            process: ProcessId(0),
-            stack: StackId(stack),
-            thread: None,
-            kind: Kind::Heap,
             totals: sample::totals(1, 1 << random(10), 1),
-            slot: crate::join::SiteId(0),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
+            ..Site::of_heap(ProcessId(0), StackId(stack), crate::join::SiteId(0))
         });
     }
     let frame = |function| Frame {

@@ -2,9 +2,7 @@
 
 use super::course::{Highest, Timeline, timeline};
 use super::{TimelineFormat, TimelineOptions, write_timeline};
-use crate::join::{
-    Completeness, Kind, OwnPeak, Process, ProcessId, Site, SiteId, Stack, StackId, Totals, Update,
-};
+use crate::join::{Completeness, Process, ProcessId, Site, SiteId, Stack, StackId, Totals, Update};
 use crate::output::label::Label;
 use crate::output::metric::Metric;
 use crate::output::report_input::ReportInput;
@@ -57,14 +55,8 @@ fn staircase(every: usize, periods: usize, error: u64) -> Recorded {
             totals
         };
         let site = |at: u32| Site {
-            process: ProcessId(at),
-            stack: StackId(at),
-            thread: None,
-            kind: Kind::Heap,
             totals: totals(held(second)[at as usize]),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
-            slot: SiteId(at),
+            ..Site::of_heap(ProcessId(at), StackId(at), SiteId(at))
         };
         let stack = Stack {
             locations: Vec::new(),

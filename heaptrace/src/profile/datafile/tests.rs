@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use super::format::MAGIC;
 use super::*;
 use crate::join::{
-    FunctionId, Kind, Location, Loss, ModuleId, Note, OwnPeak, ProcessId, Quality, Site, SiteId,
-    StackId, Totals, Update,
+    FunctionId, Location, Loss, ModuleId, Note, ProcessId, Quality, Site, SiteId, StackId, Update,
 };
 use crate::profile::{Frame, Profile, RunEnd, RunInfo, StringId, Symbols};
 use sample::{totals, update};
@@ -229,16 +228,7 @@ fn contradictions_end_the_reading() {
         .update(&Update {
             sites: vec![(
                 SiteId(0),
-                Site {
-                    process: ProcessId(9),
-                    stack: StackId(0),
-                    thread: None,
-                    kind: Kind::Heap,
-                    totals: Totals::default(),
-                    slot: SiteId(0),
-                    own_peak: OwnPeak::default(),
-                    block_sizes: None,
-                },
+                Site::of_heap(ProcessId(9), StackId(0), SiteId(0)),
             )],
             ..Update::default()
         })

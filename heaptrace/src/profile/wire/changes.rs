@@ -241,20 +241,11 @@ fn numbers(site: &mut join::Site) -> [&mut u64; NUMBERS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::{Kind, OwnPeak, ProcessId, StackId, Totals};
+    use crate::join::{ProcessId, StackId, Totals};
     use crate::random::Random;
 
     fn site(id: u32) -> join::Site {
-        join::Site {
-            process: ProcessId(id),
-            stack: StackId(id),
-            thread: None,
-            kind: Kind::Heap,
-            totals: Totals::default(),
-            own_peak: OwnPeak::default(),
-            block_sizes: None,
-            slot: SiteId(id),
-        }
+        join::Site::of_heap(ProcessId(id), StackId(id), SiteId(id))
     }
 
     /// Sites of any numbers.
