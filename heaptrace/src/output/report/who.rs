@@ -358,6 +358,12 @@ fn limits(page: &mut Page<'_, '_>, who: &Who<'_>) -> io::Result<()> {
     let mut freed = who.owned.iter().flat_map(|it| &it.owners);
     if freed.any(|it| !it.freed.is_empty()) {
         words.push("Which code freed a block is not recorded.".to_owned());
+    } else if who.core.as_ref().is_some_and(|it| !it.others.is_empty()) {
+        words.push(
+            "No register points to a freed block. The pointer by which the program used one may be in memory alone: gdb shows the variables of \
+             each frame (`bt full`), and `heaptrace who --core FILE ADDR` who owns their addresses."
+                .to_owned(),
+        );
     }
     let is_paused = |owner: &&Owner<'_>| {
         let image = &owner.process.owner;

@@ -145,6 +145,38 @@ fn owners_in_a_core_file() {
     snapshot("who.txt", &shown(&profile(), true, Some(10), false));
 }
 
+/// Check that an answer says where to look on if no register points to a freed block, and only then.
+#[test]
+fn a_core_file_without_a_freed_block_gets_a_hint() {
+    let hint = "No register points to a freed block.";
+    let (profile, symbols, blocks) = (profile(), symbols(), blocks(true));
+    let input = ReportInput::new(&profile, &symbols);
+    let answer = |asked: &[AskedAddress], others: &[&str]| {
+        let who = Who {
+            blocks: &blocks,
+            core: Some(CoreFacts {
+                pid: 10,
+                command: String::new(),
+                thread: 70,
+                signal: 11,
+                fault: None,
+                others: others.iter().map(|&name| name.to_owned()).collect(),
+            }),
+            owned: find_owners(&blocks, asked, Some(10)),
+        };
+        let mut out = Vec::new();
+        write_who(&input, &who, &ReportOptions::default(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let asked = asked();
+    assert!(!answer(&asked, &["rsp"]).contains(hint));
+    assert!(answer(&asked[1..2], &["rsp"]).contains(hint));
+    assert!(answer(&[], &["rsp"]).contains(hint));
+    // No registers were looked at.
+    assert!(!answer(&asked[1..2], &[]).contains(hint));
+}
+
 /// Check that all processes are asked if none is chosen, and only those answer that had a block there, and that an answer says what it
 /// can't know: of a sample, and without events.
 #[test]
