@@ -6,7 +6,7 @@ use heaptrace_common::wire::JavaFrame;
 
 use super::image::{Image, find};
 use super::layout::Layout;
-use super::machine::{Machine, describe};
+use super::machine::{Machine, NotDescribed, describe};
 use super::memory::Memory;
 use super::names::{Named, Names};
 use crate::reader::{decode, encode};
@@ -30,17 +30,19 @@ pub(crate) fn answer(answer: &[u8]) -> u64 {
     }
 }
 
-/// The memory of a process that is filled with copies of an input.
-struct Filled<'a>(&'a [u8]);
+/// Memory with an input's bytes. Every address stands for one of them; reading ends where the input does, as at the end of a mapping,
+/// so that lists without an end take no longer than the input is long.
+struct Wrapped<'a>(&'a [u8]);
 
-impl Memory for Filled<'_> {
+impl Memory for Wrapped<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let length = self.0.len().max(1);
-        let start = address as usize % length;
-        for (index, to) in buffer.iter_mut().enumerate() {
-            *to = self.0.get((start + index) % length).copied().unwrap_or(0);
+        let start = address as usize % self.0.len().max(1);
+        let from = self.0.get(start..).unwrap_or_default();
+        let count = from.len().min(buffer.len());
+        for (to, byte) in buffer.iter_mut().zip(from) {
+            *to = *byte;
         }
-        buffer.len()
+        count
     }
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
     let ([code, place], _) = frame.as_chunks::<8>() else {
         return 0;
     };
-    let memory = Filled(rest);
+    let memory = Wrapped(rest);
     let frame = JavaFrame {
         code: u64::from_le_bytes(*code),
         place: u64::from_le_bytes(*place),
@@ -62,6 +64,11 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
         types: 8,
     };
     let described = describe(&memory, anywhere, 0);
+    let reached = match described {
+        Err(NotDescribed::Unknown) => 0,
+        Err(NotDescribed::Yet) => 1,
+        Ok(_) => 2,
+    };
     let machine = described.unwrap_or(Machine {
         jvm: Default::default(),
         layout: Layout::JAVA_17,
@@ -69,7 +76,7 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
     let mut names = Names::default();
     let named = names.named(&memory, &machine, frame);
     assert_eq!(names.named(&memory, &machine, frame), named);
-    match named {
+    let seen = match named {
         Named::Unknown => 1,
         Named::Own => 2,
         Named::Java(frames) => {
@@ -81,7 +88,10 @@ pub(crate) fn memory(data: &[u8]) -> u64 {
                     .iter()
                     .all(|it| is_short(it.name()) && is_short(it.file()))
             );
-            3 + frames.len() as u64
+            let lines = frames.iter().filter(|it| it.line != 0).count();
+            let files = frames.iter().filter(|it| !it.file().is_empty()).count();
+            4 + frames.len() as u64 + 128 * lines as u64 + (16384 * files.min(3)) as u64
         }
-    }
+    };
+    seen | reached << 32
 }
