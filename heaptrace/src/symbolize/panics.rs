@@ -11,13 +11,19 @@ thread_local! {
     static IS_SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
+#[cfg(feature = "fuzz")]
+thread_local! {
+    static CAUGHT: Cell<u64> = const { Cell::new(0) };
+}
+
 /// The result of `call`; `None` if it panicked. After a panic, the caller must discard the objects that `call` changed.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !IS_SILENT.get() {
+            // Fuzzers look for panics.
+            if cfg!(feature = "fuzz") || !IS_SILENT.get() {
                 others(info);
             }
         }));
@@ -25,7 +31,15 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     let before = IS_SILENT.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(call));
     IS_SILENT.set(before);
+    #[cfg(feature = "fuzz")]
+    CAUGHT.set(CAUGHT.get() + u64::from(result.is_err()));
     result.ok()
+}
+
+/// How many panics of this thread were caught. Fuzzers must see them, although a reader goes on after one.
+#[cfg(feature = "fuzz")]
+pub(crate) fn caught_panics() -> u64 {
+    CAUGHT.get()
 }
 
 #[cfg(test)]

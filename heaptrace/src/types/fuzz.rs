@@ -8,25 +8,37 @@ use super::live_protocol::{self, ClassesAnswer, ClassesQuestion};
 use super::protocol::{MAX_NAME, Site, SizedType, TypesAnswer, TypesQuestion, is_sound};
 use crate::join::BlockSizes;
 use crate::reader::{decode, encode};
-use crate::symbolize::Passed;
+use crate::symbolize::{Passed, caught_panics};
 use crate::sys;
 
-/// Asserts that the reader's answer about calls all over a file keeps to the limits.
+/// Most calls that an input is asked about, and most offsets that may be anywhere.
+const CALLS: usize = 32;
+const OTHERS: usize = 16;
+
+/// Asserts that the reader's answer about calls keeps to the limits, and that no panic was caught on the way: about what may be direct calls,
+/// by their first byte, and about offsets all over the file.
 pub(crate) fn file(data: &[u8]) -> u64 {
+    const CALL: u8 = 0xe8;
+    const LAST_BYTE: usize = 4;
     let Ok(file) = sys::file_in_memory("input", data) else {
         return 0;
     };
-    let step = (data.len() / 48).max(1);
-    let offsets: Vec<u64> = (0..data.len() as u64).step_by(step).collect();
+    let calls = data.iter().enumerate().filter(|(_, byte)| **byte == CALL);
+    let calls = calls.map(|(at, _)| at + LAST_BYTE).take(CALLS);
+    let others = (0..data.len()).step_by(data.len().div_ceil(OTHERS).max(1));
+    let offsets: Vec<u64> = calls.chain(others).map(|at| at as u64).collect();
     let count = offsets.len();
     let question = encode(&TypesQuestion {
         offsets,
         ..TypesQuestion::default()
     });
+    let caught = caught_panics();
     let answer = super::read::answer(&question, &[file], |_| Passed::default());
     let sites: TypesAnswer = decode(&answer).unwrap_or_default();
     assert!(is_sound(&sites) && (sites.is_empty() || sites.len() == count));
-    let mut seen = u64::from(!sites.is_empty()) + 4096 * tables(data);
+    let tables = tables(data);
+    assert_eq!(caught_panics(), caught, "a panic was caught");
+    let mut seen = u64::from(!sites.is_empty()) + 65_536 * tables;
     for site in &sites {
         seen += 2 * site.functions.len().min(16) as u64
             + 64 * u64::from(site.stored.is_some())
