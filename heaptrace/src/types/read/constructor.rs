@@ -8,6 +8,7 @@ use super::debug_info::Entry;
 use super::frames::Around;
 use super::names::Names;
 use super::units::Place;
+use crate::symbolize::demangle_bare;
 use crate::types::parsed::parsed;
 use crate::types::protocol::SizedType;
 
@@ -22,6 +23,18 @@ pub(super) fn class_of(function: &str) -> Option<String> {
     // The scope is all before the last part.
     let end = function.rfind(&format!("::{}", parsed.function.name))?;
     Some(function.get(..end)?.to_owned())
+}
+
+/// Whether a symbol is a constructor's: of a whole object, or of the base of one.
+pub(super) fn is_constructor(symbol: &str) -> bool {
+    symbol.contains("C1E") || symbol.contains("C2E")
+}
+
+/// The class whose table of virtual functions a symbol is.
+pub(super) fn class_of_table(symbol: &str) -> Option<String> {
+    let table = symbol.starts_with("_ZTV").then(|| demangle_bare(symbol))?;
+    let class = table.strip_prefix("{vtable(")?.strip_suffix(")}")?;
+    Some(class.to_owned())
 }
 
 /// The class whose constructor is inlined right behind a call.

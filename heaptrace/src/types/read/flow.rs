@@ -223,8 +223,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
         let callee = self.code.callee(instruction);
         let is_first = state.holds(Register::RDI);
         let name = callee.map_or_else(String::new, |it| demangle_bare(it.name));
-        let is_constructor =
-            callee.is_some_and(|it| it.name.contains("C1E") || it.name.contains("C2E"));
+        let is_constructor = callee.is_some_and(|it| constructor::is_constructor(it.name));
         let address = callee.and_then(|it| it.address);
         let is_merged = address.is_some_and(|it| self.code.is_merged(it));
         if is_first
@@ -236,6 +235,11 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             let place = address.and_then(|address| self.names.info.function(address));
             let sized = place.and_then(|(place, _)| constructor::constructed_by(self.names, place));
             let class = sized.unwrap_or_else(|| self.class(walk, class));
+            // The object is of a derived class, which stores its own table afterwards.
+            let is_base = address.is_none() && callee.is_some_and(|it| it.name.contains("C2E"));
+            if is_base && class.bytes == 0 {
+                return;
+            }
             walk.fate.constructed = Some((class, Evidence::Called));
             return;
         }
@@ -487,11 +491,7 @@ impl<'n, 'i, 's, 'd> Flow<'n, 'i, 's, 'd> {
             Known::Address(address) => self.code.symbol(address).map(|(name, ..)| name),
             Known::Value(_) => None,
         };
-        let class = symbol
-            .filter(|it| it.starts_with("_ZTV"))
-            .map(demangle_bare)
-            .and_then(|it| Some(it.strip_prefix("{vtable(")?.strip_suffix(")}")?.to_owned()));
-        if let Some(class) = class {
+        if let Some(class) = symbol.and_then(constructor::class_of_table) {
             walk.fate.constructed = Some((self.class(walk, class), Evidence::Vtable));
         }
     }

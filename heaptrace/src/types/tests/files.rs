@@ -79,6 +79,28 @@ int main(int argc, char **) { shape = new app::Square(); return shape->kind() ==
     );
 }
 
+/// Check that the constructor of a base in another file does not tell an object's class, but the table that is stored afterwards.
+#[test]
+fn constructors_of_bases_are_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = r#"
+struct Base { Base(int); virtual int kind(); long own[4]; };
+struct Derived : Base { long more[3]; Derived(int n) : Base(n) {} };
+Base *sink[2];
+void make(int n) { sink[0] = new Base(n); sink[1] = new Derived(n); }
+"#;
+    let flags = ["-g", "-shared", "-fPIC"];
+    let sites = sites(&compile(dir.path(), "g++", source, &flags));
+    let is_new = |it: &&Site| {
+        let target = it.target.as_ref();
+        target.is_some_and(|it| it.name.starts_with("operator new"))
+    };
+    let found = sites.iter().filter(is_new);
+    let found = found.filter_map(|it| it.constructed.as_ref());
+    let names: Vec<&str> = found.map(|(of, _)| of.name.as_str()).collect();
+    assert_eq!(names, ["Base", "Derived"], "{sites:#?}");
+}
+
 /// Check that the sites of a program are the same with all debug information in one file, in files of units, in a package, compressed, and with types in
 /// units of their own, and that they are what the program allocates.
 #[test]
