@@ -98,12 +98,12 @@ impl Truths {
     }
 }
 
-/// Whether an element is the one of the comment, which has no spaces and no modules of Rust.
+/// Whether an element is the one of the comment, which has no spaces and no modules of Rust, or one of those that it has, with `/` between them.
 fn is_same(found: &str, claimed: &str) -> bool {
     match claimed {
         "lambda" => found.contains("lambda") || found.contains("$_"),
         "closure" => found.contains("closure"),
-        _ => plain(found) == plain(claimed),
+        _ => claimed.split('/').any(|it| plain(found) == plain(it)),
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn reports_are_compared() {
         let truths = Truths::of(
-            "void f() {} // T: f <60=std::pair<const int,A>|x ; *=char|std::string\nint g(); // T: g 8=B|B",
+            "void f() {} // T: f <60=std::pair<const int,A>|x ; *=char|std::string\nint g(); // T: g 8=B|B\nh; // T: h *=C/D|",
         );
         let site = |function: &str, size: u64, found: Value| {
             serde_json::json!({
@@ -185,15 +185,16 @@ mod tests {
             site("f", 60, found("int")),
             site("g", 8, Value::Null),
             site("g", 9, Value::Null),
-            site("h", 8, Value::Null),
+            site("h", 8, found("D")),
+            site("i", 8, Value::Null),
         ]});
         let score = truths.score(&report);
-        assert_eq!(score.sites, 3);
+        assert_eq!(score.sites, 4);
         assert_eq!(
             score.ways["frames"],
             OfWay {
-                answered: 2,
-                right: 1
+                answered: 3,
+                right: 2
             }
         );
         assert_eq!((score.wrong.len(), score.unknown.len()), (1, 1));

@@ -44,7 +44,7 @@ const fn packed(build: Build, packager: &'static [&'static str]) -> Build {
 }
 
 /// The builds of the table.
-const BUILDS: [Build; 43] = [
+const BUILDS: [Build; 50] = [
     build("cc", "g++", &["-O0", "-g"]),
     build("cc", "g++", &["-O1", "-g"]),
     build("cc", "g++", &["-O2", "-g"]),
@@ -103,6 +103,13 @@ const BUILDS: [Build; 43] = [
     build("rs", "rustc", &["-Copt-level=3"]),
     build("libraries", "g++", &["-O2", "-g"]),
     build("libraries", "clang++", &["-O2", "-g"]),
+    build("qt5", "g++", &["-O0", "-g"]),
+    build("qt5", "g++", &["-O2", "-g"]),
+    build("qt5", "g++", &["-O2", "-g1"]),
+    build("qt5", "g++", &["-O2"]),
+    build("qt5", "clang++", &["-O2", "-g"]),
+    build("qt6", "g++", &["-O2", "-g"]),
+    build("qt6", "clang++", &["-O2", "-g"]),
 ];
 
 /// The folder of the newest clang, as a package of Python's has it, without headers and libraries of C++.
@@ -118,7 +125,7 @@ impl Build {
             return Ok(None);
         }
         let extension = match self.language {
-            "libraries" => "cc",
+            "libraries" | "qt5" | "qt6" => "cc",
             language => language,
         };
         let mut file = folder.join(format!("rs.{extension}"));
@@ -133,16 +140,15 @@ impl Build {
         let mut command = Command::new(compiler);
         match self.language {
             "cc" | "libraries" => command.args(["-std=c++17", "-w"]),
+            "qt5" | "qt6" => command.args(["-std=c++17", "-w", "-fPIC"]),
             "c" => command.arg("-w"),
             _ => command.args(["--edition=2024", "--crate-name=rs", "-Awarnings"]),
         };
         command.args(self.options).arg("-o").arg(&program).arg(file);
-        if self.language == "libraries" {
-            let Some(libraries) = libraries() else {
-                return Ok(None);
-            };
-            command.args(libraries);
-        }
+        let Some(libraries) = libraries(self.language) else {
+            return Ok(None);
+        };
+        command.args(libraries);
         run(&mut command, folder)?;
         if let Some([packager, arguments @ ..]) = self.packager {
             run(Command::new(packager).args(arguments), folder)?;
@@ -163,9 +169,12 @@ impl Build {
         if let Some([packager, ..]) = self.packager {
             let _ = write!(row, ", {packager}");
         }
-        if self.language == "libraries" {
-            row.push_str(", Boost, abseil, std::pmr");
-        }
+        row.push_str(match self.language {
+            "libraries" => ", Boost, abseil, std::pmr",
+            "qt5" => ", Qt 5",
+            "qt6" => ", Qt 6",
+            _ => "",
+        });
         row
     }
 
@@ -218,16 +227,22 @@ fn by_newest(folder: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The libraries of the containers that are no part of the language's; `None` if they are not installed.
-fn libraries() -> Option<Vec<String>> {
-    let packages = ["absl_flat_hash_map", "absl_btree", "absl_node_hash_map"];
-    let found = Command::new("pkg-config")
-        .arg("--libs")
-        .args(packages)
-        .output();
+/// The options for the libraries of a program's containers; `None` if they are not installed.
+fn libraries(language: &str) -> Option<Vec<String>> {
+    let packages: &[&str] = match language {
+        "libraries" => &["absl_flat_hash_map", "absl_btree", "absl_node_hash_map"],
+        "qt5" => &["Qt5Core"],
+        "qt6" => &["Qt6Core"],
+        _ => return Some(Vec::new()),
+    };
+    let boost = Path::new("/usr/include/boost/container/vector.hpp");
+    if language == "libraries" && !boost.exists() {
+        return None;
+    }
+    let mut command = Command::new("pkg-config");
+    let found = command.args(["--cflags", "--libs"]).args(packages).output();
     let found = found.ok().filter(|it| it.status.success())?;
-    let has_boost = Path::new("/usr/include/boost/container/vector.hpp").exists();
-    let text = String::from_utf8(found.stdout).ok().filter(|_| has_boost)?;
+    let text = String::from_utf8(found.stdout).ok()?;
     Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -237,10 +252,15 @@ fn corpus(language: &str) -> Result<String> {
         "cc" => "cpp.cc",
         "c" => "c.c",
         "libraries" => "libraries.cc",
+        "qt5" | "qt6" => "qt.cc",
         _ => "rs.rs",
     };
     let path = workspace().join("tests/fixtures/types").join(name);
-    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+    let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(match language {
+        "qt6" => variants::in_version(&source, 6),
+        _ => source,
+    })
 }
 
 /// The programs that are generated for a build.
@@ -251,6 +271,8 @@ fn variants(of: &Build) -> Vec<String> {
         "cc" => vec![variants::cpp(), variants::objects(), variants::symbols()],
         "c" => vec![variants::c()],
         "rs" => vec![variants::rust()],
+        "qt5" => vec![variants::qt(5)],
+        "qt6" => vec![variants::qt(6)],
         _ => Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use super::chain::{Chain, Link, Sizes};
 use super::internal::is_internal;
 use super::parsed::is_plain_allocator;
 use super::protocol::{Evidence, Site, SizedType};
-use super::{cpp, people, runtimes, rust};
+use super::{cpp, people, qt, runtimes, rust};
 use crate::profile::{BlockType, Way};
 
 /// The type of the blocks of a stack; `None` if nothing tells it, or if it does not fit.
@@ -19,7 +19,8 @@ pub(super) fn decide(chain: &Chain, sizes: &Sizes) -> Option<BlockType> {
     if rust::is_rust(chain) {
         return rust::decide(chain, sizes).or_else(|| by_call(chain, sizes));
     }
-    let by_frames = cpp::decide(&chain.links, &chain.sites, sizes);
+    let by_frames =
+        qt::decide(&chain.links, sizes).or_else(|| cpp::decide(&chain.links, &chain.sites, sizes));
     let by_frames = by_frames.or_else(|| {
         let symbols = symbols_alone(chain)?;
         cpp::decide(&symbols, &chain.sites, sizes)

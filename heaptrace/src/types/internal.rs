@@ -13,6 +13,17 @@ pub(super) fn is_internal(name: &str) -> bool {
         // Elements of its maps in an array are pairs of its own.
         Some("boost") if inner.last().is_some_and(|it| it.name == "pair") => false,
         Some("boost" | "absl") => inner.iter().any(is_detail),
+        Some(of_qt) if of_qt.starts_with('Q') => is_of_qt(of_qt, inner),
+        _ => false,
+    }
+}
+
+/// Whether a type of Qt is storage without what is in it, or a block of counters.
+fn is_of_qt(first: &str, inner: &[Segment<'_>]) -> bool {
+    match first {
+        "QArrayData" | "QTypedArrayData" | "QListData" | "QHashData" | "QMapDataBase"
+        | "QMapNodeBase" | "QtSharedPointer" => true,
+        "QHashPrivate" => inner.last().is_some_and(|it| it.name == "Entry"),
         _ => false,
     }
 }
@@ -48,6 +59,10 @@ mod tests {
             "std::_Sp_counted_ptr<Widget*, (__gnu_cxx::_Lock_policy)2>",
             "boost::unordered::detail::ptr_node<std::pair<int const, Order> >",
             "absl::debian3::container_internal::AlignedType<8ul>",
+            "QTypedArrayData<Order>",
+            "QListData::Data",
+            "QHashPrivate::Span<QHashPrivate::Node<int, Order> >::Entry",
+            "QtSharedPointer::ExternalRefCountWithContiguousData<Order>",
         ];
         for name in internal {
             assert!(is_internal(name), "{name}");
@@ -59,6 +74,8 @@ mod tests {
             "_Order",
             "absl::Time",
             "boost::container::dtl::pair<int, Order>",
+            "QVector<Order>",
+            "QArrayDataOfMine",
         ] {
             assert!(!is_internal(name), "{name}");
         }

@@ -18,6 +18,7 @@ mod live_protocol;
 mod parsed;
 mod people;
 mod protocol;
+mod qt;
 mod read;
 mod runtimes;
 mod rust;

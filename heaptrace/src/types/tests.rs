@@ -2,6 +2,7 @@
 
 mod cpp;
 mod files;
+mod qt;
 mod results;
 mod runtimes;
 mod rust;

@@ -5,9 +5,11 @@
 use std::fmt::Write as _;
 
 mod objects;
+mod qt;
 mod symbols;
 
 pub use objects::objects;
+pub use qt::{in_version, qt};
 pub use symbols::symbols;
 
 /// Elements in C++. None allocates by itself.

@@ -15,7 +15,7 @@ use crate::test_result::Counts;
 use crate::{apt, process, test, workspace};
 
 /// The Debian packages of compilers, packagers and libraries that only this task uses.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 10] = [
     "binutils",
     "clang-19",
     "dwz",
@@ -24,6 +24,8 @@ const PACKAGES: [&str; 8] = [
     "libc++-19-dev",
     "libc++abi-19-dev",
     "pkg-config",
+    "qt6-base-dev",
+    "qtbase5-dev",
 ];
 
 /// The package of Python's that has clang 22.
