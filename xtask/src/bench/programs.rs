@@ -88,13 +88,18 @@ pub(super) fn counted_words(folder: &Path, rounds: u32) -> Result<Vec<OsString>>
     Ok(vec![program.into(), rounds.to_string().into()])
 }
 
-/// Converts JSON in Python, so many times.
-pub(super) fn round_trips(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
-    let script = format!(
+/// A program in Python that converts JSON, so many times.
+pub fn round_trips_of_json(rounds: u32) -> String {
+    format!(
         "import json\n\
          text = json.dumps([{{'id': i, 'tags': ['a', str(i)]}} for i in range(2000)])\n\
          for _ in range({rounds}): assert len(json.dumps(json.loads(text))) == len(text)\n"
-    );
+    )
+}
+
+/// Converts JSON in Python, so many times.
+pub(super) fn round_trips(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
+    let script = round_trips_of_json(rounds);
     let file = written(folder, &format!("round_trips-{rounds}.py"), &script)?;
     let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
     Ok(words(&command, &[file]))
@@ -181,6 +186,11 @@ pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     // The server's program is also installed under this name, and behaves by the name that it is called by.
     let server =
         process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")?;
+    redis_of(&server, folder, requests)
+}
+
+/// The same with the server of this path. Its other programs are those in `PATH`.
+pub fn redis_of(server: &Path, folder: &Path, requests: u32) -> Result<Vec<OsString>> {
     let link = folder.join("redis-server");
     let _ = fs::remove_file(&link);
     symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;

@@ -30,12 +30,18 @@ struct Program {
     prepare: fn(&Path) -> Result<Prepared>,
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 6] = [
     Program {
         name: "sqlite3",
         about: "C, as the crate rusqlite bundles it, `-O3 -g`, which keeps the size of each block before it",
         work: "a table of 100,000 rows in memory, an index, and a sum by group",
         prepare: sources::sqlite,
+    },
+    Program {
+        name: "sqlite3 (distribution)",
+        about: "the same, built for `malloc_usable_size`, as distributions do",
+        work: "the same",
+        prepare: sources::sqlite_of_distributions,
     },
     Program {
         name: "redis-server",
@@ -48,6 +54,12 @@ const PROGRAMS: [Program; 4] = [
         about: "Debian's python3.11 with python3.11-dbg, `PYTHONMALLOC=malloc`",
         work: "20 JSON round trips",
         prepare: sources::cpython,
+    },
+    Program {
+        name: "ripgrep",
+        about: "Rust, 15.2.0, a release build, `line-tables-only`",
+        work: "searches heaptrace's source, with results in JSON",
+        prepare: sources::ripgrep,
     },
     Program {
         name: "heaptrace",
