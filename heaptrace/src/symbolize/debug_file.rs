@@ -36,6 +36,33 @@ impl DebugSources {
     }
 }
 
+/// Most addresses in one question about a module.
+pub(super) const MAX_ADDRESSES: usize = 2048;
+
+/// Most addresses in one question about the types of a module without debug information, which is quickly answered once the file is read.
+const MAX_STRIPPED: usize = 16 << 10;
+
+/// The debug information of a module.
+#[derive(Debug, Default)]
+pub(super) struct Debug {
+    /// Its separate debug file, if it has one.
+    pub(super) file: Option<DebugFile>,
+    /// Whether it may be in several files, by unit.
+    pub(super) may_have_parts: bool,
+    /// Whether the module's own file has it.
+    pub(super) is_own: bool,
+}
+
+impl Debug {
+    /// Most addresses in one question about types.
+    pub(super) fn most_addresses(&self) -> usize {
+        match self.is_own || self.file.is_some() {
+            true => MAX_ADDRESSES,
+            false => MAX_STRIPPED,
+        }
+    }
+}
+
 /// A debug file.
 #[derive(Debug)]
 pub(super) struct DebugFile {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::debug_file::{self, DebugFile, DebugSources};
+use super::debug_file::{self, Debug, DebugFile, DebugSources, MAX_ADDRESSES};
 use super::demangle::MAX_NAME;
 use super::elf::MAX_INFLATED;
 use super::files::ModuleFiles;
@@ -24,12 +24,6 @@ use crate::open::Identity;
 use crate::profile::{Profile, Symbols, Types};
 use crate::reader::{Budget, Job, Limits, Reader, Unreadable};
 use crate::text::file_name;
-
-/// Most addresses in one question.
-const MAX_ADDRESSES: usize = 2048;
-
-/// Most addresses in one question about the types of a module without debug information, which is quickly answered once the file is read.
-const MAX_STRIPPED: usize = 16 << 10;
 
 /// Most files whose debug files are cached. These debug files are open.
 const MAX_DEBUG_FILES: usize = 256;
@@ -71,27 +65,6 @@ type ModuleKey = (String, Vec<u8>);
 
 fn key(module: &Module) -> ModuleKey {
     (module.path.clone(), module.build_id.clone())
-}
-
-/// The debug information of a module.
-#[derive(Debug, Default)]
-struct Debug {
-    /// Its separate debug file, if it has one.
-    file: Option<DebugFile>,
-    /// Whether it may be in several files, by unit.
-    may_have_parts: bool,
-    /// Whether the module's own file has it.
-    is_own: bool,
-}
-
-impl Debug {
-    /// Most addresses in one question about types.
-    fn most_addresses(&self) -> usize {
-        match self.is_own || self.file.is_some() {
-            true => MAX_ADDRESSES,
-            false => MAX_STRIPPED,
-        }
-    }
 }
 
 impl std::fmt::Debug for Symbolizer {
