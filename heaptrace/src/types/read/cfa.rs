@@ -3,8 +3,8 @@
 //! Stage: types. Runs in a reader. Reads one row at a time, by the search table. Must not know variables.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, UnwindContext,
-    UnwindSection as _,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhFrameOffset, LittleEndian, ParsedEhFrameHdr,
+    UnwindContext, UnwindSection as _,
 };
 use object::{Object as _, ObjectSection as _};
 
@@ -44,16 +44,17 @@ impl<'d> Frames<'d> {
 
     /// The register and the offset that make the base of the frame.
     pub(super) fn base(&self, address: u64) -> Option<(u16, i64)> {
+        let found = self.header.table()?.lookup(address, &self.bases).ok()?;
+        let begin = self.header.eh_frame_ptr().direct().ok()?;
+        // A table can lie.
+        let offset = found.direct().ok()?.checked_sub(begin)?;
+        let offset = EhFrameOffset(usize::try_from(offset).ok()?);
+        let (frames, bases) = (&self.frames, &self.bases);
+        let entry = frames.fde_from_offset(bases, offset, EhFrame::cie_from_offset);
+        let entry = entry.ok().filter(|it| it.contains(address))?;
         let mut context = UnwindContext::new();
-        let table = self.header.table()?;
-        let row = table
-            .unwind_info_for_address(
-                &self.frames,
-                &self.bases,
-                &mut context,
-                address,
-                |section, bases, offset| section.cie_from_offset(bases, offset),
-            )
+        let row = entry
+            .unwind_info_for_address(frames, bases, &mut context, address)
             .ok()?;
         match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => Some((register.0, *offset)),
