@@ -34,7 +34,7 @@ pub(crate) use image::{Image, Section};
 pub(crate) use lookup::Lookup;
 pub(crate) use panics::catch_panic;
 #[cfg(feature = "fuzz")]
-pub(crate) use panics::caught_panics;
+pub(crate) use panics::own_panics;
 pub use parallel::{look_up_all, worthwhile};
 pub(crate) use split::Passed;
 pub use symbolizer::Symbolizer;

@@ -8,14 +8,14 @@ use super::live_protocol::{self, ClassesAnswer, ClassesQuestion};
 use super::protocol::{MAX_NAME, Site, SizedType, TypesAnswer, TypesQuestion, is_sound};
 use crate::join::BlockSizes;
 use crate::reader::{decode, encode};
-use crate::symbolize::{Passed, caught_panics};
+use crate::symbolize::{Passed, own_panics};
 use crate::sys;
 
 /// Most calls that an input is asked about, and most offsets that may be anywhere.
 const CALLS: usize = 32;
 const OTHERS: usize = 16;
 
-/// Asserts that the reader's answer about calls keeps to the limits, and that no panic was caught on the way: about what may be direct calls,
+/// Asserts that the reader's answer about calls keeps to the limits, and that heaptrace's own code did not panic on the way: about what may be direct calls,
 /// by their first byte, and about offsets all over the file.
 pub(crate) fn file(data: &[u8]) -> u64 {
     const CALL: u8 = 0xe8;
@@ -32,12 +32,12 @@ pub(crate) fn file(data: &[u8]) -> u64 {
         offsets,
         ..TypesQuestion::default()
     });
-    let caught = caught_panics();
+    let caught = own_panics();
     let answer = super::read::answer(&question, &[file], |_| Passed::default());
     let sites: TypesAnswer = decode(&answer).unwrap_or_default();
     assert!(is_sound(&sites) && (sites.is_empty() || sites.len() == count));
     let tables = tables(data);
-    assert_eq!(caught_panics(), caught, "a panic was caught");
+    assert_eq!(own_panics(), caught, "a panic of heaptrace was caught");
     let mut seen = u64::from(!sites.is_empty()) + 65_536 * tables;
     for site in &sites {
         seen += 2 * site.functions.len().min(16) as u64
