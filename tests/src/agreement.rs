@@ -87,7 +87,13 @@ pub(crate) fn agreement(
     for (stack, amount) in &expected {
         match found.get(stack) {
             Some(other) if other == amount => agreeing += amount.0,
-            other => differences.push(format!("{amount:?} there, {other:?} here: {stack:?}")),
+            other => {
+                // Each allocation that is missing, or too many, disagrees. If as many have other sizes, all do.
+                let apart = other.map_or(amount.0, |it| it.0.abs_diff(amount.0));
+                let apart = if apart == 0 { amount.0 } else { apart };
+                agreeing += amount.0.saturating_sub(apart);
+                differences.push(format!("{amount:?} there, {other:?} here: {stack:?}"));
+            }
         }
     }
     for (stack, amount) in &found {

@@ -220,9 +220,9 @@ const HEAD: &str = "\
 `cargo xtask runtimes` writes this page, for each interpreter that it finds on the machine. It fails if fewer than 99 % of the
 allocations in Python, or 98 % of those in JavaScript, have the interpreter's own stack.
 
-*Agree*: the functions, files and lines of all frames of the language are the same, in the same order, and the number of
-allocations and bytes with this stack, too. *Whole*: the stack of machine code reaches its outermost frame. *Named*: the frames of the language
-that have a name, of all stacks of the run.
+*Agree*: the functions, files and lines of all frames of the language are the same, in the same order. An allocation that is missing from its
+stack, or one too many there, does not agree. *Whole*: the stack of machine code reaches its outermost frame. *Named*: the frames of the
+language that have a name, of all stacks of the run.
 ";
 
 const PYTHON_HEAD: &str = "
