@@ -120,7 +120,7 @@ fn children_are_exact() -> Result<()> {
 fn a_started_program_is_exact() -> Result<()> {
     let fixture = c_moved("execs", "execs-moved", "cc", &[])?;
     let here = Heaptrace::tracing()?;
-    let recording = here.record(&EXACT, &[fixture.as_ref(), "50".as_ref()])?;
+    let recording = here.record(&EXACT, &[fixture.as_ref(), "20".as_ref()])?;
     assert_eq!(recording.ended.code(), 0, "{}", recording.ended.stderr);
     recording.report.check_nothing_lost()?;
     ensure!(recording.report.moved().0 > 0);
