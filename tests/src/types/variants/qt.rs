@@ -95,21 +95,21 @@ const CONTAINERS: [(&str, &str); 14] = [
 
 /// What the parts of tables and maps are that hold no elements, by version.
 fn with_parts(truth: &str, element: &str, version: u8) -> String {
-    let (hash, map) = match version {
-        5 => (
-            "48=QHashData| ; 136=bucket| ; ".to_owned(),
-            format!("40=QMapData<app::Key, {element}>| ; "),
-        ),
-        _ => {
-            let node = format!("QHashPrivate::Node<long, {element}>");
-            let tree = format!("std::map<app::Key, {element}>");
-            (
-                format!("40=QHashPrivate::Data<{node}>| ; 152=QHashPrivate::Span<{node}>| ; "),
-                format!("56=QMapData<{tree}>| ; "),
-            )
-        }
+    let map = match version {
+        5 => format!("40=QMapData<app::Key, {element}>| ; "),
+        _ => format!("56=QMapData<std::map<app::Key, {element}>>| ; "),
     };
+    let hash = parts_of_hash(&format!("long, {element}"), version);
     truth.replace("HASH", &hash).replace("MAP", &map)
+}
+
+/// The same of a hash table, by the arguments of its node.
+fn parts_of_hash(arguments: &str, version: u8) -> String {
+    let node = format!("QHashPrivate::Node<{arguments}>");
+    match version {
+        5 => "48=QHashData| ; 136=bucket| ; ".to_owned(),
+        _ => format!("40=QHashPrivate::Data<{node}>| ; 152=QHashPrivate::Span<{node}>| ; "),
+    }
 }
 
 /// A program with the containers of a version.
@@ -139,11 +139,7 @@ pub fn qt(version: u8) -> String {
             add(statements, of.name, &truth);
         }
         if of.has_hash {
-            let node = format!("QHashPrivate::Node<{}, QHashDummyValue>", of.name);
-            let parts = match version {
-                5 => "48=QHashData| ; 136=bucket| ; ".to_owned(),
-                _ => format!("40=QHashPrivate::Data<{node}>| ; 152=QHashPrivate::Span<{node}>| ; "),
-            };
+            let parts = parts_of_hash(&format!("{}, QHashDummyValue", of.name), version);
             add(
                 "QSet<El> v; v.insert(El()); esc(v);",
                 of.name,
