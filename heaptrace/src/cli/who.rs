@@ -242,11 +242,10 @@ struct Running {
 impl Running {
     fn read(pid: u32) -> Option<Self> {
         let start_time = processes::start_time(pid)?;
-        let text = maps::read(maps::living_thread(pid)).ok()?;
         Some(Self {
             pid,
             start_time,
-            mappings: maps::parse(&text).collect(),
+            mappings: maps::of(pid).ok()?,
         })
     }
 

@@ -36,9 +36,8 @@ pub(super) fn run(
         AttachError::NoProcess(pid)
     );
     let mut asked = by_number(&question.asked);
-    let text = maps::read(maps::living_thread(pid))
-        .with_context(|| format!("can't read what process {pid} has mapped"))?;
-    let mappings: Vec<_> = maps::parse(&text).collect();
+    let mappings =
+        maps::of(pid).with_context(|| format!("can't read what process {pid} has mapped"))?;
     for it in &mut asked {
         it.place = place(&mappings, it.address);
         ensure!(

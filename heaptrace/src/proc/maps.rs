@@ -48,6 +48,12 @@ pub fn living_thread(pid: u32) -> u32 {
         .unwrap_or(pid)
 }
 
+/// The mappings of a process, as that thread shows them.
+pub fn of(pid: u32) -> io::Result<Vec<Mapping>> {
+    let text = read(living_thread(pid))?;
+    Ok(parse(&text).collect())
+}
+
 /// Reads the mappings of a process.
 pub fn read(pid: u32) -> io::Result<String> {
     // A path may not be UTF-8. It is only displayed, so a lossy conversion is enough.

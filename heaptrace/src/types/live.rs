@@ -42,8 +42,8 @@ impl Inspector {
     /// Inspects blocks of a process; `None` if its memory can't be read.
     pub fn inspect(&mut self, pid: u32, mut blocks: Vec<LiveBlock>) -> Option<Inspected> {
         let memory = AddressSpace::open(pid).ok()?;
-        let text = maps::read(maps::living_thread(pid)).ok()?;
-        let mappings: Vec<Mapping> = maps::parse(&text).filter(|it| it.inode != 0).collect();
+        let mut mappings = maps::of(pid).ok()?;
+        mappings.retain(|it| it.inode != 0);
         blocks.sort_unstable_by_key(|it| it.address);
         let words = first_words(&memory, &blocks);
         let tables = self.classes(pid, &mappings, &words);

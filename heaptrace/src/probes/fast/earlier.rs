@@ -49,8 +49,7 @@ pub(super) fn inode_at(mappings: &[Mapping], base: u64, sizes: Sizes, hints: &st
 
 /// Whether a process has a mapping with code at an address. One that has started another program has none.
 pub fn has_code(pid: u32, base: u64) -> bool {
-    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
-    let mappings: Vec<Mapping> = maps::parse(&text).collect();
+    let mappings = maps::of(pid).unwrap_or_default();
     inode_at(&mappings, base, SIZES, HINTS).is_some()
 }
 

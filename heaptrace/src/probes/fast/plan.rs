@@ -188,8 +188,7 @@ pub fn plan<'a>(
 ) -> Result<Plan, Unplanned> {
     eligible::check_library(pid, modules.iter().map(|(_, slots)| &**slots))?;
     let memory = contents::open(pid).map_err(Unplanned::Unreadable)?;
-    let text = maps::read(maps::living_thread(pid)).unwrap_or_default();
-    let mappings: Vec<Mapping> = maps::parse(&text).collect();
+    let mappings = maps::of(pid).unwrap_or_default();
     let candidates = candidates(modules, probed);
     let by_address: HashMap<u64, Vec<&Candidate<'_>>> =
         candidates.iter().fold(HashMap::new(), |mut all, it| {

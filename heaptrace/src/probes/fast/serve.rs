@@ -421,9 +421,7 @@ fn tell(agent: &OwnedFd, answer: &Answer) {
 /// The inode of the code of an earlier run's mapping, if it is all there.
 fn earlier_inode(pid: u32, base: u64, sizes: Sizes, hints: &OwnedFd) -> io::Result<u64> {
     let path = fs::read_link(format!("/proc/self/fd/{}", hints.as_raw_fd()))?;
-    let text = maps::read(maps::living_thread(pid))?;
-    let mappings: Vec<_> = maps::parse(&text).collect();
-    let inode = inode_at(&mappings, base, sizes, &path.to_string_lossy());
+    let inode = inode_at(&maps::of(pid)?, base, sizes, &path.to_string_lossy());
     inode.ok_or_else(|| io::Error::other(format!("no mapping of an earlier run is at {base:#x}")))
 }
 
