@@ -171,9 +171,13 @@ fn files_that_cannot_be_trusted_do_no_harm() -> Result<()> {
         let report = &recording.report;
         let _map = MapOf::new(report);
         assert_eq!(by_function(report), sums([("", ROUNDS, 1000)]), "{mode}");
-        assert_eq!(report.quality.noted["jit_files_refused"], 1, "{mode}");
-        assert_eq!(report.quality.noted["jit_frames_unnamed"], 1, "{mode}");
         let unreadable = &report.quality.unreadable;
+        assert_eq!(
+            report.quality.noted["jit_files_refused"], 1,
+            "{mode}: {unreadable:?}, {:?}",
+            report.processes
+        );
+        assert_eq!(report.quality.noted["jit_frames_unnamed"], 1, "{mode}");
         let is_said = unreadable.iter().any(|it| it.ends_with(reason));
         ensure!(is_said, "{mode}: {unreadable:?}");
     }

@@ -5,6 +5,17 @@
 use std::fs::{self, DirEntry};
 use std::io;
 
+/// A program that a process runs. It runs another one after an exec, and the place of its stack is another one then, unless addresses
+/// are not random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Image {
+    /// The process.
+    pub pid: u32,
+    /// When the process started, in clock ticks after the machine did.
+    pub start_time: u64,
+    stack_start: u64,
+}
+
 /// Ids of all processes except this one.
 pub fn processes() -> io::Result<Vec<u32>> {
     let own = std::process::id();
@@ -41,10 +52,19 @@ pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&stat(pid)?)
 }
 
+/// The program that a process runs. `None` if it has ended.
+pub fn image(pid: u32) -> Option<Image> {
+    let stat = stat(pid)?;
+    Some(Image {
+        pid,
+        start_time: parse_start_time(&stat)?,
+        stack_start: parse_field(&stat, 28)?,
+    })
+}
+
 /// The parent of a process. `None` if the process has ended.
 pub fn parent(pid: u32) -> Option<u32> {
-    const FIELD: usize = 4;
-    fields(&stat(pid)?)?.split(' ').nth(FIELD - 3)?.parse().ok()
+    parse_field(&stat(pid)?, 4)?.try_into().ok()
 }
 
 /// Where a process's heap begins, and grows upwards. `None` if it has ended, or has none.
@@ -93,14 +113,16 @@ fn fields(stat: &str) -> Option<&str> {
 }
 
 fn parse_start_time(stat: &str) -> Option<u64> {
-    const FIELD: usize = 22;
-    fields(stat)?.split(' ').nth(FIELD - 3)?.parse().ok()
+    parse_field(stat, 22)
 }
 
 fn parse_heap_start(stat: &str) -> Option<u64> {
-    const FIELD: usize = 47;
-    let start = fields(stat)?.split(' ').nth(FIELD - 3)?.parse().ok();
-    start.filter(|start| *start != 0)
+    parse_field(stat, 47).filter(|start| *start != 0)
+}
+
+/// A field of `/proc/PID/stat`, by its number in proc(5), which is at least 3.
+fn parse_field(stat: &str, number: usize) -> Option<u64> {
+    fields(stat)?.split(' ').nth(number - 3)?.parse().ok()
 }
 
 fn number(entry: &DirEntry) -> Option<u32> {
@@ -109,6 +131,10 @@ fn number(entry: &DirEntry) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
     use super::*;
 
     /// Check that the start time and that of the heap are found behind a name with blanks and parentheses.
@@ -124,5 +150,33 @@ mod tests {
         let heap = maps.lines().find(|line| line.ends_with("[heap]")).unwrap();
         let start = heap_start(std::process::id()).unwrap();
         assert!(heap.starts_with(&format!("{start:x}-")), "{heap}");
+    }
+    /// Check that a process that starts another program is another image, and otherwise the same.
+    #[test]
+    fn another_program_is_another_image() {
+        let own = image(std::process::id());
+        assert!(own.is_some());
+        assert_eq!(own, image(std::process::id()));
+        let script = "read line; exec cat";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (pid, mut answer) = (child.id(), [0; 2]);
+        let has_name = |it: &str| name(pid).as_deref() == Some(it);
+        while !has_name("sh") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = image(pid).unwrap();
+        stdin.write_all(b"go\nx\n").unwrap();
+        stdout.read_exact(&mut answer).unwrap();
+        let after = image(pid).unwrap();
+        assert_eq!(before.start_time, after.start_time);
+        assert_ne!(before, after);
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
     }
 }

@@ -32,7 +32,7 @@ use crate::probes::fast::eligible::{self, Refusal};
 use crate::probes::fast::installer::{Installer, Request};
 use crate::probes::fast::plan::{self, Linked, Plan};
 use crate::probes::fast::slots::{self, Slots};
-use crate::proc::processes::{self, start_time};
+use crate::proc::processes::{self, Image, image, start_time};
 use crate::reader::Reader;
 use crate::sys;
 use crate::text;
@@ -85,7 +85,7 @@ pub(super) struct FastPath {
     /// Probe hits that were not passed on yet.
     hits: HashMap<u32, u64>,
     processes: BTreeMap<u32, Process>,
-    refusals: Refusals,
+    refusals: Refusals<Image>,
     way: Way,
     /// When this was made.
     begin: Instant,
@@ -106,7 +106,7 @@ impl FastPath {
             ticks,
             hits: HashMap::new(),
             processes: BTreeMap::new(),
-            refusals: Refusals::default(),
+            refusals: Refusals::new(),
             way: match config.way() {
                 way::EXACT => Way::Exact,
                 _ => Way::Sampled,
@@ -209,11 +209,11 @@ impl FastPath {
     }
 
     fn begin(&mut self, pid: u32, run: &mut Run, reader: &mut Reader) -> Result<()> {
-        let Some(start_time) = start_time(pid) else {
+        let Some(image) = image(pid) else {
             return Ok(());
         };
-        if !self.is_old_enough(start_time)
-            || !self.refusals.allow((pid, start_time), self.begin.elapsed())
+        if !self.is_old_enough(image.start_time)
+            || !self.refusals.allow(&image, self.begin.elapsed())
         {
             return Ok(());
         }
@@ -226,14 +226,14 @@ impl FastPath {
             Ok(()) => {}
             Err(Refusal::Own | Refusal::NoMemory) => return Ok(()),
             Err(refusal) => {
-                self.refuse(pid, start_time, refusal.to_string());
+                self.refuse(image, refusal.to_string());
                 return Ok(());
             }
         }
         let plan = match self.plan(pid, run, reader)? {
             Ok(plan) => plan,
             Err(why) => {
-                self.refuse(pid, start_time, why.to_string());
+                self.refuse(image, why.to_string());
                 return Ok(());
             }
         };
@@ -246,11 +246,11 @@ impl FastPath {
             Way::Exact => MOST_EXACT.saturating_sub(self.moved as u32),
         };
         let Some(index) = (0..most).find(|it| !used.contains(it)) else {
-            self.refuse(pid, start_time, "too many processes are on it".to_owned());
+            self.refuse(image, "too many processes are on it".to_owned());
             return Ok(());
         };
         let process = Process {
-            start_time,
+            image,
             state: State::Stopping(0),
             plan,
             index,
@@ -310,7 +310,7 @@ impl FastPath {
         process.looked = Instant::now();
         let request = Request::Map {
             pid,
-            start_time: process.start_time,
+            start_time: process.image.start_time,
             tid,
             signal: SIGNAL,
             places: process.plan.places.clone(),
@@ -336,11 +336,12 @@ impl FastPath {
         Ok(())
     }
 
-    fn refuse(&mut self, pid: u32, start_time: u64, why: String) {
+    fn refuse(&mut self, image: Image, why: String) {
+        let pid = image.pid;
         let name = name(pid);
         tracing::debug!("{name}[{pid}] is not moved to the fast path: {why}");
         let now = self.begin.elapsed();
-        if self.refusals.add((pid, start_time), now) && self.refusals.reported() <= MOST_NAMED {
+        if self.refusals.add(image, now) && self.refusals.reported() <= MOST_NAMED {
             tracing::warn!("{name}[{pid}] can't be moved to the fast path (--fast): {why}");
         }
     }
@@ -386,7 +387,9 @@ impl FastPath {
         let hinted = run.program.hinted()?;
         let is_gone = |pid: &u32, it: &Process| match it.state {
             State::Moved { .. } => !hinted.contains_key(pid),
-            State::Stopping(_) | State::Filling { .. } => start_time(*pid) != Some(it.start_time),
+            State::Stopping(_) | State::Filling { .. } => {
+                start_time(*pid) != Some(it.image.start_time)
+            }
         };
         self.processes.retain(|pid, it| !is_gone(pid, it));
         Ok(())

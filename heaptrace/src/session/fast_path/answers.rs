@@ -68,6 +68,12 @@ impl FastPath {
         if let State::Stopping(tid) = process.state {
             run.program.forget_stop(tid)?;
         }
+        if process.is_gone() {
+            // Nothing leads to the memory.
+            send_all(self.installer.get_ref(), &[Request::Undo { pid }]);
+            self.processes.remove(&pid);
+            return Ok(());
+        }
         let cookie = run.program.fast_cookie();
         let agent = std::process::id();
         let owner = (agent, start_time(agent).unwrap_or(0));
@@ -138,7 +144,7 @@ impl FastPath {
         }
         process.state = State::Moved { base };
         self.moved += 1;
-        self.refusals.forget((pid, process.start_time));
+        self.refusals.forget(&process.image);
         tracing::info!(
             "{}[{pid}] is on the fast path from now on: {} slots and {} linkage stubs lead to code at {base:#x}",
             name(pid),
@@ -155,7 +161,7 @@ impl FastPath {
     /// Forgets a process that can't be moved.
     fn give_up(&mut self, pid: u32, why: String) {
         if let Some(process) = self.processes.remove(&pid) {
-            self.refuse(pid, process.start_time, why);
+            self.refuse(process.image, why);
         }
     }
 
@@ -165,6 +171,10 @@ impl FastPath {
         };
         if let State::Stopping(tid) = process.state {
             run.program.forget_stop(tid)?;
+        }
+        if process.is_gone() {
+            self.processes.remove(&pid);
+            return Ok(());
         }
         if process.tries < TRIES {
             return self.stop(pid, run);

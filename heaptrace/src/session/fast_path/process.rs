@@ -12,6 +12,7 @@ use crate::kernel::fast::Hints;
 use crate::probes::fast::code::{self, Way};
 use crate::probes::fast::installer::{Installer, MOST_STUBS, Redirect, Request, Slot};
 use crate::probes::fast::plan::{Linked, Plan};
+use crate::proc::processes::{self, Image};
 use crate::session::run::Run;
 
 /// Earlier blocks that are looked at in a tick.
@@ -22,7 +23,8 @@ const IN_A_REQUEST: usize = 1024;
 
 /// A process that is being moved, or has been.
 pub(super) struct Process {
-    pub(super) start_time: u64,
+    /// The program that is moved. After an exec, nothing of the plan holds.
+    pub(super) image: Image,
     pub(super) state: State,
     pub(super) plan: Plan,
     pub(super) index: u32,
@@ -47,6 +49,11 @@ pub(super) enum State {
 }
 
 impl Process {
+    /// Whether the process has ended, or runs another program.
+    pub(super) fn is_gone(&self) -> bool {
+        processes::image(self.image.pid) != Some(self.image)
+    }
+
     /// Writes the mean between samples where the code reads it, if it has changed.
     pub(super) fn follow_mean(
         &mut self,
