@@ -151,6 +151,7 @@ mod tests {
         let start = heap_start(std::process::id()).unwrap();
         assert!(heap.starts_with(&format!("{start:x}-")), "{heap}");
     }
+
     /// Check that a process that starts another program is another image, and otherwise the same.
     #[test]
     fn another_program_is_another_image() {

@@ -379,7 +379,7 @@ impl FastPath {
         Ok(())
     }
 
-    /// Forgets processes that have ended, or run another program by now.
+    /// Forgets processes that have ended, and moved ones that run another program by now.
     fn forget_gone(&mut self, run: &Run) -> Result<()> {
         if self.processes.is_empty() {
             return Ok(());
@@ -387,6 +387,7 @@ impl FastPath {
         let hinted = run.program.hinted()?;
         let is_gone = |pid: &u32, it: &Process| match it.state {
             State::Moved { .. } => !hinted.contains_key(pid),
+            // After an exec the installer's answer is still to come, and must not meet the next request.
             State::Stopping(_) | State::Filling { .. } => {
                 start_time(*pid) != Some(it.image.start_time)
             }
