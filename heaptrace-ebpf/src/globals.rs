@@ -96,6 +96,10 @@ pub static SIGNAL_OOM_MM: Global<u32> = Global::new(0);
 /// 6.4).
 #[unsafe(no_mangle)]
 pub static MM_LOCK_SEQ: Global<u32> = Global::new(0);
+/// `mm_struct.mm_mt.ma_root`, from which a maple tree leads to all mappings; 0 on kernels without it (before 6.1), or with nodes
+/// of another form.
+#[unsafe(no_mangle)]
+pub static MM_MAPPING_TREE: Global<u32> = Global::new(0);
 /// `vm_area_struct.vm_start`.
 #[unsafe(no_mangle)]
 pub static VMA_START: Global<u32> = Global::new(0);

@@ -49,6 +49,7 @@ mod kernel;
 mod language;
 mod live;
 mod mapping_cache;
+mod mapping_tree;
 mod maps;
 mod memory;
 mod nested;

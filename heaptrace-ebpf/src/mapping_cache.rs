@@ -58,16 +58,17 @@ pub fn find_current(state: &mut WalkState, address: u64) -> bool {
     false
 }
 
-/// Caches the walk's current mapping. It replaces a mapping that it overlaps, or else the oldest one.
+/// Caches the walk's current mapping. It replaces a mapping that it overlaps, or else the oldest one. Unless it was looked up
+/// under the kernel's lock, it is not current in the next walk.
 #[inline(always)]
-pub fn store(state: &mut WalkState) {
+pub fn store(state: &mut WalkState, is_current: bool) {
     let mut slot = state.next_cached as usize % CACHED_MAPPINGS;
     let mut is_new = 1;
     for index in 0..CACHED_MAPPINGS {
         let cached = &mut state.cached[index];
         if cached.start < state.mapping.end && state.mapping.start < cached.end {
             if *cached == state.mapping {
-                state.is_current |= 1 << index;
+                state.is_current |= u64::from(is_current) << index;
                 return;
             }
             cached.end = 0;
@@ -88,7 +89,7 @@ pub fn store(state: &mut WalkState) {
         cached.record = mapping.record;
         // SAFETY: as above.
         unsafe { (&raw mut cached.end).write_volatile(mapping.end) };
-        state.is_current |= 1 << slot;
+        state.is_current = state.is_current & !(1 << slot) | u64::from(is_current) << slot;
     }
 }
 

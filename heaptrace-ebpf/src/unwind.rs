@@ -32,7 +32,7 @@ use crate::{
     },
     java,
     kernel::read,
-    language, mapping_cache,
+    language, mapping_cache, mapping_tree,
     maps::{EVENTS, PAGES, ROWS, RULES, TABLES, USES},
     python, ring, rule_cache, v8,
     walk::{CONTINUE, STOP, Walk},
@@ -255,10 +255,10 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
     };
     const EBUSY: i64 = 16;
     match found {
-        0 => mapping_cache::store(walk.state),
+        0 => mapping_cache::store(walk.state, true),
         // Another thread is changing the mappings, but hardly the mapping of this code.
         busy if busy == -EBUSY => {
-            if !mapping_cache::find_any(walk.state, pc) || !is_still_there(walk.state, pc) {
+            if !is_known(walk.state, pc) && !is_found(walk.state, pc) {
                 walk.state.mapping.end = 0;
                 return walk::BUSY;
             }
@@ -266,6 +266,24 @@ fn look_up(walk: &mut Walk<'_>, pc: u64) -> u32 {
         _ => return walk::UNMAPPED,
     }
     walk::COMPLETE
+}
+
+/// Makes the cached mapping of an address the current one; false if there is none that is still there.
+#[inline(always)]
+fn is_known(state: &mut WalkState, pc: u64) -> bool {
+    mapping_cache::find_any(state, pc) && is_still_there(state, pc)
+}
+
+/// Makes the mapping of an address that is found without the kernel's lock the current one. It is not the last word: the change
+/// may be about it.
+#[inline(always)]
+fn is_found(state: &mut WalkState, pc: u64) -> bool {
+    state.mapping.record = mapping_tree::record(state, pc);
+    let is_found = state.mapping.record != 0 && is_still_there(state, pc);
+    if is_found {
+        mapping_cache::store(state, false);
+    }
+    is_found
 }
 
 /// Whether the kernel's record of the current mapping still has an address. Another library may have been loaded where

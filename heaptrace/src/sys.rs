@@ -1,8 +1,10 @@
 //! System calls, in the form that this crate uses.
 //!
 //! No stage of the flow; imports none. The `unsafe` calls here are those that rustix lacks: `perf_event_open`, `bpf`,
-//! `open_by_handle_at`, `sched_setscheduler`, `signal`, `getpwnam_r`, `localtime_r`, `kcmp`, and the clock of a process by its id; and tokio's
+//! `open_by_handle_at`, `signal`, `getpwnam_r`, `localtime_r`, `kcmp`, and the clock of a process by its id; and tokio's
 //! registration of a descriptor. The other functions combine calls of rustix, or convert their results.
+
+mod priority;
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -17,13 +19,13 @@ use aya_obj::generated::{
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{MemfdFlags, fstatfs, memfd_create};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-use rustix::process::{
-    Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+pub use priority::{ThreadPriority, set_realtime};
 
 /// The threads that a perf event counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,70 +204,6 @@ pub fn own_usage() -> Usage {
     Usage {
         cpu_ns: nanoseconds(time),
         peak_bytes: peak.unwrap_or(0) << 10,
-    }
-}
-
-/// Gives this thread a real-time priority, or takes it away: with it, the thread runs before all ordinary threads. A
-/// process that the thread starts meanwhile doesn't inherit the priority. Best effort.
-pub fn set_realtime(is_realtime: bool) {
-    let (policy, sched_priority) = if is_realtime {
-        (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)
-    } else {
-        (libc::SCHED_OTHER, 0)
-    };
-    let param = libc::sched_param { sched_priority };
-    // SAFETY: the struct is valid; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
-    if result < 0 {
-        let error = io::Error::last_os_error();
-        tracing::info!("can't change this thread's real-time priority: {error}");
-    }
-}
-
-/// The niceness that a thread was started with. The thread can raise its priority for a while and then restore it. Best
-/// effort.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadPriority {
-    own: i32,
-}
-
-impl ThreadPriority {
-    /// The calling thread's.
-    pub fn of_this_thread() -> Self {
-        let own = getpriority_process(None).unwrap_or(-1);
-        Self { own }
-    }
-
-    /// Sets the highest priority of ordinary threads, for work that is soon done and that others wait for. A thread that
-    /// was started with less than the default priority keeps its own.
-    pub fn raise(self) {
-        self.set(-20);
-    }
-
-    /// Sets a higher priority than that of ordinary threads, for work without an end. The kernel divides what a session
-    /// or a control group may use of all processors by the weights of its threads on each: beside a thread with the
-    /// highest priority that is often busy, its neighbours on other processors, such as a traced process, get next to
-    /// nothing as soon as another session has work to do.
-    pub fn raise_a_little(self) {
-        self.set(-5);
-    }
-
-    fn set(self, raised: i32) {
-        if self.own <= 0 {
-            set_nice(raised);
-        }
-    }
-
-    /// Sets the priority that the thread was started with.
-    pub fn restore(self) {
-        set_nice(self.own);
-    }
-}
-
-/// Sets the niceness of the calling thread: the kernel's call for a process changes one thread only.
-fn set_nice(nice: i32) {
-    if let Err(error) = setpriority_process(None, nice) {
-        tracing::info!("can't change this thread's priority: {error}");
     }
 }
 

@@ -32,7 +32,7 @@ const ABOVE: [&str; 6] = [
 ];
 
 /// Folders that are no stage: all may import them, and they import no stage.
-const BASES: [&str; 11] = [
+const BASES: [&str; 12] = [
     "core_file",
     "create",
     "hotspot",
@@ -43,6 +43,7 @@ const BASES: [&str; 11] = [
     "reachability",
     "reader",
     "sandbox",
+    "sys",
     "v8",
 ];
 

@@ -118,9 +118,9 @@ fn mapped_memory_belongs_to_the_library_at_its_time() -> Result<()> {
     each_has_its_own(&["--mmap"])
 }
 
-/// Check that a stack is whole, or ends because the mappings were being changed, if another thread changes mappings most of
-/// the time: none is walked by the table of the library that was at the same addresses before. (A walk used cached mappings
-/// without asking whether they were still there.)
+/// Check that a stack is whole if another thread changes mappings most of the time, except for a few that end because of that: none is
+/// walked by the table of the library that was at the same addresses before. (A walk used cached mappings without asking
+/// whether they were still there. And of others, it knew nothing while the kernel's lock was taken: most stacks ended early.)
 #[test]
 fn no_stack_is_walked_by_a_table_of_an_earlier_library() -> Result<()> {
     let recording = record(&[], &["--busy"])?;
@@ -135,10 +135,11 @@ fn no_stack_is_walked_by_a_table_of_an_earlier_library() -> Result<()> {
         cut += broken.map(|site| site.totals.allocations).sum::<u64>();
     }
     let busy = report.quality.noted.get("stack_broken_mappings_busy");
+    let stacks = CALLS * LIBRARIES;
+    println!("{cut} of {stacks} stacks are cut");
     ensure!(
-        cut <= busy.copied().unwrap_or(0),
-        "{cut} of {} stacks are wrong: {:?}",
-        CALLS * LIBRARIES,
+        cut <= busy.copied().unwrap_or(0) && cut * 100 <= stacks,
+        "{:?}",
         report.quality
     );
     Ok(())

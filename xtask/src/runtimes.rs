@@ -2,6 +2,7 @@
 //!
 //! It runs the comparison of the tests for each interpreter of this machine, and must not know how that is done.
 
+mod install;
 mod java;
 
 use std::env;
@@ -47,6 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if env::var_os(BINARY).is_none() {
         return with_release();
     }
+    install::ensure()?;
     let python = table(args, &python_interpreters(), &PYTHON)?;
     let node = table(args, &node_programs(), &NODE)?;
     let java = java::compare(args.times, args.only.as_deref())?;

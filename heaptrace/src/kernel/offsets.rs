@@ -40,6 +40,7 @@ pub(super) fn of_kernel() -> Result<Vec<(&'static str, u32)>> {
             "MM_LOCK_SEQ",
             offset("mm_struct", "mm_lock_seq").unwrap_or(0),
         ),
+        ("MM_MAPPING_TREE", mapping_tree(&btf).unwrap_or(0)),
         ("VMA_START", offset("vm_area_struct", "vm_start")?),
         ("VMA_END", offset("vm_area_struct", "vm_end")?),
         ("VMA_PGOFF", offset("vm_area_struct", "vm_pgoff")?),
@@ -64,6 +65,19 @@ pub(super) fn of_kernel() -> Result<Vec<(&'static str, u32)>> {
         ("INODE_CHANGE_NANOSECONDS", changed.1),
         ("SUPER_DEVICE", offset("super_block", "s_dev")?),
     ])
+}
+
+/// The offset of the pointer to the root of an address space's tree of mappings; `None` if its nodes have another form than the kernel
+/// program knows.
+fn mapping_tree(btf: &Btf<'_>) -> Option<u32> {
+    let offset = |structure, member| btf.member_offset(structure, member).ok();
+    let nodes = ["maple_range_64", "maple_arange_64"]
+        .map(|node| ["parent", "pivot", "slot"].map(|member| offset(node, member)));
+    let known = [[0, 8, 128], [0, 8, 80]].map(|node| node.map(Some));
+    if nodes != known {
+        return None;
+    }
+    Some(offset("mm_struct", "mm_mt")? + offset("maple_tree", "ma_root")?)
 }
 
 /// The offsets of the seconds and nanoseconds of an inode's last change. They are two members since Linux
