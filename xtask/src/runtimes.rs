@@ -219,7 +219,7 @@ fn named_frames(report: &Report, language: &str) -> [u64; 2] {
 const HEAD: &str = "\
 # Stacks of interpreted programs
 
-`cargo xtask runtimes` writes this page, for each interpreter that it finds on the machine. It fails if fewer than 99 % of the
+`cargo xtask runtimes` writes this page, for each interpreter of the machine and for those that it installs. It fails if fewer than 99 % of the
 allocations in Python, or 98 % of those in JavaScript, have the interpreter's own stack.
 
 *Agree*: the functions, files and lines of all frames of the language are the same, in the same order. An allocation that is missing from its
