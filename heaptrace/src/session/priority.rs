@@ -31,7 +31,7 @@ impl Priority {
     /// Raises the priority, for reading: among a hundred threads that allocate, an ordinary thread would get a
     /// hundredth of a processor.
     pub(super) fn raise(&self) {
-        self.nice.raise_a_little();
+        self.nice.raise();
     }
 
     /// Restores the ordinary priority, for work on the events: looking up names and writing files are no more

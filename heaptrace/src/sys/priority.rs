@@ -37,23 +37,11 @@ impl ThreadPriority {
         Self { own }
     }
 
-    /// Sets the highest priority of ordinary threads, for work that is soon done and that others wait for. A thread that
-    /// was started with less than the default priority keeps its own.
+    /// Sets the highest priority of ordinary threads. A thread that was started with less than the default priority keeps
+    /// its own.
     pub fn raise(self) {
-        self.set(-20);
-    }
-
-    /// Sets a higher priority than that of ordinary threads, for work without an end. The kernel divides what a session
-    /// or a control group may use of all processors by the weights of its threads on each: beside a thread with the
-    /// highest priority that is often busy, its neighbours on other processors, such as a traced process, get next to
-    /// nothing as soon as another session has work to do.
-    pub fn raise_a_little(self) {
-        self.set(-5);
-    }
-
-    fn set(self, raised: i32) {
         if self.own <= 0 {
-            set_nice(raised);
+            set_nice(-20);
         }
     }
 
