@@ -318,8 +318,11 @@ impl<'a> Session<'a> {
                 }
                 () = reaching_due(&mut self.reaching) => {
                     let at_ns = self.elapsed_ns();
-                    if let Some(reaching) = &mut self.reaching {
-                        reaching.tick(at_ns, &mut self.late_files, &mut self.run)?;
+                    if let Some(reaching) = &mut self.reaching
+                        && reaching.tick(at_ns, &mut self.late_files, &mut self.run)?
+                        && let Some(duty_cycles) = &mut self.duty_cycles
+                    {
+                        duty_cycles.hurry();
                     }
                 }
                 () = rates_due(&mut self.rates) => {

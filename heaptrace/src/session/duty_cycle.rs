@@ -27,10 +27,18 @@ const MOST_NAMED: usize = 10;
 /// Time for calls to return that were under way when their entry probe was closed. Then their state is removed.
 const GRACE: Duration = Duration::from_millis(2);
 
+/// Time between two ticks just after processes were reached: those that are over the limit are paused sooner.
+const HURRIED_TICK: Duration = Duration::from_millis(25);
+
+/// How long that lasts.
+const HURRY: Duration = Duration::from_millis(200);
+
 /// Pauses and resumes processes to keep the overhead below the limit.
 pub(super) struct DutyCycles {
     governor: Governor,
-    ticks: tokio::time::Interval,
+    /// When the next tick is due.
+    next: Instant,
+    hurried_until: Instant,
     hit_cost: HitCost,
     /// Whether the targets and their children are paused as one.
     is_one: bool,
@@ -74,11 +82,11 @@ impl DutyCycles {
             Reach::OneByOne => Governor::one_by_one(share, trap),
             Reach::Tree | Reach::Processes | Reach::All => Governor::new(share, trap),
         };
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let now = Instant::now();
         Ok(Some(Self {
             governor,
-            ticks,
+            next: now,
+            hurried_until: now,
             hit_cost: HitCost::new(trap, run_time),
             is_one: matches!(reach, Reach::Tree | Reach::Processes),
             paused: BTreeSet::new(),
@@ -95,7 +103,14 @@ impl DutyCycles {
 
     /// Waits until the next tick.
     pub(super) async fn due(&mut self) {
-        self.ticks.tick().await;
+        tokio::time::sleep_until(self.next.into()).await;
+    }
+
+    /// Looks at hits more often from now on, for a while: processes were just reached, and may pay much.
+    pub(super) fn hurry(&mut self) {
+        let now = Instant::now();
+        self.hurried_until = now + HURRY;
+        self.next = self.next.min(now + HURRIED_TICK);
     }
 
     /// Looks at the probe hits since the last tick, by process id, and pauses and resumes processes.
@@ -105,10 +120,17 @@ impl DutyCycles {
         hits: &HashMap<u32, u64>,
         run: &mut Run,
     ) -> Result<()> {
-        if self.hit_cost.tick(&run.program) {
+        let begun = Instant::now();
+        let pause = if begun < self.hurried_until {
+            HURRIED_TICK
+        } else {
+            TICK
+        };
+        self.next = begun + pause;
+        let now = Duration::from_nanos(at_ns);
+        if self.hit_cost.tick(now, &run.program) {
             self.governor.set_hit(self.hit_cost.time());
         }
-        let now = Duration::from_nanos(at_ns);
         for over in self.governor.tick(now, hits, sys::process_time) {
             self.add_over(over);
         }

@@ -14,11 +14,12 @@ use crate::config::RunConfig;
 use crate::kernel::program::Program;
 use crate::probes::guardian::{Connection, Guardian};
 
-/// The program's time is measured for one tick in so many. Not always: to measure it, the kernel reads its
-/// clock twice at each run of a program.
-const MEASURE_EVERY: u64 = 20;
+/// A measurement of the program's time begins so long after the one before. Not at once: to measure it, the kernel reads
+/// its clock twice at each run of a program.
+const MEASURE_EVERY: Duration = Duration::from_secs(2);
 
-/// Fewest program runs that make a measurement.
+/// The program runs that make a measurement. It lasts until there were as many: those that happen to be few between two
+/// looks are not thrown away, or the first busy process seems to pay for its traps only.
 const ENOUGH_RUNS: u64 = 500;
 
 /// Who makes the kernel count the run time of programs.
@@ -46,7 +47,8 @@ pub(super) struct HitCost {
     /// The last few mean times of the program. The least of them counts: a program that is preempted seems to
     /// take longer.
     programs: VecDeque<Duration>,
-    ticks: u64,
+    /// When the next measurement begins.
+    next: Duration,
     /// While the kernel counts runs: the count and the time (ns) before.
     counting: Option<(OwnedFd, (u64, u64))>,
 }
@@ -57,7 +59,7 @@ impl HitCost {
             trap,
             run_time,
             programs: VecDeque::new(),
-            ticks: 0,
+            next: Duration::ZERO,
             counting: None,
         }
     }
@@ -68,35 +70,43 @@ impl HitCost {
     }
 
     /// Begins or ends a measurement, if one is due; returns whether the time may have changed.
-    pub(super) fn tick(&mut self, program: &Program) -> bool {
+    pub(super) fn tick(&mut self, now: Duration, program: &Program) -> bool {
         const KEPT: usize = 5;
-        let counted = self.counting.as_ref().map(|(_, before)| {
-            let (count, ns) = program.runs();
-            (count.saturating_sub(before.0), ns.saturating_sub(before.1))
-        });
-        let measured = counted.filter(|(count, _)| *count >= ENOUGH_RUNS);
-        if measured.is_some() || matches!(self.run_time, RunTime::Again(_)) {
-            self.counting = None;
+        let mean = self.end(program);
+        if self.counting.is_none() && now >= self.next {
+            self.next = now + MEASURE_EVERY;
+            self.begin(program);
         }
-        self.ticks += 1;
-        let next = match &mut self.run_time {
-            // Without the right to request the count, or with an old kernel, only the trap counts.
-            RunTime::Again(guardian) if self.ticks % MEASURE_EVERY == 1 => {
-                guardian.count_runs().ok()
-            }
-            RunTime::Again(_) => None,
-            RunTime::Once(counting) => counting.take(),
-        };
-        if let Some(counting) = next {
-            self.counting = Some((counting, program.runs()));
-        }
-        let Some((count, ns)) = measured else {
+        let Some(mean) = mean else {
             return false;
         };
-        self.programs.push_back(Duration::from_nanos(ns / count));
+        self.programs.push_back(mean);
         if self.programs.len() > KEPT {
             self.programs.pop_front();
         }
         true
+    }
+
+    /// Begins a measurement, if the kernel can count runs.
+    fn begin(&mut self, program: &Program) {
+        let counting = match &mut self.run_time {
+            // Without the right to request the count, or with an old kernel, only the trap counts.
+            RunTime::Again(guardian) => guardian.count_runs().ok(),
+            RunTime::Once(counting) => counting.take(),
+        };
+        self.counting = counting.map(|counting| (counting, program.runs()));
+    }
+
+    /// Ends the measurement if it has enough runs; returns their mean time.
+    fn end(&mut self, program: &Program) -> Option<Duration> {
+        let (_, before) = self.counting.as_ref()?;
+        let (count, ns) = program.runs();
+        let count = count.saturating_sub(before.0);
+        if count < ENOUGH_RUNS {
+            return None;
+        }
+        let ns = ns.saturating_sub(before.1);
+        self.counting = None;
+        Some(Duration::from_nanos(ns / count))
     }
 }

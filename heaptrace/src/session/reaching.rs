@@ -78,15 +78,17 @@ impl Reaching {
         self.reach(visited, true, 0, late_files, run)
     }
 
-    /// Reaches the processes that have run for long enough by now.
+    /// Reaches the processes that have run for long enough by now; returns whether there were any.
     pub(super) fn tick(
         &mut self,
         at_ns: u64,
         late_files: &mut LateFiles,
         run: &mut Run,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let visited = self.visit(run)?;
-        self.reach(visited, false, at_ns, late_files, run)
+        let has_reached = !visited.is_empty();
+        self.reach(visited, false, at_ns, late_files, run)?;
+        Ok(has_reached)
     }
 
     /// The processes that have arrived since the last call. Those that are gone lose their probes.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Shortest time over which a share is measured: less than the time between two ticks, one of which may come a bit early.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The same for a process that is below the limit.
 const LONG_LOOK: Duration = Duration::from_millis(500);
@@ -47,6 +47,8 @@ pub(super) struct Terms {
     pub(super) cycle: Duration,
     /// The part of its credit that a process may use up before its first pause.
     pub(super) credit: f64,
+    /// Whether a pause also makes up for the time of being probed after it.
+    pub(super) pays_ahead: bool,
 }
 
 /// The result of a look at a process.
@@ -101,7 +103,8 @@ pub(super) struct Watched {
     hits: u64,
     /// The share of its time that went into probes, while it was probed.
     share: f64,
-    /// Seconds that probes took beyond the limit, and that no pause has made up for.
+    /// Seconds that probes took beyond the limit, and that no pause has made up for. Less than none: a pause has made up
+    /// for what is still to come.
     debt: f64,
     /// The sum of all measurements.
     paid: Paid,
@@ -236,7 +239,7 @@ impl Watched {
             }
             Phase::Off { from } => {
                 let off = now.saturating_sub(from);
-                if (off >= LEAST_ON && self.debt == 0.0) || off >= MOST_OFF {
+                if (off >= LEAST_ON && self.debt <= self.least_debt(terms)) || off >= MOST_OFF {
                     self.phase = Phase::On {
                         until: now + self.on(terms),
                         below: Duration::ZERO,
@@ -262,7 +265,7 @@ impl Watched {
         let paid = self.since_begin(terms);
         let worth_it = WORTH_IT * passed.as_secs_f64();
         let allowed = (terms.limit * paid.used).max(worth_it);
-        self.debt = (self.debt + paid.probes - allowed).max(0.0);
+        self.debt = (self.debt + paid.probes - allowed).max(self.least_debt(terms));
         self.paid.add(paid);
         self.since = now;
         self.time = self.seen;
@@ -272,6 +275,16 @@ impl Watched {
             paid,
             is_worth_it: paid.probes >= worth_it,
         }
+    }
+
+    /// The debt that a pause ends with. A process that ends soon, as compilers do, has not paid more than the limit if
+    /// its pauses pay ahead.
+    fn least_debt(&self, terms: Terms) -> f64 {
+        if !self.is_paused() || !terms.pays_ahead {
+            return 0.0;
+        }
+        let beyond = (self.share - terms.limit).max(0.0);
+        -beyond * self.on(terms).as_secs_f64()
     }
 
     /// How long to probe the process before it is paused again.
