@@ -36,7 +36,7 @@ use crate::proc::processes::{self, Image, image, start_time};
 use crate::reader::Reader;
 use crate::sys;
 use crate::text;
-use process::{Process, State, requests, send_all};
+use process::{Process, SOON, State, requests, send_all, wait_after};
 use refusals::Refusals;
 
 /// Time between two looks at the probe hits.
@@ -56,9 +56,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often a process is tried.
 const TRIES: u32 = 3;
-
-/// How often the slots of a process are looked for again while it still has many probe hits.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// Most processes that are named on standard error because they can't be moved.
 const MOST_NAMED: u64 = 10;
@@ -199,8 +196,9 @@ impl FastPath {
 
     /// Begins to move a process, or looks for new slots of one that was moved.
     fn consider(&mut self, pid: u32, run: &mut Run, reader: &mut Reader) -> Result<()> {
-        match self.processes.get(&pid).map(|it| (it.state, it.looked)) {
-            Some((State::Moved { base }, looked)) if looked.elapsed() >= AGAIN => {
+        let due = |it: &Process| it.looked + it.waits;
+        match self.processes.get(&pid).map(|it| (it.state, due(it))) {
+            Some((State::Moved { base }, due)) if due <= Instant::now() => {
                 self.write_new_slots(pid, base, run, reader)
             }
             Some(_) => Ok(()),
@@ -260,6 +258,7 @@ impl FastPath {
             redirects: Vec::new(),
             tries: 0,
             looked: Instant::now(),
+            waits: SOON,
         };
         self.processes.insert(pid, process);
         self.stop(pid, run)
@@ -372,6 +371,7 @@ impl FastPath {
             functions.any(|it| it.number == slot.function && it.address == slot.reached)
         };
         let new: Vec<Linked> = plan.slots.into_iter().filter(has_entry).collect();
+        process.waits = wait_after(process.waits, !new.is_empty());
         send_all(
             self.installer.get_ref(),
             &requests(pid, base, &new, self.way),

@@ -3,7 +3,7 @@
 //! Part of the session. Must not know when a process is moved.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use heaptrace_common::wire::BlockKey;
@@ -21,6 +21,13 @@ const AT_A_TIME: usize = 256;
 /// Slots in one request.
 const IN_A_REQUEST: usize = 1024;
 
+/// Time until the slots of a moved process are looked for again while it still has many probe hits. A program that has just begun
+/// maps its libraries one after another, and each call by a slot of a new one traps until then.
+pub(super) const SOON: Duration = Duration::from_millis(40);
+
+/// The longest such time. Some calls can't be led elsewhere, and no look helps.
+const SELDOM: Duration = Duration::from_secs(1);
+
 /// A process that is being moved, or has been.
 pub(super) struct Process {
     /// The program that is moved. After an exec, nothing of the plan holds.
@@ -36,6 +43,17 @@ pub(super) struct Process {
     pub(super) redirects: Vec<Redirect>,
     pub(super) tries: u32,
     pub(super) looked: Instant,
+    /// Time from `looked` until its slots are looked for again.
+    pub(super) waits: Duration,
+}
+
+/// The time until the next look, after one that found new slots, or none.
+pub(super) fn wait_after(waited: Duration, has_found: bool) -> Duration {
+    if has_found {
+        SOON
+    } else {
+        (2 * waited).min(SELDOM)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,4 +150,26 @@ pub(super) fn requests(pid: u32, base: u64, slots: &[Linked], way: Way) -> Vec<R
             slots: some.to_vec(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that looks that find nothing become rare within seconds, and that one that finds a slot makes them frequent again.
+    #[test]
+    fn looks_become_rare_when_they_find_nothing() {
+        let (mut waits, mut time, mut looks) = (SOON, Duration::ZERO, 0);
+        while waits < SELDOM {
+            time += waits;
+            waits = wait_after(waits, false);
+            looks += 1;
+        }
+        assert!(
+            looks <= 5 && time < Duration::from_secs(2),
+            "{looks} {time:?}"
+        );
+        assert_eq!(wait_after(waits, false), SELDOM);
+        assert_eq!(wait_after(waits, true), SOON);
+    }
 }
