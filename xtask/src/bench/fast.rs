@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -79,6 +79,13 @@ const COMMANDS: [Program; 6] = [
     },
 ];
 
+/// The folder of the programs.
+pub(super) fn folder() -> Result<PathBuf> {
+    let folder = workspace::target_dir().join("xtask/programs");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
 /// The programs that the filter selects, each with its command.
 pub(super) fn commands(
     effort: &Effort,
@@ -118,8 +125,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         }
     }
     let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
-    let folder = workspace::target_dir().join("xtask/programs");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = folder()?;
     for (name, program) in commands(effort, &folder)? {
         let mut whole = name;
         if starts_server(&program) {

@@ -24,6 +24,7 @@ mod serving;
 pub mod stats;
 mod stream;
 mod targets;
+mod together;
 pub mod workload;
 
 use std::fs;
@@ -41,18 +42,6 @@ use section::Section;
 
 /// The page of results, below the repository's root.
 const PAGE: &str = "docs/benchmarks.md";
-
-/// The page of the comparison with other profilers.
-const PROFILERS_PAGE: &str = "docs/profilers.md";
-
-/// The page of the comparison with other symbolizers.
-const NAMES_PAGE: &str = "docs/names.md";
-
-/// The page of data files.
-const FILE_PAGE: &str = "docs/data-files.md";
-
-/// The page of searches for blocks that nothing points to.
-const REACHABLE_PAGE: &str = "docs/reachability.md";
 
 /// The figures that later runs are compared with.
 const STORED: &str = "docs/benchmarks.json";
@@ -96,6 +85,8 @@ enum Part {
     Beside,
     /// `--fast` beside other heap profilers, which takes half an hour and is on a page of its own; left out unless it is named.
     Profilers,
+    /// Programs with and without a sampling profiler at the same time, on one processor, on a page of their own; left out unless they are named.
+    Together,
     /// Names, beside other symbolizers, on a page of their own; left out unless they are named.
     Names,
     /// The data file of a long run, the commands that read it, and the cost of options, on a page of their own; left out unless it is named.
@@ -109,12 +100,13 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
         Self::Beside,
         Self::Profilers,
+        Self::Together,
         Self::Names,
         Self::File,
         Self::Reachable,
@@ -122,13 +114,21 @@ impl Part {
         Self::Growth,
     ];
 
+    /// Its own page, below the repository's root.
+    fn page(self) -> Option<&'static str> {
+        match self {
+            Self::Profilers => Some("docs/profilers.md"),
+            Self::Together => Some("docs/together.md"),
+            Self::Names => Some("docs/names.md"),
+            Self::File => Some("docs/data-files.md"),
+            Self::Reachable => Some("docs/reachability.md"),
+            _ => None,
+        }
+    }
+
     /// Whether it is measured if only this part, or none, was named.
     fn is_wanted(self, only: Option<Self>) -> bool {
-        let has_own_page = matches!(
-            self,
-            Self::Profilers | Self::Names | Self::File | Self::Reachable
-        );
-        only.map_or(!has_own_page, |only| only == self)
+        only.map_or(self.page().is_none(), |only| only == self)
     }
 }
 
@@ -156,6 +156,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Fast => fast::measure_all(&effort)?,
             Part::Beside => beside::measure_all(&effort)?,
             Part::Profilers => profilers::measure_all(&effort)?,
+            Part::Together => together::measure_all(&effort)?,
             Part::Names => names::measure_all(&effort)?,
             Part::File => file::measure_all(&effort)?,
             Part::Reachable => reachable::measure_all(&effort)?,
@@ -168,20 +169,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if all.text.is_empty() {
         bail!("no measurement has this name");
     }
-    let page = match args.only {
-        Some(Part::Profilers) => format!("{}{}", profilers::head(&machine, args.rounds), all.text),
-        Some(Part::File) => format!("{}{}", file::head(&machine, args.rounds), all.text),
-        Some(Part::Reachable) => {
-            format!("{}{}", reachable::head(&machine, args.rounds), all.text)
-        }
-        Some(Part::Names) => format!("{}{}", names::head(&machine, args.rounds), all.text),
-        _ => format!(
-            "{}{}{}",
-            head(&machine, args),
-            targets::section(&all.figures),
-            all.text
-        ),
+    let rounds = args.rounds;
+    let head = match args.only {
+        Some(Part::Profilers) => profilers::head(&machine, rounds),
+        Some(Part::Together) => together::head(&machine, rounds),
+        Some(Part::File) => file::head(&machine, rounds),
+        Some(Part::Reachable) => reachable::head(&machine, rounds),
+        Some(Part::Names) => names::head(&machine, rounds),
+        _ => head(&machine, args) + &targets::section(&all.figures),
     };
+    let page = head + &all.text;
     println!("\n{page}");
     let root = workspace::root();
     if args.compare {
@@ -190,25 +187,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.dry_run || args.filter.is_some() {
         return Ok(ExitCode::SUCCESS);
     }
-    match args.only {
-        None => {}
-        Some(Part::Profilers) => {
-            write(&root.join(PROFILERS_PAGE), &page)?;
-            return Ok(ExitCode::SUCCESS);
+    if let Some(only) = args.only {
+        if let Some(path) = only.page() {
+            write(&root.join(path), &page)?;
         }
-        Some(Part::Names) => {
-            write(&root.join(NAMES_PAGE), &page)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Some(Part::File) => {
-            write(&root.join(FILE_PAGE), &page)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Some(Part::Reachable) => {
-            write(&root.join(REACHABLE_PAGE), &page)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Some(_) => return Ok(ExitCode::SUCCESS),
+        return Ok(ExitCode::SUCCESS);
     }
     write(&root.join(PAGE), &page)?;
     write(&root.join(STORED), &figure::write(&all.figures)?)?;

@@ -153,7 +153,7 @@ pub fn alone(command: &[OsString]) -> Result<Measured> {
 }
 
 /// Waits until a run has begun, which is when its data file appears.
-fn wait_for(data: &Path) -> Result<()> {
+pub(super) fn wait_for(data: &Path) -> Result<()> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let began = Instant::now();
     while !data.exists() {

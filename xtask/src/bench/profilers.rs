@@ -4,10 +4,9 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::beside::{self, Files};
 use super::cell::cell;
@@ -16,13 +15,13 @@ use super::fast;
 use super::jemalloc;
 use super::machine::Machine;
 use super::measured::{Measured, Runs};
-use super::mode::{FAST, Mode, SAMPLED, UNTRACED, measure_once};
+use super::mode::{FAST, Mode, SAMPLED, UNTRACED, alone, data_file_path, measure_once};
 use super::programs::{LATENCIES, p99, starts_server};
 use super::section::Section;
 use super::serving::Serving;
 use super::stats::Spread;
 use super::workload::WORKLOADS;
-use crate::{apt, run, workspace};
+use crate::{apt, run};
 
 /// The Debian packages of the other profilers.
 const PACKAGES: [&str; 3] = ["bpftrace", "heaptrack", "libgoogle-perftools4"];
@@ -31,15 +30,16 @@ const PACKAGES: [&str; 3] = ["bpftrace", "heaptrack", "libgoogle-perftools4"];
 const SERVER_COLUMNS: usize = LATENCIES.len() + 1;
 
 /// A way to profile a program, or the base of such a way.
-struct Profiler {
-    name: &'static str,
+pub(super) struct Profiler {
+    pub(super) name: &'static str,
     /// The index of what it is compared with.
-    base: usize,
+    pub(super) base: usize,
     how: How,
     /// Whether each call traps. Then it is measured only with programs that it does not slow down for minutes.
     traps: bool,
 }
 
+#[derive(Clone, Copy)]
 enum How {
     Heaptrace(Mode),
     Heaptrack,
@@ -49,7 +49,7 @@ enum How {
     Tcmalloc(&'static str),
 }
 
-const PROFILERS: [Profiler; 9] = [
+pub(super) const PROFILERS: [Profiler; 9] = [
     Profiler {
         name: "untraced",
         base: 0,
@@ -107,18 +107,18 @@ const PROFILERS: [Profiler; 9] = [
 ];
 
 /// A program to profile.
-struct Work {
-    name: &'static str,
+pub(super) struct Work {
+    pub(super) name: &'static str,
     /// The program that measures the time of another one, if this one does not measure its own.
-    timed: Option<PathBuf>,
-    command: Vec<OsString>,
+    pub(super) timed: Option<PathBuf>,
+    pub(super) command: Vec<OsString>,
     /// Whether it is measured also where each call traps.
     is_short: bool,
 }
 
 impl Work {
     /// The command with another one in front of the program.
-    fn under(&self, tracer: &[OsString]) -> Vec<OsString> {
+    pub(super) fn under(&self, tracer: &[OsString]) -> Vec<OsString> {
         let timed = self.timed.iter().map(OsString::from);
         beside::in_front(
             &timed.chain(tracer.iter().cloned()).collect::<Vec<_>>(),
@@ -147,56 +147,79 @@ struct Row {
 }
 
 /// What all measurements use.
-struct Tools {
+pub(super) struct Tools {
     files: Files,
     jemalloc: PathBuf,
 }
 
+impl Tools {
+    pub(super) fn prepare() -> Result<Self> {
+        apt::ensure(&PACKAGES, "for the profilers to compare with")?;
+        Ok(Self {
+            files: Files::prepare()?,
+            jemalloc: jemalloc::library()?,
+        })
+    }
+}
+
 impl Profiler {
-    fn run(&self, work: &Work, tools: &Tools, folder: &Path) -> Result<Measured> {
-        let serving = work.serving(folder);
+    /// Whether it records a sample, or is the base of one that does, and slows no program down for minutes.
+    pub(super) fn samples(&self) -> bool {
+        !self.traps && !matches!(self.how, How::Heaptrack)
+    }
+
+    /// Whether heaptrace records the run.
+    pub(super) fn is_heaptrace(&self) -> bool {
+        matches!(self.how, How::Heaptrace(_))
+    }
+
+    /// The words in front of a program with its variables. heaptrace writes its data here.
+    pub(super) fn words(&self, tools: &Tools, data: &Path) -> Result<Vec<OsString>> {
         let preloaded = |library: &Path, variable: &str| {
-            let mut words: Vec<OsString> = vec!["env".into(), variable.into()];
-            words.push(format!("LD_PRELOAD={}", library.display()).into());
-            if let Some(serving) = &serving {
-                return serving.under(&words);
-            }
-            words.extend(work.under(&[]));
-            measure_once(&UNTRACED, &words, &[])
+            let library = format!("LD_PRELOAD={}", library.display());
+            vec!["env".into(), variable.into(), library.into()]
         };
-        match self.how {
-            How::Heaptrace(mode) => match &serving {
-                Some(serving) => serving.in_mode(&mode),
-                None => measure_once(&mode, &work.under(&[]), &[]),
-            },
+        Ok(match self.how {
+            How::Heaptrace(mode) => mode.tracer(data)?,
             How::Jemalloc(variable) => preloaded(&tools.jemalloc, variable),
             How::Tcmalloc(variable) => preloaded(Path::new("libtcmalloc.so.4"), variable),
             How::Heaptrack => {
-                let data = tools.files.folder.join("heaptrack");
-                let tracer = ["heaptrack".into(), "-o".into(), OsString::from(&data)];
-                match &serving {
-                    Some(serving) => serving.under(&tracer),
-                    None => beside::printed_by(&work.under(&tracer)),
-                }
+                let file = tools.files.folder.join("heaptrack");
+                vec!["heaptrack".into(), "-o".into(), file.into()]
             }
-            How::Bpftrace => beside::bpftrace(&work.command, &tools.files, "&& rand % 8192 == 0"),
+            How::Bpftrace => bail!("bpftrace takes the command as an argument"),
+        })
+    }
+
+    fn run(&self, work: &Work, tools: &Tools, folder: &Path) -> Result<Measured> {
+        let serving = work.serving(folder);
+        match (self.how, &serving) {
+            (How::Heaptrace(mode), Some(serving)) => serving.in_mode(&mode),
+            (How::Heaptrace(mode), None) => measure_once(&mode, &work.under(&[]), &[]),
+            (How::Bpftrace, _) => {
+                beside::bpftrace(&work.command, &tools.files, "&& rand % 8192 == 0")
+            }
+            (_, Some(serving)) => serving.under(&self.words(tools, &data_file_path())?),
+            (How::Heaptrack, None) => {
+                let words = self.words(tools, &data_file_path())?;
+                beside::printed_by(&work.under(&words))
+            }
+            (How::Jemalloc(_) | How::Tcmalloc(_), None) => {
+                let words = self.words(tools, &data_file_path())?;
+                alone(&[words, work.under(&[])].concat())
+            }
         }
     }
 }
 
 /// Measures the programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
-    let folder = workspace::target_dir().join("xtask/programs");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = fast::folder()?;
     let works = works(effort, &folder)?;
     if works.is_empty() {
         return Ok(Section::default());
     }
-    apt::ensure(&PACKAGES, "for the profilers to compare with")?;
-    let tools = Tools {
-        files: Files::prepare()?,
-        jemalloc: jemalloc::library()?,
-    };
+    let tools = Tools::prepare()?;
     let mut page = String::new();
     for work in &works {
         let mut rows: Vec<Row> = PROFILERS
@@ -258,7 +281,7 @@ fn measure(
 }
 
 /// The pair and the programs that the filter selects.
-fn works(effort: &Effort, folder: &Path) -> Result<Vec<Work>> {
+pub(super) fn works(effort: &Effort, folder: &Path) -> Result<Vec<Work>> {
     let mut works = Vec::new();
     let pair = WORKLOADS.first().context("no workload")?;
     if effort.wants(pair.name) {
