@@ -196,11 +196,9 @@ impl FastPath {
 
     /// Begins to move a process, or looks for new slots of one that was moved.
     fn consider(&mut self, pid: u32, run: &mut Run, reader: &mut Reader) -> Result<()> {
-        let due = |it: &Process| it.looked + it.waits;
-        match self.processes.get(&pid).map(|it| (it.state, due(it))) {
-            Some((State::Moved { base }, due)) if due <= Instant::now() => {
-                self.write_new_slots(pid, base, run, reader)
-            }
+        let process = self.processes.get(&pid);
+        match process.map(|it| (it.state, it.is_due())) {
+            Some((State::Moved { base }, true)) => self.write_new_slots(pid, base, run, reader),
             Some(_) => Ok(()),
             None => self.begin(pid, run, reader),
         }

@@ -5,11 +5,10 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::cell::{cell, middle};
 use super::effort::Effort;
@@ -17,7 +16,7 @@ use super::figure::Figure;
 use super::measured::Runs;
 use super::mode::{EXACT, EXACT_FAST, FAST, Mode, SAMPLED, UNTRACED, measure, measure_by};
 use super::programs::{
-    PACKAGES, counted_words, cplusplus, redis, round_trips, starts_server, words,
+    self, PACKAGES, counted_words, cplusplus, redis, round_trips, starts_server, words,
 };
 use super::section::Section;
 use super::serving::Serving;
@@ -79,13 +78,6 @@ const COMMANDS: [Program; 6] = [
     },
 ];
 
-/// The folder of the programs.
-pub(super) fn folder() -> Result<PathBuf> {
-    let folder = workspace::target_dir().join("xtask/programs");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
-}
-
 /// The programs that the filter selects, each with its command.
 pub(super) fn commands(
     effort: &Effort,
@@ -125,7 +117,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
         }
     }
     let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
-    let folder = folder()?;
+    let folder = programs::folder()?;
     for (name, program) in commands(effort, &folder)? {
         let mut whole = name;
         if starts_server(&program) {

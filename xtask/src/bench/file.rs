@@ -20,7 +20,7 @@ use super::mode::{EXACT, measure_once};
 use super::section::Section;
 use super::stats::Spread;
 use super::{mode, programs};
-use crate::{apt, process, run, workspace};
+use crate::{apt, process, run};
 
 /// The Debian packages of the program, and of the profiler to compare with.
 const PACKAGES: [&str; 2] = ["python3", "heaptrack"];
@@ -67,8 +67,7 @@ const OPTIONS: [(&str, &[&str]); 4] = [
 /// Measures what the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     apt::ensure(&PACKAGES, "for the program to record")?;
-    let folder = workspace::target_dir().join("xtask/programs");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = programs::folder()?;
     let mut text = String::new();
     if effort.wants("file: long run") {
         long_run(&mut text, &folder, effort.rounds)?;

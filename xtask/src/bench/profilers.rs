@@ -16,7 +16,7 @@ use super::jemalloc;
 use super::machine::Machine;
 use super::measured::{Measured, Runs};
 use super::mode::{FAST, Mode, SAMPLED, UNTRACED, alone, data_file_path, measure_once};
-use super::programs::{LATENCIES, p99, starts_server};
+use super::programs::{self, LATENCIES, p99, starts_server};
 use super::section::Section;
 use super::serving::Serving;
 use super::stats::Spread;
@@ -193,20 +193,17 @@ impl Profiler {
 
     fn run(&self, work: &Work, tools: &Tools, folder: &Path) -> Result<Measured> {
         let serving = work.serving(folder);
+        let words = || self.words(tools, &data_file_path());
         match (self.how, &serving) {
             (How::Heaptrace(mode), Some(serving)) => serving.in_mode(&mode),
             (How::Heaptrace(mode), None) => measure_once(&mode, &work.under(&[]), &[]),
             (How::Bpftrace, _) => {
                 beside::bpftrace(&work.command, &tools.files, "&& rand % 8192 == 0")
             }
-            (_, Some(serving)) => serving.under(&self.words(tools, &data_file_path())?),
-            (How::Heaptrack, None) => {
-                let words = self.words(tools, &data_file_path())?;
-                beside::printed_by(&work.under(&words))
-            }
+            (_, Some(serving)) => serving.under(&words()?),
+            (How::Heaptrack, None) => beside::printed_by(&work.under(&words()?)),
             (How::Jemalloc(_) | How::Tcmalloc(_), None) => {
-                let words = self.words(tools, &data_file_path())?;
-                alone(&[words, work.under(&[])].concat())
+                alone(&[words()?, work.under(&[])].concat())
             }
         }
     }
@@ -214,7 +211,7 @@ impl Profiler {
 
 /// Measures the programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
-    let folder = fast::folder()?;
+    let folder = programs::folder()?;
     let works = works(effort, &folder)?;
     if works.is_empty() {
         return Ok(Section::default());
@@ -271,7 +268,7 @@ fn measure(
             }
         }
         // heaptrace must work. A failure of another one is stated on the page.
-        Err(error) if matches!(profiler.how, How::Heaptrace(_)) => return Err(error),
+        Err(error) if profiler.is_heaptrace() => return Err(error),
         Err(error) => {
             println!("    {}, {}: {error:#}", work.name, profiler.name);
             row.runs = None;

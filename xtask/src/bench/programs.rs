@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -77,6 +77,13 @@ const PROGRAMS: [Program; 6] = [
         command: |folder| counted_words(folder, 40),
     },
 ];
+
+/// The folder of the programs.
+pub(super) fn folder() -> Result<PathBuf> {
+    let folder = workspace::target_dir().join("xtask/programs");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
 
 /// Counts words in Rust, so many times.
 pub(super) fn counted_words(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
@@ -232,8 +239,7 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
     }
     apt::ensure(&PACKAGES, "for the programs to measure")?;
     let timed = run::compile_c("xtask/bench/timed.c", &["-O2"])?;
-    let folder = workspace::target_dir().join("xtask/programs");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = folder()?;
     let mut rows = Vec::new();
     for program in wanted {
         let mut command = vec![OsString::from(&timed)];

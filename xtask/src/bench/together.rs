@@ -12,12 +12,11 @@ use anyhow::{Context, Result, bail};
 
 use super::cell::cell;
 use super::effort::Effort;
-use super::fast;
 use super::machine::Machine;
 use super::measured::{Measured, Tracing};
 use super::mode::{data_file, wait_for};
 use super::profilers::{PROFILERS, Profiler, Tools, Work, works};
-use super::programs::starts_server;
+use super::programs::{self, starts_server};
 use super::section::Section;
 use super::stats::Spread;
 
@@ -42,7 +41,7 @@ fn pairs() -> Vec<Pair> {
 
 /// Measures the programs that the filter selects.
 pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
-    let folder = fast::folder()?;
+    let folder = programs::folder()?;
     let mut works = works(effort, &folder)?;
     // A server waits for requests, and the pair counts what it does in a given time.
     works.retain(|it| it.timed.is_some() && !starts_server(&it.command));

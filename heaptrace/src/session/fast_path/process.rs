@@ -67,6 +67,11 @@ pub(super) enum State {
 }
 
 impl Process {
+    /// Whether it is time to look for new slots, if it is moved.
+    pub(super) fn is_due(&self) -> bool {
+        self.looked.elapsed() >= self.waits
+    }
+
     /// Whether the process has ended, or runs another program.
     pub(super) fn is_gone(&self) -> bool {
         processes::image(self.image.pid) != Some(self.image)
