@@ -69,7 +69,18 @@ impl Program {
         }
     }
 
-    /// The processes with hints, forked children included: the index of the hints of each.
+    /// Whether a process has hints.
+    pub fn has_hints(&self, pid: u32) -> Result<bool> {
+        let processes = HashMap::<_, u32, u64>::try_from(self.map("FAST_PROCESSES")?)?;
+        match processes.get(&pid, 0) {
+            Ok(_) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The processes with hints, forked children included: the index of the hints of each. Takes as long as if all processes
+    /// that fit into the map were there.
     pub fn hinted(&self) -> Result<BTreeMap<u32, u32>> {
         let processes = HashMap::<_, u32, u64>::try_from(self.map("FAST_PROCESSES")?)?;
         let hinted = processes.iter().filter_map(Result::ok);

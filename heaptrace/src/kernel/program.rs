@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -123,7 +124,7 @@ impl Program {
             .map_max_entries("ENDED", sizes.processes)
             .map_max_entries("MAP_CALLS", if config.mappings { sizes.threads } else { 1 })
             .map_max_entries("UNMAPPED", if config.mappings { MAX_UNMAPPED } else { 1 })
-            .map_max_entries("PROBE_HITS", sizes.processes)
+            .map_max_entries("PROBE_HITS", sizes.hits)
             .map_max_entries("REACHED", if is_one_by_one { sizes.processes } else { 1 })
             .map_max_entries(
                 "FAST_PROCESSES",
@@ -430,13 +431,19 @@ fn uncount(block_filter: Option<&MappedArray>, key: BlockKey) {
 
 /// Bytes of kernel memory that the maps of this process use now, as the kernel counts them.
 pub fn map_bytes() -> u64 {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fdinfo") else {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return 0;
     };
+    // Reading what the kernel says of a descriptor takes several calls, and most descriptors are of files and probes.
+    let is_map = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|it| it == Path::new("anon_inode:bpf-map"))
+    };
     entries
-        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
-        .filter(|info| info.contains("map_type:"))
-        .filter_map(|info| {
+        .filter_map(Result::ok)
+        .filter(|entry| is_map(&entry.path()))
+        .filter_map(|entry| {
+            let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
+            let info = std::fs::read_to_string(info).ok()?;
             let line = info
                 .lines()
                 .find_map(|line| line.strip_prefix("memlock:"))?;

@@ -32,6 +32,8 @@ const LEAST_RING: u64 = 4 << 20;
 const LIVE_PER_SAMPLE: u64 = 50;
 /// The least number of live blocks of a run with a limit of samples.
 const LEAST_LIVE: u64 = 1 << 16;
+/// Processes that a CPU runs between two times at which the agent takes the counts of probe hits, and that have a count.
+const COUNTED_PER_CPU: u64 = 128;
 
 const _: () = assert!(size_of::<ThreadState>() as u64 + BEFORE_THREAD <= PER_THREAD);
 
@@ -46,6 +48,9 @@ pub struct Sizes {
     pub threads: u32,
     /// Processes: running ones, and ended ones whose end is not sent yet.
     pub processes: u32,
+    /// Processes whose probe hits were counted since the agent took the counts, which it does up to fifty times a second. Taking them
+    /// takes as long as if there were as many.
+    pub hits: u32,
     /// Stacks that are remembered as sent.
     pub stacks: u32,
 }
@@ -62,6 +67,8 @@ impl Sizes {
         };
         let (needed_ring, needed_live) = needs(config, cpus);
         // The rest of the 32 parts is for unwind tables, and for the agent's sites and files.
+        let processes = share(1, PER_PROCESS, 1024);
+        let counted = (COUNTED_PER_CPU * cpus).max(1024);
         Self {
             ring: config
                 .ring_size
@@ -70,7 +77,8 @@ impl Sizes {
                 .max_live
                 .unwrap_or_else(|| share(16, PER_BLOCK, 1024).min(needed_live)),
             threads: share(4, PER_THREAD, 1024),
-            processes: share(1, PER_PROCESS, 1024),
+            processes,
+            hits: processes.min(u32::try_from(counted).unwrap_or(u32::MAX)),
             stacks: share(4, PER_STACK, 1024),
         }
     }

@@ -379,18 +379,22 @@ impl FastPath {
 
     /// Forgets processes that have ended, and moved ones that run another program by now.
     fn forget_gone(&mut self, run: &Run) -> Result<()> {
-        if self.processes.is_empty() {
-            return Ok(());
-        }
-        let hinted = run.program.hinted()?;
-        let is_gone = |pid: &u32, it: &Process| match it.state {
-            State::Moved { .. } => !hinted.contains_key(pid),
-            // After an exec the installer's answer is still to come, and must not meet the next request.
-            State::Stopping(_) | State::Filling { .. } => {
-                start_time(*pid) != Some(it.image.start_time)
+        let mut gone = Vec::new();
+        for (pid, it) in &self.processes {
+            let is_gone = match it.state {
+                State::Moved { .. } => !run.program.has_hints(*pid)?,
+                // After an exec the installer's answer is still to come, and must not meet the next request.
+                State::Stopping(_) | State::Filling { .. } => {
+                    start_time(*pid) != Some(it.image.start_time)
+                }
+            };
+            if is_gone {
+                gone.push(*pid);
             }
-        };
-        self.processes.retain(|pid, it| !is_gone(pid, it));
+        }
+        for pid in gone {
+            self.processes.remove(&pid);
+        }
         Ok(())
     }
 }

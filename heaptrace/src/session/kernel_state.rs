@@ -3,11 +3,14 @@
 //! Part of the session. A mark stands for an event that found no room in the ring. Sweeping joins the marked
 //! entries of the kernel's maps, and removes them. Must not know the probes.
 
+use std::time::Instant;
+
 use anyhow::Result;
 use heaptrace_common::counters::{COUNTERS, Counter};
 use heaptrace_common::wire::BlockKey;
 
 use super::drain::Drain;
+use super::seldom::Seldom;
 use crate::events::record::Event;
 use crate::join::{Joiner, Loss};
 use crate::kernel::mapped_array;
@@ -31,6 +34,8 @@ pub(super) struct Swept {
     /// Whether the next sweep is due without new marks: a mark that is made for a lost allocation is counted
     /// before it is made.
     again: bool,
+    /// When the size of the maps was last looked at, which takes milliseconds: the targets may wait for the processor meanwhile.
+    measured: Seldom,
 }
 
 impl Swept {
@@ -49,7 +54,11 @@ impl Swept {
         drain.report(joiner);
         joiner.set_short_lived(program.short_lived()?);
         joiner.set_sizes(program.sizes()?);
-        joiner.set_kernel_map_bytes(program::map_bytes());
+        if self.measured.is_due() {
+            let begun = Instant::now();
+            joiner.set_kernel_map_bytes(program::map_bytes());
+            self.measured.done(begun);
+        }
         joiner.set_agent_usage(own_usage());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {

@@ -17,7 +17,7 @@ use super::memory::MemoryReading;
 use super::reachability::Searches;
 use crate::config::RunConfig;
 use crate::join::{Joiner, ModuleId, OpenFiles, Update};
-use crate::kernel::program::Program;
+use crate::kernel::program::{self, Program};
 use crate::open::FileId;
 use crate::probes::allocators::ProbedFunction;
 use crate::probes::attach::Probes;
@@ -227,6 +227,7 @@ impl EndedRun {
         drain.read_names(joiner);
         // The maps go with the program, so nothing has to be removed from them.
         swept.read_kernel(program, drain, joiner)?;
+        joiner.set_kernel_map_bytes(program::map_bytes());
         memory.hand_over(joiner);
         inspections.hand_over(joiner);
         joiner.send_all();
